@@ -1,0 +1,311 @@
+//! Blocks of real data for measurements: drawn at random byte positions of a class's files, the same for one seed.
+//!
+//! 1. The class's patterns are expanded to files; of safetensors files only the tensors of one dtype count, where a
+//!    dtype is named, adjacent ones as one extent.
+//! 2. A block is drawn from all positions of all extents with equal chance, whatever word it starts amid.
+//! 3. A transform makes another representation of the same data (UTF-16 of text, FP64 of FP32); the block then starts
+//!    at a random byte of it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Another representation of the same data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transform {
+    /// Text as UTF-16, little-endian.
+    Utf16,
+    /// FP32 words as FP64.
+    F64,
+    /// FP32 words as FP16, rounded to nearest.
+    F16,
+    /// FP32 words as BF16, rounded to nearest.
+    Bf16,
+    /// BF16 words as FP32: two zero bytes in each.
+    F32,
+}
+
+impl Transform {
+    /// Bytes of a word before and after; of UTF-16 the least there can be.
+    fn widths(self) -> (usize, usize) {
+        match self {
+            Transform::Utf16 => (4, 2),
+            Transform::F64 => (4, 8),
+            Transform::F16 | Transform::Bf16 => (4, 2),
+            Transform::F32 => (2, 4),
+        }
+    }
+
+    fn apply(self, source: &[u8]) -> Vec<u8> {
+        let singles = || source.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word));
+        match self {
+            Transform::Utf16 => String::from_utf8_lossy(source).encode_utf16().flat_map(u16::to_le_bytes).collect(),
+            Transform::F64 => singles().flat_map(|value| f64::from(value).to_le_bytes()).collect(),
+            Transform::F16 => singles().flat_map(|value| half(value).to_le_bytes()).collect(),
+            Transform::Bf16 => singles().flat_map(|value| brain(value).to_le_bytes()).collect(),
+            Transform::F32 => source.as_chunks::<2>().0.iter().flat_map(|word| [0, 0, word[0], word[1]]).collect(),
+        }
+    }
+}
+
+/// BF16 nearest to `value`, ties to even.
+fn brain(value: f32) -> u16 {
+    let bits = value.to_bits();
+    (bits.saturating_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// FP16 nearest to `value`, ties to even; what is too large becomes infinite.
+fn half(value: f32) -> u16 {
+    let (sign, magnitude) = ((value.to_bits() >> 16 & 0x8000) as u16, value.abs());
+    if magnitude.is_nan() || magnitude >= 65_520.0 {
+        return sign | if value.is_nan() { 0x7e00 } else { 0x7c00 };
+    }
+    // Adding a power of two whose last place is the half's rounds as the half would.
+    let exponent = (magnitude.to_bits() >> 23).max(113);
+    let rounder = f32::from_bits((exponent + 13) << 23);
+    let units = (magnitude + rounder).to_bits().wrapping_sub(rounder.to_bits());
+    sign | (((exponent - 113) << 10) + units) as u16
+}
+
+/// A run of bytes of a file.
+struct Extent {
+    path: PathBuf,
+    start: u64,
+    len: u64,
+}
+
+/// Draws blocks from the extents of one class.
+pub struct Blocks {
+    extents: Vec<Extent>,
+    transform: Option<Transform>,
+    block_bytes: usize,
+    random: Random,
+}
+
+impl Blocks {
+    /// Finds the extents of `patterns` (paths with `*`, folders taken whole) under `corpus`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where reading fails; [`Error::Usage`] where nothing is long enough for a block.
+    pub fn find(
+        corpus: &Path,
+        patterns: &[String],
+        tensor_dtype: Option<&str>,
+        transform: Option<Transform>,
+        block_bytes: usize,
+        seed: u64,
+    ) -> Result<Blocks> {
+        let mut extents = Vec::new();
+        for pattern in patterns {
+            for path in expand(corpus, pattern)? {
+                match tensor_dtype {
+                    Some(dtype) => extents.extend(tensor_extents(&path, dtype)?),
+                    None => {
+                        let len = path.metadata().map_err(|error| Error::io("read", &path, error))?.len();
+                        extents.push(Extent { path, start: 0, len });
+                    }
+                }
+            }
+        }
+        let blocks = Blocks { extents, transform, block_bytes, random: Random(seed) };
+        if blocks.positions().all(|count| count == 0) {
+            let patterns = patterns.join(" ");
+            let kind = tensor_dtype.map_or(String::new(), |dtype| format!(" of {dtype} tensors"));
+            return Err(Error::Usage(format!("{} holds no {block_bytes} bytes{kind} in {patterns}", corpus.display())));
+        }
+        Ok(blocks)
+    }
+
+    /// Bytes read for one block: what becomes the block and a word more.
+    fn source_bytes(&self) -> u64 {
+        let (from, to) = self.transform.map_or((1, 1), Transform::widths);
+        ((self.block_bytes / to + 8) * from) as u64
+    }
+
+    /// How many places of each extent a block can start at.
+    fn positions(&self) -> impl Iterator<Item = u64> {
+        let need = self.source_bytes();
+        self.extents.iter().map(move |extent| (extent.len + 1).saturating_sub(need))
+    }
+
+    /// The next block.
+    pub fn draw(&mut self) -> Result<Vec<u8>> {
+        let mut place = self.random.below(self.positions().sum());
+        let mut chosen = None;
+        for (extent, count) in self.extents.iter().zip(self.positions()) {
+            if place < count {
+                chosen = Some(extent);
+                break;
+            }
+            place -= count;
+        }
+        let extent = chosen.ok_or_else(|| Error::Usage("there is nothing to draw blocks from".into()))?;
+        // A transform reads whole words.
+        place -= place % self.transform.map_or(1, |transform| transform.widths().0 as u64);
+        let mut bytes = vec![0; self.source_bytes() as usize];
+        File::open(&extent.path)
+            .and_then(|mut file| {
+                file.seek(SeekFrom::Start(extent.start + place))?;
+                file.read_exact(&mut bytes)
+            })
+            .map_err(|error| Error::io("read", &extent.path, error))?;
+        let bytes = self.transform.map_or(bytes.clone(), |transform| transform.apply(&bytes));
+        let phase = self.random.below(8) as usize;
+        let block = bytes.get(phase..phase + self.block_bytes).unwrap_or(&bytes);
+        Ok(block.to_vec())
+    }
+}
+
+/// splitmix64: the same numbers everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(mixed ^ (mixed >> 31)) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+/// Regular files that match `pattern` under `corpus`, in order of their names.
+fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
+    let mut paths = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { corpus.to_path_buf() }];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        let mut next = Vec::new();
+        for path in paths {
+            if part.contains('*') {
+                next.extend(children(&path)?.into_iter().filter(|child| {
+                    child.file_name().is_some_and(|name| matches(part.as_bytes(), name.as_encoded_bytes()))
+                }));
+            } else if path.join(part).exists() {
+                next.push(path.join(part));
+            }
+        }
+        paths = next;
+    }
+    let mut files = Vec::new();
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(children(&path)?);
+        } else if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn children(folder: &Path) -> Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>()
+    });
+    let mut paths = entries.map_err(|error| Error::io("list", folder, error))?;
+    paths.retain(|path| !path.is_symlink());
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether `name` matches `pattern`, in which `*` stands for any bytes.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) if matches(rest, name) => true,
+        (Some((b'*', _)), Some((_, name))) => matches(pattern, name),
+        (Some((a, pattern)), Some((b, name))) => a == b && matches(pattern, name),
+        _ => false,
+    }
+}
+
+/// Longest safetensors header read, bytes.
+const HEADER_BYTES_MAX: u64 = 100 << 20;
+
+/// Extents of the tensors of `dtype` in a safetensors file, adjacent ones merged.
+fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<Extent>> {
+    #[derive(Deserialize)]
+    struct Tensor {
+        dtype: String,
+        data_offsets: (u64, u64),
+    }
+    let wrong = |what: &str| Error::Usage(format!("{} is no safetensors file: {what}", path.display()));
+    let mut file = File::open(path).map_err(|error| Error::io("read", path, error))?;
+    let mut len = [0u8; 8];
+    file.read_exact(&mut len).map_err(|error| Error::io("read", path, error))?;
+    let len = Some(u64::from_le_bytes(len)).filter(|len| *len <= HEADER_BYTES_MAX);
+    let len = len.ok_or_else(|| wrong("its header is too long"))?;
+    let mut header = vec![0; len as usize];
+    file.read_exact(&mut header).map_err(|error| Error::io("read", path, error))?;
+    let entries: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&header).map_err(|error| wrong(&error.to_string()))?;
+    let mut spans = Vec::new();
+    for (_, entry) in entries.into_iter().filter(|(name, _)| name != "__metadata__") {
+        let tensor: Tensor = serde_json::from_value(entry).map_err(|error| wrong(&error.to_string()))?;
+        if tensor.dtype == dtype && tensor.data_offsets.0 < tensor.data_offsets.1 {
+            spans.push(tensor.data_offsets);
+        }
+    }
+    spans.sort_unstable();
+    let mut extents: Vec<Extent> = Vec::new();
+    for (from, to) in spans {
+        let start = 8 + len + from;
+        match extents.last_mut() {
+            Some(last) if last.start + last.len == start => last.len += to - from,
+            _ => extents.push(Extent { path: path.to_path_buf(), start, len: to - from }),
+        }
+    }
+    Ok(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_to_half_and_brain_floats() {
+        let halves = [(1.0, 0x3c00), (-2.0, 0xc000), (65_504.0, 0x7bff), (65_520.0, 0x7c00), (0.0, 0), (-0.0, 0x8000)];
+        let small = [(6.103_515_6e-5, 0x0400), (5.960_464_5e-8, 1), (2e-8, 0), (0.333_333_34, 0x3555)];
+        for (value, bits) in halves.into_iter().chain(small) {
+            assert_eq!(half(value), bits, "{value}");
+        }
+        assert_eq!(half(2049.0), 0x6800, "a tie goes to even");
+        assert_eq!(half(2051.0), 0x6802, "a tie goes to even");
+        assert!(half(f32::NAN) & 0x7fff > 0x7c00);
+        assert_eq!((brain(1.0), brain(f32::INFINITY), brain(1.0 + 1.0 / 256.0)), (0x3f80, 0x7f80, 0x3f80));
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let cases = [("*", "a"), ("*.rs", "a.rs"), ("a*c", "abbc"), ("a*", "a"), ("a**b", "ab")];
+        assert!(cases.iter().all(|(pattern, name)| matches(pattern.as_bytes(), name.as_bytes())));
+        let cases = [("*.rs", "a.rs.bak"), ("a", "ab"), ("a*c", "ab"), ("", "a")];
+        assert!(!cases.iter().any(|(pattern, name)| matches(pattern.as_bytes(), name.as_bytes())));
+    }
+
+    #[test]
+    fn only_tensors_of_the_dtype_are_drawn_and_a_seed_fixes_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = br#"{"__metadata__":{},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,100]},
+            "b":{"dtype":"BF16","shape":[1],"data_offsets":[100,200]},
+            "c":{"dtype":"BF16","shape":[1],"data_offsets":[200,400]}}"#;
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend_from_slice(header);
+        file.extend([b'x'; 100].iter().chain(&[b'y'; 300]).chain(&[b'z'; 50]));
+        std::fs::create_dir(folder.path().join("one")).unwrap();
+        std::fs::write(folder.path().join("one/m.safetensors"), &file).unwrap();
+        let find = |dtype, seed| Blocks::find(folder.path(), &["o*/*.safetensors".into()], dtype, None, 256, seed);
+        let mut blocks = find(Some("BF16"), 1).unwrap();
+        assert!((0..50).all(|_| blocks.draw().unwrap() == [b'y'; 256]));
+        assert!(find(Some("F32"), 1).is_err());
+        let (mut a, mut b) = (find(None, 5).unwrap(), find(None, 5).unwrap());
+        assert!((0..50).all(|_| a.draw().unwrap() == b.draw().unwrap()));
+    }
+}

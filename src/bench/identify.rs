@@ -1,0 +1,287 @@
+//! Scores identification against real encodes of blocks of known classes.
+//!
+//! 1. Every block is encoded with zstd-1, with zstd-3 and by byte groups in every layout. It is *float* if the best
+//!    layout gains more than 10 % and is 2 % smaller than zstd-1; else *incompressible* if nothing saves 2 %; else
+//!    *ordinary*.
+//! 2. The identifier's answer is compared with that label, and the bytes its route would store (float: planes;
+//!    ordinary: zstd-3, raw if not smaller; incompressible: raw) with the fewest of all routes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::blocks::{Blocks, Transform};
+use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
+use crate::codec::{Layout, Planes, Scratch};
+use crate::config::IdentifyConfig;
+use crate::error::{Error, Result};
+use crate::identify::{Class, Identifier};
+
+/// A measurement of identification, as read from TOML.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdentifyBench {
+    /// `"identify"`.
+    pub kind: String,
+    /// Folder that the classes' paths are relative to; the environment's `FHRD_CORPUS` comes first.
+    #[serde(default)]
+    pub corpus: PathBuf,
+    /// Blocks drawn of each class.
+    #[serde(default = "default_blocks")]
+    pub blocks: usize,
+    /// Bytes of a block.
+    #[serde(default = "default_block_bytes")]
+    pub block_bytes: usize,
+    /// Where the random positions start from.
+    #[serde(default)]
+    pub seed: u64,
+    /// zstd level of the low byte groups.
+    #[serde(default = "default_level")]
+    pub level: i32,
+    /// The identifier's parameters.
+    #[serde(default)]
+    pub identify: IdentifyConfig,
+    /// What is measured.
+    pub class: Vec<ClassBench>,
+}
+
+/// One class of blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassBench {
+    /// Name in the report.
+    pub name: String,
+    /// Whether its blocks are float weights: those count for the recall.
+    pub kind: ClassKind,
+    /// Totals it counts in, any names.
+    #[serde(default)]
+    pub sets: Vec<String>,
+    /// Paths, with `*` for any part of a name; folders are taken whole.
+    pub files: Vec<String>,
+    /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
+    pub tensor_dtype: Option<String>,
+    /// Another representation of the same data.
+    pub transform: Option<Transform>,
+}
+
+/// Whether a class is float weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassKind {
+    /// Weights.
+    Float,
+    /// Anything else.
+    Other,
+}
+
+fn default_blocks() -> usize {
+    200
+}
+fn default_block_bytes() -> usize {
+    64 << 10
+}
+fn default_level() -> i32 {
+    1
+}
+
+/// Scores of every class and every set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// By class, in the configuration's order.
+    pub classes: Vec<Score>,
+    /// By set, in order of first mention.
+    pub sets: Vec<Score>,
+}
+
+impl IdentifyBench {
+    /// Parses TOML text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for syntax, unknown keys and unusable values.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let wrong = |message: String| Error::Config { origin: origin.into(), message };
+        let config: IdentifyBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if config.kind != "identify" {
+            return Err(wrong(format!("`kind` must be `identify`, found `{}`", config.kind)));
+        }
+        if config.block_bytes < 1024 || config.blocks == 0 {
+            return Err(wrong("`block_bytes` must be at least 1024 and `blocks` at least 1".into()));
+        }
+        Ok(config)
+    }
+}
+
+/// What real encodes say of one block.
+struct Encoded {
+    label: usize,
+    zstd: u64,
+    best: u64,
+}
+
+/// Encodes blocks in every way there is.
+struct Oracle {
+    level: i32,
+    planes: Scratch,
+    fast: Scratch,
+    normal: Scratch,
+    out: Vec<u8>,
+}
+
+impl Oracle {
+    fn new(level: i32) -> Self {
+        let (planes, fast, normal) = (Scratch::default(), Scratch::default(), Scratch::default());
+        Oracle { level, planes, fast, normal, out: Vec::new() }
+    }
+
+    fn layout_bytes(&mut self, layout: Layout, block: &[u8]) -> Result<u64> {
+        self.out.clear();
+        Planes.encode_layout(layout, block, self.level, &mut self.planes, &mut self.out)?;
+        Ok(self.out.len() as u64)
+    }
+
+    /// Size in the best layout of all: groups are compressed apart, so each is judged by itself.
+    fn best_layout_bytes(&mut self, block: &[u8]) -> Result<u64> {
+        let mut best = block.len() as u64;
+        for width in [2u8, 4, 8] {
+            let stored = self.layout_bytes(Layout::new(width, 0).unwrap_or(Layout::RAW), block)?;
+            let mut mask = 0;
+            for group in 0..width {
+                let alone = Layout::new(width, 1 << group).unwrap_or(Layout::RAW);
+                mask |= u8::from(self.layout_bytes(alone, block)? < stored) << group;
+            }
+            best = best.min(self.layout_bytes(Layout::new(width, mask).unwrap_or(Layout::RAW), block)?);
+        }
+        Ok(best)
+    }
+
+    fn zstd_bytes(scratch: &mut Scratch, level: i32, block: &[u8], out: &mut Vec<u8>) -> Result<u64> {
+        out.clear();
+        scratch.compress(block, level, out)?;
+        Ok(out.len() as u64)
+    }
+
+    fn encode(&mut self, block: &[u8]) -> Result<Encoded> {
+        let raw = block.len() as u64;
+        let fast = Self::zstd_bytes(&mut self.fast, 1, block, &mut self.out)?;
+        let zstd = Self::zstd_bytes(&mut self.normal, 3, block, &mut self.out)?.min(raw);
+        let planes = self.best_layout_bytes(block)?;
+        let best = planes.min(zstd);
+        let float = planes * 10 < raw * 9 && planes * 100 < fast * 98;
+        let label = if float { FLOAT } else { if best * 100 < raw * 98 { ORDINARY } else { INCOMPRESSIBLE } };
+        Ok(Encoded { label, zstd, best })
+    }
+}
+
+/// Scores every class and prints the tables to `out`.
+///
+/// # Errors
+/// Reading fails, or a class has nothing to draw from.
+pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
+    let corpus = std::env::var_os("FHRD_CORPUS").map_or_else(|| config.corpus.clone(), PathBuf::from);
+    let failed = |error| Error::io("write", "the report", error);
+    let mut report = Report::default();
+    writeln!(out, "{HEADING}").map_err(failed)?;
+    let mut oracle = Oracle::new(config.level);
+    for class in &config.class {
+        let dtype = class.tensor_dtype.as_deref();
+        let bytes = config.block_bytes;
+        let mut blocks = Blocks::find(&corpus, &class.files, dtype, class.transform, bytes, config.seed)?;
+        let mut identifier = Identifier::new(&config.identify, config.level);
+        let score = measure(class, config.blocks, &mut blocks, &mut identifier, &mut oracle)?;
+        score.print(out).map_err(failed)?;
+        for name in &class.sets {
+            let at = report.sets.iter().position(|set| set.name == *name).unwrap_or(report.sets.len());
+            if at == report.sets.len() {
+                report.sets.push(Score { name: name.clone(), ..Score::default() });
+            }
+            report.sets.iter_mut().skip(at).take(1).for_each(|set| set.add(&score));
+        }
+
+        report.classes.push(score);
+    }
+    writeln!(out, "\n{HEADING}").map_err(failed)?;
+    report.sets.iter().try_for_each(|set| set.print(out)).map_err(failed)?;
+    Ok(report)
+}
+
+fn measure(
+    class: &ClassBench,
+    count: usize,
+    blocks: &mut Blocks,
+    identifier: &mut Identifier,
+    oracle: &mut Oracle,
+) -> Result<Score> {
+    let mut score = Score { name: class.name.clone(), ..Score::default() };
+    let blocks = (0..count).map(|_| blocks.draw()).collect::<Result<Vec<_>>>()?;
+    let started = Instant::now();
+    let answers: Vec<Class> = blocks.iter().map(|block| identifier.identify(block)).collect();
+    score.time = started.elapsed();
+    for (block, answer) in blocks.iter().zip(answers) {
+        let encoded = oracle.encode(block)?;
+        let (column, bytes) = match answer {
+            Class::Float(layout) => (FLOAT, oracle.layout_bytes(layout, block)?),
+            Class::Ordinary => (ORDINARY, encoded.zstd),
+            Class::Incompressible => (INCOMPRESSIBLE, block.len() as u64),
+        };
+        score.confusion[encoded.label][column] += 1;
+        if class.kind == ClassKind::Float && encoded.label == FLOAT {
+            score.weights += 1;
+            score.weights_found += u64::from(column == FLOAT);
+        }
+        score.bytes += bytes;
+        score.bytes_best += encoded.best;
+    }
+    Ok(score)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_configuration_parses_and_mistakes_are_named() {
+        let text = include_str!("../../configs/bench-identify.toml");
+        let config = IdentifyBench::parse(text, "bench-identify.toml").unwrap();
+        assert!(config.class.len() > 20 && config.class.iter().any(|class| class.kind == ClassKind::Float));
+        let error = IdentifyBench::parse(&text.replace("seed =", "sed ="), "x.toml").unwrap_err().to_string();
+        assert!(error.contains("x.toml") && error.contains("sed"), "{error}");
+        let error = IdentifyBench::parse(&text.replace("\"identify\"", "\"all\""), "x.toml").unwrap_err().to_string();
+        assert!(error.contains("`kind`") && error.contains("all"), "{error}");
+    }
+
+    #[test]
+    fn words_and_text_are_scored_apart_and_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let wave = (0..60_000u32).map(|i| (i as f32 * 0.7).sin() * (i.wrapping_mul(2_654_435_761) >> 8) as f32 * 1e-9);
+        std::fs::write(folder.path().join("words"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+        std::fs::write(folder.path().join("text"), "all work and no play ".repeat(9000)).unwrap();
+        let class = |name: &str, kind| ClassBench {
+            name: name.into(),
+            kind,
+            sets: vec!["all".into()],
+            files: vec![folder.path().join(name).display().to_string()],
+            tensor_dtype: None,
+            transform: None,
+        };
+        let config = IdentifyBench {
+            kind: "identify".into(),
+            corpus: PathBuf::new(),
+            blocks: 5,
+            block_bytes: 65_536,
+            seed: 1,
+            level: 1,
+            identify: IdentifyConfig::default(),
+            class: vec![class("words", ClassKind::Float), class("text", ClassKind::Other)],
+        };
+        let mut printed = Vec::new();
+        let report = run(&config, &mut printed).unwrap();
+        assert_eq!(report.classes[0].confusion[FLOAT], [5, 0, 0]);
+        assert_eq!(report.classes[1].confusion[ORDINARY], [0, 5, 0]);
+        let all = &report.sets[0];
+        assert_eq!((all.recall(), all.accuracy(), all.weights), (1.0, 1.0, 5));
+        assert!(all.excess() < 0.001, "{}", all.excess());
+        assert!(String::from_utf8(printed).unwrap().contains("words"));
+    }
+}

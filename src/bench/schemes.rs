@@ -1,0 +1,173 @@
+//! Compares configurations on real files: each case backs up and restores each set in a repository of its own.
+//!
+//! Reported are, as medians of the rounds:
+//!
+//! - *stored*: the bytes of all blobs of the repository, and the *ratio* of content to them.
+//! - *index*: what finding duplicates takes: the bytes of the index segments, and 8 bytes for each similarity feature
+//!   in container directories (its slot in the similarity table).
+//! - Wall and processor seconds of backup and restore, the restore's MB/s, and *decoded*: bytes of frames decoded for
+//!   each byte restored.
+//!
+//! Restored files are compared chunk by chunk with their fingerprints, as always, and then byte by byte with their
+//! source; a case that fails is told and not run again, and the others go on.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+use super::comparison::{Case, Comparison};
+use super::table::{Line, flush, mb, or_dash, two, write_line};
+use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
+use crate::engine::stats::repository_stats;
+use crate::error::Result;
+
+/// Bytes of a feature's slot in the similarity table.
+const FEATURE_BYTES: u64 = 8;
+/// Titles of the numbers.
+const TITLES: [&str; 11] =
+    ["chunk KiB", "MB", "MB stored", "ratio", "index MB", "backup s", "CPU s", "restore s", "CPU s", "MB/s", "decoded"];
+
+/// What was measured of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes of the repository's blobs.
+    pub stored: u64,
+    /// Of those, bytes of index segments.
+    pub segment_bytes: u64,
+    /// Bytes of the features' slots in the similarity table.
+    pub feature_bytes: u64,
+    /// Wall seconds of the backup.
+    pub backup_seconds: f64,
+    /// Processor seconds of the backup.
+    pub backup_cpu_seconds: f64,
+    /// Wall seconds of the restore.
+    pub restore_seconds: Option<f64>,
+    /// Processor seconds of the restore.
+    pub restore_cpu_seconds: Option<f64>,
+    /// Millions of bytes restored per second.
+    pub restore_mb_per_s: Option<f64>,
+    /// Bytes of frames decoded for each byte restored.
+    pub amplification: Option<f64>,
+}
+
+/// What one round gave.
+struct Sample {
+    bytes: u64,
+    stored: u64,
+    segment_bytes: u64,
+    features: u64,
+    backup: Cost,
+    restored: Option<Restored>,
+}
+
+fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, paths: &[PathBuf]) -> Result<Sample> {
+    tracing::info!("measuring {}", case.scheme);
+    let repository = bench.repository(&case.config)?;
+    let (report, backup) = bench.backup(&repository, &case.config, paths)?;
+    let stats = repository_stats(&repository)?;
+    let page_cache = if comparison.cold { PageCache::Cold } else { PageCache::Warm };
+    let restored = match comparison.restore {
+        true => Some(bench.restore(&repository, &case.config, &report, paths, page_cache)?),
+        false => None,
+    };
+    bench.discard(&repository)?;
+    Ok(Sample {
+        bytes: report.bytes,
+        stored: stats.stored_bytes.total,
+        segment_bytes: stats.stored_bytes.index,
+        features: stats.features,
+        backup,
+        restored,
+    })
+}
+
+impl Figures {
+    fn of(samples: &[Sample]) -> Self {
+        let number = |value: fn(&Sample) -> u64| median_u64(samples.iter().map(value));
+        let restored = |value: fn(&Restored) -> f64| {
+            let values: Vec<f64> = samples.iter().filter_map(|sample| sample.restored.as_ref()).map(value).collect();
+            (!values.is_empty()).then(|| median(values))
+        };
+        Figures {
+            bytes: number(|sample| sample.bytes),
+            stored: number(|sample| sample.stored),
+            segment_bytes: number(|sample| sample.segment_bytes),
+            feature_bytes: FEATURE_BYTES * number(|sample| sample.features),
+            backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
+            backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
+            restore_seconds: restored(|restored| restored.cost.wall_seconds),
+            restore_cpu_seconds: restored(|restored| restored.cost.cpu_seconds),
+            restore_mb_per_s: restored(Restored::mb_per_second),
+            amplification: restored(Restored::amplification),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            mb(self.bytes),
+            mb(self.stored),
+            two(self.bytes as f64 / (self.stored as f64).max(1.0)),
+            two((self.segment_bytes + self.feature_bytes) as f64 / 1e6),
+            two(self.backup_seconds),
+            two(self.backup_cpu_seconds),
+            or_dash(self.restore_seconds, two),
+            or_dash(self.restore_cpu_seconds, two),
+            or_dash(self.restore_mb_per_s, |rate| format!("{rate:.0}")),
+            or_dash(self.amplification, two),
+        ]
+    }
+}
+
+/// Runs the comparison and prints its table set by set.
+///
+/// # Errors
+/// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
+pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<Line<Figures>>> {
+    let (sources, cases) = (comparison.sources()?, comparison.cases());
+    let mut bench = Workbench::new(&comparison.work, stop)?;
+    write_line(out, "set", "scheme", &TITLES)?;
+    let mut lines = Vec::new();
+    for (set, paths) in &sources {
+        paths.iter().try_for_each(|path| warm(path))?;
+        let outcomes = rounds(&cases, comparison.repeats, |case| measure(&mut bench, comparison, case, paths))?;
+        for (case, outcome) in cases.iter().zip(outcomes) {
+            let line = Line::new(set, case, outcome, Figures::of);
+            line.write(out, Figures::cells)?;
+            lines.push(line);
+        }
+        flush(out)?;
+    }
+    bench.clear()?;
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(wall_seconds: f64, restored: bool) -> Sample {
+        let cost = Cost { wall_seconds, cpu_seconds: 2.0 * wall_seconds };
+        Sample {
+            bytes: 4_000_000,
+            stored: 1_000_000,
+            segment_bytes: 20_000,
+            features: 10_000,
+            backup: cost,
+            restored: restored.then_some(Restored { cost, bytes: 4_000_000, frame_bytes: 3_000_000 }),
+        }
+    }
+
+    #[test]
+    fn figures_are_medians_and_the_index_counts_its_features() {
+        let figures = Figures::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
+        let cells = figures.cells();
+        assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "4.00", "2.00", "4.00", "2", "0.75"]);
+        let cells = Figures::of(&[sample(1.0, false)]).cells();
+        assert_eq!(cells[6..], ["-"; 4]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Tables of comparisons: fixed columns, so that runs can be laid side by side; a case that failed is a line, too.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::comparison::Case;
+use crate::error::{Error, Result};
+
+/// What became of a case with a set.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line<F> {
+    /// What was backed up.
+    pub set: String,
+    /// Configuration.
+    pub scheme: String,
+    /// Its average chunk, bytes.
+    pub chunk_bytes: u64,
+    /// Why there are no figures.
+    pub failure: Option<String>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub figures: Option<F>,
+}
+
+impl<F> Line<F> {
+    /// Sums up what the rounds of `case` gave, or says why it failed.
+    pub fn new<T>(set: &str, case: &Case, outcome: Result<Vec<T>, String>, sum_up: impl FnOnce(&[T]) -> F) -> Self {
+        Line {
+            set: set.into(),
+            scheme: case.scheme.clone(),
+            chunk_bytes: case.config.repository.chunk_bytes_avg.0,
+            failure: outcome.as_ref().err().cloned(),
+            figures: outcome.ok().map(|samples| sum_up(&samples)),
+        }
+    }
+
+    /// Writes the figures' cells behind the chunk length, or the failure.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, out: &mut dyn Write, cells: impl FnOnce(&F) -> Vec<String>) -> Result<()> {
+        let failed = || vec![format!(" FAILED: {}", self.failure.as_deref().unwrap_or_default())];
+        let mut line = vec![kib(self.chunk_bytes)];
+        line.extend(self.figures.as_ref().map_or_else(failed, cells));
+        write_line(out, &self.set, &self.scheme, &line)
+    }
+}
+
+/// Writes a line: set and scheme, then numbers or their titles, right-aligned.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_line<T: AsRef<str>>(out: &mut dyn Write, set: &str, scheme: &str, cells: &[T]) -> Result<()> {
+    let numbers: String = cells.iter().map(|cell| format!(" {:>9}", cell.as_ref())).collect();
+    writeln!(out, "{set:<24} {scheme:<28}{numbers}").map_err(failed)
+}
+
+/// Hands what was written to the reader: a comparison may take hours.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn flush(out: &mut dyn Write) -> Result<()> {
+    out.flush().map_err(failed)
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::io("write", "the table", error)
+}
+
+/// Millions of bytes with one decimal.
+pub fn mb(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}
+
+/// Whole KiB where it is a whole number, else with one decimal.
+fn kib(bytes: u64) -> String {
+    if bytes.is_multiple_of(1024) { (bytes >> 10).to_string() } else { format!("{:.1}", bytes as f64 / 1024.0) }
+}
+
+/// A number with two decimals.
+pub fn two(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// What `show` makes of a value, or a dash.
+pub fn or_dash(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
+    value.map_or_else(|| "-".into(), show)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::bench::comparison::Comparison;
+
+    fn line(outcome: Result<Vec<u64>, String>) -> Line<u64> {
+        let text = "kind = \"schemes\"\ncorpus = \"\"\nwork = \"\"\nchunk_bytes = [1536]\nsets = [\"a\"]\n\
+            [[scheme]]\nname = \"none\"\n";
+        let cases = Comparison::parse(text, "x").unwrap().cases();
+        Line::new("code", &cases[0], outcome, |samples| samples[0])
+    }
+
+    #[test]
+    fn columns_keep_their_places() {
+        let mut out = Vec::new();
+        write_line(&mut out, "set", "scheme", &["KiB", "MB"]).unwrap();
+        line(Ok(vec![12_340_000])).write(&mut out, |bytes| vec![mb(*bytes)]).unwrap();
+        let row = |cells: [&str; 4]| {
+            let [set, scheme, first, second] = cells;
+            format!("{set:<24} {scheme:<28} {first:>9} {second:>9}\n")
+        };
+        let expected = row(["set", "scheme", "KiB", "MB"]) + &row(["code", "none", "1.5", "12.3"]);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(
+            (or_dash(None, two), or_dash(Some(1.234), two), kib(65536)),
+            ("-".into(), "1.23".into(), "64".into())
+        );
+    }
+
+    #[test]
+    fn a_failure_is_a_line_that_says_why() {
+        let line = line(Err("x was restored with other content at byte 3".into()));
+        let mut out = Vec::new();
+        line.write(&mut out, |_| Vec::new()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("      1.5  FAILED: x was restored with other content at byte 3\n"), "{text}");
+        let figures = serde_json::to_value(Line { figures: Some(BTreeMap::from([("stored", 1)])), ..named() }).unwrap();
+        assert!(figures["failure"].is_null() && figures["stored"] == 1, "{figures}");
+    }
+
+    fn named() -> Line<BTreeMap<&'static str, u64>> {
+        Line { set: "code".into(), scheme: "none".into(), chunk_bytes: 1, failure: None, figures: None }
+    }
+}

@@ -1,0 +1,233 @@
+//! Compares configurations on series of versions: what each version adds, and what the oldest and the newest cost.
+//!
+//! 1. The files of a set, in name order, are backed up one after another into one repository, each as a snapshot of
+//!    its own; what the repository's blobs grow by is what the version *added*.
+//! 2. The snapshots of the first and of the last version are restored from the page cache, then, with `cold`, again
+//!    without it, and compared with their source.
+//!
+//! A reader of the last version pays for every base that its chunks lean on: *decoded* (bytes of frames decoded for
+//! each byte restored) says how much. All figures are medians of the rounds.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+use super::comparison::{Case, Comparison};
+use super::table::{Line, flush, mb, or_dash, two, write_line};
+use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
+use crate::engine::backup::BackupReport;
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+
+/// Titles of the numbers; the last six belong to the restores of the first and of the last version.
+const TITLES: [&str; 15] = [
+    "chunk KiB",
+    "versions",
+    "MB",
+    "MB stored",
+    "ratio",
+    "backup s",
+    "CPU s",
+    "MB first",
+    "KB a next",
+    "1st MB/s",
+    "cold MB/s",
+    "decoded",
+    "last MB/s",
+    "cold MB/s",
+    "decoded",
+];
+
+/// What was measured of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Bytes of all versions.
+    pub bytes: u64,
+    /// Bytes of the repository's blobs after the last.
+    pub stored: u64,
+    /// What each version added to them, bytes.
+    pub added: Vec<u64>,
+    /// Wall seconds of all backups.
+    pub backup_seconds: f64,
+    /// Processor seconds of all backups.
+    pub backup_cpu_seconds: f64,
+    /// The first version's restore.
+    pub first: Option<Restores>,
+    /// The last version's restore.
+    pub last: Option<Restores>,
+}
+
+/// What restoring a version takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Restores {
+    /// Millions of bytes per second, from the page cache.
+    pub mb_per_s: f64,
+    /// Processor seconds, from the page cache.
+    pub cpu_seconds: f64,
+    /// Millions of bytes per second with the repository out of the page cache.
+    pub cold_mb_per_s: Option<f64>,
+    /// Bytes of frames decoded for each byte restored.
+    pub amplification: f64,
+}
+
+/// Restores of one version in one round: from the page cache, and without it.
+type Pair = (Restored, Option<Restored>);
+
+/// What one round gave.
+struct Sample {
+    bytes: u64,
+    added: Vec<u64>,
+    backup: Cost,
+    ends: Option<[Pair; 2]>,
+}
+
+fn stored_bytes(repository: &Repository) -> Result<u64> {
+    Ok(repository.store.list("")?.iter().map(|blob| blob.len).sum())
+}
+
+fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<Sample> {
+    tracing::info!("measuring {}", case.scheme);
+    let repository = bench.repository(&case.config)?;
+    let mut sample = Sample { bytes: 0, added: Vec::new(), backup: Cost::default(), ends: None };
+    let mut reports = Vec::new();
+    let mut stored = 0;
+    for version in versions {
+        let (report, cost) = bench.backup(&repository, &case.config, std::slice::from_ref(version))?;
+        let now = stored_bytes(&repository)?;
+        sample.added.push(now - stored);
+        stored = now;
+        sample.bytes += report.bytes;
+        sample.backup.wall_seconds += cost.wall_seconds;
+        sample.backup.cpu_seconds += cost.cpu_seconds;
+        reports.push((report, version));
+    }
+    if let (true, Some(first), Some(last)) = (comparison.restore, reports.first(), reports.last()) {
+        let restore = |(report, version): &(BackupReport, &PathBuf), page_cache| {
+            bench.restore(&repository, &case.config, report, std::slice::from_ref(*version), page_cache)
+        };
+        let warm = [restore(first, PageCache::Warm)?, restore(last, PageCache::Warm)?];
+        let cold = match comparison.cold {
+            true => [Some(restore(first, PageCache::Cold)?), Some(restore(last, PageCache::Cold)?)],
+            false => [None, None],
+        };
+        sample.ends = Some([(warm[0], cold[0]), (warm[1], cold[1])]);
+    }
+    bench.discard(&repository)?;
+    Ok(sample)
+}
+
+impl Restores {
+    fn of(pairs: &[Pair]) -> Option<Self> {
+        let cold: Vec<f64> = pairs.iter().filter_map(|(_, cold)| *cold).map(|cold| cold.mb_per_second()).collect();
+        (!pairs.is_empty()).then(|| Restores {
+            mb_per_s: median(pairs.iter().map(|(warm, _)| warm.mb_per_second())),
+            cpu_seconds: median(pairs.iter().map(|(warm, _)| warm.cost.cpu_seconds)),
+            cold_mb_per_s: (!cold.is_empty()).then(|| median(cold)),
+            amplification: median(pairs.iter().map(|(warm, _)| warm.amplification())),
+        })
+    }
+}
+
+impl Figures {
+    fn of(samples: &[Sample]) -> Self {
+        let versions = samples.first().map_or(0, |sample| sample.added.len());
+        let added = |number: usize| median_u64(samples.iter().filter_map(|sample| sample.added.get(number)).copied());
+        let pairs = |end: fn(&[Pair; 2]) -> Pair| -> Vec<Pair> {
+            samples.iter().filter_map(|sample| sample.ends.as_ref()).map(end).collect()
+        };
+        Figures {
+            bytes: median_u64(samples.iter().map(|sample| sample.bytes)),
+            stored: median_u64(samples.iter().map(|sample| sample.added.iter().sum())),
+            added: (0..versions).map(added).collect(),
+            backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
+            backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
+            first: Restores::of(&pairs(|[first, _]| *first)),
+            last: Restores::of(&pairs(|[_, last]| *last)),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let next = self.added.get(1..).filter(|next| !next.is_empty()).map(|next| median_u64(next.iter().copied()));
+        let mut cells = vec![
+            self.added.len().to_string(),
+            mb(self.bytes),
+            mb(self.stored),
+            two(self.bytes as f64 / (self.stored as f64).max(1.0)),
+            two(self.backup_seconds),
+            two(self.backup_cpu_seconds),
+            mb(self.added.first().copied().unwrap_or(0)),
+            or_dash(next.map(|bytes| bytes as f64 / 1e3), |kb| format!("{kb:.1}")),
+        ];
+        let whole = |value: f64| format!("{value:.0}");
+        for end in [self.first, self.last] {
+            cells.push(or_dash(end.map(|end| end.mb_per_s), whole));
+            cells.push(or_dash(end.and_then(|end| end.cold_mb_per_s), whole));
+            cells.push(or_dash(end.map(|end| end.amplification), two));
+        }
+        cells
+    }
+}
+
+/// The regular files of a set, those of folders in name order.
+fn versions_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut versions = Vec::new();
+    for path in paths {
+        if path.is_file() {
+            versions.push(path.clone());
+            continue;
+        }
+        let failed = |error| Error::io("list", path, error);
+        let entries = std::fs::read_dir(path).map_err(failed)?;
+        let inner = entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>();
+        let mut inner = inner.map_err(failed)?;
+        inner.retain(|path| path.is_file() && !path.is_symlink());
+        inner.sort();
+        versions.extend(inner);
+    }
+    match versions.is_empty() {
+        false => Ok(versions),
+        true => Err(Error::Usage("a series of versions takes one file at least".into())),
+    }
+}
+
+/// Runs the comparison and prints, set by set, its table and what each version added.
+///
+/// # Errors
+/// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
+pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<Line<Figures>>> {
+    let (sources, cases) = (comparison.sources()?, comparison.cases());
+    let mut bench = Workbench::new(&comparison.work, stop)?;
+    let mut lines = Vec::new();
+    for (set, paths) in &sources {
+        let versions = versions_of(paths)?;
+        versions.iter().try_for_each(|path| warm(path))?;
+        let outcomes = rounds(&cases, comparison.repeats, |case| measure(&mut bench, comparison, case, &versions))?;
+        let line = |(case, outcome)| Line::new(set, case, outcome, Figures::of);
+        let of_set: Vec<Line<Figures>> = cases.iter().zip(outcomes).map(line).collect();
+        write_set(&of_set, &versions, out)?;
+        lines.extend(of_set);
+    }
+    bench.clear()?;
+    Ok(lines)
+}
+
+fn write_set(lines: &[Line<Figures>], versions: &[PathBuf], out: &mut dyn Write) -> Result<()> {
+    write_line(out, "set", "scheme", &TITLES)?;
+    lines.iter().try_for_each(|line| line.write(out, Figures::cells))?;
+    let name = |path: &PathBuf| path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    // The column holds nine characters: the end of a name tells versions apart.
+    let short = |name: String| name.chars().skip(name.chars().count().saturating_sub(9)).collect::<String>();
+    let names = versions.iter().map(|path| short(name(path)));
+    let titles: Vec<String> = std::iter::once("chunk KiB".into()).chain(names).collect();
+    write_line(out, "KB added by version", "scheme", &titles)?;
+    let added = |figures: &Figures| figures.added.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e3)).collect();
+    lines.iter().filter(|line| line.figures.is_some()).try_for_each(|line| line.write(out, added))?;
+    flush(out)
+}
+
+#[cfg(test)]
+#[path = "versions_tests.rs"]
+mod tests;

@@ -1,0 +1,291 @@
+//! Backs up and restores in a folder of its own and measures what that takes.
+//!
+//! 1. Repositories whose fixed configuration is the same share one id and key, so chunks are cut alike.
+//! 2. A backup starts without a cache of an earlier one of the same id.
+//! 3. A restore goes to a new folder, from the page cache as the backup left it, or *cold*: every file of the
+//!    repository is written out and the system advised to forget its pages (names and inodes stay cached).
+//! 4. What was restored is compared with the source byte for byte.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::same::compare;
+use crate::config::Config;
+use crate::engine::backup::{BackupReport, BackupRequest, backup};
+use crate::engine::restore::restore;
+use crate::error::{Error, Kind, Result};
+use crate::metrics::Progress;
+use crate::place::cache_folder;
+use crate::repo::Repository;
+use crate::snapshot;
+
+/// What something took, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// By the clock.
+    pub wall_seconds: f64,
+    /// Of all processors together.
+    pub cpu_seconds: f64,
+}
+
+/// What a restore did and took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Restored {
+    /// Its time.
+    pub cost: Cost,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes of the frames decoded for them.
+    pub frame_bytes: u64,
+}
+
+impl Restored {
+    /// Millions of bytes restored per second.
+    pub fn mb_per_second(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.cost.wall_seconds.max(1e-9)
+    }
+
+    /// Bytes of frames decoded for each byte restored.
+    pub fn amplification(&self) -> f64 {
+        self.frame_bytes as f64 / (self.bytes as f64).max(1.0)
+    }
+}
+
+/// Whether a restore finds the repository in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCache {
+    /// As the work before left it.
+    Warm,
+    /// Emptied of the repository's files.
+    Cold,
+}
+
+/// A folder to measure in; what was made there goes with it.
+pub struct Workbench {
+    work: PathBuf,
+    stop: Arc<AtomicBool>,
+    models: Vec<Repository>,
+}
+
+impl Workbench {
+    /// Measures below `work` until `stop` is set.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when what an earlier one left there cannot be removed.
+    pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
+        let work = real.map_err(|error| Error::io("create", work, error))?;
+        let bench = Workbench { work, stop: stop.clone(), models: Vec::new() };
+        bench.clear()?;
+        Ok(bench)
+    }
+
+    /// Removes what was made, the caches of its repositories, too.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn clear(&self) -> Result<()> {
+        let path = self.work.join("repository");
+        self.models.iter().try_for_each(|model| remove(&cache_folder(&path, &model.id)?))?;
+        ["models", "repository", "restored"].iter().try_for_each(|name| remove(&self.work.join(name)))
+    }
+
+    /// A new, empty repository in place of the last.
+    ///
+    /// # Errors
+    /// Those of creating it.
+    pub fn repository(&mut self, config: &Config) -> Result<Repository> {
+        let path = self.work.join("repository");
+        remove(&path)?;
+        let model = match self.models.iter().find(|model| model.config == config.repository) {
+            Some(model) => model,
+            None => {
+                let place = self.work.join("models").join(self.models.len().to_string());
+                self.models.push(Repository::init(&place, &config.repository)?);
+                self.models.last().ok_or_else(|| Error::Usage("no model repository".into()))?
+            }
+        };
+        std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        for name in ["config", "config-copy"] {
+            std::fs::copy(model.path.join(name), path.join(name)).map_err(|error| Error::io("copy", &path, error))?;
+        }
+        let repository = Repository::open(&path)?;
+        remove(&cache_folder(&path, &repository.id)?)?;
+        Ok(repository)
+    }
+
+    /// Removes a repository and its cache.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn discard(&self, repository: &Repository) -> Result<()> {
+        remove(&cache_folder(&repository.path, &repository.id)?)?;
+        remove(&repository.path)
+    }
+
+    /// Backs up `paths` as one snapshot.
+    ///
+    /// # Errors
+    /// Those of the engine; entries that could not be read.
+    pub fn backup(&self, repository: &Repository, config: &Config, paths: &[PathBuf]) -> Result<(BackupReport, Cost)> {
+        let request = BackupRequest { paths: paths.into(), host: "bench".into(), ..BackupRequest::default() };
+        let (report, cost) = timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
+        match report.problems {
+            0 => Ok((report, cost)),
+            problems => Err(Error::Usage(format!("{problems} entries could not be backed up as they are"))),
+        }
+    }
+
+    /// Restores the snapshot of a backup of `paths`, absolute ones, and compares.
+    ///
+    /// # Errors
+    /// Those of the engine; a restore that is not complete or differs from `paths`.
+    pub fn restore(
+        &self,
+        repository: &Repository,
+        config: &Config,
+        report: &BackupReport,
+        paths: &[PathBuf],
+        page_cache: PageCache,
+    ) -> Result<Restored> {
+        let target = self.work.join("restored");
+        remove(&target)?;
+        if page_cache == PageCache::Cold {
+            forget(&repository.path)?;
+        }
+        let named = snapshot::find(repository.store.as_ref(), &report.snapshot)?;
+        let (restored, cost) =
+            timed(|| restore(repository, config, &named, &target, &Progress::default(), &self.stop))?;
+        if restored.damaged + restored.problems > 0 || restored.files != report.files {
+            return Err(Error::Usage("the restore was not complete".into()));
+        }
+        paths.iter().try_for_each(|path| compare(path, &target.join(below_root(path))))?;
+        remove(&target)?;
+        Ok(Restored { cost, bytes: restored.bytes, frame_bytes: restored.frame_bytes })
+    }
+}
+
+impl Drop for Workbench {
+    /// Leaves nothing behind after an error, either.
+    fn drop(&mut self) {
+        if let Err(error) = self.clear() {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Runs `measure` for each of `cases`, `repeats` times: round by round, every second one backwards, so that drift of
+/// the machine hits all alike. Gives for each case its values, or why it failed; a failed case is not run again.
+///
+/// # Errors
+/// An interruption.
+pub fn rounds<C, T>(
+    cases: &[C],
+    repeats: usize,
+    mut measure: impl FnMut(&C) -> Result<T>,
+) -> Result<Vec<Result<Vec<T>, String>>> {
+    let mut outcomes: Vec<Result<Vec<T>, String>> = cases.iter().map(|_| Ok(Vec::new())).collect();
+    for round in 0..repeats {
+        let mut order: Vec<_> = cases.iter().zip(&mut outcomes).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for (case, outcome) in order {
+            let Ok(values) = outcome else { continue };
+            match measure(case) {
+                Ok(value) => values.push(value),
+                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                Err(error) => *outcome = Err(error.to_string()),
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+/// The middle value, or the mean of the two; 0 of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().saturating_sub(1) / 2;
+    let both = values.get(middle..=values.len() / 2).filter(|both| !both.is_empty()).unwrap_or(&[0.0]);
+    both.iter().sum::<f64>() / both.len() as f64
+}
+
+/// [`median`] of whole numbers.
+pub fn median_u64(values: impl IntoIterator<Item = u64>) -> u64 {
+    median(values.into_iter().map(|value| value as f64)).round() as u64
+}
+
+/// Reads every byte below `path` once, so that all cases find it in the page cache.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn warm(path: &Path) -> Result<()> {
+    each_file(path, &mut |path, mut file| {
+        std::io::copy(&mut file, &mut std::io::sink()).map_err(|error| Error::io("read", path, error))?;
+        Ok(())
+    })
+}
+
+/// Writes out every file below `path` and lets the system forget its pages.
+#[cfg(target_os = "linux")]
+fn forget(path: &Path) -> Result<()> {
+    use rustix::fs::{Advice, fadvise};
+    each_file(path, &mut |path, file| {
+        file.sync_all().map_err(|error| Error::io("write out", path, error))?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| Error::io("forget", path, error))
+    })
+}
+
+/// Not every system can be asked to forget a file's pages.
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &Path) -> Result<()> {
+    Err(Error::Usage("`cold` needs posix_fadvise, which this system lacks".into()))
+}
+
+/// Opens the regular files at and below `path`, links not followed.
+fn each_file(path: &Path, visit: &mut dyn FnMut(&Path, std::fs::File) -> Result<()>) -> Result<()> {
+    let fail = |action| move |error| Error::io(action, path, error);
+    let kind = std::fs::symlink_metadata(path).map_err(fail("look at"))?;
+    if kind.is_file() {
+        return visit(path, std::fs::File::open(path).map_err(fail("read"))?);
+    }
+    if kind.is_dir() {
+        for entry in std::fs::read_dir(path).map_err(fail("list"))? {
+            each_file(&entry.map_err(fail("list"))?.path(), visit)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where an absolute path lies in a restored tree.
+fn below_root(path: &Path) -> PathBuf {
+    path.components().filter(|part| !matches!(part, Component::RootDir)).collect()
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let value = work()?;
+    let cost = Cost { wall_seconds: start.elapsed().as_secs_f64(), cpu_seconds: cpu_seconds() - cpu };
+    Ok((value, cost))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", folder, error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "workbench_tests.rs"]
+mod tests;

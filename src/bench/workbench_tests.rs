@@ -1,0 +1,76 @@
+//! Tests of the workbench: what is restored is compared, rounds alternate, failures are told.
+
+use super::*;
+
+/// A workbench and a source of one folder.
+fn bench() -> (tempfile::TempDir, Workbench, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let source = root.join("source");
+    std::fs::create_dir(&source).unwrap();
+    let line = |number: u32| format!("line {}\n", number.wrapping_mul(2_654_435_761));
+    std::fs::write(source.join("file"), (0..40_000).map(line).collect::<String>()).unwrap();
+    let bench = Workbench::new(&root.join("work"), &Arc::new(AtomicBool::new(false))).unwrap();
+    (folder, bench, source)
+}
+
+#[test]
+fn a_backup_is_restored_and_compared_warm_and_cold() {
+    let (_folder, mut bench, source) = bench();
+    let (config, paths) = (Config::default(), [source]);
+    let repository = bench.repository(&config).unwrap();
+    let (report, _) = bench.backup(&repository, &config, &paths).unwrap();
+    let caches: &[PageCache] =
+        if cfg!(target_os = "linux") { &[PageCache::Warm, PageCache::Cold] } else { &[PageCache::Warm] };
+    for page_cache in caches {
+        let restored = bench.restore(&repository, &config, &report, &paths, *page_cache).unwrap();
+        assert!(restored.bytes == report.bytes && restored.amplification() > 0.0 && restored.mb_per_second() > 0.0);
+    }
+    let id = repository.id.clone();
+    bench.discard(&repository).unwrap();
+    assert!(!repository.path.exists());
+    assert_eq!(bench.repository(&config).unwrap().id, id, "chunks are cut alike in all of them");
+    bench.clear().unwrap();
+}
+
+#[test]
+fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
+    let (_folder, mut bench, source) = bench();
+    let (config, paths) = (Config::default(), [source.clone()]);
+    let outcomes = rounds(&[false, true, false], 2, |spoil| {
+        let repository = bench.repository(&config)?;
+        let (report, _) = bench.backup(&repository, &config, &paths)?;
+        let before = std::fs::read(source.join("file")).unwrap();
+        let mut content = before.clone();
+        content[70_000] ^= u8::from(*spoil);
+        std::fs::write(source.join("file"), content).unwrap();
+        let restored = bench.restore(&repository, &config, &report, &paths, PageCache::Warm);
+        std::fs::write(source.join("file"), before).unwrap();
+        restored
+    })
+    .unwrap();
+    let told: Vec<Result<usize, &str>> =
+        outcomes.iter().map(|outcome| outcome.as_ref().map(Vec::len).map_err(String::as_str)).collect();
+    assert_eq!((told[0], told[2]), (Ok(2), Ok(2)));
+    let failure = told[1].unwrap_err();
+    assert!(failure.contains("file was restored with other content at byte 70000"), "{failure}");
+    bench.clear().unwrap();
+}
+
+#[test]
+fn rounds_alternate_their_direction_and_an_interruption_ends_them() {
+    let mut order = Vec::new();
+    let outcomes = rounds(&['a', 'b', 'c'], 3, |case| {
+        order.push(*case);
+        if *case == 'b' && order.len() > 3 { Err(Error::Usage("no".into())) } else { Ok(order.len()) }
+    });
+    assert_eq!(order.iter().collect::<String>(), "abccbaac");
+    assert_eq!(outcomes.unwrap(), [Ok(vec![1, 6, 7]), Err("no".into()), Ok(vec![3, 4, 8])]);
+    assert!(rounds(&[1], 1, |_| Err::<(), _>(Error::Interrupted)).is_err());
+}
+
+#[test]
+fn the_median_of_an_even_number_of_values_is_the_mean_of_two() {
+    assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 3.0]), median([])), (2.0, 2.5, 0.0));
+    assert_eq!((median_u64([7]), median_u64([1, 4])), (7, 3));
+}

@@ -1,0 +1,158 @@
+//! Every verb and every flag of `fhrd`, as one table.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Data-reduction backup engine for source code, images, databases and machine-learning models.
+#[derive(Debug, Parser)]
+#[command(name = "fhrd", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// What every verb takes.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed, or a restore that could not write every entry
+  2    the command line makes no sense
+  3    the backup is complete but for entries that could not be read
+  10   no repository there
+  20   the repository is damaged
+  130  interrupted";
+
+/// What every verb takes.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// The repository; without it, the one in the user's data folder
+    #[arg(long, global = true, value_name = "DIR", env = "FHRD_REPO")]
+    pub repo: Option<PathBuf>,
+    /// Parameters of every stage, as TOML
+    #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON document on the standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more on the standard error; twice: everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Say nothing but errors, show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Create a repository
+    Init,
+    /// Store paths as a new snapshot
+    Backup(BackupArguments),
+    /// Write a snapshot's tree into a folder; nothing that exists is overwritten
+    Restore(RestoreArguments),
+    /// List the snapshots, oldest first
+    Snapshots,
+    /// List the entries of a snapshot
+    Ls(LsArguments),
+    /// Show figures of the repository, or of one snapshot
+    Stats(StatsArguments),
+    /// Verify that everything stored is there and as it was written
+    Check(CheckArguments),
+    /// Run a measurement described by a TOML file
+    Bench(BenchArguments),
+}
+
+/// Of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// Files and folders to store
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Label of the snapshot; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Host to record instead of this machine's name
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Read every file, even those unchanged since the last snapshot
+    #[arg(long)]
+    pub force: bool,
+    /// Print what each stage did and how long it waited
+    #[arg(long)]
+    pub stats: bool,
+}
+
+/// Of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// Id of a snapshot, the beginning of one, or `latest`
+    #[arg(value_name = "SNAPSHOT")]
+    pub id: String,
+    /// Folder to write into; without it, a new folder `fhrd-restore-<id>` here
+    #[arg(long, value_name = "DIR")]
+    pub target: Option<PathBuf>,
+}
+
+/// Of `ls`.
+#[derive(Debug, Args)]
+pub struct LsArguments {
+    /// Id of a snapshot, the beginning of one, or `latest`
+    #[arg(value_name = "SNAPSHOT")]
+    pub id: String,
+    /// Only this entry of the snapshot and what is below it
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Show type, permissions, owner, size and time
+    #[arg(short, long)]
+    pub long: bool,
+}
+
+/// Of `stats`.
+#[derive(Debug, Args)]
+pub struct StatsArguments {
+    /// Id of a snapshot, the beginning of one, or `latest`; without it, the whole repository
+    #[arg(value_name = "SNAPSHOT")]
+    pub id: Option<String>,
+}
+
+/// Of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Read, decode and verify all data too, not only the metadata
+    #[arg(long)]
+    pub read_data: bool,
+}
+
+/// Of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// The measurement; its `kind` says which
+    #[arg(value_name = "CONFIG.TOML")]
+    pub file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_may_stand_after_the_verb_and_tags_take_one_word_each() {
+        let words = ["fhrd", "backup", "--tag", "a", "x", "--tag=b", "y", "--repo", "r", "-vv"];
+        let arguments = Arguments::try_parse_from(words).unwrap();
+        assert_eq!((arguments.options.verbose, arguments.options.repo), (2, Some("r".into())));
+        let Verb::Backup(backup) = arguments.verb else { panic!("{:?}", arguments.verb) };
+        assert_eq!((backup.tags, backup.paths), (vec!["a".into(), "b".into()], vec!["x".into(), "y".into()]));
+        assert!(Arguments::try_parse_from(["fhrd", "backup"]).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! `fhrd backup`.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::BackupArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, note, print, print_json, rate, ratio, size, write_pairs};
+use super::progress::shown;
+use super::scan::Scan;
+use super::stages::write_stages;
+use crate::engine::backup::{BackupReport, BackupRequest, backup};
+use crate::error::Result;
+use crate::metrics::Progress;
+use crate::place::cache_folder;
+
+/// The report with the place it was stored at.
+#[derive(Serialize)]
+struct Document<'a> {
+    repository: String,
+    #[serde(flatten)]
+    report: &'a BackupReport,
+}
+
+/// Stores the paths as a new snapshot.
+///
+/// # Errors
+/// Those of the repository, the configuration and [`backup`].
+pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
+    let options = &session.options;
+    let config = location::config(options)?;
+    let (repository, is_new) = location::open_for_backup(options, &config)?;
+    if is_new && !options.quiet && !options.json {
+        note(&format!("created the repository {}", location::shown(&repository.path)));
+    }
+    let request = BackupRequest {
+        paths: arguments.paths.clone(),
+        tags: arguments.tags.clone(),
+        host: arguments.host.clone().unwrap_or_else(host_name),
+        force: arguments.force,
+    };
+    let progress = Progress::default();
+    let skip = [Ok(repository.path.clone()), cache_folder(&repository.path, &repository.id)];
+    let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect() };
+    let report =
+        shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
+    if options.json {
+        print_json(&Document { repository: location::shown(&repository.path), report: &report })?;
+    } else if !options.quiet || arguments.stats {
+        print(|out| write_summary(out, &report, arguments.stats))?;
+    }
+    Ok(if report.problems > 0 { Exit::Incomplete } else { Exit::Fine })
+}
+
+fn host_name() -> String {
+    hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) -> Result<()> {
+    let parent = report.parent.as_deref().and_then(|id| id.get(..8));
+    let parent = parent.map_or(String::new(), |id| format!(" (parent {id})"));
+    let read = report.files.saturating_sub(report.files_unchanged);
+    let pairs = [
+        ("snapshot", format!("{}{parent}", report.snapshot.get(..8).unwrap_or_default())),
+        ("files", format!("{} ({read} read, {} unchanged)", report.files, report.files_unchanged)),
+        ("folders", format!("{} and {} other entries", report.directories, report.others)),
+        ("content", size(report.bytes)),
+        ("new", format!("{} in {} of {} chunks", size(report.bytes_new), report.chunks_new, report.chunks)),
+        ("stored", format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored))),
+        ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
+        ("problems", report.problems.to_string()),
+    ];
+    write_pairs(out, &pairs)?;
+    if with_stages {
+        let hits = &report.index_hits;
+        writeln!(out).map_err(failed)?;
+        write_stages(out, &report.stages)?;
+        writeln!(out).map_err(failed)?;
+        let levels = [
+            ("index: directories", hits.local),
+            ("index: in flight", hits.temporary),
+            ("index: recent", hits.lru),
+            ("index: database", hits.database),
+            ("index: not stored", hits.misses),
+            ("of those: known from the filter", hits.absent),
+            ("of those: let through by it", hits.filter_wrong),
+        ];
+        write_pairs(out, &levels.map(|(name, count)| (name, count.to_string())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! `fhrd check`.
+
+use super::Session;
+use super::args::CheckArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{note, print, print_json, printable, size, write_pairs};
+use super::progress::shown;
+use crate::engine::check::check;
+use crate::error::Result;
+use crate::metrics::Progress;
+
+/// Verifies the repository.
+///
+/// # Errors
+/// Those of the repository, the configuration and [`check`].
+pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
+    let options = &session.options;
+    let config = location::config(options)?;
+    let repository = location::open(options)?;
+    let progress = Progress::default();
+    let report =
+        shown(options, &progress, None, || check(&repository, &config, arguments.read_data, &progress, &session.stop))?;
+    if options.json {
+        print_json(&report)?;
+    } else {
+        report.defects.iter().for_each(|defect| note(&format!("error: {}", printable(defect))));
+        let more = report.defect_count.saturating_sub(report.defects.len() as u64);
+        if more > 0 {
+            note(&format!("error: and {more} more defects"));
+        }
+        let pairs = [
+            ("snapshots", report.snapshots.to_string()),
+            ("index segments", report.segments.to_string()),
+            ("containers", format!("{} ({} unreferenced)", report.containers, report.unreferenced_containers)),
+            ("frames", report.frames.to_string()),
+            ("chunks", report.chunks.to_string()),
+            ("stored", size(report.bytes_stored)),
+            ("content", size(report.bytes_raw)),
+            ("defects", report.defect_count.to_string()),
+        ];
+        if !options.quiet {
+            print(|out| write_pairs(out, &pairs))?;
+        }
+    }
+    Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+}

@@ -1,0 +1,54 @@
+//! Exit codes: one for each thing a script may want to tell apart.
+
+use std::process::ExitCode;
+
+use crate::error::{Error, Kind};
+
+/// How a command ended. Code 2, a command line that makes no sense, is the parser's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Fine,
+    /// Failed, or some entries could not be restored.
+    Failed,
+    /// The snapshot is committed, but some entries could not be read.
+    Incomplete,
+    /// There is no repository.
+    NoRepository,
+    /// Stored data is not what was written.
+    Damaged,
+    /// Somebody asked the process to stop.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number the shell sees.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Fine => 0,
+            Exit::Failed => 1,
+            Exit::Incomplete => 3,
+            Exit::NoRepository => 10,
+            Exit::Damaged => 20,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.code())
+    }
+}
+
+impl From<&Error> for Exit {
+    fn from(error: &Error) -> Self {
+        match error.kind() {
+            Kind::Failed => Exit::Failed,
+            Kind::NoRepository => Exit::NoRepository,
+            // Commands ask for blobs that the repository itself names, so a missing one is lost.
+            Kind::Damaged | Kind::NotFound => Exit::Damaged,
+            Kind::Interrupted => Exit::Interrupted,
+        }
+    }
+}

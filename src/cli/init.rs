@@ -1,0 +1,56 @@
+//! `fhrd init`.
+
+use serde::Serialize;
+
+use super::Session;
+use super::exit::Exit;
+use super::location;
+use super::output::{print, print_json, size, write_pairs};
+use crate::error::Result;
+use crate::repo::Repository;
+
+/// What was created.
+#[derive(Serialize)]
+struct Created {
+    repository: String,
+    id: String,
+    chunker: String,
+    chunk_bytes_min: u64,
+    chunk_bytes_avg: u64,
+    chunk_bytes_max: u64,
+}
+
+impl From<&Repository> for Created {
+    fn from(repository: &Repository) -> Self {
+        let config = &repository.config;
+        Created {
+            repository: location::shown(&repository.path),
+            id: repository.id.clone(),
+            chunker: config.chunker.clone(),
+            chunk_bytes_min: config.chunk_bytes_min.0,
+            chunk_bytes_avg: config.chunk_bytes_avg.0,
+            chunk_bytes_max: config.chunk_bytes_max.0,
+        }
+    }
+}
+
+/// Creates a repository.
+///
+/// # Errors
+/// Those of the configuration and of [`Repository::init`].
+pub fn run(session: &Session) -> Result<Exit> {
+    let config = location::config(&session.options)?;
+    let created = Created::from(&location::create(&session.options, &config)?);
+    if session.options.json {
+        print_json(&created)?;
+    } else if !session.options.quiet {
+        let [min, avg, max] = [created.chunk_bytes_min, created.chunk_bytes_avg, created.chunk_bytes_max].map(size);
+        let pairs = [
+            ("repository", created.repository),
+            ("id", created.id),
+            ("chunks", format!("{}, {avg} on average, {min} to {max}", created.chunker)),
+        ];
+        print(|out| write_pairs(out, &pairs))?;
+    }
+    Ok(Exit::Fine)
+}

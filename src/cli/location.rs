@@ -1,0 +1,78 @@
+//! Which repository and which configuration a command works with.
+
+use std::path::{Path, PathBuf};
+
+use super::args::Options;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::place::{create_private, default_repository};
+use crate::repo::Repository;
+
+/// The configuration of `--config`, or the defaults.
+///
+/// # Errors
+/// Those of [`Config::load`].
+pub fn config(options: &Options) -> Result<Config> {
+    options.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)
+}
+
+/// Opens the repository of `--repo`, or the default one.
+///
+/// # Errors
+/// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open`].
+pub fn open(options: &Options) -> Result<Repository> {
+    match &options.repo {
+        Some(path) => Repository::open(path)
+            .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", path.display()))),
+        None => Repository::open(&default_repository()?)
+            .map_err(|error| with_hint(error, "`fhrd backup` and `fhrd init` create it; `--repo` names another")),
+    }
+}
+
+/// Opens the repository for a backup: the default one is created if there is none. Whether it was comes with it.
+///
+/// # Errors
+/// As [`open`] and [`create`].
+pub fn open_for_backup(options: &Options, config: &Config) -> Result<(Repository, bool)> {
+    match open(options) {
+        Err(Error::NoRepository { .. }) if options.repo.is_none() => {
+            create(options, config).map(|repository| (repository, true))
+        }
+        opened => opened.map(|repository| (repository, false)),
+    }
+}
+
+/// Creates the repository of `--repo`, or the default one, readable by its owner alone.
+///
+/// # Errors
+/// Those of [`Repository::init`].
+pub fn create(options: &Options, config: &Config) -> Result<Repository> {
+    let path = match &options.repo {
+        Some(path) => path.clone(),
+        None => private_default()?,
+    };
+    Repository::init(&path, &config.repository)
+}
+
+/// The default repository's path; the folder it lies in exists.
+fn private_default() -> Result<PathBuf> {
+    let path = default_repository()?;
+    path.parent().map_or(Ok(()), create_private)?;
+    Ok(path)
+}
+
+/// Where a repository is, for people.
+pub fn shown(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
+}
+
+/// Puts the command that helps here in the place of the general one.
+fn with_hint(error: Error, hint: &str) -> Error {
+    match error {
+        Error::NoRepository { path, reason } => {
+            let reason = reason.split_once(';').map_or(reason.as_str(), |(reason, _)| reason);
+            Error::NoRepository { path, reason: format!("{reason}; {hint}") }
+        }
+        error => error,
+    }
+}

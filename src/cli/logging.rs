@@ -1,0 +1,61 @@
+//! Log lines on the standard error: `warning: …`, without time or place, above the progress bar.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::args::Options;
+use super::progress::above_bar;
+
+/// Prints events from now on: errors and warnings, with `-v` also what happens, with `-vv` everything, with `-q`
+/// errors alone.
+pub fn start(options: &Options) {
+    let level = match options.verbose {
+        _ if options.quiet => Level::ERROR,
+        0 => Level::WARN,
+        1 => Level::INFO,
+        _ => Level::DEBUG,
+    };
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).event_format(Plain).with_writer(|| AboveBar);
+    // Someone else's subscriber may be there first when this is not the only thing in the process.
+    let _ = subscriber.try_init();
+}
+
+/// The format of a line.
+struct Plain;
+
+impl<S, N> FormatEvent<S, N> for Plain
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let name = match *event.metadata().level() {
+            Level::ERROR => "error",
+            Level::WARN => "warning",
+            Level::INFO => "info",
+            _ => "debug",
+        };
+        let mut fields = FormattedFields::<N>::new(String::new());
+        context.field_format().format_fields(fields.as_writer(), event)?;
+        let line: String = fields.fields.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        writeln!(writer, "{name}: {line}")
+    }
+}
+
+/// The standard error, with the progress bar out of the way.
+struct AboveBar;
+
+impl Write for AboveBar {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        above_bar(|| io::stderr().write_all(bytes)).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

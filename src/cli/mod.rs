@@ -1,0 +1,73 @@
+//! The command line: parses the arguments, runs the verb, prints the result, and maps errors to exit codes.
+
+mod args;
+mod backup;
+mod bench;
+mod check;
+mod exit;
+mod init;
+mod location;
+mod logging;
+mod ls;
+mod output;
+mod process;
+mod progress;
+mod restore;
+mod scan;
+mod snapshots;
+mod stages;
+mod stats;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use args::{Arguments, Options, Verb};
+use exit::Exit;
+
+/// What a verb has besides its own arguments.
+struct Session {
+    options: Options,
+    stop: Arc<AtomicBool>,
+}
+
+/// Runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    logging::start(&arguments.options);
+    process::raise_open_files();
+    let session = Session { options: arguments.options, stop: process::stop_flag() };
+    match run(&session, &arguments.verb) {
+        Ok(exit) => exit.into(),
+        Err(error) if output::is_closed(&error) => Exit::Fine.into(),
+        Err(error) => {
+            report(&session.options, &error);
+            Exit::from(&error).into()
+        }
+    }
+}
+
+fn run(session: &Session, verb: &Verb) -> Result<Exit> {
+    match verb {
+        Verb::Init => init::run(session),
+        Verb::Backup(arguments) => backup::run(session, arguments),
+        Verb::Restore(arguments) => restore::run(session, arguments),
+        Verb::Snapshots => snapshots::run(session),
+        Verb::Ls(arguments) => ls::run(session, arguments),
+        Verb::Stats(arguments) => stats::run(session, arguments),
+        Verb::Check(arguments) => check::run(session, arguments),
+        Verb::Bench(arguments) => bench::run(session, arguments),
+    }
+}
+
+fn report(options: &Options, error: &Error) {
+    if options.json {
+        output::note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
+    } else {
+        output::note(&format!("error: {error}"));
+    }
+}

@@ -1,0 +1,191 @@
+//! What goes to the standard output: JSON, aligned tables, sizes and times.
+//!
+//! A reader that closes its end early (`| head`) ends the output and is no error: see [`is_closed`].
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+
+use bytesize::ByteSize;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::types::hex;
+
+/// Name of the standard output in errors.
+const NAME: &str = "to the standard output";
+
+/// An error of writing the standard output.
+pub fn failed(error: io::Error) -> Error {
+    Error::io("write", NAME, error)
+}
+
+/// Whether an error only says that nobody reads the standard output any more.
+pub fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::Io { action: "write", source, .. } if source.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Hands `write` the standard output; that it is closed is no error.
+///
+/// # Errors
+/// Those of `write` and of writing.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    let written = write(&mut out);
+    // What was found before an error is worth seeing.
+    let flushed = out.flush().map_err(failed);
+    match written.and(flushed) {
+        Err(error) if is_closed(&error) => Ok(()),
+        result => result,
+    }
+}
+
+/// Prints one JSON document.
+///
+/// # Errors
+/// Those of writing.
+pub fn print_json(document: &impl Serialize) -> Result<()> {
+    print(|out| {
+        serde_json::to_writer(&mut *out, document).map_err(|error| failed(error.into()))?;
+        writeln!(out).map_err(failed)
+    })
+}
+
+/// Prints a line on the standard error, if there is one.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Where a column's text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Writes rows in columns two spaces apart, below their titles.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<String>]) -> Result<()> {
+    let mut widths: Vec<usize> = columns.iter().map(|(title, _)| title.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let titles: Vec<String> = columns.iter().map(|(title, _)| title.to_string()).collect();
+    for row in std::iter::once(&titles).chain(rows) {
+        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, align)), width)| match align {
+            Align::Left => format!("{cell:<width$}"),
+            Align::Right => format!("{cell:>width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", line.trim_end()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Writes `name  value` lines with aligned values.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> Result<()> {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    pairs.iter().try_for_each(|(name, value)| writeln!(out, "{name:<width$}  {value}").map_err(failed))
+}
+
+/// Bytes with a binary unit, such as `1.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    ByteSize(bytes).display().iec().to_string()
+}
+
+/// Bytes per second with a binary unit.
+pub fn rate(bytes: u64, seconds: f64) -> String {
+    let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+    format!("{}/s", size(rate as u64))
+}
+
+/// How many times smaller `to` is than `from`; `-` where nothing is left.
+pub fn ratio(from: u64, to: u64) -> String {
+    if to == 0 { "-".into() } else { format!("{:.2}", from as f64 / to as f64) }
+}
+
+/// Seconds since 1970 and nanoseconds after them as RFC 3339 in UTC with nine decimals; `@seconds.nanoseconds` for
+/// times no calendar holds.
+pub fn time_utc(seconds: i64, nanoseconds: u32) -> String {
+    match jiff::Timestamp::new(seconds, nanoseconds as i32) {
+        Ok(time) => format!("{time:.9}"),
+        Err(_) => format!("@{seconds}.{nanoseconds:09}"),
+    }
+}
+
+/// The same in the local time zone, to the second.
+pub fn time_local(seconds: i64) -> String {
+    match jiff::Timestamp::from_second(seconds) {
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("@{seconds}"),
+    }
+}
+
+/// Splits nanoseconds since 1970 into seconds, rounded down, and the rest.
+pub fn split_ns(time_ns: i64) -> (i64, u32) {
+    (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000) as u32)
+}
+
+/// Text of others for a terminal: control characters become `?`.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Bytes of a path for the standard output: as they are, but made printable on a terminal.
+pub fn path_bytes(path: &[u8], on_terminal: bool) -> Vec<u8> {
+    if on_terminal { printable(&String::from_utf8_lossy(path)).into_bytes() } else { path.to_vec() }
+}
+
+/// Whether the standard output is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Hex digits of bytes that are no UTF-8; nothing for those that are.
+pub fn hex_unless_utf8(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds_before_1970_and_beyond_the_calendar() {
+        assert_eq!(time_utc(0, 1), "1970-01-01T00:00:00.000000001Z");
+        assert_eq!(time_utc(-1, 999_999_999), "1969-12-31T23:59:59.999999999Z");
+        assert_eq!(time_utc(i64::MAX, 5), format!("@{}.000000005", i64::MAX));
+        assert_eq!(split_ns(-1), (-1, 999_999_999));
+    }
+
+    #[test]
+    fn tables_are_aligned_without_spaces_at_the_end() {
+        let mut out = Vec::new();
+        let rows = [vec!["ä".into(), "1".into(), "x".into()], vec!["bcd".into(), "100".into(), String::new()]];
+        let columns = [("id", Align::Left), ("n", Align::Right), ("tag", Align::Left)];
+        write_table(&mut out, &columns, &rows).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "id     n  tag\nä      1  x\nbcd  100\n");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_told_from_other_failures() {
+        assert!(is_closed(&failed(ErrorKind::BrokenPipe.into())));
+        assert!(!is_closed(&failed(ErrorKind::StorageFull.into())));
+        assert!(!is_closed(&Error::Interrupted));
+    }
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(path_bytes(b"a\x1b[2Jb\n", true), b"a?[2Jb?");
+        assert_eq!(path_bytes(b"a\x1b\xff", false), b"a\x1b\xff");
+        assert_eq!(hex_unless_utf8(b"\xff0"), Some("ff30".into()));
+    }
+}

@@ -1,0 +1,83 @@
+//! Scan: walks the paths of a backup, metadata only, to learn how much there is.
+//!
+//! It is an estimate: what cannot be read is passed over, and so is what lies too deep.
+
+use std::fs::ReadDir;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::metrics::Progress;
+
+/// Folders open at a time; deeper ones are not counted.
+const DEPTH_MAX: usize = 256;
+
+/// What to walk.
+#[derive(Debug, Clone)]
+pub struct Scan<'a> {
+    /// The paths of the backup.
+    pub paths: &'a [PathBuf],
+    /// Folders the backup leaves out.
+    pub skip: Vec<PathBuf>,
+}
+
+impl Scan<'_> {
+    /// Adds files and bytes to the totals of `progress` until everything is seen or `ended` is set.
+    pub fn run(&self, progress: &Progress, ended: &AtomicBool) {
+        let skip: Vec<(u64, u64)> = self.skip.iter().filter_map(|path| identity(path)).collect();
+        let mut open: Vec<ReadDir> = Vec::new();
+        for path in self.paths {
+            enter(path, &skip, &mut open, progress);
+            while let Some(folder) = open.last_mut() {
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                match folder.next() {
+                    Some(Ok(entry)) => enter(&entry.path(), &skip, &mut open, progress),
+                    Some(Err(_)) => {}
+                    None => drop(open.pop()),
+                }
+            }
+        }
+    }
+}
+
+/// Counts a file, opens a folder.
+fn enter(path: &Path, skip: &[(u64, u64)], open: &mut Vec<ReadDir>, progress: &Progress) {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
+    if metadata.is_file() {
+        progress.files_total.add(1);
+        progress.bytes_total.add(metadata.len());
+    } else if metadata.is_dir()
+        && open.len() < DEPTH_MAX
+        && !skip.contains(&(metadata.dev(), metadata.ino()))
+        && let Ok(folder) = std::fs::read_dir(path)
+    {
+        open.push(folder);
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_counted_but_not_those_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, len) in [("a", 10), ("in/b", 20), ("in/deeper/c", 30), ("skipped/d", 1000)] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, vec![0; len]).unwrap();
+        }
+        let (paths, progress) = ([folder.path().to_path_buf(), folder.path().join("absent")], Progress::default());
+        let scan = Scan { paths: &paths, skip: vec![folder.path().join("skipped")] };
+        scan.run(&progress, &AtomicBool::new(false));
+        assert_eq!((progress.files_total.get(), progress.bytes_total.get()), (3, 60));
+        scan.run(&progress, &AtomicBool::new(true));
+        assert_eq!(progress.files_total.get(), 3);
+    }
+}

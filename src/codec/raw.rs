@@ -1,0 +1,27 @@
+//! Raw: the bytes as they are, where nothing helps.
+
+use super::{Codec, Scratch, undecodable};
+use crate::error::Result;
+
+/// The identity.
+pub struct Raw;
+
+impl Codec for Raw {
+    fn id(&self) -> u8 {
+        0
+    }
+    fn name(&self) -> &'static str {
+        "raw"
+    }
+    fn encode(&self, raw: &[u8], _: i32, _: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(raw);
+        Ok(())
+    }
+    fn decode(&self, payload: &[u8], raw_len: usize, _: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        if payload.len() != raw_len {
+            return Err(undecodable(self, format!("{raw_len} bytes"), payload.len().to_string()));
+        }
+        out.extend_from_slice(payload);
+        Ok(())
+    }
+}

@@ -1,0 +1,437 @@
+//! Configuration: every parameter of every stage, in TOML, with the defaults that `configs/default.toml` documents.
+//!
+//! `[repository]` is fixed when a repository is created; all other tables belong to one run. An unknown key is an
+//! error that names it. Sizes are whole bytes or text such as `"64 KiB"`.
+
+use std::path::Path;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Largest chunk a repository may be created with, bytes.
+pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
+/// Largest raw length of one frame, bytes; readers refuse more.
+pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
+
+/// Workers of a stage when their number is left to the machine: what keeps the stages with one owner busy, within the
+/// memory that the defaults promise. More can be configured.
+const AUTOMATIC_WORKERS_MAX: usize = 8;
+
+/// All tables.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What is fixed at creation.
+    pub repository: RepositoryConfig,
+    /// Threads and queues.
+    pub pipeline: PipelineConfig,
+    /// Reading the source.
+    pub read: ReadConfig,
+    /// The index cache.
+    pub index: IndexConfig,
+    /// Entropy identification.
+    pub identify: IdentifyConfig,
+    /// Sub-block deduplication.
+    pub subdedup: SubdedupConfig,
+    /// Float chunks.
+    pub model: ModelConfig,
+    /// Compression.
+    pub compress: CompressConfig,
+    /// Containers.
+    pub container: ContainerConfig,
+    /// Restoring.
+    pub restore: RestoreConfig,
+}
+
+/// Fixed for the lifetime of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepositoryConfig {
+    /// Cutter of opaque bytes: `"sieve"`, `"fastcdc"`, `"gear-xet"` (with 8, 64 and 128 KiB, Xet's cuts), `"ultracdc"` or
+    /// `"fixed"` (every `chunk_bytes_avg`).
+    pub chunker: String,
+    /// Smallest chunk, bytes (even).
+    pub chunk_bytes_min: ByteSize,
+    /// Average chunk, bytes (even; a power of two for `"gear-xet"`).
+    pub chunk_bytes_avg: ByteSize,
+    /// Largest chunk, bytes (even).
+    pub chunk_bytes_max: ByteSize,
+}
+
+/// Threads and queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PipelineConfig {
+    /// Workers of each parallel stage that is not set below; 0 = one per processor, at most 8.
+    pub workers: usize,
+    /// Workers of Hash; 0 = `workers`.
+    pub hash_workers: usize,
+    /// Workers of Identify; 0 = `workers`.
+    pub identify_workers: usize,
+    /// Workers of ModelEncode; 0 = `workers`.
+    pub model_encode_workers: usize,
+    /// Workers of Compress; 0 = `workers`.
+    pub compress_workers: usize,
+    /// Workers of Fetch; 0 = `workers`.
+    pub fetch_workers: usize,
+    /// Workers of Decode; 0 = `workers`.
+    pub decode_workers: usize,
+    /// Workers of Write; 0 = `workers`.
+    pub write_workers: usize,
+    /// Batches a link between two stages holds.
+    pub queue_depth: usize,
+    /// Bytes of a batch.
+    pub batch_bytes: ByteSize,
+}
+
+/// Reading the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadConfig {
+    /// Holes of at least this many bytes are recorded as holes and not read.
+    pub hole_bytes_min: ByteSize,
+    /// Inodes with several names remembered at a time.
+    pub hard_links_max: usize,
+}
+
+/// The index cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IndexConfig {
+    /// Container directories kept after a hit (level 1).
+    pub local_containers: usize,
+    /// Fingerprints of the global LRU (level 3).
+    pub lru_entries: usize,
+    /// Page cache of the local database (level 4), bytes.
+    pub database_cache_bytes: ByteSize,
+    /// Filter in front of level 4: at most this many bytes; 0 = none.
+    pub filter_bytes: ByteSize,
+    /// Similarity index in memory: at most this many bytes.
+    pub similarity_bytes: ByteSize,
+    /// Similarity index on disk: at most this many bytes; the oldest entries are overwritten.
+    pub similarity_file_bytes: ByteSize,
+}
+
+/// Entropy identification (FHRD 3.3).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdentifyConfig {
+    /// `false`: no chunk is taken for floats.
+    pub enabled: bool,
+    /// Samples of each byte group.
+    pub samples: usize,
+    /// A byte group below this many bits per byte is low.
+    pub low_bits: f64,
+    /// With a byte group above this many bits per byte the entropies alone may decide; otherwise the probe does.
+    pub high_bits: f64,
+    /// Bytes of each of the two probes.
+    pub probe_bytes: ByteSize,
+    /// The float codec must beat zstd on the probes by this fraction.
+    pub probe_gain: f64,
+}
+
+/// Sub-block deduplication.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SubdedupConfig {
+    /// `"none"`, `"burst"` (head and tail of one similar chunk), `"uniform"` (sub-blocks from the head on),
+    /// `"bidirectional"` (sub-blocks from both ends), `"superfeature"` (delta against one similar chunk) or
+    /// `"anchors"` (ranges of several similar chunks).
+    pub strategy: String,
+    /// Extend sub-blocks that match byte by byte; `burst` and `superfeature` always match to the byte.
+    pub diff: bool,
+    /// Smaller chunks have no sub-blocks, bytes.
+    pub chunk_bytes_min: ByteSize,
+    /// Shorter copies are stored as literal bytes.
+    pub copy_bytes_min: ByteSize,
+    /// Similar chunks tried for a feature.
+    pub candidates_max: usize,
+    /// Deepest chain of copies.
+    pub depth_max: u8,
+    /// Raw frames kept in memory to serve bases, bytes.
+    pub base_cache_bytes: ByteSize,
+    /// Frames read from containers for bases per MiB of new chunks.
+    pub base_reads_per_mib: u32,
+    /// Containers that the copies of a batch may draw on, those of the running session counted as one; 0 = any.
+    pub base_containers_max: usize,
+}
+
+/// Float chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelConfig {
+    /// zstd level of the low-entropy byte groups.
+    pub level: i32,
+}
+
+/// Compression.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CompressConfig {
+    /// zstd level: 1 fast, 3 default, up to 19 for archives.
+    pub level: i32,
+    /// Raw bytes of a solid frame; 0 = each chunk has a frame of its own.
+    pub frame_bytes: ByteSize,
+}
+
+/// Containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ContainerConfig {
+    /// A container is sealed when it holds this many stored bytes.
+    pub bytes_target: ByteSize,
+}
+
+/// Restoring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RestoreConfig {
+    /// Decoded frames kept in memory, bytes.
+    pub cache_bytes: ByteSize,
+}
+
+impl Default for RepositoryConfig {
+    fn default() -> Self {
+        RepositoryConfig {
+            chunker: "sieve".into(),
+            chunk_bytes_min: ByteSize::kib(64),
+            chunk_bytes_avg: ByteSize::kib(128),
+            chunk_bytes_max: ByteSize::kib(512),
+        }
+    }
+}
+
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        PipelineConfig {
+            workers: 0,
+            hash_workers: 0,
+            identify_workers: 0,
+            model_encode_workers: 0,
+            compress_workers: 0,
+            fetch_workers: 0,
+            decode_workers: 0,
+            write_workers: 0,
+            queue_depth: 4,
+            batch_bytes: ByteSize::mib(1),
+        }
+    }
+}
+
+impl PipelineConfig {
+    /// Workers of a stage whose own setting is `own`.
+    pub fn workers_of(&self, own: usize) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(AUTOMATIC_WORKERS_MAX);
+        match (own, self.workers) {
+            (0, 0) => processors(),
+            (0, all) => all,
+            (own, _) => own,
+        }
+    }
+}
+
+impl Default for ReadConfig {
+    fn default() -> Self {
+        ReadConfig { hole_bytes_min: ByteSize::kib(64), hard_links_max: 1 << 20 }
+    }
+}
+
+impl Default for IndexConfig {
+    fn default() -> Self {
+        IndexConfig {
+            local_containers: 8,
+            lru_entries: 1 << 16,
+            database_cache_bytes: ByteSize::mib(16),
+            filter_bytes: ByteSize::mib(64),
+            similarity_bytes: ByteSize::mib(64),
+            similarity_file_bytes: ByteSize::gib(1),
+        }
+    }
+}
+
+impl Default for IdentifyConfig {
+    fn default() -> Self {
+        IdentifyConfig {
+            enabled: true,
+            samples: 512,
+            low_bits: 6.2,
+            high_bits: 7.3,
+            probe_bytes: ByteSize::kib(4),
+            probe_gain: 0.02,
+        }
+    }
+}
+
+impl Default for SubdedupConfig {
+    fn default() -> Self {
+        SubdedupConfig {
+            strategy: "anchors".into(),
+            diff: true,
+            chunk_bytes_min: ByteSize::kib(1),
+            copy_bytes_min: ByteSize::b(32),
+            candidates_max: 4,
+            depth_max: 8,
+            base_cache_bytes: ByteSize::mib(160),
+            base_reads_per_mib: 16,
+            base_containers_max: 0,
+        }
+    }
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        ModelConfig { level: 1 }
+    }
+}
+
+impl Default for CompressConfig {
+    fn default() -> Self {
+        CompressConfig { level: 3, frame_bytes: ByteSize::kib(512) }
+    }
+}
+
+impl Default for ContainerConfig {
+    fn default() -> Self {
+        ContainerConfig { bytes_target: ByteSize::mib(32) }
+    }
+}
+
+impl Default for RestoreConfig {
+    fn default() -> Self {
+        RestoreConfig { cache_bytes: ByteSize::mib(256) }
+    }
+}
+
+impl Config {
+    /// Parses TOML text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for syntax, unknown keys and values out of range, naming the key.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let config: Config = toml::from_str(text).map_err(|error| Error::Config {
+            origin: origin.into(),
+            message: error.to_string().trim_end().to_string(),
+        })?;
+        config.validate().map_err(|message| Error::Config { origin: origin.into(), message })?;
+        Ok(config)
+    }
+
+    /// Reads and parses a file.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read configuration", path, error))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Checks every value; the message names the key.
+    pub(crate) fn validate(&self) -> std::result::Result<(), String> {
+        let within = |key: &str, value: u64, low: u64, high: u64| {
+            let ok = (low..=high).contains(&value);
+            if ok { Ok(()) } else { Err(format!("`{key}` must be between {low} and {high}, found {value}")) }
+        };
+        let repository = &self.repository;
+        let one_of = |key: &str, value: &str, names: &[&str]| {
+            let ok = names.contains(&value);
+            if ok { Ok(()) } else { Err(format!("`{key}` must be one of {}, found `{value}`", names.join(", "))) }
+        };
+        one_of("repository.chunker", &repository.chunker, CHUNKERS)?;
+        one_of("subdedup.strategy", &self.subdedup.strategy, STRATEGIES)?;
+        let (min, avg, max) =
+            (repository.chunk_bytes_min.0, repository.chunk_bytes_avg.0, repository.chunk_bytes_max.0);
+        within("repository.chunk_bytes_min", min, 64, 1 << 20)?;
+        within("repository.chunk_bytes_avg", avg, min.max(512), 4 << 20)?;
+        within("repository.chunk_bytes_max", max, avg.max(1024), CHUNK_BYTES_LIMIT)?;
+        if (min | avg | max) & 1 == 1 {
+            return Err("`repository.chunk_bytes_*` must be even".into());
+        }
+        if repository.chunker == "gear-xet" && !avg.is_power_of_two() {
+            return Err(format!("`repository.chunk_bytes_avg` must be a power of two for `gear-xet`, found {avg}"));
+        }
+        within("pipeline.queue_depth", self.pipeline.queue_depth as u64, 1, 1024)?;
+        within("pipeline.batch_bytes", self.pipeline.batch_bytes.0, 4096, 64 << 20)?;
+        within("read.hole_bytes_min", self.read.hole_bytes_min.0, 4096, 1 << 40)?;
+        within("read.hard_links_max", self.read.hard_links_max as u64, 1, 1 << 30)?;
+        within("index.local_containers", self.index.local_containers as u64, 1, 4096)?;
+        within("index.lru_entries", self.index.lru_entries as u64, 1, 1 << 30)?;
+        within("index.database_cache_bytes", self.index.database_cache_bytes.0, 1 << 20, 1 << 40)?;
+        within("index.filter_bytes", self.index.filter_bytes.0, 0, 1 << 40)?;
+        within("index.similarity_bytes", self.index.similarity_bytes.0, 1 << 16, 1 << 40)?;
+        within("index.similarity_file_bytes", self.index.similarity_file_bytes.0, 1 << 16, 4 << 30)?;
+        within("identify.samples", self.identify.samples as u64, 64, 1 << 16)?;
+        within("identify.probe_bytes", self.identify.probe_bytes.0, 256, 1 << 20)?;
+        within("subdedup.chunk_bytes_min", self.subdedup.chunk_bytes_min.0, 256, CHUNK_BYTES_LIMIT)?;
+        within("subdedup.copy_bytes_min", self.subdedup.copy_bytes_min.0, 1, 1 << 20)?;
+        within("subdedup.candidates_max", self.subdedup.candidates_max as u64, 1, 8)?;
+        within("subdedup.depth_max", u64::from(self.subdedup.depth_max), 1, 64)?;
+        within("subdedup.base_cache_bytes", self.subdedup.base_cache_bytes.0, 4 << 20, 1 << 40)?;
+        within("compress.frame_bytes", self.compress.frame_bytes.0, 0, FRAME_BYTES_LIMIT / 2)?;
+        within("container.bytes_target", self.container.bytes_target.0, 1 << 20, 1 << 30)?;
+        within("restore.cache_bytes", self.restore.cache_bytes.0, 4 << 20, 1 << 40)?;
+        for (key, level) in [("compress.level", self.compress.level), ("model.level", self.model.level)] {
+            if !(-7..=22).contains(&level) || level == 0 {
+                return Err(format!("`{key}` must be a zstd level from -7 to 22 and not 0, found {level}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names `repository.chunker` takes.
+pub const CHUNKERS: &[&str] = &["sieve", "fastcdc", "gear-xet", "ultracdc", "fixed"];
+/// Names `subdedup.strategy` takes.
+pub const STRATEGIES: &[&str] = &["none", "burst", "uniform", "bidirectional", "superfeature", "anchors"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = Config::parse("[subdedup]\nstratgy = \"none\"\n", "x.toml").expect_err("must fail");
+        let text = error.to_string();
+        assert!(text.contains("x.toml") && text.contains("stratgy"), "{text}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_named() {
+        let text = Config::parse("[pipeline]\nqueue_depth = 0\n", "x.toml").expect_err("must fail").to_string();
+        assert!(text.contains("pipeline.queue_depth"), "{text}");
+        let text = Config::parse("[subdedup]\nstrategy = \"magic\"\n", "x").expect_err("must fail").to_string();
+        assert!(text.contains("subdedup.strategy") && text.contains("bidirectional"), "{text}");
+    }
+
+    #[test]
+    fn xet_averages_are_powers_of_two() {
+        let config = "[repository]\nchunker = \"gear-xet\"\nchunk_bytes_avg = ";
+        Config::parse(&format!("{config}\"128 KiB\""), "x").expect("parses");
+        let text = Config::parse(&format!("{config}\"96 KiB\""), "x").expect_err("must fail").to_string();
+        assert!(text.contains("repository.chunk_bytes_avg") && text.contains("98304"), "{text}");
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_defaults() {
+        let text = include_str!("../configs/default.toml");
+        let config = Config::parse(text, "configs/default.toml").expect("parses");
+        assert_eq!(config, Config::default());
+        let keys = |table: &toml::Table| {
+            let below = |(name, value): (&String, &toml::Value)| {
+                let inner: Vec<String> = value.as_table().into_iter().flat_map(toml::Table::keys).cloned().collect();
+                (name.clone(), inner)
+            };
+            table.iter().map(below).collect::<Vec<_>>()
+        };
+        let documented: toml::Table = text.parse().expect("is TOML");
+        let all = toml::Table::try_from(Config::default()).expect("serialises");
+        assert_eq!(keys(&documented), keys(&all), "every key is documented");
+        Config::parse(include_str!("../configs/fhrd.toml"), "configs/fhrd.toml").expect("parses");
+    }
+
+    #[test]
+    fn sizes_are_numbers_or_text() {
+        let config = Config::parse("[compress]\nframe_bytes = \"256 KiB\"\n[container]\nbytes_target = 4194304\n", "x");
+        let config = config.expect("parses");
+        assert_eq!(config.compress.frame_bytes.0, 256 << 10);
+        assert_eq!(config.container.bytes_target.0, 4 << 20);
+    }
+}

@@ -1,0 +1,206 @@
+//! The directory of a container: which frames and chunk entries it holds.
+//!
+//! In memory a flat table: entries refer to ranges of shared lists of pieces and features, and pieces to one list of
+//! bases. On disk a fixed sequence of sections, each a column group of its own, stored zstd-compressed where that is
+//! smaller (see `columns`).
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::body::{Base, Body, Piece, body_digest};
+use super::frame::FrameInfo;
+use crate::types::Fingerprint;
+
+#[path = "columns.rs"]
+mod columns;
+
+/// Features an entry may carry.
+pub const FEATURES_MAX: usize = 64;
+
+/// One encoding of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Content name.
+    pub fingerprint: Fingerprint,
+    /// Bytes of the chunk.
+    pub raw_len: u32,
+    /// Frame of its literal bytes.
+    pub frame: u32,
+    /// Where they begin in the decoded frame.
+    pub literal_offset: u32,
+    /// How many there are.
+    pub literal_len: u32,
+    /// 1 for a chunk that needs no body but its own, else 1 + the deepest of its bases.
+    pub depth: u8,
+    pieces: (u32, u32),
+    features: (u32, u32),
+}
+
+/// Decoded directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// In file order.
+    pub frames: Vec<FrameInfo>,
+    /// In stream order.
+    pub entries: Vec<Entry>,
+    /// What the pieces' `base` counts in.
+    pub bases: Vec<Base>,
+    pieces: Vec<Piece>,
+    features: Vec<u64>,
+    by_fingerprint: Vec<u32>,
+}
+
+fn span((start, len): (u32, u32)) -> Range<usize> {
+    start as usize..start as usize + len as usize
+}
+
+impl Directory {
+    /// Pieces of an entry; empty for a whole chunk.
+    pub fn pieces(&self, entry: &Entry) -> &[Piece] {
+        self.pieces.get(span(entry.pieces)).unwrap_or_default()
+    }
+
+    /// Similarity features of an entry: 48 bits of hash, above them 8 bits of position.
+    pub fn features(&self, entry: &Entry) -> &[u64] {
+        self.features.get(span(entry.features)).unwrap_or_default()
+    }
+
+    /// Digest of an entry's body.
+    pub fn digest(&self, entry: &Entry) -> u64 {
+        body_digest(self.pieces(entry), &self.bases)
+    }
+
+    /// Number of the first entry with this fingerprint.
+    pub fn find(&self, fingerprint: &Fingerprint) -> Option<u32> {
+        let key = |number: &u32| self.entries.get(*number as usize).map(|entry| &entry.fingerprint);
+        let at = self.by_fingerprint.partition_point(|number| key(number) < Some(fingerprint));
+        let number = *self.by_fingerprint.get(at)?;
+        (key(&number) == Some(fingerprint)).then_some(number)
+    }
+
+    /// Number of the entry with this fingerprint and body digest.
+    pub fn find_encoding(&self, base: &Base) -> Option<u32> {
+        let key = |number: &u32| self.entries.get(*number as usize).map(|entry| &entry.fingerprint);
+        let at = self.by_fingerprint.partition_point(|number| key(number) < Some(&base.fingerprint));
+        let same = self.by_fingerprint.get(at..)?.iter().take_while(|number| key(number) == Some(&base.fingerprint));
+        same.copied()
+            .find(|number| self.entries.get(*number as usize).is_some_and(|entry| self.digest(entry) == base.digest))
+    }
+
+    /// Bytes of memory it takes, roughly.
+    pub fn memory_bytes(&self) -> usize {
+        self.entries.len() * (size_of::<Entry>() + 4)
+            + self.frames.len() * size_of::<FrameInfo>()
+            + self.bases.len() * size_of::<Base>()
+            + self.pieces.len() * size_of::<Piece>()
+            + self.features.len() * 8
+    }
+
+    fn index(mut self) -> Self {
+        let entries = &self.entries;
+        let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+        order.sort_by_key(|number| entries.get(*number as usize).map(|entry| entry.fingerprint));
+        self.by_fingerprint = order;
+        self
+    }
+}
+
+/// Collects the directory of a container being written.
+#[derive(Debug, Default)]
+pub struct DirectoryBuilder {
+    directory: Directory,
+    base_numbers: HashMap<Base, u32>,
+}
+
+/// What a chunk entry says besides its body.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryFields {
+    /// Content name.
+    pub fingerprint: Fingerprint,
+    /// Bytes of the chunk.
+    pub raw_len: u32,
+    /// Frame in the container.
+    pub frame: u32,
+    /// Offset in the decoded frame.
+    pub literal_offset: u32,
+    /// Literal bytes.
+    pub literal_len: u32,
+    /// Depth of the chain.
+    pub depth: u8,
+}
+
+impl DirectoryBuilder {
+    /// Adds a frame and gives its number.
+    pub fn push_frame(&mut self, info: FrameInfo) -> u32 {
+        self.directory.frames.push(info);
+        self.directory.frames.len() as u32 - 1
+    }
+
+    /// Adds an entry.
+    pub fn push_entry(&mut self, fields: EntryFields, body: &Body, features: &[u64]) {
+        let directory = &mut self.directory;
+        let numbers: Vec<u32> = body
+            .bases
+            .iter()
+            .map(|base| {
+                *self.base_numbers.entry(*base).or_insert_with(|| {
+                    directory.bases.push(*base);
+                    directory.bases.len() as u32 - 1
+                })
+            })
+            .collect();
+        let renumber = |base: u32| numbers.get(base as usize).copied().unwrap_or(u32::MAX);
+        let pieces = (directory.pieces.len() as u32, body.pieces.len() as u32);
+        directory.pieces.extend(body.pieces.iter().map(|piece| match *piece {
+            Piece::Literal { len } => Piece::Literal { len },
+            Piece::Copy { base, offset, len } => Piece::Copy { base: renumber(base), offset, len },
+            Piece::LiteralCopy { base, offset, len } => Piece::LiteralCopy { base: renumber(base), offset, len },
+        }));
+        let kept = features.get(..features.len().min(FEATURES_MAX)).unwrap_or_default();
+        let features = (directory.features.len() as u32, kept.len() as u32);
+        directory.features.extend_from_slice(kept);
+        let EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth } = fields;
+        directory.entries.push(Entry {
+            fingerprint,
+            raw_len,
+            frame,
+            literal_offset,
+            literal_len,
+            depth,
+            pieces,
+            features,
+        });
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> &[Entry] {
+        &self.directory.entries
+    }
+    /// Frames so far.
+    pub fn frames(&self) -> &[FrameInfo] {
+        &self.directory.frames
+    }
+    /// The directory's bytes on disk.
+    pub fn encode(&self) -> crate::Result<Vec<u8>> {
+        columns::encode(&self.directory)
+    }
+    /// The directory itself.
+    pub fn finish(self) -> Directory {
+        self.directory.index()
+    }
+}
+
+impl Directory {
+    /// Parses the directory that `footer` describes; `what` names the container.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] for any count, length or offset that does not fit.
+    pub fn parse(what: &str, footer: &super::layout::Footer, bytes: &[u8]) -> crate::Result<Self> {
+        crate::wire::verify(what, footer.directory_offset, &footer.directory_checksum, &[bytes])?;
+        Ok(columns::decode(what, footer, bytes)?.index())
+    }
+}
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

@@ -1,0 +1,102 @@
+//! Directories round trip, and hostile bytes yield errors.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::container::layout::{Footer, HEADER_BYTES};
+
+fn footer_for(builder: &DirectoryBuilder, bytes: &[u8]) -> Footer {
+    let frames = builder.frames();
+    let end = frames.last().map_or(HEADER_BYTES as u64, |frame| frame.offset + frame.stored_bytes() as u64);
+    let mut checksum = [0u8; 16];
+    checksum.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    Footer {
+        directory_offset: end,
+        directory_len: bytes.len() as u64,
+        entries: builder.entries().len() as u32,
+        frames: frames.len() as u32,
+        directory_checksum: checksum,
+    }
+}
+
+fn builder(plan: &[Shape]) -> DirectoryBuilder {
+    let mut builder = DirectoryBuilder::default();
+    let mut offset = HEADER_BYTES as u64;
+    for (number, (seed, literal, copies, features)) in plan.iter().enumerate() {
+        let literal_len = u32::from(*literal);
+        let info = FrameInfo { offset, stored_len: literal_len / 2, raw_len: literal_len, codec: 1 };
+        offset += info.stored_bytes() as u64;
+        let frame = builder.push_frame(info);
+        let mut body = Body::default();
+        for (base, at, len) in copies {
+            let base = Base { fingerprint: Fingerprint([*base; 32]), digest: u64::from(*base) };
+            let slot = body.bases.len() as u32;
+            body.bases.push(base);
+            let (offset, len) = (u32::from(*at), u32::from(*len) + 1);
+            body.pieces.push(if at % 2 == 0 {
+                Piece::Copy { base: slot, offset, len }
+            } else {
+                Piece::LiteralCopy { base: slot, offset, len }
+            });
+        }
+        if !body.pieces.is_empty() && literal_len > 0 {
+            body.pieces.push(Piece::Literal { len: literal_len });
+        }
+        let copied: u32 = copies.iter().map(|copy| u32::from(copy.2) + 1).sum();
+        let fields = EntryFields {
+            fingerprint: Fingerprint([*seed; 32]),
+            raw_len: literal_len + copied,
+            frame,
+            literal_offset: 0,
+            literal_len,
+            depth: 1 + (number % 5) as u8,
+        };
+        let features: Vec<u64> = features.iter().map(|feature| feature >> 8).collect();
+        builder.push_entry(fields, &body, &features);
+    }
+    builder
+}
+
+/// Fingerprint seed, literal bytes, copies (base, offset, length less one), features.
+type Shape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
+type Plan = Vec<Shape>;
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let copies = prop::collection::vec((any::<u8>(), any::<u16>(), any::<u16>()), 0..6);
+    let features = prop::collection::vec(any::<u64>(), 0..9);
+    prop::collection::vec((any::<u8>(), any::<u16>(), copies, features), 0..40)
+}
+
+proptest! {
+    #[test]
+    fn directories_round_trip(plan in plans()) {
+        let builder = builder(&plan);
+        let bytes = builder.encode().expect("encodes");
+        let footer = footer_for(&builder, &bytes);
+        let parsed = Directory::parse("test", &footer, &bytes).expect("parses");
+        let direct = builder.finish();
+        prop_assert_eq!(&parsed, &direct);
+        for entry in &direct.entries {
+            let base = Base { fingerprint: entry.fingerprint, digest: direct.digest(entry) };
+            let found = parsed.find_encoding(&base).expect("an entry is found by name");
+            prop_assert_eq!(parsed.entries[found as usize].fingerprint, entry.fingerprint);
+            prop_assert!(parsed.find(&entry.fingerprint).is_some());
+        }
+    }
+
+    #[test]
+    fn hostile_directories_yield_errors(plan in plans(), at in any::<prop::sample::Index>(), byte: u8) {
+        let builder = builder(&plan);
+        let mut bytes = builder.encode().expect("encodes");
+        let position = at.index(bytes.len());
+        bytes[position] = byte;
+        // A checksum that fits the damage: the parser itself must hold.
+        let footer = footer_for(&builder, &bytes);
+        if let Ok(parsed) = Directory::parse("test", &footer, &bytes) {
+            for entry in &parsed.entries {
+                let total: u64 = parsed.pieces(entry).iter().map(|piece| u64::from(piece.len())).sum();
+                prop_assert!(parsed.pieces(entry).is_empty() || total == u64::from(entry.raw_len));
+            }
+        }
+    }
+}

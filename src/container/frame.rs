@@ -1,0 +1,104 @@
+//! Frames: the unit of compression and of reading.
+//!
+//! A frame on disk is a 32-byte header and the codec's payload. Header: codec id (`u8`), zero (3), raw length,
+//! stored length (`u32` each), zero (4), BLAKE3-128 of the first 16 header bytes and the payload (16).
+
+use bytes::Bytes;
+
+use crate::codec::{Scratch, codec};
+use crate::config::FRAME_BYTES_LIMIT;
+use crate::error::{Error, Result};
+use crate::wire::{Reader, verify};
+
+/// Bytes of a frame header.
+pub const FRAME_HEADER_BYTES: usize = 32;
+
+/// Where a frame lies in its container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameInfo {
+    /// Offset of the frame header in the container.
+    pub offset: u64,
+    /// Bytes of the payload.
+    pub stored_len: u32,
+    /// Bytes it decodes to.
+    pub raw_len: u32,
+    /// Codec id.
+    pub codec: u8,
+}
+
+impl FrameInfo {
+    /// Header and payload.
+    pub fn stored_bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.stored_len as usize
+    }
+}
+
+/// An encoded frame in memory.
+#[derive(Debug, Clone)]
+pub struct StoredFrame {
+    /// Codec id.
+    pub codec: u8,
+    /// Bytes it decodes to.
+    pub raw_len: u32,
+    /// Codec payload.
+    pub payload: Bytes,
+}
+
+impl StoredFrame {
+    /// The header that goes before the payload.
+    pub fn header(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut header = [0u8; FRAME_HEADER_BYTES];
+        let (fields, checksum) = header.split_at_mut(16);
+        if let Some(first) = fields.first_mut() {
+            *first = self.codec;
+        }
+        fields[4..8].copy_from_slice(&self.raw_len.to_le_bytes());
+        fields[8..12].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(fields).update(&self.payload);
+        checksum.copy_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or_default());
+        header
+    }
+
+    /// Decodes the payload.
+    pub fn decode(&self, scratch: &mut Scratch) -> Result<Vec<u8>> {
+        decode_payload(self.codec, self.raw_len as usize, &self.payload, scratch)
+    }
+}
+
+fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
+    let mut raw = Vec::with_capacity(raw_len);
+    codec(id)?.decode(payload, raw_len, scratch, &mut raw)?;
+    if raw.len() != raw_len {
+        return Err(Error::corrupt("frame payload", 0, format!("{raw_len} bytes"), raw.len().to_string()));
+    }
+    Ok(raw)
+}
+
+/// Checks header and checksum of the frame at `offset` of the container `what`; `bytes` are header and payload.
+pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    let mut reader = Reader::new(what, info.offset, bytes);
+    let fields = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
+    let expected = [u32::from(info.codec), info.raw_len, info.stored_len, 0];
+    if fields != expected || u64::from(info.raw_len) > FRAME_BYTES_LIMIT {
+        return Err(Error::corrupt(what, info.offset, format!("frame {expected:?}"), format!("{fields:?}")));
+    }
+    let recorded = reader.bytes(16)?;
+    let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
+    if payload.len() != info.stored_len as usize {
+        return Err(reader.error(format!("{} payload bytes", info.stored_len), payload.len().to_string()));
+    }
+    verify(what, info.offset, recorded, &[bytes.get(..16).unwrap_or_default(), payload])?;
+    Ok(payload)
+}
+
+/// Checks and decodes the frame at `info` of the container `what`.
+pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
+    let payload = parse_frame(what, info, bytes)?;
+    decode_payload(info.codec, info.raw_len as usize, payload, scratch).map_err(|error| match error {
+        Error::Corrupt { expected, got, .. } => {
+            Error::Corrupt { what: what.into(), offset: info.offset, expected, got }
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,335 @@
+//! Backup: the nine stages from a source tree to a snapshot.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::adopt::adopt_orphans;
+use crate::codec::Scratch;
+use crate::config::Config;
+use crate::container::{Shelf, Stretch};
+use crate::error::{Error, Result};
+use crate::filesystem::{Plan, Walker};
+use crate::identify::Identifier;
+use crate::index::{
+    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Resolver, SessionShare, SimilarityIndex,
+    SimilarityPlace,
+};
+use crate::kernel::sieve::Sieve;
+use crate::metrics::{Progress, StageMetrics, StageSummary};
+use crate::pipeline::Pipeline;
+use crate::place::{cache_folder, create_private};
+use crate::reader::ChunkReader;
+use crate::repo::Repository;
+use crate::snapshot::{self, Named, Snapshot};
+use crate::stage::chunk::ChunkStage;
+use crate::stage::compress::CompressWorker;
+use crate::stage::dedup::DedupStage;
+use crate::stage::hash::HashWorker;
+use crate::stage::identify::IdentifyWorker;
+use crate::stage::metadata::MetadataWriter;
+use crate::stage::model_encode::ModelEncodeWorker;
+use crate::stage::parent::Parent;
+use crate::stage::read::{ReadCounts, ReadStage};
+use crate::stage::save::{SaveStage, Saved};
+use crate::stage::subdedup::SubDedupStage;
+use crate::store::LocalStore;
+use crate::subdedup::{Bases, Candidates, strategy};
+use crate::tree::{FileIdentity, Node};
+use crate::types::SnapshotId;
+
+/// Directories the first index level keeps, bytes.
+const LOCAL_BYTES_MAX: usize = 32 << 20;
+/// Container directories kept for bases.
+const BASE_DIRECTORIES: usize = 64;
+/// Decoded frames kept while walking the parent snapshot, bytes.
+const PARENT_CACHE_BYTES: usize = 8 << 20;
+
+/// What to back up and how to label it.
+#[derive(Debug, Clone, Default)]
+pub struct BackupRequest {
+    /// Paths as given.
+    pub paths: Vec<PathBuf>,
+    /// Labels of the snapshot.
+    pub tags: Vec<String>,
+    /// Host name to record.
+    pub host: String,
+    /// Read every file, whatever the parent snapshot says.
+    pub force: bool,
+}
+
+/// What a backup did.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct BackupReport {
+    /// The new snapshot, 64 hex digits.
+    pub snapshot: String,
+    /// Its parent, if there was one.
+    pub parent: Option<String>,
+    /// Regular files in the snapshot.
+    pub files: u64,
+    /// Of those, unchanged since the parent and not read.
+    pub files_unchanged: u64,
+    /// Directories in the snapshot.
+    pub directories: u64,
+    /// Other entries in the snapshot.
+    pub others: u64,
+    /// Bytes of content in the snapshot.
+    pub bytes: u64,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// Chunks seen.
+    pub chunks: u64,
+    /// Chunks that were not in the repository.
+    pub chunks_new: u64,
+    /// Bytes of those chunks.
+    pub bytes_new: u64,
+    /// Bytes added to the repository (containers).
+    pub bytes_stored: u64,
+    /// Containers written.
+    pub containers: u64,
+    /// Containers of interrupted runs taken over.
+    pub containers_adopted: u64,
+    /// Entries that could not be read, or changed while they were: each was reported.
+    pub problems: u64,
+    /// Seconds from start to commit.
+    pub seconds: f64,
+    /// Look-ups answered by each level of the index.
+    pub index_hits: Hits,
+    /// What each stage did.
+    pub stages: Vec<StageSummary>,
+}
+
+/// Runs a backup. Problems with single entries are logged (`tracing::warn!`) and counted, and the rest goes on.
+///
+/// # Errors
+/// Anything that keeps the snapshot from being complete: the store, the configuration, an interruption, none of the
+/// paths existing.
+pub fn backup(
+    repository: &Repository,
+    config: &Config,
+    request: &BackupRequest,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<BackupReport> {
+    let started = Instant::now();
+    let time_ns = now_ns();
+    repository.check_writable()?;
+    repository.check_run(&config.repository)?;
+    let plan = Plan::new(&request.paths)?;
+    if plan.found() == 0 {
+        let names: Vec<String> = request.paths.iter().map(|path| path.display().to_string()).collect();
+        return Err(Error::Usage(format!("nothing to back up: {} does not exist", names.join(", "))));
+    }
+    LocalStore::open(&repository.path)?.clean_temporaries()?;
+    let cache = cache_folder(&repository.path, &repository.id)?;
+    create_private(&cache)?;
+    let (listing, adopted) = adopt_orphans(repository)?;
+    let paths = absolute_paths(&request.paths)?;
+    let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
+    let walker = Walker::new(plan, [&repository.path, &cache].into_iter().filter_map(|path| identity(path)).collect());
+    let root_node = walker.root().cloned();
+
+    let indexes = Indexes::open(repository, config, &listing, cache)?;
+    let counts = Arc::new(ReadCounts::default());
+    let parent_view = parent.as_ref().map(|parent| {
+        let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
+        Parent::new(reader, parent.snapshot.root, parent.snapshot.time_ns)
+    });
+    let read = ReadStage::new(walker, parent_view, config, progress, counts.clone());
+    let (saved, stages) = run_stages(repository, config, &indexes, read, progress, stop)?;
+
+    let hits = {
+        let mut index = indexes.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        index.finish()?;
+        index.hits
+    };
+    let id = commit(repository, request, paths, &saved, &counts, (time_ns, parent.as_ref(), root_node))?;
+    let (problems, files_unchanged) = (counts.problems.load(Ordering::Relaxed), counts.unchanged());
+    Ok(BackupReport {
+        snapshot: id.to_string(),
+        parent: parent.map(|parent| parent.id.to_string()),
+        files: saved.files,
+        files_unchanged,
+        directories: saved.directories,
+        others: saved.others,
+        bytes: saved.bytes,
+        bytes_read: counts.bytes_read.load(Ordering::Relaxed),
+        chunks: saved.chunks,
+        chunks_new: saved.chunks_new,
+        bytes_new: saved.bytes_new,
+        bytes_stored: saved.bytes_stored,
+        containers: saved.containers,
+        containers_adopted: adopted,
+        problems,
+        seconds: started.elapsed().as_secs_f64(),
+        index_hits: hits,
+        stages: stages.iter().map(StageMetrics::summary).collect(),
+    })
+}
+
+/// Writes the snapshot: everything it names is durable.
+fn commit(
+    repository: &Repository,
+    request: &BackupRequest,
+    paths: Vec<Vec<u8>>,
+    saved: &Saved,
+    counts: &ReadCounts,
+    (time_ns, parent, root_node): (i64, Option<&Named>, Option<Node>),
+) -> Result<SnapshotId> {
+    let snapshot = Snapshot {
+        time_ns,
+        host: request.host.clone(),
+        user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        paths: paths.into_iter().map(Into::into).collect(),
+        root: saved.root,
+        parent: parent.map(|parent| parent.id),
+        tags: request.tags.clone(),
+        program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
+        statistics: statistics(saved, counts.problems.load(Ordering::Relaxed), counts.unchanged()),
+        extra: BTreeMap::new(),
+        root_node,
+    };
+    snapshot.save(repository.store.as_ref())
+}
+
+/// The pipeline: its order is the design.
+fn run_stages(
+    repository: &Repository,
+    config: &Config,
+    indexes: &Indexes,
+    read: ReadStage<'_>,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Saved, Vec<StageMetrics>)> {
+    let (store, key, workers) = (&repository.store, repository.key, &config.pipeline);
+    let index = &indexes.chunks;
+    let shelf = Arc::new(Shelf::default());
+    let directories = Directories::new(store.clone(), BASE_DIRECTORIES, LOCAL_BYTES_MAX);
+    let resolver = Resolver::new(Locator::new(indexes.listing.clone(), directories));
+    let candidates = Candidates::new(indexes.similarity.clone());
+    let bases = Bases::new(store.clone(), resolver, shelf.clone(), &config.subdedup, candidates);
+    let chunker_seed = key.seed("chunker");
+    let strategy = strategy(&config.subdedup, key.seed("sub-blocks"), chunker_seed);
+    let sieve = strategy.wants_anchors().then(|| Sieve::new(chunker_seed));
+    let target = config.container.bytes_target.0;
+    let metadata = MetadataWriter::new(key, index.clone(), target);
+
+    let mut line = Pipeline::new(workers.queue_depth, stop.clone());
+    let link = line.source(read);
+    let link = line.stage(link, ChunkStage::new(&repository.config, chunker_seed, workers.batch_bytes.0));
+    let link = line.parallel(link, workers.workers_of(workers.hash_workers), || HashWorker { key });
+    let link = line.stage(link, DedupStage { index: index.clone() });
+    let link = line.parallel(link, workers.workers_of(workers.identify_workers), || IdentifyWorker {
+        identifier: Identifier::new(&config.identify, config.model.level),
+        sieve: sieve.clone(),
+    });
+    let link = line.stage(link, SubDedupStage::new(strategy, bases, config));
+    let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
+        level: config.model.level,
+        scratch: Scratch::default(),
+    });
+    let link = line.parallel(link, workers.workers_of(workers.compress_workers), || CompressWorker {
+        level: config.compress.level,
+        scratch: Scratch::default(),
+        space: Vec::new(),
+    });
+    let links_max = config.read.hard_links_max;
+    let save = SaveStage::new(store.clone(), index.clone(), shelf.clone(), metadata, target, links_max, progress);
+    let done = line.run(link, save)?;
+    indexes.keep_similarity(&shelf);
+    Ok(done)
+}
+
+/// What is known of stored chunks.
+struct Indexes {
+    listing: Arc<Listing>,
+    chunks: Arc<Mutex<ChunkIndex>>,
+    similarity: Arc<Mutex<SimilarityIndex>>,
+}
+
+impl Indexes {
+    fn open(repository: &Repository, config: &Config, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
+        let (store, config) = (&repository.store, &config.index);
+        let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
+        let local = Directories::new(store.clone(), config.local_containers, LOCAL_BYTES_MAX);
+        let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
+        let place = SimilarityPlace {
+            folder: cache,
+            repository: repository.id.clone(),
+            memory_bytes: config.similarity_bytes.0,
+            file_bytes: config.similarity_file_bytes.0,
+        };
+        Ok(Indexes {
+            listing: listing.clone(),
+            chunks: Arc::new(Mutex::new(chunks)),
+            similarity: Arc::new(Mutex::new(SimilarityIndex::new(store.clone(), listing.clone(), place))),
+        })
+    }
+
+    /// Keeps for the next run which of the containers just stored hold which session entries.
+    fn keep_similarity(&self, shelf: &Shelf) {
+        let share = |stretch: Stretch| SessionShare {
+            first: stretch.first_entry,
+            entries: stretch.entries,
+            container: stretch.container,
+        };
+        let shares: Vec<SessionShare> = shelf.stored().into_iter().map(share).collect();
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
+        similarity.finish(&shares, chunks.stored().iter().copied());
+    }
+}
+
+/// The latest snapshot of the same paths on the same host.
+fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Option<Named>> {
+    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
+    for (name, error) in damaged {
+        tracing::warn!("passing over {name}: {error}");
+    }
+    let same = |named: &Named| {
+        let recorded = named.snapshot.paths.iter().map(|path| path.as_slice());
+        named.snapshot.host == request.host && recorded.eq(paths.iter().map(Vec::as_slice))
+    };
+    Ok(snapshots.into_iter().rev().find(same))
+}
+
+/// The paths made absolute, sorted, without repetitions.
+fn absolute_paths(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    let absolute = |path: &PathBuf| {
+        let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
+        Ok(path.into_os_string().into_encoded_bytes())
+    };
+    let mut paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+fn identity(path: &Path) -> Option<FileIdentity> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(FileIdentity { device: metadata.dev(), inode: metadata.ino() })
+}
+
+fn now_ns() -> i64 {
+    jiff::Timestamp::now().as_nanosecond() as i64
+}
+
+fn statistics(saved: &Saved, problems: u64, files_unchanged: u64) -> BTreeMap<String, u64> {
+    let counters = [
+        ("files", saved.files),
+        ("files_unchanged", files_unchanged),
+        ("directories", saved.directories),
+        ("others", saved.others),
+        ("bytes", saved.bytes),
+        ("chunks", saved.chunks),
+        ("chunks_new", saved.chunks_new),
+        ("bytes_new", saved.bytes_new),
+        ("bytes_stored", saved.bytes_stored),
+        ("containers", saved.containers),
+        ("problems", problems),
+    ];
+    counters.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}

@@ -1,0 +1,293 @@
+//! Reads the metadata of one entry of the source file system into a [`Node`].
+//!
+//! 1. One `stat` relative to the open parent directory gives kind, owner, times, size and identity; symbolic links
+//!    are not followed.
+//! 2. Names of owners come from caches, so that each user and group is looked up once.
+//! 3. Links give their target, and every entry its extended attributes. Attributes that cannot be read are
+//!    reported and left out; a file system without attributes has none.
+
+use crate::error::{Error, Result};
+use crate::tree::{DeviceNumber, FileIdentity, Kind, Node, Timestamp, Xattr};
+use rustix::fs::{AtFlags, CWD, FileType, Stat, major, minor, readlinkat, statat};
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use uzers::{Groups, Users, UsersCache};
+
+/// Most bytes of extended attributes taken from one entry; more are reported and left out.
+const XATTR_BYTES_MAX: usize = 8 << 20;
+
+/// Reads metadata; owns the caches of user and group names.
+pub struct Capturer {
+    owners: UsersCache,
+    has_descriptor_paths: bool,
+}
+
+impl fmt::Debug for Capturer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capturer").finish_non_exhaustive()
+    }
+}
+
+impl Default for Capturer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Capturer {
+    /// A capturer with empty caches.
+    pub fn new() -> Self {
+        Capturer { owners: UsersCache::new(), has_descriptor_paths: Path::new("/proc/self/fd").is_dir() }
+    }
+
+    /// Reads the entry `name` of the open `directory`; a symbolic link is read itself. `path` is the entry's full
+    /// path, for messages. What could not be read without harm to the rest goes to `warnings`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the entry is gone or cannot be read.
+    pub fn capture(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Node> {
+        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| Error::io("read", path, e))?;
+        let mut node = node_of(&stat, path)?;
+        node.name = name.as_bytes().to_vec();
+        if node.kind == Kind::Symlink {
+            let target = readlinkat(directory, name, Vec::new()).map_err(|e| Error::io("read the link", path, e))?;
+            node.link_target = Some(target.into_bytes());
+        }
+        node.xattrs = self.xattrs(directory, name, path, warnings);
+        self.name_owners(&mut node);
+        Ok(node)
+    }
+
+    /// Reads the entry at `path`, with its last component as name; `follow` reads what a symbolic link points to.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the entry is gone or cannot be read.
+    pub fn capture_path(&self, path: &Path, follow: bool, warnings: &mut Vec<Error>) -> Result<Node> {
+        if !follow {
+            let mut node = self.capture(CWD, path.as_os_str(), path, warnings)?;
+            node.name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+            return Ok(node);
+        }
+        let stat = statat(CWD, path, AtFlags::empty()).map_err(|e| Error::io("read", path, e))?;
+        let mut node = node_of(&stat, path)?;
+        node.name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        node.xattrs = Access { path, follow }.xattrs(path, warnings);
+        self.name_owners(&mut node);
+        Ok(node)
+    }
+
+    /// Attributes of an entry that is not followed.
+    ///
+    /// The path of a descriptor leads to the entry itself, however long its own path is and whatever was put in
+    /// place of a directory above, but the system takes 2 µs to follow it. So the plain path is asked first: most
+    /// entries have no attributes.
+    fn xattrs(&self, directory: BorrowedFd<'_>, name: &OsStr, path: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
+        if !self.has_descriptor_paths || directory.as_raw_fd() == CWD.as_raw_fd() {
+            return Access { path, follow: false }.xattrs(path, warnings);
+        }
+        match xattr::list(path).map(|mut names| names.next().is_none()) {
+            Ok(true) => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
+            _ => Access { path: &descriptor_path(directory, name), follow: false }.xattrs(path, warnings),
+        }
+    }
+
+    fn name_owners(&self, node: &mut Node) {
+        node.user = self.owners.get_user_by_uid(node.uid).and_then(|user| user.name().to_str().map(str::to_owned));
+        node.group = self.owners.get_group_by_gid(node.gid).and_then(|group| group.name().to_str().map(str::to_owned));
+    }
+}
+
+/// A path to the entry `name` of an open directory that is short and does not depend on where the directory is.
+pub(super) fn descriptor_path(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    path.push(name);
+    path
+}
+
+/// How the attributes of an entry are reached.
+struct Access<'a> {
+    path: &'a Path,
+    follow: bool,
+}
+
+impl Access<'_> {
+    /// All attributes, ascending by name; messages name `entry`.
+    fn xattrs(&self, entry: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
+        let names = if self.follow { xattr::list_deref(self.path) } else { xattr::list(self.path) };
+        let names = match names {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Vec::new(),
+            Err(error) => {
+                warnings.push(Error::io("list the extended attributes of", entry, error));
+                return Vec::new();
+            }
+        };
+        let mut xattrs = Vec::new();
+        let mut room = XATTR_BYTES_MAX;
+        for name in names {
+            let value = if self.follow { xattr::get_deref(self.path, &name) } else { xattr::get(self.path, &name) };
+            match value {
+                Ok(Some(value)) if value.len() + name.len() > room => {
+                    let error = io::Error::other("they are longer than 8 MiB");
+                    warnings.push(Error::io("store all extended attributes of", entry, error));
+                }
+                Ok(Some(value)) => {
+                    room -= value.len() + name.len();
+                    xattrs.push(Xattr { name: name.into_encoded_bytes(), value });
+                }
+                Ok(None) => {}
+                Err(error) => warnings.push(Error::io("read an extended attribute of", entry, error)),
+            }
+        }
+        xattrs.sort_unstable();
+        xattrs.dedup_by(|one, other| one.name == other.name);
+        xattrs
+    }
+}
+
+/// The node of what `stat` tells, without name, owners' names, link target and attributes.
+#[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
+pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharacterDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Unknown => return Err(Error::io("read", path, io::Error::other("its type is not known"))),
+    };
+    let identity = identity_of(stat);
+    let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+    let number = stat.st_rdev as rustix::fs::Dev;
+    let size = if kind == Kind::File { stat.st_size as u64 } else { 0 };
+    Ok(Node {
+        kind,
+        mode: stat.st_mode as u32 & 0o7777,
+        uid: stat.st_uid as u32,
+        gid: stat.st_gid as u32,
+        mtime: Timestamp { seconds: stat.st_mtime as i64, nanoseconds: stat.st_mtime_nsec as u32 },
+        ctime: Timestamp { seconds: stat.st_ctime as i64, nanoseconds: stat.st_ctime_nsec as u32 },
+        size,
+        inode: identity.inode,
+        device: identity.device,
+        hard_link: (kind != Kind::Directory && stat.st_nlink as u64 > 1).then_some(identity),
+        device_number: is_device.then(|| DeviceNumber { major: major(number), minor: minor(number) }),
+        sparse: kind == Kind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
+        ..Node::default()
+    })
+}
+
+/// Device and inode.
+#[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
+pub(super) fn identity_of(stat: &Stat) -> FileIdentity {
+    FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn capture(path: &Path) -> Node {
+        let mut warnings = Vec::new();
+        let node = Capturer::new().capture_path(path, false, &mut warnings).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        assert_eq!(node.defect(), None);
+        node
+    }
+
+    #[test]
+    fn a_capturer_moves_between_threads() {
+        fn moves<T: Send>() {}
+        moves::<Capturer>();
+    }
+
+    #[test]
+    fn a_file_gives_mode_size_owner_and_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"12345").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
+        let node = capture(&path);
+        assert_eq!((node.name.as_slice(), node.kind, node.mode, node.size), (&b"file"[..], Kind::File, 0o4751, 5));
+        assert_eq!(node.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(node.hard_link, None);
+        assert!(!node.sparse);
+        if node.uid == 0 {
+            assert_eq!(node.user.as_deref(), Some("root"));
+        }
+        fs::hard_link(&path, folder.path().join("other")).unwrap();
+        assert_eq!(capture(&path).hard_link, Some(node.identity()));
+        assert_eq!(capture(&folder.path().join("other")).hard_link, Some(node.identity()));
+    }
+
+    #[test]
+    fn links_are_read_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, target) in [("dangling", &b"no\xff/where"[..]), ("folder", b"."), ("loop", b"loop")] {
+            let path = folder.path().join(name);
+            symlink(OsStr::from_bytes(target), &path).unwrap();
+            let node = capture(&path);
+            assert_eq!((node.kind, node.size), (Kind::Symlink, 0));
+            assert_eq!(node.link_target.as_deref(), Some(target));
+        }
+        let followed = Capturer::new().capture_path(&folder.path().join("folder"), true, &mut Vec::new()).unwrap();
+        assert_eq!(followed.kind, Kind::Directory);
+    }
+
+    #[test]
+    fn special_files_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(capture(&socket).kind, Kind::Socket);
+        let null = capture(Path::new("/dev/null"));
+        assert_eq!(null.kind, Kind::CharacterDevice);
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(null.device_number, Some(DeviceNumber { major: 1, minor: 3 }));
+            rustix::fs::mkfifoat(CWD, folder.path().join("fifo"), 0o600.into()).unwrap();
+            assert_eq!(capture(&folder.path().join("fifo")).kind, Kind::Fifo);
+        }
+    }
+
+    #[test]
+    fn attributes_come_sorted_through_both_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"").unwrap();
+        if xattr::set(&path, "user.b", b"\0\xff").is_err() {
+            return; // the file system has none
+        }
+        xattr::set(&path, "user.a", b"").unwrap();
+        let by_path = capture(&path);
+        let names: Vec<_> = by_path.xattrs.iter().filter(|x| x.name.starts_with(b"user.")).cloned().collect();
+        let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.to_vec(), value: value.to_vec() };
+        assert_eq!(names, [xattr(b"user.a", b""), xattr(b"user.b", b"\0\xff")]);
+        let directory = fs::File::open(folder.path()).unwrap();
+        let borrowed = std::os::fd::AsFd::as_fd(&directory);
+        let node = Capturer::new().capture(borrowed, OsStr::new("file"), &path, &mut Vec::new()).unwrap();
+        assert_eq!(node, by_path);
+    }
+
+    #[test]
+    fn a_missing_entry_is_an_error_with_its_path() {
+        let error = Capturer::new().capture_path(Path::new("/no/such"), false, &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, Error::Io { path, source, .. }
+            if path == Path::new("/no/such") && source.kind() == io::ErrorKind::NotFound));
+    }
+}

@@ -1,0 +1,235 @@
+//! Turns the paths of a backup into the tree that is stored: which path lies where, and which are stored whole.
+//!
+//! 1. A relative path is stored as given, without `.`; one with `..` and an absolute one are stored with their
+//!    full path, without the leading slash.
+//! 2. A path that does not exist is noted as missing and left out.
+//! 3. What lies above a path becomes a directory of the plan; a path below another one is part of that one.
+//! 4. Two different places on disk that would be stored under one name are refused.
+
+use crate::error::{Error, Result};
+use rustix::fs::lstat;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// What to walk.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub(super) root: PlannedEntry,
+    pub(super) missing: Vec<(PathBuf, Error)>,
+    found: usize,
+}
+
+/// One name of the plan: a path to store whole, or a directory above such paths.
+#[derive(Debug, Default)]
+pub(super) struct PlannedEntry {
+    /// Where it is on disk: absolute, or relative to the current directory (empty for that itself).
+    pub(super) source: PathBuf,
+    /// Everything below is stored; there are no `children` then.
+    pub(super) is_whole: bool,
+    /// What is planned below, by name.
+    pub(super) children: BTreeMap<Vec<u8>, PlannedEntry>,
+}
+
+impl Plan {
+    /// Plans the paths as given on a command line, relative to the process's current directory.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if a path is empty or two places on disk would be stored under one name;
+    /// [`Error::Io`] if there is no current directory.
+    pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Plan> {
+        let current = std::env::current_dir().map_err(|error| Error::io("find", "the current directory", error))?;
+        Self::relative_to(&current, paths)
+    }
+
+    fn relative_to<P: AsRef<Path>>(current: &Path, paths: &[P]) -> Result<Plan> {
+        let mut plan = Plan::default();
+        for path in paths {
+            let path = path.as_ref();
+            if path.as_os_str().is_empty() {
+                return Err(Error::Usage("cannot store a path that is empty".into()));
+            }
+            let source = clean(current, path);
+            match lstat(current.join(&source)) {
+                Ok(_) => {
+                    plan.found += 1;
+                    plan.root.insert(current, &source)?;
+                }
+                Err(error) => plan.missing.push((stored_path(&source), Error::io("read", path, error))),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// How many of the paths exist: with 0 there is nothing to back up.
+    pub fn found(&self) -> usize {
+        self.found
+    }
+
+    /// How many of the paths do not exist or cannot be reached. The walk reports each.
+    pub fn missing(&self) -> usize {
+        self.missing.len()
+    }
+}
+
+impl PlannedEntry {
+    /// Adds a path to store whole below the root `self`.
+    fn insert(&mut self, current: &Path, source: &Path) -> Result<()> {
+        let mut place = if source.is_absolute() { PathBuf::from("/") } else { PathBuf::new() };
+        let mut entry = self;
+        for name in names(source) {
+            if entry.is_whole {
+                let reached = current.join(&entry.source).join(name);
+                place.push(name);
+                if reached != current.join(&place) {
+                    return Err(conflict(&reached, &current.join(&place)));
+                }
+                // Below the first name, sources cannot part any more.
+                return Ok(());
+            }
+            place.push(name);
+            entry = entry
+                .children
+                .entry(name.as_bytes().to_vec())
+                .or_insert_with(|| PlannedEntry { source: place.clone(), ..PlannedEntry::default() });
+            if current.join(&entry.source) != current.join(&place) {
+                return Err(conflict(&current.join(&entry.source), &current.join(&place)));
+            }
+        }
+        if entry.is_whole && current.join(&entry.source) != current.join(&place) {
+            return Err(conflict(&current.join(&entry.source), &current.join(&place)));
+        }
+        for (name, child) in &entry.children {
+            let below = current.join(&place).join(OsStr::from_bytes(name));
+            if current.join(&child.source) != below {
+                return Err(conflict(&current.join(&child.source), &below));
+            }
+        }
+        *entry = PlannedEntry { source: place, is_whole: true, children: BTreeMap::new() };
+        Ok(())
+    }
+}
+
+fn conflict(one: &Path, other: &Path) -> Error {
+    Error::Usage(format!(
+        "{} and {} would be stored under the same name; give both as absolute paths",
+        one.display(),
+        other.display()
+    ))
+}
+
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    })
+}
+
+fn stored_path(source: &Path) -> PathBuf {
+    names(source).collect()
+}
+
+/// Removes `.` and doubled slashes; makes a path with `..` absolute, by asking the file system where that leads.
+fn clean(current: &Path, path: &Path) -> PathBuf {
+    let components: Vec<Component<'_>> = path.components().filter(|part| *part != Component::CurDir).collect();
+    let Some(last_up) = components.iter().rposition(|part| *part == Component::ParentDir) else {
+        return components.iter().collect();
+    };
+    let (up, down) = components.split_at(last_up + 1);
+    let up = current.join(up.iter().collect::<PathBuf>());
+    let mut cleaned = std::fs::canonicalize(&up).unwrap_or_else(|_| lexically(&up));
+    cleaned.extend(down);
+    cleaned
+}
+
+/// Resolves `..` by the names alone, for paths that do not exist.
+fn lexically(path: &Path) -> PathBuf {
+    let mut cleaned = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                cleaned.pop();
+            }
+            Component::CurDir => {}
+            other => cleaned.push(other),
+        }
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn whole(plan: &Plan) -> Vec<(String, PathBuf)> {
+        fn visit(entry: &PlannedEntry, path: &str, found: &mut Vec<(String, PathBuf)>) {
+            if entry.is_whole {
+                found.push((path.to_owned(), entry.source.clone()));
+            }
+            for (name, child) in &entry.children {
+                visit(child, &format!("{path}/{}", name.escape_ascii()), found);
+            }
+        }
+        let mut found = Vec::new();
+        visit(&plan.root, "", &mut found);
+        found
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        for path in ["a/b/c", "d"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        std::os::unix::fs::symlink("a/b", root.join("link")).unwrap();
+        (folder, root)
+    }
+
+    #[test]
+    fn relative_paths_stay_and_overlaps_merge() {
+        let (_folder, root) = folder();
+        let plan = |paths: &[&str]| whole(&Plan::relative_to(&root, paths).unwrap());
+        let entry = |path: &str| (format!("/{path}"), PathBuf::from(path));
+        assert_eq!(plan(&["./a//b/.", "d/"]), [entry("a/b"), entry("d")]);
+        assert_eq!(plan(&["a/b", "a", "a/b/c", "a"]), [entry("a")]);
+        assert_eq!(plan(&["link"]), [entry("link")]);
+        assert_eq!(plan(&["a", "."]), [(String::new(), PathBuf::new())]);
+        assert_eq!(plan(&[".", "a"]), [(String::new(), PathBuf::new())]);
+    }
+
+    #[test]
+    fn absolute_paths_and_those_with_parents_keep_their_full_path() {
+        let (_folder, root) = folder();
+        let entry = |path: PathBuf| (path.to_str().unwrap().to_owned(), path);
+        let plan = |current: &Path, path: &Path| whole(&Plan::relative_to(current, &[path]).unwrap());
+        assert_eq!(plan(&root, &root.join("a")), [entry(root.join("a"))]);
+        assert_eq!(plan(&root.join("d"), Path::new("../a/b")), [entry(root.join("a/b"))]);
+        assert_eq!(plan(&root.join("a"), Path::new("b/..")), [entry(root.join("a"))]);
+        // `..` after a link leads to the parent of where the link leads
+        assert_eq!(plan(&root, Path::new("link/../b")), [entry(root.join("a/b"))]);
+        assert_eq!(plan(&root, Path::new("/")), [(String::new(), PathBuf::from("/"))]);
+    }
+
+    #[test]
+    fn missing_paths_are_counted_and_left_out() {
+        let (_folder, root) = folder();
+        let long = "x/".repeat(100_000);
+        let plan = Plan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
+        assert_eq!((plan.found(), plan.missing(), whole(&plan).len()), (1, 4, 1));
+        assert_eq!(plan.missing[0].0, Path::new("none"));
+        assert!(Plan::relative_to(&root, &[""]).is_err());
+        assert_eq!(Plan::relative_to::<&str>(&root, &[]).unwrap().found(), 0);
+    }
+
+    #[test]
+    fn two_places_under_one_name_are_refused() {
+        let (_folder, root) = folder();
+        fs::create_dir_all(root.join("etc")).unwrap();
+        for paths in [["etc", "/etc"], ["/etc", "etc"], [".", "/etc"], ["/etc", "."], [".", "/"], ["/", "."]] {
+            assert!(matches!(Plan::relative_to(&root, &paths), Err(Error::Usage(_))), "{paths:?}");
+        }
+        assert_eq!(whole(&Plan::relative_to(Path::new("/"), &["etc", "/etc", "."]).unwrap()).len(), 1);
+    }
+}

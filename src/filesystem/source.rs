@@ -1,0 +1,265 @@
+//! Reads the content of one source file: opened without following links, waiting for pipes or touching access
+//! times, checked to be the file that was found, and cut into data and holes.
+
+use super::capture::{identity_of, node_of};
+use crate::error::{Error, Result};
+use crate::tree::{Kind, Node, Timestamp};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A stretch of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// Bytes to read.
+    Data {
+        /// Where they start.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Zeros that take no space.
+    Hole {
+        /// How many.
+        len: u64,
+    },
+}
+
+/// An open regular file of the source.
+#[derive(Debug)]
+pub struct SourceFile {
+    file: File,
+    path: PathBuf,
+    opened: Node,
+}
+
+impl SourceFile {
+    /// Opens the file `path` that was captured as `node`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be opened or is no longer that regular file.
+    pub fn open(path: &Path, node: &Node) -> Result<Self> {
+        Self::open_at(CWD, path.as_os_str(), path, node)
+    }
+
+    /// Opens `name` in an open directory; `path` is its full path, for messages.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be opened or is no longer the regular file captured as `node`.
+    pub fn open_at(directory: BorrowedFd<'_>, name: &OsStr, path: &Path, node: &Node) -> Result<Self> {
+        let wrap = |error: io::Error| Error::io("open", path, error);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let descriptor = open_quietly(directory, name, flags).map_err(|error| wrap(error.into()))?;
+        let stat = fstat(&descriptor).map_err(|error| wrap(error.into()))?;
+        let opened = node_of(&stat, path)?;
+        if opened.kind != Kind::File || identity_of(&stat) != node.identity() {
+            return Err(wrap(io::Error::other("another file took its place")));
+        }
+        Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened })
+    }
+
+    /// Its path on disk, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file; its position is not to be relied on.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes of content when it was opened.
+    pub fn size(&self) -> u64 {
+        self.opened.size
+    }
+
+    /// Brings a node captured earlier to the state at opening: size and times belong to the content read from here.
+    pub fn refresh(&self, node: &mut Node) {
+        node.size = self.opened.size;
+        node.mtime = self.opened.mtime;
+        node.ctime = self.opened.ctime;
+        node.sparse = self.opened.sparse;
+    }
+
+    /// Whether the file changed since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system cannot tell.
+    pub fn is_changed(&self) -> Result<bool> {
+        let stat: Stat = fstat(&self.file).map_err(|error| Error::io("read", &self.path, error))?;
+        let now = node_of(&stat, &self.path)?;
+        let state = |node: &Node| -> (u64, Timestamp, Timestamp) { (node.size, node.mtime, node.ctime) };
+        Ok(state(&now) != state(&self.opened))
+    }
+
+    /// Cuts the content into data and holes of at least `hole_bytes_min`; shorter holes count as data.
+    pub fn segments(&self, hole_bytes_min: u64) -> Segments<'_> {
+        let holes_in = self.opened.sparse.then_some(&self.file);
+        Segments { holes_in, size: self.opened.size, position: 0, hole_bytes_min: hole_bytes_min.max(1) }
+    }
+}
+
+/// Opens for reading without changing the access time where that is allowed.
+pub(super) fn open_quietly(directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    match rustix::io::retry_on_intr(|| openat(directory, name, flags | OFlags::NOATIME, Mode::empty())) {
+        Err(Errno::PERM) => {} // only the owner may ask for this
+        result => return result,
+    }
+    rustix::io::retry_on_intr(|| openat(directory, name, flags, Mode::empty()))
+}
+
+/// The stretches of a file in ascending order, covering exactly the size it had when opened.
+///
+/// A file system that does not know about holes, or that contradicts itself, gives data.
+#[derive(Debug)]
+pub struct Segments<'a> {
+    holes_in: Option<&'a File>,
+    size: u64,
+    position: u64,
+    hole_bytes_min: u64,
+}
+
+impl Segments<'_> {
+    /// The first data at or after `position`, the file's size if there is none.
+    fn data_from(&self, position: u64) -> u64 {
+        #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+        if let Some(file) = self.holes_in {
+            return match seek(file, SeekFrom::Data(position)) {
+                Ok(data) => data.clamp(position, self.size),
+                Err(Errno::NXIO) => self.size,
+                Err(_) => position,
+            };
+        }
+        position
+    }
+
+    /// The first hole after the data at `position`, the file's size if there is none.
+    fn hole_from(&self, position: u64) -> u64 {
+        #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+        if let Some(file) = self.holes_in
+            && let Ok(hole) = seek(file, SeekFrom::Hole(position))
+            && hole > position
+        {
+            return hole.min(self.size);
+        }
+        self.size
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        let start = self.position;
+        if start >= self.size {
+            return None;
+        }
+        let mut data = self.data_from(start);
+        if data - start >= self.hole_bytes_min {
+            self.position = data;
+            return Some(Segment::Hole { len: data - start });
+        }
+        let mut end = start;
+        while data < self.size && data - end < self.hole_bytes_min {
+            end = self.hole_from(data);
+            data = self.data_from(end);
+        }
+        if data - end < self.hole_bytes_min {
+            end = data; // a short hole at the end
+        }
+        self.position = end;
+        Some(Segment::Data { offset: start, len: end - start })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filesystem::Capturer;
+    use std::os::unix::fs::{FileExt, symlink};
+
+    fn open(path: &Path) -> Result<SourceFile> {
+        SourceFile::open(path, &Capturer::new().capture_path(path, false, &mut Vec::new()).unwrap())
+    }
+
+    #[test]
+    fn holes_are_found_and_short_ones_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        const BLOCK: u64 = 1 << 20;
+        file.set_len(10 * BLOCK).unwrap();
+        for block in [2, 4, 5] {
+            file.write_all_at(&[1; BLOCK as usize], block * BLOCK).unwrap();
+        }
+        file.sync_all().unwrap();
+        let source = open(&path).unwrap();
+        let data = |from: u64, to: u64| Segment::Data { offset: from * BLOCK, len: (to - from) * BLOCK };
+        let hole = |blocks: u64| Segment::Hole { len: blocks * BLOCK };
+        let segments = |least: u64| source.segments(least).collect::<Vec<_>>();
+        if segments(1) == [data(0, 10)] {
+            return; // the file system does not tell
+        }
+        assert_eq!(segments(0), [hole(2), data(2, 3), hole(1), data(4, 6), hole(4)]);
+        assert_eq!(segments(BLOCK), segments(0));
+        assert_eq!(segments(BLOCK + 1), [hole(2), data(2, 6), hole(4)]);
+        assert_eq!(segments(2 * BLOCK + 1), [data(0, 6), hole(4)]);
+        assert_eq!(segments(4 * BLOCK + 1), [data(0, 10)]);
+        assert!(!source.is_changed().unwrap());
+    }
+
+    #[test]
+    fn whole_and_empty_files_have_one_segment_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (content, expected) in [(&b""[..], None), (b"abc", Some(Segment::Data { offset: 0, len: 3 }))] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(open(&path).unwrap().segments(1).collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
+        }
+        File::create(&path).unwrap().set_len(1 << 30).unwrap();
+        let segments: Vec<_> = open(&path).unwrap().segments(4096).collect();
+        assert!(segments == [Segment::Hole { len: 1 << 30 }] || segments.len() == 1);
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"one").unwrap();
+        let node = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
+        std::fs::write(folder.path().join("new"), b"two").unwrap();
+        std::fs::rename(folder.path().join("new"), &path).unwrap();
+        assert!(SourceFile::open(&path, &node).is_err());
+        std::fs::rename(&path, folder.path().join("new")).unwrap();
+        symlink("new", &path).unwrap();
+        assert!(SourceFile::open(&path, &node).is_err());
+        assert!(open(folder.path()).is_err());
+        #[cfg(target_os = "linux")]
+        {
+            let fifo = folder.path().join("fifo");
+            rustix::fs::mkfifoat(CWD, &fifo, 0o600.into()).unwrap();
+            assert!(open(&fifo).is_err()); // and does not wait for a writer
+        }
+    }
+
+    #[test]
+    fn growth_while_open_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"one").unwrap();
+        let mut node = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
+        std::fs::write(&path, b"three").unwrap();
+        let source = SourceFile::open(&path, &node).unwrap();
+        source.refresh(&mut node);
+        assert_eq!((source.size(), node.size), (5, 5));
+        assert!(!source.is_changed().unwrap());
+        std::fs::write(&path, b"longer").unwrap();
+        assert!(source.is_changed().unwrap());
+    }
+}

@@ -1,0 +1,334 @@
+//! Creates restored entries below a root, safe against hostile snapshots and against what lies in the root.
+//!
+//! 1. The root is opened once. Every entry is created relative to the descriptor of its parent directory under a
+//!    single checked name, so nothing can leave the root.
+//! 2. A directory is entered only if it is one: links are never followed. Anything else that exists is left alone
+//!    and is an error.
+//! 3. The engine goes depth-first through a [`Descent`], which keeps the deepest directories open. One that was
+//!    closed is reached again from the root, name by name, and must be the same directory.
+//! 4. Files stay private to the owner until [`Target::finish_file`]; directories get their metadata when they are
+//!    left; all else gets it when it is created.
+
+use super::apply::Metadata;
+use super::capture::identity_of;
+use crate::error::{Error, Result};
+use crate::tree::{FileIdentity, Kind, Node};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, linkat, mkdirat, openat, statat, symlinkat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// Directories of a [`Descent`] that stay open at a time, the deepest ones.
+const OPEN_DIRECTORIES_MAX: usize = 64;
+
+/// The folder that a restore writes into.
+#[derive(Debug)]
+pub struct Target {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Target {
+    /// Opens the folder at `path`, and creates it with what lies above it if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if that fails.
+    pub fn create(path: &Path) -> Result<Target> {
+        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::io("open", path, error))?;
+        Ok(Target { root, path: path.to_path_buf() })
+    }
+
+    /// Which directory it is, to tell it from the repository.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system cannot tell.
+    pub fn identity(&self) -> Result<FileIdentity> {
+        fstat(&self.root).map(|stat| identity_of(&stat)).map_err(|error| Error::io("read", &self.path, error))
+    }
+
+    /// Gives a written file its metadata. `path` is relative to the root, for messages; what could not be set goes
+    /// to `problems`. The times come last: nothing may be written to the file afterwards.
+    pub fn finish_file(&self, path: &Path, file: &File, node: &Node, problems: &mut Vec<Error>) {
+        Metadata::new(node, &self.path.join(path), problems).apply_to(file.as_fd());
+    }
+
+    /// Gives the root itself metadata, after everything below it is done.
+    pub fn finish_root(&self, node: &Node, problems: &mut Vec<Error>) {
+        Metadata::new(node, &self.path, problems).apply_to(self.root.as_fd());
+    }
+
+    /// Opens the directory at `names` below `base` without following any link.
+    fn open_below<'a>(&self, names: impl Iterator<Item = &'a OsStr>) -> rustix::io::Result<OwnedFd> {
+        let mut directory = open_directory(self.root.as_fd(), OsStr::new("."))?;
+        for name in names {
+            directory = open_directory(directory.as_fd(), name)?;
+        }
+        Ok(directory)
+    }
+}
+
+fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
+/// The way from the root to the directory that is being filled.
+#[derive(Debug)]
+pub struct Descent {
+    target: Arc<Target>,
+    levels: Vec<Level>,
+    /// Path of the directory on top, relative to the root.
+    path: PathBuf,
+}
+
+/// A directory below the root on the way.
+#[derive(Debug)]
+struct Level {
+    name: OsString,
+    identity: FileIdentity,
+    open: Option<OwnedFd>,
+}
+
+impl Descent {
+    /// Starts at the root of `target`.
+    pub fn new(target: Arc<Target>) -> Self {
+        Descent { target, levels: Vec::new(), path: PathBuf::new() }
+    }
+
+    /// Path of the directory that is being filled, relative to the root.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates the directory `node` if there is none of its name, and goes into it.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if something else than a directory is there, a link to one included;
+    /// [`Error::Corrupt`] if the node is hostile; [`Error::Io`] if the system refuses.
+    pub fn enter(&mut self, node: &Node) -> Result<()> {
+        let name = checked_name(node, &[Kind::Directory])?.to_owned();
+        let parent = self.directory()?;
+        match mkdirat(parent, &name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(self.refused(node, error)),
+        }
+        let open = open_directory(parent, &name).map_err(|error| match error {
+            Errno::LOOP | Errno::NOTDIR => self.refused(node, Errno::EXIST),
+            other => self.refused(node, other),
+        })?;
+        let identity = identity_of(&fstat(&open).map_err(|error| self.refused(node, error))?);
+        self.path.push(&name);
+        self.levels.push(Level { name, identity, open: Some(open) });
+        self.close_upper();
+        Ok(())
+    }
+
+    /// Ends the directory entered last; with a node it gets that metadata. What could not be set goes to
+    /// `problems`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it or the directory above was moved or replaced meanwhile; it is left in any case.
+    pub fn leave(&mut self, node: Option<&Node>, problems: &mut Vec<Error>) -> Result<()> {
+        let whole = self.target.path.join(&self.path);
+        let applied = match node {
+            Some(node) if !self.levels.is_empty() => {
+                self.directory().map(|directory| Metadata::new(node, &whole, problems).apply_to(directory))
+            }
+            _ => Ok(()),
+        };
+        self.levels.pop();
+        self.path.pop();
+        applied.and(self.reopen())
+    }
+
+    /// Creates an empty file, readable by its owner alone; [`Target::finish_file`] gives it its metadata. Where
+    /// the node is sparse, the file has its full size at once.
+    ///
+    /// # Errors
+    /// As [`Descent::create_symlink`].
+    pub fn create_file(&self, node: &Node) -> Result<File> {
+        let name = checked_name(node, &[Kind::File])?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let created = openat(self.directory()?, name, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(created.map_err(|error| self.refused(node, error))?);
+        if node.sparse {
+            file.set_len(node.size).map_err(|error| Error::io("extend", self.whole_path(node), error))?;
+        }
+        Ok(file)
+    }
+
+    /// Creates a symbolic link with its metadata; what could not be set goes to `problems`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if anything of that name exists; [`Error::Corrupt`] if the node is hostile;
+    /// [`Error::Io`] if the system refuses.
+    pub fn create_symlink(&self, node: &Node, problems: &mut Vec<Error>) -> Result<()> {
+        let name = checked_name(node, &[Kind::Symlink])?;
+        let link_target = OsStr::from_bytes(node.link_target.as_deref().unwrap_or_default());
+        let directory = self.directory()?;
+        symlinkat(link_target, directory, name).map_err(|error| self.refused(node, error))?;
+        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory, name);
+        Ok(())
+    }
+
+    /// Creates a named pipe or a device node with its metadata. False where that is not possible: sockets, which
+    /// only their server can make, and all of these on Apple systems.
+    ///
+    /// # Errors
+    /// As [`Descent::create_symlink`]; only root may create device nodes.
+    pub fn create_special(&self, node: &Node, problems: &mut Vec<Error>) -> Result<bool> {
+        let kinds = [Kind::Fifo, Kind::CharacterDevice, Kind::BlockDevice, Kind::Socket];
+        let name = checked_name(node, &kinds)?;
+        let directory = self.directory()?;
+        match make_special(directory, name, node) {
+            None => return Ok(false),
+            Some(made) => made.map_err(|error| self.refused(node, error))?,
+        }
+        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory, name);
+        Ok(true)
+    }
+
+    /// Creates `node` as another name of the entry at `existing`, a path relative to the root that was restored
+    /// before and is of the same kind.
+    ///
+    /// # Errors
+    /// As [`Descent::create_symlink`].
+    pub fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<()> {
+        use Kind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
+        let name = checked_name(node, &[File, Symlink, Fifo, Socket, CharacterDevice, BlockDevice])?;
+        let wrap = |error: io::Error| Error::io("link to", self.target.path.join(existing), error);
+        let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
+        let Some((last, above)) = parts.as_deref().and_then(<[&OsStr]>::split_last) else {
+            return Err(wrap(io::Error::other("it is no path below the target")));
+        };
+        let from = self.target.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
+        let stat = statat(&from, *last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != file_type(node.kind) {
+            return Err(wrap(io::Error::other("it is of another kind")));
+        }
+        let made = linkat(&from, *last, self.directory()?, name, AtFlags::empty());
+        made.map_err(|error| self.refused(node, error))
+    }
+
+    /// The open directory on top.
+    fn directory(&self) -> Result<BorrowedFd<'_>> {
+        match self.levels.last() {
+            None => Ok(self.target.root.as_fd()),
+            Some(Level { open: Some(open), .. }) => Ok(open.as_fd()),
+            Some(_) => {
+                let error = io::Error::other("the directory was moved or replaced during the restore");
+                Err(Error::io("write into", self.target.path.join(&self.path), error))
+            }
+        }
+    }
+
+    /// Closes the directory that is too far above the top to stay open.
+    fn close_upper(&mut self) {
+        if let Some(index) = self.levels.len().checked_sub(OPEN_DIRECTORIES_MAX + 1)
+            && let Some(level) = self.levels.get_mut(index)
+        {
+            level.open = None;
+        }
+    }
+
+    /// Opens the directory on top again if it was closed, and those above it that may stay open.
+    fn reopen(&mut self) -> Result<()> {
+        let depth = self.levels.len();
+        if self.levels.last().is_none_or(|level| level.open.is_some()) {
+            return Ok(());
+        }
+        let wrap = |error: Errno| Error::io("open", self.target.path.join(&self.path), error);
+        let mut directory = open_directory(self.target.root.as_fd(), OsStr::new(".")).map_err(wrap)?;
+        for (index, level) in self.levels.iter_mut().enumerate() {
+            let next = open_directory(directory.as_fd(), &level.name).map_err(wrap)?;
+            if identity_of(&fstat(&next).map_err(wrap)?) != level.identity {
+                return Err(wrap(Errno::NOENT));
+            }
+            if index + OPEN_DIRECTORIES_MAX >= depth {
+                level.open = Some(next.try_clone().map_err(|error| Error::io("open", &self.path, error))?);
+            }
+            directory = next;
+        }
+        Ok(())
+    }
+
+    fn whole_path(&self, node: &Node) -> PathBuf {
+        self.target.path.join(&self.path).join(OsStr::from_bytes(&node.name))
+    }
+
+    /// The error of an entry that could not be created.
+    fn refused(&self, node: &Node, error: Errno) -> Error {
+        let path = self.whole_path(node);
+        if error != Errno::EXIST {
+            return Error::io("create", path, error);
+        }
+        let name = OsStr::from_bytes(&node.name);
+        let stat = self.directory().ok().and_then(|it| statat(it, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        let what = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Some(FileType::RegularFile) => "a file",
+            Some(FileType::Directory) => "a directory",
+            Some(FileType::Symlink) => "a symbolic link",
+            _ => "another entry",
+        };
+        Error::AlreadyExists { path, what }
+    }
+}
+
+/// The node's name, if the node is usable and of one of the `kinds`.
+fn checked_name<'a>(node: &'a Node, kinds: &[Kind]) -> Result<&'a OsStr> {
+    let defect = node.defect().or_else(|| (!kinds.contains(&node.kind)).then_some("an entry of another kind"));
+    match defect {
+        Some(defect) => {
+            let what = format!("tree node `{}`", node.name.escape_ascii());
+            Err(Error::corrupt(what, 0, "an entry that can be restored", defect))
+        }
+        None => Ok(OsStr::from_bytes(&node.name)),
+    }
+}
+
+fn normal(component: Component<'_>) -> Option<&OsStr> {
+    match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::CharacterDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// Makes a pipe or a device node; none where the system or the kind does not allow it.
+#[cfg(not(target_vendor = "apple"))]
+fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Option<rustix::io::Result<()>> {
+    if node.kind == Kind::Socket {
+        return None;
+    }
+    let number = node.device_number.unwrap_or_default();
+    let device = rustix::fs::makedev(number.major, number.minor);
+    Some(rustix::fs::mknodat(directory, name, file_type(node.kind), Mode::RUSR | Mode::WUSR, device))
+}
+
+/// Makes nothing: the system has no call that is safe against links.
+#[cfg(target_vendor = "apple")]
+fn make_special(_: BorrowedFd<'_>, _: &OsStr, _: &Node) -> Option<rustix::io::Result<()>> {
+    None
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

@@ -1,0 +1,312 @@
+//! Walks the source depth-first and names every entry once, children in the order of their names' bytes.
+//!
+//! 1. Names of the plan come first: directories above the paths to store are entered by path, following links.
+//! 2. A directory to store is opened without following links, checked to be the one that was captured, and read
+//!    whole: its sorted names are all that is kept of it.
+//! 3. Each name is captured relative to its open directory, so paths may have any length. Only the deepest
+//!    directories stay open; one that was closed is opened again from below through `..`, if that is still it.
+//! 4. What cannot be read is reported as a problem, and the walk goes on. The stack is explicit.
+
+use super::capture::{Capturer, identity_of};
+use super::event::Event;
+use super::plan::{Plan, PlannedEntry};
+use super::source::{SourceFile, open_quietly};
+use crate::error::{Error, Result};
+use crate::tree::{FileIdentity, Kind, Node};
+use rustix::fs::{CWD, Dir, OFlags, fstat};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, VecDeque, btree_map};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::vec;
+
+/// Directories that stay open at a time, the deepest ones.
+const OPEN_DIRECTORIES_MAX: usize = 64;
+
+/// Iterates over the events of a walk.
+#[derive(Debug)]
+pub struct Walker {
+    capturer: Capturer,
+    skip: BTreeSet<FileIdentity>,
+    frames: Vec<Frame>,
+    pending: VecDeque<Event>,
+    /// Path in the snapshot of the directory on top of the stack.
+    stored: PathBuf,
+    /// Path on disk of the directory on top, or of the entry looked at last where the top is planned.
+    source: PathBuf,
+    root: Option<Node>,
+}
+
+/// A directory being walked.
+#[derive(Debug)]
+enum Frame {
+    Planned(btree_map::IntoIter<Vec<u8>, PlannedEntry>),
+    Listed { open: Option<OwnedFd>, identity: FileIdentity, names: vec::IntoIter<OsString> },
+}
+
+impl Walker {
+    /// Starts the walk of `plan`. Directories in `skip` are reported and left out.
+    pub fn new(plan: Plan, skip: BTreeSet<FileIdentity>) -> Self {
+        let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
+        let mut walker = Walker {
+            capturer: Capturer::new(),
+            skip,
+            frames: Vec::new(),
+            pending,
+            stored: PathBuf::new(),
+            source: PathBuf::new(),
+            root: None,
+        };
+        if plan.root.is_whole {
+            walker.start_at(&plan.root.source);
+        } else {
+            walker.frames.push(Frame::Planned(plan.root.children.into_iter()));
+        }
+        walker
+    }
+
+    /// Metadata of the snapshot's root, with an empty name, if a path to store is the root itself (`.` or `/`).
+    /// There are no [`Event::Enter`] and [`Event::Leave`] for the root.
+    pub fn root(&self) -> Option<&Node> {
+        self.root.as_ref()
+    }
+
+    /// Opens the file of the [`Event::Entry`] that was returned last.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is gone or another file took its place.
+    pub fn open_file(&self, node: &Node) -> Result<SourceFile> {
+        match self.frames.last() {
+            Some(Frame::Listed { open: Some(directory), .. }) => {
+                let name = OsStr::from_bytes(&node.name);
+                SourceFile::open_at(directory.as_fd(), name, &self.source.join(name), node)
+            }
+            _ => SourceFile::open(&self.source, node),
+        }
+    }
+
+    /// Starts with a directory whose entries go into the snapshot's root.
+    fn start_at(&mut self, source: &Path) {
+        self.source = source.to_path_buf();
+        let place = place(source);
+        let mut warnings = Vec::new();
+        let node = self.capturer.capture_path(place, false, &mut warnings);
+        self.report(warnings);
+        match node {
+            Ok(node) if self.skip.contains(&node.identity()) => {
+                self.pending.push_back(Event::Skipped { path: PathBuf::new() });
+            }
+            Ok(mut node) => match self.open(CWD, place.as_os_str(), &node) {
+                Ok(frame) => {
+                    node.name.clear();
+                    self.frames.push(frame);
+                    self.root = Some(node);
+                }
+                Err(error) => self.problem(error.into()),
+            },
+            Err(error) => self.pending.push_back(Event::Problem { path: PathBuf::new(), error }),
+        }
+    }
+
+    fn visit_planned(&mut self, name: &[u8], entry: PlannedEntry) {
+        self.source = entry.source;
+        self.stored.push(OsStr::from_bytes(name));
+        let mut warnings = Vec::new();
+        let captured = self.capturer.capture_path(&self.source, !entry.is_whole, &mut warnings);
+        self.report(warnings);
+        match captured {
+            Err(error) => self.pending.push_back(Event::Problem { path: self.stored.clone(), error }),
+            Ok(node) if entry.is_whole => {
+                let place = self.source.clone();
+                if self.admit(CWD, place.as_os_str(), node) {
+                    return;
+                }
+            }
+            Ok(node) if node.kind == Kind::Directory => {
+                self.pending.push_back(Event::Enter { path: self.stored.clone(), node });
+                self.frames.push(Frame::Planned(entry.children.into_iter()));
+                return;
+            }
+            Ok(_) => self.problem(Errno::NOTDIR.into()),
+        }
+        self.stored.pop();
+    }
+
+    fn visit_listed(&mut self, name: &OsStr, directory: &OwnedFd) {
+        self.source.push(name);
+        self.stored.push(name);
+        let mut warnings = Vec::new();
+        let captured = self.capturer.capture(directory.as_fd(), name, &self.source, &mut warnings);
+        self.report(warnings);
+        let entered = match captured {
+            Ok(node) => self.admit(directory.as_fd(), name, node),
+            Err(error) => {
+                self.pending.push_back(Event::Problem { path: self.stored.clone(), error });
+                false
+            }
+        };
+        if !entered {
+            self.source.pop();
+            self.stored.pop();
+        }
+    }
+
+    /// Reports the entry at `self.stored`; enters it if it is a directory, and says so.
+    fn admit(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: Node) -> bool {
+        let path = self.stored.clone();
+        if node.kind != Kind::Directory {
+            self.pending.push_back(Event::Entry { path, node });
+            return false;
+        }
+        if self.skip.contains(&node.identity()) {
+            self.pending.push_back(Event::Skipped { path });
+            return false;
+        }
+        match self.open(parent, name, &node) {
+            Ok(frame) => {
+                self.frames.push(frame);
+                self.pending.push_back(Event::Enter { path, node });
+                true
+            }
+            Err(error) => {
+                self.problem(error.into());
+                if !matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+                    // It is there and keeps its metadata; only its entries cannot be read.
+                    self.pending.push_back(Event::Enter { path: path.clone(), node });
+                    self.pending.push_back(Event::Leave { path });
+                }
+                false
+            }
+        }
+    }
+
+    /// Opens the directory `name` and reads its names; reports what stops the reading.
+    fn open(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Result<Frame, Errno> {
+        let identity = node.identity();
+        let open = open_directory(parent, name, identity)?;
+        let mut names = Vec::new();
+        let mut listing = Dir::new(rustix::io::fcntl_dupfd_cloexec(&open, 0)?)?;
+        while let Some(entry) = listing.read() {
+            match entry {
+                Ok(entry) => match entry.file_name().to_bytes() {
+                    b"." | b".." => {}
+                    name => names.push(OsString::from_vec(name.to_vec())),
+                },
+                Err(error) => {
+                    self.problem(error.into());
+                    break;
+                }
+            }
+        }
+        names.sort_unstable();
+        names.shrink_to_fit();
+        if let Some(index) = self.frames.len().checked_sub(OPEN_DIRECTORIES_MAX - 1)
+            && let Some(Frame::Listed { open, .. }) = self.frames.get_mut(index)
+        {
+            *open = None;
+        }
+        Ok(Frame::Listed { open: Some(open), identity, names: names.into_iter() })
+    }
+
+    /// Ends the directory on top.
+    fn leave(&mut self) {
+        let left = self.frames.pop();
+        if self.frames.is_empty() {
+            return;
+        }
+        self.pending.push_back(Event::Leave { path: self.stored.clone() });
+        self.stored.pop();
+        let Some(Frame::Listed { open, identity, .. }) = self.frames.last_mut() else { return };
+        self.source.pop();
+        if open.is_none() {
+            let identity = *identity;
+            let from_below = match &left {
+                Some(Frame::Listed { open: Some(left), .. }) => {
+                    open_directory(left.as_fd(), OsStr::new(".."), identity)
+                }
+                _ => Err(Errno::NOENT),
+            };
+            match from_below.or_else(|_| open_directory(CWD, place(&self.source).as_os_str(), identity)) {
+                Ok(found) => *open = Some(found),
+                Err(error) => {
+                    if let Some(Frame::Listed { names, .. }) = self.frames.last_mut() {
+                        *names = Vec::new().into_iter();
+                    }
+                    self.problem(error.into());
+                }
+            }
+        }
+    }
+
+    /// Reports a problem with the directory at `self.stored`.
+    fn problem(&mut self, error: io::Error) {
+        let error = Error::io("read", &self.source, error);
+        self.pending.push_back(Event::Problem { path: self.stored.clone(), error });
+    }
+
+    fn report(&mut self, warnings: Vec<Error>) {
+        let path = &self.stored;
+        self.pending.extend(warnings.into_iter().map(|error| Event::Problem { path: path.clone(), error }));
+    }
+
+    /// Does the next piece of work; false when there is none.
+    fn advance(&mut self) -> bool {
+        match self.frames.last_mut() {
+            None => return false,
+            Some(Frame::Planned(children)) => match children.next() {
+                Some((name, entry)) => self.visit_planned(&name, entry),
+                None => self.leave(),
+            },
+            Some(Frame::Listed { open, names, .. }) => match (names.next(), open.take()) {
+                (Some(name), Some(directory)) => {
+                    let depth = self.frames.len();
+                    self.visit_listed(&name, &directory);
+                    if let Some(Frame::Listed { open, .. }) = self.frames.get_mut(depth - 1) {
+                        *open = Some(directory);
+                    }
+                }
+                (_, directory) => {
+                    *open = directory;
+                    self.leave();
+                }
+            },
+        }
+        true
+    }
+}
+
+impl Iterator for Walker {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Some(event);
+            }
+            if !self.advance() {
+                return None;
+            }
+        }
+    }
+}
+
+/// The path to give to the system for `source`, which is empty for the current directory.
+fn place(source: &Path) -> &Path {
+    if source.as_os_str().is_empty() { Path::new(".") } else { source }
+}
+
+/// Opens the directory `name` if it is the one with this identity.
+fn open_directory(parent: BorrowedFd<'_>, name: &OsStr, identity: FileIdentity) -> Result<OwnedFd, Errno> {
+    let open = open_quietly(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+    match identity_of(&fstat(&open)?) == identity {
+        true => Ok(open),
+        false => Err(Errno::NOENT),
+    }
+}
+
+#[cfg(test)]
+#[path = "walk_tests.rs"]
+mod tests;

@@ -1,0 +1,19 @@
+//! From fingerprints to places: segments in the repository, a local database as their cache, the four-level look-up
+//! of the backup, the locator of everything that reads, and the similarity index of sub-block deduplication.
+
+mod chunk;
+mod database;
+mod directories;
+mod filter;
+mod locate;
+mod resolver;
+mod segment;
+mod similarity;
+
+pub use chunk::{ChunkIndex, Hits};
+pub use database::{DATABASE_FILE, Database};
+pub use directories::{Directories, read_directory};
+pub use locate::{Listing, Located, Locator};
+pub use resolver::Resolver;
+pub use segment::{FOLDER, Record, Segment, write_segment};
+pub use similarity::{SessionShare, Similar, SimilarityIndex, SimilarityPlace};

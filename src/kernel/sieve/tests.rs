@@ -1,0 +1,160 @@
+//! The kernels against the definition, position by position.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The filter, the guard and the window, as they are defined.
+struct Definition {
+    maps: Box<Maps>,
+    sieve: Sieve,
+}
+
+impl Definition {
+    fn new(seed: u64) -> Self {
+        let sieve = Sieve::with_kernel(seed, Kernel::Portable).expect("any processor");
+        Definition { maps: draw(seed).0, sieve }
+    }
+
+    fn value(&self, bytes: &[u8], position: usize) -> u8 {
+        (0..4).fold(0, |value, back| value ^ self.maps[back][usize::from(bytes[position - 1 - back])])
+    }
+
+    fn anchors(&self, bytes: &[u8]) -> Vec<Anchor> {
+        let passes = |position: usize| self.value(bytes, position) == 0;
+        (WINDOW_BYTES..=bytes.len())
+            .filter(|position| passes(*position) && !(position - 15..*position).any(passes))
+            .map(|position| {
+                let window = bytes[..position].last_chunk().expect("is long enough");
+                Anchor { position: position as u32, hash: self.sieve.hash(window) }
+            })
+            .collect()
+    }
+
+    /// Bytes of which every position passes, after a random start: the maps are invertible.
+    fn adversary(&self, start: [u8; 3], len: usize) -> Vec<u8> {
+        let mut bytes = start.to_vec();
+        while bytes.len() < len {
+            let at = bytes.len();
+            bytes.push(0);
+            let others = self.value(&bytes, at + 1) ^ self.maps[0][0];
+            bytes[at] = (0..=255).find(|byte| self.maps[0][usize::from(*byte)] == others).expect("is invertible");
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+fn random(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    (0..len).map(|_| next_random(&mut state) as u8).collect()
+}
+
+fn sieves(seed: u64) -> Vec<(Kernel, Sieve)> {
+    Kernel::ALL.iter().filter_map(|kernel| Some((*kernel, Sieve::with_kernel(seed, *kernel)?))).collect()
+}
+
+/// Every kernel that the processor has gives what the definition says, and no more than one in 16 positions.
+fn check(definition: &Definition, sieves: &[(Kernel, Sieve)], bytes: &[u8]) {
+    let expected = definition.anchors(bytes);
+    for (kernel, sieve) in sieves {
+        assert_eq!(sieve.anchors(bytes), expected, "{kernel:?}, {} bytes", bytes.len());
+    }
+    assert!(expected.windows(2).all(|pair| pair[1].position - pair[0].position >= 16));
+}
+
+#[test]
+fn the_fastest_kernel_is_taken() {
+    let sieve = Sieve::new(1);
+    let bytes = random(2, 100_000);
+    assert_eq!(sieve.anchors(&bytes), sieves(1)[0].1.anchors(&bytes));
+}
+
+#[test]
+fn lengths_and_offsets_do_not_matter() {
+    let (definition, sieves) = (Definition::new(3), sieves(3));
+    let bytes = random(4, 20_000);
+    for len in 0..300 {
+        for offset in [0, 1, 3, 7, 17, 63] {
+            check(&definition, &sieves, &bytes[offset..offset + len]);
+        }
+    }
+    for len in (4096 - 70..4096 + 90).chain(8192..8192 + 40) {
+        check(&definition, &sieves, &bytes[len % 61..][..len]);
+    }
+    let anchors = definition.anchors(&bytes);
+    let per_anchor = bytes.len() / anchors.len();
+    assert!((200..350).contains(&per_anchor), "{per_anchor} bytes to an anchor");
+}
+
+#[test]
+fn periods_and_constants() {
+    let (definition, sieves) = (Definition::new(5), sieves(5));
+    for period in 1..=40 {
+        for seed in 0..20 {
+            let bytes: Vec<u8> = random(seed, period).into_iter().cycle().take(700).collect();
+            check(&definition, &sieves, &bytes);
+        }
+    }
+    for byte in 0..=255 {
+        let bytes = vec![byte; 5000];
+        check(&definition, &sieves, &bytes);
+        assert!(definition.anchors(&bytes).is_empty());
+    }
+}
+
+#[test]
+fn a_flood_of_positions_is_dropped() {
+    for seed in 0..8 {
+        let (definition, sieves) = (Definition::new(seed), sieves(seed));
+        let bytes = definition.adversary([seed as u8, 7, 200], 10_000);
+        assert!((4..=bytes.len()).all(|position| definition.value(&bytes, position) == 0), "all pass");
+        check(&definition, &sieves, &bytes);
+        assert!(definition.anchors(&bytes).is_empty());
+        // Pieces of it between random bytes, so that the distances vary.
+        let mut mixed = random(seed, 40);
+        for piece in 1..120 {
+            mixed.extend_from_slice(&bytes[..piece % 37 + 4]);
+            mixed.extend(random(piece as u64, piece % 23));
+        }
+        check(&definition, &sieves, &mixed);
+    }
+}
+
+#[test]
+fn eight_bytes_are_told_apart_exactly() {
+    for seed in 0..2000 {
+        let bytes: [u8; 8] = std::array::from_fn(|at| random(seed, 8)[at] & 3);
+        let expected = (0..8).filter(|at| bytes[*at] == 0).fold(0, |mask, at| mask | 1 << at);
+        assert_eq!(portable::zero_bytes(u64::from_le_bytes(bytes)), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn kernels_agree(seed: u64, low in 1..=255u8, content in proptest::collection::vec(any::<u8>(), 0..9000)) {
+        let bytes: Vec<u8> = content.iter().map(|byte| byte % low).collect();
+        check(&Definition::new(seed), &sieves(seed), &bytes);
+    }
+
+    #[test]
+    fn an_anchor_depends_on_its_window_alone(seed: u64, before in 0..5000usize, other: u64) {
+        let sieve = Sieve::new(seed);
+        let content = random(seed ^ 1, 9000);
+        let mut moved = random(other, before);
+        moved.extend_from_slice(&content);
+        let shifted: Vec<Anchor> = sieve.anchors(&content).into_iter()
+            .map(|anchor| Anchor { position: anchor.position + before as u32, ..anchor }).collect();
+        let after: Vec<Anchor> = sieve.anchors(&moved).into_iter()
+            .filter(|anchor| anchor.position as usize >= before + WINDOW_BYTES).collect();
+        prop_assert_eq!(after, shifted);
+    }
+
+    #[test]
+    fn a_scan_ends_when_told(seed: u64, count in 1..20usize) {
+        let (sieve, bytes) = (Sieve::new(seed), random(seed, 20_000));
+        let mut seen = Vec::new();
+        sieve.scan(&bytes, |anchor| { seen.push(anchor); seen.len() < count });
+        prop_assert_eq!(&seen[..], &sieve.anchors(&bytes)[..count]);
+    }
+}

@@ -1,0 +1,123 @@
+//! The filter in vectors: the bytes at a position and the one, two and three before it are four loads; each is mapped,
+//! and the maps are combined by exclusive or and compared with what passes.
+#![expect(unsafe_code, reason = "loads of vectors, and calls of functions for processors that have been asked")]
+
+use std::arch::x86_64::*;
+
+use super::{Maps, STRIP_BYTES, WORD_BITS, Words, each_word};
+
+/// `N` bytes of the strip from `start` on, which lie in it.
+#[inline(always)]
+fn part<const N: usize>(strip: &[u8; STRIP_BYTES], start: usize) -> &[u8; N] {
+    strip.get(start..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; N])
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn load_512(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array is as long as the vector; the load needs no alignment.
+    unsafe { _mm512_loadu_epi8(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_256(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array is as long as the vector; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// AVX-512 and GFNI: a map is a product with a matrix of bits.
+///
+/// Exists only where the processor has both, as `new` alone makes it.
+#[derive(Debug, Clone)]
+pub(super) struct Gfni {
+    matrices: [i64; 4],
+    constant: i8,
+}
+
+/// The matrix of a map: row `i`, which gives bit `i`, is byte `7 - i`.
+fn matrix(map: &[u8; 256]) -> i64 {
+    let column = |bit: usize| map[1 << bit] ^ map[0];
+    let row = |i: usize| (0..8).fold(0u8, |row, bit| row | (column(bit) >> i & 1) << bit);
+    i64::from_le_bytes(std::array::from_fn(|byte| row(7 - byte)))
+}
+
+impl Gfni {
+    /// None where the processor lacks the instructions.
+    pub(super) fn new(maps: &Maps) -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("gfni");
+        let constant = maps.iter().fold(0, |all, map| all ^ map[0]) as i8;
+        has.then(|| Gfni { matrices: maps.each_ref().map(matrix), constant })
+    }
+
+    pub(super) fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
+        // SAFETY: `new` made this, so the processor has the features.
+        unsafe { self.masks_with_features(block, words) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    fn masks_with_features(&self, block: &[u8], words: &mut Words) -> u64 {
+        let matrices = self.matrices.map(|matrix| _mm512_set1_epi64(matrix));
+        let constant = _mm512_set1_epi8(self.constant);
+        each_word(block, words, |strip| {
+            let mapped = |back: usize| {
+                let bytes = load_512(part(strip, 3 - back));
+                _mm512_gf2p8affine_epi64_epi8::<0>(bytes, matrices[back])
+            };
+            let front = _mm512_xor_si512(mapped(0), mapped(1));
+            let back = _mm512_xor_si512(mapped(2), mapped(3));
+            _mm512_cmpeq_epi8_mask(_mm512_xor_si512(front, back), constant)
+        })
+    }
+}
+
+/// AVX2: a map is the exclusive or of what two tables give for the halves of a byte.
+///
+/// Exists only where the processor has it, as `new` alone makes it.
+#[derive(Debug, Clone)]
+pub(super) struct Avx2 {
+    /// For the low and the high half, twice each.
+    halves: Box<[[[u8; 32]; 2]; 4]>,
+}
+
+/// Positions of a vector.
+const HALF_BITS: usize = WORD_BITS / 2;
+
+impl Avx2 {
+    /// None where the processor lacks the instructions.
+    pub(super) fn new(maps: &Maps) -> Option<Self> {
+        let halves = |map: &[u8; 256]| {
+            let low = std::array::from_fn(|at| map[at % 16]);
+            let high = std::array::from_fn(|at| map[(at % 16) << 4] ^ map[0]);
+            [low, high]
+        };
+        is_x86_feature_detected!("avx2").then(|| Avx2 { halves: Box::new(maps.each_ref().map(halves)) })
+    }
+
+    pub(super) fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
+        // SAFETY: `new` made this, so the processor has the feature.
+        unsafe { self.masks_with_features(block, words) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn masks_with_features(&self, block: &[u8], words: &mut Words) -> u64 {
+        let halves = self.halves.each_ref().map(|[low, high]| [load_256(low), load_256(high)]);
+        let nibble = _mm256_set1_epi8(15);
+        each_word(block, words, |strip| {
+            let vector = |start: usize| {
+                let mut values = _mm256_setzero_si256();
+                for (back, [low, high]) in halves.iter().enumerate() {
+                    let bytes = load_256(part(strip, start + 3 - back));
+                    let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
+                    values = _mm256_xor_si256(values, _mm256_shuffle_epi8(*low, _mm256_and_si256(bytes, nibble)));
+                    values = _mm256_xor_si256(values, _mm256_shuffle_epi8(*high, upper));
+                }
+                let passes = _mm256_cmpeq_epi8(values, _mm256_setzero_si256());
+                u64::from(_mm256_movemask_epi8(passes) as u32)
+            };
+            vector(0) | vector(HALF_BITS) << HALF_BITS
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! The `fhrd` command.
+
+fn main() -> std::process::ExitCode {
+    fhrd::cli::main()
+}

@@ -1,0 +1,279 @@
+//! A link: an ordered stream between any number of producers and consumers, without a thread of its own.
+//!
+//! 1. A link between P producers and C consumers has L = lcm(P, C) lanes, each a bounded channel with one writer
+//!    and one reader. Item number s travels in lane s mod L.
+//! 2. Producer i makes the items with s ≡ i (mod P): it writes its L/P lanes in rotation. Consumer j takes those
+//!    with s ≡ j (mod C): it reads its L/C lanes in rotation. So order needs neither numbers nor reordering.
+//! 3. The end is a message in every lane, written in rotation like items. A consumer that meets it drains the end
+//!    of its other lanes before it goes on; anything else there is an error.
+//! 4. A lane that closes without an end is [`Error::LinkClosed`].
+//!
+//! No lane can block for ever: the oldest item or end not yet taken always has a consumer waiting for it or busy,
+//! and whoever stops early closes its lanes, which wakes both sides. A link holds `queue_depth` items, or one per
+//! lane if that is more: adjacent parallel stages best have worker counts with a small common multiple.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+
+use super::Weigh;
+use super::fault::Fault;
+use crate::error::{Error, Result};
+use crate::metrics::StageMetrics;
+
+/// What a lane carries.
+enum Message<T> {
+    Item(T),
+    End,
+}
+
+/// The sending end of a link, held by one producer.
+pub struct Emit<T> {
+    stage: &'static str,
+    lanes: Vec<Sender<Message<T>>>,
+    next: usize,
+    fault: Arc<Fault>,
+    broken: bool,
+    /// Start of the current piece of work, where the time between two emissions is the service time.
+    working_since: Option<Instant>,
+    waited: Duration,
+    pub(super) metrics: StageMetrics,
+}
+
+/// The receiving end of a link, held by one consumer.
+pub(super) struct Intake<T> {
+    stage: &'static str,
+    lanes: Vec<Receiver<Message<T>>>,
+    next: usize,
+    fault: Arc<Fault>,
+    pub(super) metrics: StageMetrics,
+}
+
+/// Makes the lanes between `producers` and `consumers` (names and worker counts, at least 1).
+pub(super) fn connect<T>(
+    producers: (&'static str, usize),
+    consumers: (&'static str, usize),
+    queue_depth: usize,
+    fault: &Arc<Fault>,
+) -> (Vec<Emit<T>>, Vec<Intake<T>>) {
+    let lane_count = least_common_multiple(producers.1, consumers.1);
+    let lane_depth = (queue_depth / lane_count).max(1);
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..lane_count).map(|_| bounded(lane_depth)).unzip();
+    let emits = (0..producers.1).map(|producer| Emit {
+        stage: producers.0,
+        lanes: senders.iter().skip(producer).step_by(producers.1).cloned().collect(),
+        next: 0,
+        fault: Arc::clone(fault),
+        broken: false,
+        working_since: None,
+        waited: Duration::ZERO,
+        metrics: StageMetrics::new(producers.0),
+    });
+    let intakes = (0..consumers.1).map(|consumer| Intake {
+        stage: consumers.0,
+        lanes: receivers.iter().skip(consumer).step_by(consumers.1).cloned().collect(),
+        next: 0,
+        fault: Arc::clone(fault),
+        metrics: StageMetrics::new(consumers.0),
+    });
+    (emits.collect(), intakes.collect())
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut divisor, mut rest) = (a, b);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
+}
+
+impl<T: Weigh> Emit<T> {
+    /// Hands `item` on; blocks while the link is full.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] or [`Error::LinkClosed`] when the run is ending: return it from the stage.
+    pub fn emit(&mut self, item: T) -> Result<()> {
+        if let Some(since) = self.working_since {
+            self.metrics.service_us.record_duration(since.elapsed());
+        }
+        let bytes = item.bytes();
+        let waited = self.send(Message::Item(item))?;
+        self.waited += waited;
+        self.metrics.send_wait_us.record_duration(waited);
+        self.metrics.items_out += 1;
+        self.metrics.bytes_out += bytes;
+        if self.working_since.is_some() {
+            self.working_since = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+impl<T> Emit<T> {
+    /// Fails when the run is ending; for long work without an emission.
+    ///
+    /// # Errors
+    /// As for [`Emit::emit`].
+    pub fn check(&self) -> Result<()> {
+        self.fault.check(self.stage, "after")
+    }
+
+    /// Counts the time between emissions as service time, from now on.
+    pub(super) fn time_emissions(&mut self) {
+        self.working_since = Some(Instant::now());
+    }
+
+    /// Time blocked on sending since the last call.
+    pub(super) fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
+    }
+
+    /// Writes the end into every lane. A stream of which an item was lost does not end.
+    pub(super) fn end(&mut self) -> Result<()> {
+        if self.broken {
+            return Err(self.closed());
+        }
+        for _ in 0..self.lanes.len() {
+            self.send(Message::End)?;
+        }
+        Ok(())
+    }
+
+    /// Sends on the next lane and returns the time it was blocked.
+    fn send(&mut self, message: Message<T>) -> Result<Duration> {
+        let sent = self.check().and_then(|()| self.send_in_rotation(message));
+        self.broken |= sent.is_err();
+        sent
+    }
+
+    fn send_in_rotation(&mut self, message: Message<T>) -> Result<Duration> {
+        let lane = self.lanes.get(self.next).ok_or_else(|| self.closed())?;
+        let waited = match lane.try_send(message) {
+            Ok(()) => Duration::ZERO,
+            Err(TrySendError::Disconnected(_)) => return Err(self.closed()),
+            Err(TrySendError::Full(message)) => {
+                let start = Instant::now();
+                lane.send(message).map_err(|_| self.closed())?;
+                start.elapsed()
+            }
+        };
+        self.next = (self.next + 1) % self.lanes.len();
+        Ok(waited)
+    }
+
+    fn closed(&self) -> Error {
+        Error::LinkClosed { stage: self.stage.into(), direction: "after" }
+    }
+}
+
+impl<T: Weigh> Intake<T> {
+    /// The next item; `None` at the end of the stream. Blocks while the link is empty.
+    pub(super) fn receive(&mut self) -> Result<Option<T>> {
+        let depth: usize = self.lanes.iter().map(Receiver::len).sum();
+        match self.next_message()? {
+            (Message::Item(item), waited) => {
+                self.metrics.receive_wait_us.record_duration(waited);
+                self.metrics.queue_depth.record(depth.max(1) as u64);
+                self.metrics.items_in += 1;
+                self.metrics.bytes_in += item.bytes();
+                Ok(Some(item))
+            }
+            (Message::End, _) => {
+                for _ in 1..self.lanes.len() {
+                    if let (Message::Item(_), _) = self.next_message()? {
+                        return Err(self.closed());
+                    }
+                }
+                self.fault.check(self.stage, "before")?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads the next lane; returns the time it was blocked, too.
+    fn next_message(&mut self) -> Result<(Message<T>, Duration)> {
+        self.fault.check(self.stage, "before")?;
+        let lane = self.lanes.get(self.next).ok_or_else(|| self.closed())?;
+        let received = match lane.try_recv() {
+            Ok(message) => (message, Duration::ZERO),
+            Err(TryRecvError::Disconnected) => return Err(self.closed()),
+            Err(TryRecvError::Empty) => {
+                let start = Instant::now();
+                (lane.recv().map_err(|_| self.closed())?, start.elapsed())
+            }
+        };
+        self.next = (self.next + 1) % self.lanes.len();
+        Ok(received)
+    }
+
+    fn closed(&self) -> Error {
+        Error::LinkClosed { stage: self.stage.into(), direction: "before" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Weigh for u64 {
+        fn bytes(&self) -> u64 {
+            8
+        }
+    }
+
+    fn single(queue_depth: usize) -> (Emit<u64>, Intake<u64>) {
+        let (mut emits, mut intakes) = connect(("a", 1), ("b", 1), queue_depth, &Arc::new(Fault::new(Arc::default())));
+        (emits.remove(0), intakes.remove(0))
+    }
+
+    #[test]
+    fn a_link_that_closes_without_an_end_is_an_error() {
+        let (mut emit, mut intake) = single(4);
+        emit.emit(7).expect("room");
+        drop(emit);
+        assert_eq!(intake.receive().expect("sent"), Some(7));
+        let error = intake.receive().expect_err("truncated").to_string();
+        assert!(error.contains("stage b") && error.contains("before"), "{error}");
+    }
+
+    #[test]
+    fn sending_to_nobody_is_an_error_and_such_a_stream_never_ends() {
+        let (mut emit, intake) = single(4);
+        drop(intake);
+        let error = emit.emit(7).expect_err("nobody").to_string();
+        assert!(error.contains("stage a") && error.contains("after"), "{error}");
+        assert!(matches!(emit.end(), Err(Error::LinkClosed { .. })));
+    }
+
+    #[test]
+    fn every_lane_must_end() {
+        let fault = Arc::new(Fault::new(Arc::default()));
+        let (mut emits, mut intakes) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
+        emits[0].end().expect("room");
+        drop(emits);
+        assert!(matches!(intakes[0].receive(), Err(Error::LinkClosed { .. })), "one of two producers ended");
+    }
+
+    #[test]
+    fn an_item_behind_the_end_of_another_lane_is_an_error() {
+        let fault = Arc::new(Fault::new(Arc::default()));
+        let (mut emits, mut intakes) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
+        emits[0].end().expect("room");
+        emits[1].emit(1).expect("room");
+        assert!(matches!(intakes[0].receive(), Err(Error::LinkClosed { .. })));
+    }
+
+    #[test]
+    fn lanes_are_the_least_common_multiple_and_share_the_depth() {
+        for (producers, consumers, depth, lanes, lane_depth) in
+            [(1, 1, 4, 1, 4), (1, 4, 4, 4, 1), (4, 6, 24, 12, 2), (3, 5, 4, 15, 1), (8, 8, 4, 8, 1)]
+        {
+            let fault = Arc::new(Fault::new(Arc::default()));
+            let (emits, intakes) = connect::<u64>(("a", producers), ("b", consumers), depth, &fault);
+            assert_eq!(emits.iter().map(|emit| emit.lanes.len()).sum::<usize>(), lanes);
+            assert_eq!(intakes.iter().map(|intake| intake.lanes.len()).sum::<usize>(), lanes);
+            assert_eq!(intakes[0].lanes[0].capacity(), Some(lane_depth));
+        }
+    }
+}

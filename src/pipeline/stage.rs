@@ -1,0 +1,105 @@
+//! The four kinds of actor: each is a loop that receives, works, emits, and ends its output when its input ended.
+//!
+//! Every actor is a function that owns its stage and its ends of the links. It works under [`Fault::guard`], so an
+//! error is recorded first; then the ends drop, which closes the channels; then the stage drops.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use super::fault::Fault;
+use super::link::{Emit, Intake};
+use super::{Map, Sink, Source, Stage, Weigh};
+use crate::error::{Error, Result};
+use crate::metrics::StageMetrics;
+
+/// Runs a source on its own thread.
+pub(super) fn run_source<S: Source>(fault: &Fault, mut source: S, mut emit: Emit<S::Out>) -> StageMetrics {
+    emit.time_emissions();
+    fault.guard(source.name(), || {
+        source.run(&mut emit)?;
+        emit.end()
+    });
+    emit.metrics
+}
+
+/// Runs a single-owner stage on its own thread.
+pub(super) fn run_stage<S: Stage>(
+    fault: &Fault,
+    mut stage: S,
+    mut intake: Intake<S::In>,
+    mut emit: Emit<S::Out>,
+) -> StageMetrics {
+    let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(stage.name()) };
+    fault.guard(stage.name(), || {
+        while let Some(input) = intake.receive()? {
+            timed(&mut metrics, &mut emit, |emit| stage.process(input, emit))?;
+        }
+        timed(&mut metrics, &mut emit, |emit| stage.finish(emit))?;
+        emit.end()
+    });
+    merged(metrics, intake, Some(emit))
+}
+
+/// Runs one worker of a parallel stage on its own thread.
+pub(super) fn run_map<M: Map>(
+    fault: &Fault,
+    mut map: M,
+    mut intake: Intake<M::In>,
+    mut emit: Emit<M::Out>,
+) -> StageMetrics {
+    let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(map.name()) };
+    fault.guard(map.name(), || {
+        while let Some(input) = intake.receive()? {
+            timed(&mut metrics, &mut emit, |emit| emit.emit(map.map(input)?))?;
+        }
+        emit.end()
+    });
+    merged(metrics, intake, Some(emit))
+}
+
+/// Runs the sink on its own thread; its value goes to `output`.
+pub(super) fn run_sink<S: Sink>(
+    fault: &Fault,
+    mut sink: S,
+    mut intake: Intake<S::In>,
+    output: &Sender<S::Output>,
+) -> StageMetrics {
+    let name = sink.name();
+    let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(name) };
+    fault.guard(name, || {
+        while let Some(input) = intake.receive()? {
+            let start = Instant::now();
+            sink.process(input)?;
+            metrics.service_us.record_duration(start.elapsed());
+        }
+        let start = Instant::now();
+        let value = sink.finish()?;
+        metrics.service_us.record_duration(start.elapsed());
+        output.send(value).map_err(|_| Error::LinkClosed { stage: name.into(), direction: "after" })
+    });
+    merged::<_, S::In>(metrics, intake, None)
+}
+
+/// Does a piece of work and records how long it took, without the time `emit` was blocked.
+fn timed<T>(
+    metrics: &mut StageMetrics,
+    emit: &mut Emit<T>,
+    work: impl FnOnce(&mut Emit<T>) -> Result<()>,
+) -> Result<()> {
+    let start = Instant::now();
+    let done = work(emit);
+    let waited: Duration = emit.take_waited();
+    metrics.service_us.record_duration(start.elapsed().saturating_sub(waited));
+    done
+}
+
+/// The figures of one worker out of those of its parts; closes its links.
+fn merged<T: Weigh, U>(mut metrics: StageMetrics, intake: Intake<T>, emit: Option<Emit<U>>) -> StageMetrics {
+    metrics.merge(&intake.metrics);
+    if let Some(mut emit) = emit {
+        emit.metrics.workers = 0;
+        metrics.merge(&emit.metrics);
+    }
+    metrics
+}

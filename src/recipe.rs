@@ -1,0 +1,213 @@
+//! Recipes: how the bytes of a file are put together again, as a list of [`Reference`]s.
+
+use crate::error::{Error, Result};
+use crate::types::Fingerprint;
+use minicbor::decode::{self, Decoder};
+use minicbor::{Decode, Encode};
+
+/// One step of a recipe: where the next `len` bytes of the content come from.
+///
+/// CBOR: an array of the variant's number and its fields. The numbers and the order are fixed for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
+#[cbor(flat)]
+pub enum Reference {
+    /// The bytes of one chunk.
+    #[n(0)]
+    Chunk {
+        /// Name of the chunk.
+        #[n(0)]
+        fingerprint: Fingerprint,
+        /// Bytes in it.
+        #[n(1)]
+        len: u64,
+    },
+    /// The bytes that a stored recipe gives.
+    #[n(1)]
+    Recipe {
+        /// Levels of recipes down to the chunks, at least 1: all references of a recipe of level 1 are chunks or
+        /// holes.
+        #[cbor(n(0), decode_with = "decode_level")]
+        level: u8,
+        /// Name of the chunk that holds the recipe.
+        #[n(1)]
+        fingerprint: Fingerprint,
+        /// Bytes of content that it gives.
+        #[n(2)]
+        len: u64,
+    },
+    /// Zeros that take no space.
+    #[n(2)]
+    Hole {
+        /// Number of zeros.
+        #[n(0)]
+        len: u64,
+    },
+}
+
+impl Reference {
+    /// Bytes of content that it stands for.
+    pub fn content_len(&self) -> u64 {
+        match *self {
+            Reference::Chunk { len, .. } | Reference::Recipe { len, .. } | Reference::Hole { len } => len,
+        }
+    }
+}
+
+fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<u8, decode::Error> {
+    let position = decoder.position();
+    match decoder.u8()? {
+        0 => Err(decode::Error::message("a recipe's level is at least 1").at(position)),
+        level => Ok(level),
+    }
+}
+
+/// References in one stored recipe, at most.
+const REFERENCES_MAX: usize = 2048;
+/// On average a recipe ends after this many references (a power of two).
+const REFERENCES_AVERAGE: u64 = 512;
+/// First bytes of a stored recipe: type and version.
+const PREFIX: [u8; 2] = [b'R', 1];
+
+/// Builds the recipe of one content, level by level.
+///
+/// A stored recipe ends where a fingerprint says so (its low bits are zero) or at [`REFERENCES_MAX`], so an unchanged
+/// stretch of a large file costs one reference in its next version. A content of one reference needs no recipe.
+#[derive(Debug, Default)]
+pub struct RecipeBuilder {
+    levels: Vec<Vec<Reference>>,
+}
+
+impl RecipeBuilder {
+    /// Appends a reference; `store` stores a recipe's bytes and gives their fingerprint.
+    pub fn push(&mut self, reference: Reference, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<()> {
+        if let (Reference::Hole { len }, Some(Reference::Hole { len: last })) =
+            (reference, self.levels.first_mut().and_then(|level| level.last_mut()))
+        {
+            *last += len;
+            return Ok(());
+        }
+        self.push_at(0, reference, store)
+    }
+
+    fn push_at(
+        &mut self,
+        level: usize,
+        reference: Reference,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>,
+    ) -> Result<()> {
+        if level == self.levels.len() {
+            self.levels.push(Vec::new());
+        }
+        let Some(list) = self.levels.get_mut(level) else { return Ok(()) };
+        list.push(reference);
+        let ends = match reference {
+            Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => {
+                fingerprint.prefix().is_multiple_of(REFERENCES_AVERAGE)
+            }
+            Reference::Hole { .. } => false,
+        };
+        if list.len() >= REFERENCES_MAX || ends && list.len() > 1 { self.close(level, store) } else { Ok(()) }
+    }
+
+    /// Stores the list of `level` as one recipe and refers to it from the level above.
+    fn close(&mut self, level: usize, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<()> {
+        let list = self.levels.get_mut(level).map(std::mem::take).unwrap_or_default();
+        if list.is_empty() {
+            return Ok(());
+        }
+        let len = list.iter().map(Reference::content_len).sum();
+        let mut bytes = PREFIX.to_vec();
+        minicbor::encode(&list, &mut bytes)
+            .map_err(|error| Error::Usage(format!("cannot encode a recipe: {error}")))?;
+        let fingerprint = store(bytes)?;
+        let reference = Reference::Recipe { level: level as u8 + 1, fingerprint, len };
+        self.push_at(level + 1, reference, store)
+    }
+
+    /// Ends the content: its one reference, or `None` for an empty one.
+    pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<Option<Reference>> {
+        let mut level = 0;
+        while let Some(list) = self.levels.get(level) {
+            let top = level + 1 == self.levels.len();
+            match (top, list.as_slice()) {
+                (true, []) => return Ok(None),
+                (true, [one]) => return Ok(Some(*one)),
+                _ => self.close(level, store)?,
+            }
+            level += 1;
+        }
+        Ok(None)
+    }
+}
+
+/// Parses the stored recipe `fingerprint` that stands for `len` bytes at `level`.
+///
+/// # Errors
+/// [`Error::Corrupt`] when it does not parse, its references are not one level below, or the lengths do not add up.
+pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<Reference>> {
+    let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
+    let Some(list) = bytes.strip_prefix(&PREFIX) else {
+        return Err(corrupt("a recipe of version 1".into(), format!("{:?}", bytes.get(..2))));
+    };
+    let list: Vec<Reference> =
+        minicbor::decode(list).map_err(|error| corrupt("a list of references".into(), error.to_string()))?;
+    let fits = |reference: &Reference| match reference {
+        Reference::Recipe { level: below, .. } => below.checked_add(1) == Some(level),
+        _ => level == 1,
+    };
+    if list.is_empty() || !list.iter().all(fits) {
+        return Err(corrupt(format!("references one level below {level}"), format!("{} references", list.len())));
+    }
+    let total = list.iter().try_fold(0u64, |sum, reference| sum.checked_add(reference.content_len()));
+    if total != Some(len) {
+        return Err(corrupt(format!("references of {len} bytes in all"), format!("{total:?}")));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn encodings_are_frozen() {
+        let fingerprint = Fingerprint([0xab; 32]);
+        let mut chunk = vec![0x83, 0x00, 0x58, 0x20];
+        chunk.extend([0xab; 32]);
+        chunk.extend([0x19, 0x01, 0x00]);
+        assert_eq!(minicbor::to_vec(Reference::Chunk { fingerprint, len: 256 }).unwrap(), chunk);
+        let mut recipe = vec![0x84, 0x01, 0x02, 0x58, 0x20];
+        recipe.extend([0xab; 32]);
+        recipe.extend([0x05]);
+        assert_eq!(minicbor::to_vec(Reference::Recipe { level: 2, fingerprint, len: 5 }).unwrap(), recipe);
+        assert_eq!(minicbor::to_vec(Reference::Hole { len: 7 }).unwrap(), [0x82, 0x02, 0x07]);
+    }
+
+    #[test]
+    fn a_recipe_of_level_0_is_refused() {
+        let bytes =
+            minicbor::to_vec(Reference::Recipe { level: 0, fingerprint: Fingerprint([0; 32]), len: 5 }).unwrap();
+        assert!(minicbor::decode::<Reference>(&bytes).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn references_round_trip(which in 0u8..3, level in 1u8.., name: [u8; 32], len: u64) {
+            let fingerprint = Fingerprint(name);
+            let reference = match which {
+                0 => Reference::Chunk { fingerprint, len },
+                1 => Reference::Recipe { level, fingerprint, len },
+                _ => Reference::Hole { len },
+            };
+            let bytes = minicbor::to_vec(reference).unwrap();
+            prop_assert_eq!(minicbor::decode::<Reference>(&bytes).unwrap(), reference);
+            prop_assert_eq!(reference.content_len(), len);
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = minicbor::decode::<Reference>(&bytes);
+        }
+    }
+}

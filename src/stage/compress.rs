@@ -1,0 +1,54 @@
+//! Compress: encodes the frames that are not encoded yet: zstd, or raw where zstd does not help.
+
+use bytes::Bytes;
+
+use crate::codec::{Codec, Raw, Scratch, Zstandard};
+use crate::container::StoredFrame;
+use crate::error::Result;
+use crate::message::{FrameKind, Packet};
+use crate::pipeline::Map;
+
+/// One worker.
+pub struct CompressWorker {
+    /// zstd level.
+    pub level: i32,
+    /// Contexts and buffers.
+    pub scratch: Scratch,
+    /// Where zstd writes before the payload is cut to size.
+    pub space: Vec<u8>,
+}
+
+/// zstd at `level`, or raw where that is not larger.
+pub fn compress(raw: &Bytes, level: i32, scratch: &mut Scratch, space: &mut Vec<u8>) -> Result<StoredFrame> {
+    space.clear();
+    scratch.compress(raw, level, space)?;
+    let raw_len = raw.len() as u32;
+    if space.len() < raw.len() {
+        return Ok(StoredFrame { codec: Zstandard.id(), raw_len, payload: Bytes::copy_from_slice(space) });
+    }
+    Ok(StoredFrame { codec: Raw.id(), raw_len, payload: raw.clone() })
+}
+
+impl Map for CompressWorker {
+    type In = Packet;
+    type Out = Packet;
+
+    fn name(&self) -> &'static str {
+        "compress"
+    }
+
+    fn map(&mut self, mut packet: Packet) -> Result<Packet> {
+        if let Packet::Frame(frame) = &mut packet {
+            if frame.stored.is_none() {
+                frame.stored = Some(match frame.kind {
+                    FrameKind::Incompressible => {
+                        StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() }
+                    }
+                    _ => compress(&frame.raw, self.level, &mut self.scratch, &mut self.space)?,
+                });
+            }
+            frame.raw = Bytes::new();
+        }
+        Ok(packet)
+    }
+}

@@ -1,0 +1,108 @@
+//! The parent snapshot, walked beside the source: which files need not be read?
+
+use crate::reader::{ChunkReader, RecipeWalk};
+use crate::recipe::Reference;
+use crate::tree::{HOLES_KEY, Kind, Node, Timestamp, TreeCursor};
+
+/// Files changed less than this before the parent's start are read again: they may have changed once more within the
+/// resolution of their times.
+const SETTLED_NS: i128 = 2_000_000_000;
+
+/// A directory of the parent.
+struct Level {
+    cursor: TreeCursor,
+    next: Option<Node>,
+}
+
+/// A cursor into the parent's tree.
+pub struct Parent {
+    reader: ChunkReader,
+    time_ns: i64,
+    levels: Vec<Option<Level>>,
+}
+
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+impl Parent {
+    /// Begins at the root of the snapshot that started at `time_ns`.
+    pub fn new(mut reader: ChunkReader, root: Option<Reference>, time_ns: i64) -> Self {
+        let level = Self::open(&mut reader, root);
+        Parent { reader, time_ns, levels: vec![level] }
+    }
+
+    fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<Level> {
+        let mut cursor = TreeCursor::open(content);
+        let next = cursor.next(reader).ok()?;
+        Some(Level { cursor, next })
+    }
+
+    /// The parent's entry called `name` in the current directory. Names are asked for in ascending order. A parent
+    /// that cannot be read knows nothing: the files are read.
+    fn find(&mut self, name: &[u8]) -> Option<Node> {
+        let slot = self.levels.last_mut()?;
+        let level = slot.as_mut()?;
+        while level.next.as_ref()?.name.as_slice() < name {
+            match level.cursor.next(&mut self.reader) {
+                Ok(next) => level.next = next,
+                Err(error) => {
+                    tracing::warn!("the parent snapshot is of no use here: {error}");
+                    *slot = None;
+                    return None;
+                }
+            }
+        }
+        level.next.clone().filter(|node| node.name == name)
+    }
+
+    /// The walk enters a directory.
+    pub fn enter(&mut self, node: &Node) {
+        let known = self.find(&node.name).filter(|known| known.kind == Kind::Directory);
+        let level = known.and_then(|known| Self::open(&mut self.reader, known.content));
+        self.levels.push(level);
+    }
+
+    /// The walk leaves the directory entered last.
+    pub fn leave(&mut self) {
+        self.levels.pop();
+    }
+
+    /// The content of a file that did not change since the parent, `Some(None)` for an empty one; the node gets the
+    /// map of holes that goes with it.
+    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<Reference>> {
+        let known = self.find(&node.name)?;
+        let same = known.kind == Kind::File
+            && !known.changed
+            && known.size == node.size
+            && known.mtime == node.mtime
+            && known.ctime == node.ctime
+            && known.inode == node.inode;
+        let settled = nanoseconds(node.mtime.max(node.ctime)) + SETTLED_NS <= i128::from(self.time_ns);
+        if !same || !settled {
+            return None;
+        }
+        if let Some(holes) = known.extra.get(HOLES_KEY) {
+            node.extra.insert(HOLES_KEY.into(), holes.clone());
+        }
+        let Some(content) = known.content else { return (known.size == 0).then_some(None) };
+        self.is_whole(content).then_some(Some(content))
+    }
+
+    /// Whether every recipe and chunk of a content is present.
+    fn is_whole(&mut self, content: Reference) -> bool {
+        let mut walk = RecipeWalk::new(content);
+        loop {
+            match walk.next(&mut self.reader) {
+                Ok(None) => return true,
+                Ok(Some(Reference::Chunk { fingerprint, .. })) => {
+                    if !self.reader.is_present(&fingerprint).unwrap_or(false) {
+                        return false;
+                    }
+                }
+                Ok(Some(_)) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Read: walks the source and reads what has changed.
+//!
+//! A file whose size, times and inode are those of the parent snapshot, whose times lie two seconds or more before the
+//! parent's start and whose chunks are all present is not read: its entry names the parent's content. Holes are not
+//! read either. Several names of one inode are read once. What cannot be read is reported, counted and left out.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use lru::LruCache;
+
+use super::buffers::BufferPool;
+use super::parent::Parent;
+use crate::error::{Error, Result};
+use crate::filesystem::{Event, Segment, SourceFile, Walker};
+use crate::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::metrics::Progress;
+use crate::pipeline::{Emit, Source};
+use crate::reader::at_least_one;
+use crate::tree::{FileIdentity, HoleMap, Kind, Node};
+
+/// Items of a batch, at most.
+const ITEMS_MAX: usize = 1024;
+/// Smaller files get a buffer of their own size.
+const SMALL_BYTES: u64 = 128 << 10;
+
+/// What Read counted; the engine reads it after the run.
+#[derive(Debug, Default)]
+pub struct ReadCounts {
+    /// Entries that could not be read or changed meanwhile.
+    pub problems: AtomicU64,
+    /// Files not read because nothing changed.
+    pub files_unchanged: AtomicU64,
+    /// Bytes read from files.
+    pub bytes_read: AtomicU64,
+}
+
+impl ReadCounts {
+    /// Files not read because nothing changed.
+    pub fn unchanged(&self) -> u64 {
+        self.files_unchanged.load(Ordering::Relaxed)
+    }
+}
+
+/// The stage.
+pub struct ReadStage<'a> {
+    walker: Walker,
+    parent: Option<Parent>,
+    pool: BufferPool,
+    hole_bytes_min: u64,
+    batch_bytes: u64,
+    links: LruCache<FileIdentity, ()>,
+    batch: ReadBatch,
+    progress: &'a Progress,
+    counts: Arc<ReadCounts>,
+}
+
+impl<'a> ReadStage<'a> {
+    /// Reads what `walker` finds; files unchanged since `parent` are skipped.
+    pub fn new(
+        walker: Walker,
+        parent: Option<Parent>,
+        config: &crate::config::Config,
+        progress: &'a Progress,
+        counts: Arc<ReadCounts>,
+    ) -> Self {
+        let batch_bytes = config.pipeline.batch_bytes.0;
+        ReadStage {
+            walker,
+            parent,
+            pool: BufferPool::new(batch_bytes as usize, 4 * config.pipeline.queue_depth + 8),
+            hole_bytes_min: config.read.hole_bytes_min.0,
+            batch_bytes,
+            links: LruCache::new(at_least_one(config.read.hard_links_max)),
+            batch: ReadBatch::default(),
+            progress,
+            counts,
+        }
+    }
+
+    fn push(&mut self, item: ReadItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        if let ReadItem::Data(bytes) = &item {
+            self.batch.bytes += bytes.len() as u64;
+        }
+        self.batch.items.push(item);
+        if self.batch.bytes >= self.batch_bytes || self.batch.items.len() >= ITEMS_MAX {
+            emit.emit(std::mem::take(&mut self.batch))?;
+        }
+        Ok(())
+    }
+
+    fn problem(&self, error: &Error) {
+        tracing::warn!("{error}");
+        self.counts.problems.fetch_add(1, Ordering::Relaxed);
+        self.progress.errors.add(1);
+    }
+
+    fn event(&mut self, event: Event, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        match event {
+            Event::Enter { node, .. } => {
+                if let Some(parent) = &mut self.parent {
+                    parent.enter(&node);
+                }
+                self.push(ReadItem::Tree(TreeItem::Enter(Box::new(node))), emit)
+            }
+            Event::Leave { .. } => {
+                if let Some(parent) = &mut self.parent {
+                    parent.leave();
+                }
+                self.push(ReadItem::Tree(TreeItem::Leave), emit)
+            }
+            Event::Entry { node, .. } if node.kind == Kind::File => self.file(node, emit),
+            Event::Entry { node, .. } => self.push(ReadItem::Tree(TreeItem::Entry(Box::new(node))), emit),
+            Event::Problem { error, .. } => {
+                self.problem(&error);
+                Ok(())
+            }
+            Event::Skipped { path } => {
+                tracing::info!("leaving out {}: it is the repository or its cache", path.display());
+                Ok(())
+            }
+        }
+    }
+
+    fn file(&mut self, mut node: Node, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        if let Some(identity) = node.hard_link
+            && self.links.get(&identity).is_some()
+        {
+            return self.push(ReadItem::Tree(TreeItem::Linked(Box::new(node))), emit);
+        }
+        if let Some(content) = self.parent.as_mut().and_then(|parent| parent.unchanged(&mut node)) {
+            node.content = content;
+            self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+            self.progress.bytes_read.add(node.size);
+            if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
+                self.links.put(identity, ());
+            }
+            return self.push(ReadItem::Tree(TreeItem::Entry(Box::new(node))), emit);
+        }
+        let source = match self.walker.open_file(&node) {
+            Ok(source) => source,
+            Err(error) => {
+                self.problem(&error);
+                return Ok(());
+            }
+        };
+        source.refresh(&mut node);
+        let hard_link = node.hard_link;
+        self.push(ReadItem::Tree(TreeItem::Begin(Box::new(node))), emit)?;
+        let mut small_holes = HoleMap::default();
+        let outcome = self.content(&source, &mut small_holes, emit)?;
+        if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
+            self.links.put(identity, ());
+        }
+        self.push(ReadItem::Tree(TreeItem::End { outcome, small_holes }), emit)
+    }
+
+    /// Sends data and long holes; short holes are sent as data and noted in `small_holes`.
+    fn content(
+        &mut self,
+        source: &SourceFile,
+        small_holes: &mut HoleMap,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<Outcome> {
+        let mut outcome = Outcome::Complete;
+        // Data not sent yet, and the end of what was looked at.
+        let (mut start, mut end) = (0, 0);
+        for segment in source.segments(1) {
+            match segment {
+                Segment::Data { offset, len } => end = offset + len,
+                Segment::Hole { len } if len < self.hole_bytes_min => {
+                    small_holes.push(end, len);
+                    end += len;
+                }
+                Segment::Hole { len } => {
+                    outcome = self.data(source, start..end, emit)?;
+                    if outcome != Outcome::Complete {
+                        break;
+                    }
+                    self.progress.bytes_read.add(len);
+                    self.push(ReadItem::Hole(len), emit)?;
+                    end += len;
+                    start = end;
+                }
+            }
+        }
+        if outcome == Outcome::Complete {
+            outcome = self.data(source, start..end, emit)?;
+        }
+        if outcome == Outcome::Failed {
+            return Ok(outcome);
+        }
+        if outcome == Outcome::Changed || source.is_changed().unwrap_or(true) {
+            let changed = std::io::Error::other("it changed while it was read; what was read is kept");
+            self.problem(&Error::io("read consistently", source.path(), changed));
+            return Ok(Outcome::Changed);
+        }
+        Ok(outcome)
+    }
+
+    /// Reads a stretch of data. The file may end early: then it changed.
+    fn data(
+        &mut self,
+        source: &SourceFile,
+        range: std::ops::Range<u64>,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<Outcome> {
+        let (mut offset, end) = (range.start, range.end);
+        while offset < end {
+            emit.check()?;
+            let want = (end - offset).min(self.pool.buffer_bytes() as u64) as usize;
+            let mut buffer = if (want as u64) < SMALL_BYTES { self.pool.small(want) } else { self.pool.take() };
+            let space = buffer.space(want);
+            let read = match read_full(source.file(), space, offset) {
+                Ok(read) => read,
+                Err(error) => {
+                    self.problem(&Error::io("read", source.path(), error));
+                    return Ok(Outcome::Failed);
+                }
+            };
+            offset += read as u64;
+            self.counts.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+            self.progress.bytes_read.add(read as u64);
+            if read > 0 {
+                self.push(ReadItem::Data(Bytes::from_owner(buffer.filled(read))), emit)?;
+            }
+            if read < want {
+                return Ok(Outcome::Changed);
+            }
+        }
+        Ok(Outcome::Complete)
+    }
+}
+
+/// Reads until `space` is full or the file ends.
+fn read_full(file: &std::fs::File, space: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+impl Source for ReadStage<'_> {
+    type Out = ReadBatch;
+
+    fn name(&self) -> &'static str {
+        "read"
+    }
+
+    fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        while let Some(event) = self.walker.next() {
+            emit.check()?;
+            self.event(event, emit)?;
+        }
+        emit.emit(std::mem::take(&mut self.batch))
+    }
+}

@@ -1,0 +1,131 @@
+//! What every store promises, as one suite: each implementation and each wrapper runs [`check`] on an empty store.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::{Listed, Store};
+use crate::error::Error;
+
+/// Runs the whole suite on `store`, which is empty, and leaves it empty.
+pub(super) fn check<S: Store>(store: &S) {
+    let parts: [fn(&S); 7] = [reads, refuses_to_replace, misses, limits, lists, refuses_names, races];
+    for part in parts {
+        part(store);
+        for listed in store.list("").expect("lists") {
+            store.delete(&listed.name).expect("deletes");
+        }
+        assert_eq!(store.list("").expect("lists"), []);
+    }
+    assert!(!store.location().is_empty());
+}
+
+fn reads(store: &impl Store) {
+    let long = vec![7u8; 300_000];
+    let cases: [(&str, &[&[u8]]); 5] = [
+        ("config", &[b"one"]),
+        ("containers/ab/abcdef", &[b"one", b"", b"two"]),
+        ("empty", &[]),
+        ("also-empty", &[b""]),
+        ("long_one.v1", &[b"x", &long, b"y"]),
+    ];
+    let before = SystemTime::now() - Duration::from_secs(2);
+    for (name, parts) in cases {
+        let whole = parts.concat();
+        assert!(store.put_if_absent(name, parts).expect("puts"), "{name} is new");
+        assert_eq!(store.get(name, whole.len() as u64).expect("reads"), whole, "{name}");
+        let head = store.head(name).expect("looks").expect("is there");
+        assert_eq!(head.len, whole.len() as u64, "{name}");
+        assert!(head.modified >= before && head.modified <= SystemTime::now() + Duration::from_secs(2), "{name}");
+        for (start, end) in [(0, whole.len()), (whole.len() / 3, whole.len() / 2), (whole.len(), whole.len())] {
+            let range = store.get_range(name, start as u64, end - start).expect("reads");
+            assert_eq!(range, &whole[start..end], "{name} {start}..{end}");
+        }
+    }
+}
+
+fn refuses_to_replace(store: &impl Store) {
+    assert!(store.put_if_absent("a/b", &[b"first"]).expect("puts"));
+    assert!(!store.put_if_absent("a/b", &[b"second"]).expect("is there"));
+    assert_eq!(store.get("a/b", 100).expect("reads"), b"first");
+    assert_eq!(store.get_range("a/b", 0, 5).expect("reads"), b"first");
+    store.delete("a/b").expect("deletes");
+    assert!(store.put_if_absent("a/b", &[b"second"]).expect("puts"), "a deleted name is free");
+    assert_eq!(store.get_range("a/b", 0, 6).expect("reads"), b"second");
+}
+
+fn misses(store: &impl Store) {
+    store.put_if_absent("a/b", &[b"x"]).expect("puts");
+    for name in ["none", "a/none", "none/b", "a/b/c"] {
+        assert!(matches!(store.get(name, 10), Err(Error::BlobMissing { what }) if what == name), "{name}");
+        assert!(matches!(store.get_range(name, 0, 0), Err(Error::BlobMissing { what }) if what == name), "{name}");
+        assert_eq!(store.head(name).expect("looks"), None, "{name}");
+        store.delete(name).expect("nothing to delete");
+    }
+    store.get_range("a/b", 0, 1).expect("reads");
+    store.delete("a/b").expect("deletes");
+    assert!(matches!(store.get_range("a/b", 0, 1), Err(Error::BlobMissing { .. })), "not from a cache");
+}
+
+fn limits(store: &impl Store) {
+    store.put_if_absent("a/b", &[b"12345"]).expect("puts");
+    let text = store.get("a/b", 4).expect_err("too long").to_string();
+    assert!(text.contains("a/b") && text.contains("at most 4 bytes") && text.contains("5 bytes"), "{text}");
+    for (offset, len) in [(0, 6), (5, 1), (6, 0), (u64::MAX, 1), (u64::MAX, usize::MAX), (1, usize::MAX)] {
+        let error = store.get_range("a/b", offset, len).expect_err("beyond the end");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Corrupt { offset: at, .. } if at == offset), "{text}");
+        assert!(text.contains("a/b") && text.contains(&format!("expected {len} bytes")), "{text}");
+    }
+}
+
+fn lists(store: &impl Store) {
+    let names = ["containers/00/00ff", "containers/ab/abcd", "containers/ab/abce", "containers-2/x", "config"];
+    for (number, name) in names.iter().enumerate() {
+        store.put_if_absent(name, &[&b"12345"[..number]]).expect("puts");
+    }
+    let line = |number: usize| Listed { name: names[number].into(), len: number as u64 };
+    assert_eq!(store.list("containers").expect("lists"), [line(0), line(1), line(2)]);
+    assert_eq!(store.list("containers/ab").expect("lists"), [line(1), line(2)]);
+    assert_eq!(store.list("none").expect("lists"), []);
+    assert_eq!(store.list("config").expect("lists"), [], "a blob is no folder");
+    assert_eq!(store.list("").expect("lists").len(), names.len());
+}
+
+fn refuses_names(store: &impl Store) {
+    let long = "a".repeat(256);
+    let names =
+        ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", ".a", "A", "a b", "a\0", "ä", "tmp/a"];
+    for name in names.into_iter().chain([long.as_str()]) {
+        let usage = |error: Error| assert!(matches!(error, Error::Usage(_)), "{name:?}: {error}");
+        usage(store.put_if_absent(name, &[b"x"]).expect_err(name));
+        usage(store.get(name, 10).expect_err(name));
+        usage(store.get_range(name, 0, 0).expect_err(name));
+        usage(store.head(name).expect_err(name));
+        usage(store.delete(name).expect_err(name));
+        if !name.is_empty() {
+            usage(store.list(name).expect_err(name));
+        }
+    }
+}
+
+fn races(store: &impl Store) {
+    const WRITERS: u8 = 6;
+    for round in 0..20 {
+        let name = format!("race/{round}");
+        let winners = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (name, winners) = (&name, &winners);
+                scope.spawn(move || {
+                    if store.put_if_absent(name, &[&[writer; 1000], &[writer; 500]]).expect("puts") {
+                        winners.fetch_add(1, Ordering::SeqCst);
+                    }
+                    let seen = store.get(name, 10_000).expect("whoever won, it is there");
+                    assert!(seen.len() == 1500 && seen.iter().all(|byte| *byte == seen[0]), "it is whole");
+                });
+            }
+        });
+        assert_eq!(winners.into_inner(), 1, "{name}");
+    }
+}

@@ -1,0 +1,138 @@
+//! A wrapper that counts operations and bytes, for reports and for tests of how much is read.
+
+use serde::Serialize;
+
+use super::{Head, Listed, Store};
+use crate::error::Result;
+use crate::metrics::Counter;
+
+/// What was asked of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StoreCounts {
+    /// Puts, of blobs that were there, too.
+    pub puts: u64,
+    /// Reads of whole blobs.
+    pub gets: u64,
+    /// Ranged reads.
+    pub ranges: u64,
+    /// Looks at length and time.
+    pub heads: u64,
+    /// Listings.
+    pub lists: u64,
+    /// Deletions.
+    pub deletes: u64,
+    /// Bytes of blobs newly put.
+    pub bytes_written: u64,
+    /// Bytes of reads, whole and ranged.
+    pub bytes_read: u64,
+}
+
+/// A store that counts.
+#[derive(Debug)]
+pub struct CountingStore<S> {
+    inner: S,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    puts: Counter,
+    gets: Counter,
+    ranges: Counter,
+    heads: Counter,
+    lists: Counter,
+    deletes: Counter,
+    bytes_written: Counter,
+    bytes_read: Counter,
+}
+
+impl<S> CountingStore<S> {
+    /// Wraps `inner`.
+    pub fn new(inner: S) -> Self {
+        CountingStore { inner, counters: Counters::default() }
+    }
+
+    /// The figures so far.
+    pub fn counts(&self) -> StoreCounts {
+        StoreCounts {
+            puts: self.counters.puts.get(),
+            gets: self.counters.gets.get(),
+            ranges: self.counters.ranges.get(),
+            heads: self.counters.heads.get(),
+            lists: self.counters.lists.get(),
+            deletes: self.counters.deletes.get(),
+            bytes_written: self.counters.bytes_written.get(),
+            bytes_read: self.counters.bytes_read.get(),
+        }
+    }
+
+    /// Counts the bytes of a read that succeeded.
+    fn read(&self, read: Result<Vec<u8>>) -> Result<Vec<u8>> {
+        read.inspect(|bytes| self.counters.bytes_read.add(bytes.len() as u64))
+    }
+}
+
+impl<S: Store> Store for CountingStore<S> {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        self.counters.puts.add(1);
+        let new = self.inner.put_if_absent(name, parts)?;
+        if new {
+            self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
+        }
+        Ok(new)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.counters.gets.add(1);
+        self.read(self.inner.get(name, bytes_max))
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.counters.ranges.add(1);
+        self.read(self.inner.get_range(name, offset, len))
+    }
+
+    fn head(&self, name: &str) -> Result<Option<Head>> {
+        self.counters.heads.add(1);
+        self.inner.head(name)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        self.counters.lists.add(1);
+        self.inner.list(folder)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.counters.deletes.add(1);
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemoryStore, contract};
+
+    #[test]
+    fn keeps_the_contract() {
+        contract::check(&CountingStore::new(MemoryStore::new()));
+    }
+
+    #[test]
+    fn counts_what_was_moved() {
+        let store = CountingStore::new(MemoryStore::new());
+        for _ in 0..2 {
+            store.put_if_absent("a", &[b"12", b"345"]).expect("puts");
+        }
+        store.get("a", 10).expect("reads");
+        store.get_range("a", 1, 3).expect("reads");
+        assert!(store.get_range("a", 1, 9).is_err());
+        let expected =
+            StoreCounts { puts: 2, gets: 1, ranges: 2, bytes_written: 5, bytes_read: 8, ..StoreCounts::default() };
+        assert_eq!(store.counts(), expected);
+    }
+}

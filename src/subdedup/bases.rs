@@ -1,0 +1,367 @@
+//! Bases: the chunks stored before, as sub-block deduplication sees them.
+//!
+//! Candidates come from the similarity index. Their bodies come from the ring of session entries or from container
+//! directories, their literal bytes from the open frames, from a bounded cache of raw frames, and, within a budget of
+//! reads per MiB of new chunks, from the session's shelf or from stored containers. Everything here advances with the
+//! stream: which base is found does not depend on timing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lru::LruCache;
+
+use super::Match;
+use super::candidates::Candidates;
+use super::capping::{Capping, ORIGIN_SESSION};
+use super::ring::{Ring, SESSION};
+use crate::codec::Scratch;
+use crate::config::SubdedupConfig;
+use crate::container::{Base, Bodies, BodyView, Flats, FrameInfo, Pieces, Place, Run, Shelf, blob_name, decode_frame};
+use crate::error::{Error, Kind, Result};
+use crate::index::Resolver;
+use crate::kept::Kept;
+use crate::reader::{at_least_one, slice_run};
+use crate::store::Store;
+use crate::types::ContainerId;
+
+/// Frame number of the open frame of ordinary literal bytes.
+pub const OPEN_SOLID: u64 = u64::MAX;
+/// Frame number of the open frame of incompressible bytes.
+pub const OPEN_INCOMPRESSIBLE: u64 = u64::MAX - 1;
+/// Bases of the session remembered by name.
+const NAMES_KEPT: usize = 1 << 16;
+/// Of the bytes for bases, one in this many serves bases put together, the others frames.
+const WHOLE_SHARE: u64 = 4;
+/// Memory for the runs of bases.
+const FLAT_BYTES_MAX: usize = 24 << 20;
+/// Stored bytes read at a time, more only for a single frame.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Stored bytes kept that were read ahead.
+const AHEAD_BYTES_MAX: usize = 8 << 20;
+/// Bases larger than this are not put together.
+const BASE_BYTES_MAX: u32 = 4 << 20;
+
+/// Bytes for bases put together.
+pub(super) fn whole_bytes_max(config: &SubdedupConfig) -> usize {
+    (config.base_cache_bytes.0 / WHOLE_SHARE) as usize
+}
+
+/// See the module.
+pub struct Bases {
+    store: Arc<dyn Store>,
+    resolver: Resolver,
+    shelf: Arc<Shelf>,
+    candidates: Candidates,
+    /// Session entries.
+    pub ring: Ring,
+    /// Literal bytes of the open frames.
+    pub open_solid: Vec<u8>,
+    /// Bytes of the open incompressible frame.
+    pub open_incompressible: Vec<u8>,
+    names: LruCache<Base, u64>,
+    frames: Kept<u64, Bytes>,
+    /// Frames as they are stored, read before they were asked for.
+    ahead: Kept<u64, (Arc<str>, FrameInfo, Bytes)>,
+    whole: Kept<u64, Bytes>,
+    /// Taken while it works: it asks for bodies here.
+    flats: Option<Flats>,
+    capping: Option<Capping>,
+    reads_per_mib: u64,
+    /// Reads allowed, in units of 1 / 2^20.
+    budget: u64,
+    scratch: Scratch,
+}
+
+impl Bases {
+    /// Bases over the stored containers that `resolver` sees and the running session.
+    pub fn new(
+        store: Arc<dyn Store>,
+        resolver: Resolver,
+        shelf: Arc<Shelf>,
+        config: &SubdedupConfig,
+        candidates: Candidates,
+    ) -> Self {
+        Bases {
+            store,
+            resolver,
+            shelf,
+            candidates,
+            ring: Ring::default(),
+            open_solid: Vec::new(),
+            open_incompressible: Vec::new(),
+            names: LruCache::new(at_least_one(NAMES_KEPT)),
+            frames: Kept::new(config.base_cache_bytes.0 as usize - whole_bytes_max(config)),
+            ahead: Kept::new(AHEAD_BYTES_MAX),
+            whole: Kept::new(whole_bytes_max(config)),
+            flats: Some(Flats::new(FLAT_BYTES_MAX)),
+            capping: (config.base_containers_max > 0).then(|| Capping::new(config.base_containers_max)),
+            reads_per_mib: u64::from(config.base_reads_per_mib),
+            budget: u64::from(config.base_reads_per_mib) << 23,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// New bytes have come: more reads may be done. At most 64 MiB worth of reads are saved up.
+    pub fn grant(&mut self, bytes: u64) {
+        self.budget = (self.budget + bytes * self.reads_per_mib).min(self.reads_per_mib << 26);
+    }
+
+    /// At most `count_max` entries that carry a feature, newest first.
+    pub fn candidates(&mut self, feature: u64, count_max: usize) -> Vec<u64> {
+        self.candidates.find(feature, count_max, &mut self.resolver)
+    }
+
+    /// Adds the features of session entry `number` to the index.
+    pub fn index(&mut self, number: u64, features: &[u64]) {
+        self.candidates.insert(number, features);
+    }
+
+    /// The entry stored after this one, if there is one in its container or in the session so far.
+    pub fn following(&mut self, entry: u64) -> Result<Option<u64>> {
+        if let Some(number) = session_number(entry) {
+            return Ok((number + 1 < self.ring.next()).then_some(entry + 1));
+        }
+        let directory = self.resolver.directory_of(entry);
+        let Some((_, directory)) = self.tolerate(directory)? else { return Ok(None) };
+        Ok(((entry as u32 as usize) + 1 < directory.entries.len()).then_some(entry + 1))
+    }
+
+    /// The features of an entry, or none if it cannot be read.
+    pub fn features(&mut self, entry: u64) -> Result<Vec<u64>> {
+        if let Some(found) = session_number(entry).and_then(|number| self.ring.get(number)) {
+            return Ok(found.features.clone());
+        }
+        let features = self.stored_number(entry).and_then(|number| {
+            let (_, directory) = self.resolver.directory_of(number)?;
+            let found = directory.entries.get(number as u32 as usize);
+            Ok(found.map(|found| directory.features(found).to_vec()).unwrap_or_default())
+        });
+        self.tolerate(features).map(Option::unwrap_or_default)
+    }
+
+    /// The resolver's number of an entry that the ring does not hold.
+    fn stored_number(&mut self, entry: u64) -> Result<u64> {
+        let Some(number) = session_number(entry) else { return Ok(entry) };
+        let (container, position) = self.shelf.entry(number)?;
+        Ok(self.resolver.entry_number(container, position))
+    }
+
+    /// A failure to read a base means there is no base, unless the run itself is failing.
+    fn tolerate<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
+                tracing::warn!("not using a similar chunk: {error}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All bytes of an entry, or `None` if it cannot be read or the reads would exceed the budget.
+    pub fn bytes(&mut self, entry: u64) -> Result<Option<Bytes>> {
+        let mut bytes = Vec::new();
+        if !self.read(entry, true, &mut bytes)? {
+            return Ok(None);
+        }
+        let whole = Bytes::from(bytes);
+        self.whole.put(entry, whole.clone(), whole.len());
+        Ok(Some(whole))
+    }
+
+    /// Replaces `bytes` by those of an entry. `false` if it cannot be read, the reads would exceed the budget, or
+    /// frames would have to be read or decoded and `may_decode` is not set.
+    pub fn read(&mut self, entry: u64, may_decode: bool, bytes: &mut Vec<u8>) -> Result<bool> {
+        bytes.clear();
+        let built = self.build(entry, may_decode, bytes);
+        Ok(self.tolerate(built)?.unwrap_or(false))
+    }
+
+    fn build(&mut self, entry: u64, may_decode: bool, bytes: &mut Vec<u8>) -> Result<bool> {
+        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
+            return Ok(false);
+        }
+        let flat = self.flatten(|flats, bases| flats.flat(bases, entry))?;
+        let runs = flat.runs();
+        let at_hand = |run: &Run| !self.is_final(run.frame) || self.frames.contains(&run.frame);
+        if !may_decode && !runs.iter().all(at_hand) {
+            return Ok(false);
+        }
+        bytes.reserve(runs.iter().map(|run| run.len as usize).sum());
+        // Runs of one frame often follow each other.
+        let mut last: Option<(u64, Bytes)> = None;
+        for run in runs {
+            match run.frame {
+                OPEN_SOLID => bytes.extend_from_slice(slice_run(&self.open_solid, run)?),
+                OPEN_INCOMPRESSIBLE => bytes.extend_from_slice(slice_run(&self.open_incompressible, run)?),
+                number => {
+                    let frame = match last.take().filter(|last| last.0 == number) {
+                        Some((_, frame)) => Some(frame),
+                        None => self.frame(number)?,
+                    };
+                    let Some(frame) = frame else { return Ok(false) };
+                    bytes.extend_from_slice(slice_run(&frame, run)?);
+                    last = Some((number, frame));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// A new batch of chunks begins: other containers may be drawn on.
+    pub fn next_batch(&mut self) {
+        self.capping.iter_mut().for_each(Capping::reset);
+    }
+
+    /// Drops matches that would draw on too many containers.
+    pub fn cap(&mut self, matches: &mut Vec<Match>) -> Result<()> {
+        if self.capping.is_none() {
+            return Ok(());
+        }
+        let mut origins = Vec::with_capacity(matches.len());
+        for found in matches.iter() {
+            let runs = self.runs(found.base, found.offset..found.offset + found.len)?;
+            let origin = |run: &Run| session_number(run.frame).map_or((run.frame >> 32) as u32, |_| ORIGIN_SESSION);
+            origins.push(runs.iter().map(origin).collect());
+        }
+        self.capping.iter_mut().for_each(|capping| capping.apply(matches, &origins));
+        Ok(())
+    }
+
+    /// The runs of a range of an entry, for flattening.
+    pub fn runs(&mut self, entry: u64, range: std::ops::Range<u32>) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        self.flatten(|flats, bases| flats.resolve(bases, entry, range, &mut runs))?;
+        Ok(runs)
+    }
+
+    fn flatten<T>(&mut self, work: impl FnOnce(&mut Flats, &mut Self) -> Result<T>) -> Result<T> {
+        let mut flats = self.flats.take().unwrap_or_else(|| Flats::new(FLAT_BYTES_MAX));
+        let result = work(&mut flats, self);
+        self.flats = Some(flats);
+        result
+    }
+
+    /// Depth of an entry's chain.
+    pub fn depth(&mut self, entry: u64) -> Result<u8> {
+        Ok(self.body(entry)?.depth)
+    }
+
+    /// Name of an entry as a base.
+    pub fn name(&mut self, entry: u64) -> Result<Base> {
+        let name = match session_number(entry).and_then(|number| self.ring.get(number)) {
+            Some(found) => found.name,
+            None => {
+                let number = self.stored_number(entry)?;
+                let (container, directory) = self.resolver.directory_of(number)?;
+                let found = directory.entries.get(number as u32 as usize);
+                let found =
+                    found.ok_or_else(|| Error::corrupt(blob_name(&container), 0, "an entry", number.to_string()))?;
+                Base { fingerprint: found.fingerprint, digest: directory.digest(found) }
+            }
+        };
+        self.names.put(name, entry);
+        Ok(name)
+    }
+
+    /// Keeps the raw bytes of a frame that was just emitted.
+    pub fn keep_frame(&mut self, number: u64, raw: Bytes) {
+        self.flats.iter_mut().for_each(Flats::settle);
+        self.insert_frame(number, raw);
+    }
+
+    fn insert_frame(&mut self, number: u64, raw: Bytes) {
+        let bytes = raw.len();
+        self.frames.put(number, raw, bytes);
+    }
+
+    /// A frame's raw bytes; `None` when reading it would exceed the budget.
+    fn frame(&mut self, number: u64) -> Result<Option<Bytes>> {
+        if let Some(frame) = self.frames.get(&number) {
+            return Ok(Some(frame));
+        }
+        if let Some((name, info, stored)) = self.ahead.get(&number) {
+            return self.decode(number, &name, &info, &stored).map(Some);
+        }
+        let Some(budget) = self.budget.checked_sub(1 << 20) else { return Ok(None) };
+        self.budget = budget;
+        let place = match session_number(number) {
+            Some(number) => self.shelf.frame(number)?,
+            None => {
+                let (container, _) = self.resolver.frame_place(number)?;
+                Place::Stored { container, frame: number as u32 }
+            }
+        };
+        match place {
+            Place::Memory(frame) => {
+                let raw = Bytes::from(frame.decode(&mut self.scratch)?);
+                self.insert_frame(number, raw.clone());
+                Ok(Some(raw))
+            }
+            Place::Stored { container, frame } => self.read_ahead(number, &container, frame).map(Some),
+        }
+    }
+
+    /// Reads frame `frame` of a container and, in the same read, those that follow it: the next chunk's bases are
+    /// likely to be there.
+    fn read_ahead(&mut self, number: u64, container: &ContainerId, frame: u32) -> Result<Bytes> {
+        let directory = self.resolver.locator.directories().load(container)?;
+        let name: Arc<str> = blob_name(container).into();
+        let frames = directory.frames.get(frame as usize..).unwrap_or_default();
+        let Some(first) = frames.first() else {
+            return Err(Error::corrupt(&*name, 0, "a frame of the directory", frame.to_string()));
+        };
+        let (mut len, mut count) = (first.stored_bytes(), 1);
+        for next in frames.iter().skip(1) {
+            // A directory that is right has its frames side by side.
+            if next.offset != first.offset + len as u64 || len + next.stored_bytes() > READ_AHEAD_BYTES {
+                break;
+            }
+            (len, count) = (len + next.stored_bytes(), count + 1);
+        }
+        let stored = Bytes::from(self.store.get_range(&name, first.offset, len)?);
+        for (info, number) in frames.iter().zip(number..).take(count).skip(1) {
+            let from = (info.offset - first.offset) as usize;
+            let bytes = stored.slice(from..from + info.stored_bytes());
+            let weight = bytes.len();
+            self.ahead.put(number, (name.clone(), *info, bytes), weight);
+        }
+        self.decode(number, &name, first, &stored.slice(..first.stored_bytes()))
+    }
+
+    fn decode(&mut self, number: u64, name: &str, info: &FrameInfo, stored: &[u8]) -> Result<Bytes> {
+        let raw = Bytes::from(decode_frame(name, info, stored, &mut self.scratch)?);
+        self.insert_frame(number, raw.clone());
+        Ok(raw)
+    }
+}
+
+fn session_number(entry: u64) -> Option<u64> {
+    (entry & SESSION != 0).then_some(entry & !SESSION)
+}
+
+impl Bodies for Bases {
+    fn is_final(&self, frame: u64) -> bool {
+        frame != OPEN_SOLID && frame != OPEN_INCOMPRESSIBLE
+    }
+
+    fn body(&mut self, entry: u64) -> Result<BodyView> {
+        if let Some(view) = session_number(entry).and_then(|number| self.ring.view(number)) {
+            return Ok(view);
+        }
+        let number = self.stored_number(entry)?;
+        self.resolver.body(number)
+    }
+
+    fn base(&mut self, view: &BodyView, base: u32) -> Result<u64> {
+        if let Pieces::Session(body) = &view.pieces {
+            let found = body.1.get(base as usize).copied();
+            return found.ok_or_else(|| Error::corrupt("session entry", 0, "a base", base.to_string()));
+        }
+        let name = self.resolver.base_name(view, base)?;
+        if let Some(entry) = self.names.get(&name) {
+            return Ok(*entry);
+        }
+        self.resolver.base(view, base)
+    }
+}

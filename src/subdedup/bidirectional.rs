@@ -1,0 +1,48 @@
+//! Bidirectional fixed-length sub-blocks (FHRD, section 3.2): duplicates from both ends of a chunk to its middle.
+//!
+//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. Sub-blocks are laid from the head and from the
+//! tail towards the middle; what is left in the middle is one shorter or longer sub-block. An insertion in the middle
+//! of a chunk therefore leaves the sub-blocks of both ends as they were.
+//!
+//! The paper is silent on the middle: here it takes part if it is at least a quarter of a sub-block.
+
+use super::sub_blocks::{SubBlock, sub_block_len};
+
+const TAIL: u64 = 128;
+const MIDDLE: u64 = 255;
+
+/// Sub-blocks of a chunk of `len` bytes.
+pub fn layout(len: usize) -> Vec<SubBlock> {
+    let size = sub_block_len(len);
+    let heads = len / 2 / size;
+    let tails = (len - len / 2) / size;
+    let (middle, tail_start) = (heads * size, len - tails * size);
+    let mut blocks: Vec<SubBlock> =
+        (0..heads).map(|k| SubBlock { code: k as u64, offset: k * size, len: size }).collect();
+    if tail_start - middle >= size / 4 {
+        blocks.push(SubBlock { code: MIDDLE, offset: middle, len: tail_start - middle });
+    }
+    let tail = |k| SubBlock { code: TAIL + k as u64, offset: len - (k + 1) * size, len: size };
+    blocks.extend((0..tails).rev().map(tail));
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sub_blocks::tests::check;
+    use super::*;
+
+    #[test]
+    fn sub_blocks_cover_a_chunk_without_overlap() {
+        check(layout);
+    }
+
+    #[test]
+    fn both_ends_stay_when_the_middle_grows() {
+        let (old, new) = (layout(65_536), layout(65_536 + 100));
+        assert_eq!(old[..4], new[..4]);
+        let from_end =
+            |blocks: &[SubBlock], len| blocks.iter().rev().take(4).map(|b| len - b.offset).collect::<Vec<_>>();
+        assert_eq!(from_end(&old, 65_536), from_end(&new, 65_636));
+    }
+}

@@ -1,0 +1,122 @@
+//! Duplicate head and tail (BURST+, as FHRD describes it for comparison): what a chunk shares with both ends of one
+//! similar chunk.
+//!
+//! 1. A chunk has two features: the hashes of its first and of its last bytes.
+//! 2. Chunks with either feature, newest first, are the candidates.
+//! 3. The candidate with the longest common head and tail together is the base; both are copied, exact to the byte,
+//!    and the bytes between are literal.
+//!
+//! FHRD says that the longest duplicate head and tail are found against a similar chunk with two index entries a
+//! chunk. It does not say how the similar chunk is found, nor against how many: here any chunk is similar that shares
+//! the first or the last `END_BYTES` (without that there is nothing of note to copy), and at most `candidates_max`
+//! for each end are tried. Head and tail come from one base.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::bases::Bases;
+use super::{Found, HASH_MASK, Match, Strategy};
+use crate::error::Result;
+use crate::kernel::compare::{common_prefix_len, common_suffix_len};
+use crate::kernel::sieve::Anchor;
+
+/// Bytes at each end of a chunk that make a feature.
+const END_BYTES: usize = 512;
+/// Position code of the head's feature.
+const HEAD: u64 = 0;
+/// Position code of the tail's feature.
+const TAIL: u64 = 128;
+
+/// The strategy.
+pub struct Burst {
+    /// Smaller chunks are stored whole.
+    pub chunk_bytes_min: usize,
+    /// Copies shorter than this do not pay.
+    pub copy_bytes_min: usize,
+    /// Similar chunks tried for each end.
+    pub candidates_max: usize,
+    /// Keys the hashes.
+    pub seed: u64,
+}
+
+/// A base, and how long the head and the tail are that it shares with a chunk.
+struct Ends {
+    entry: u64,
+    base_len: usize,
+    head: usize,
+    tail: usize,
+}
+
+impl Ends {
+    fn new(chunk: &[u8], entry: u64, base: &Bytes) -> Self {
+        let head = common_prefix_len(chunk, base);
+        let tail = common_suffix_len(chunk.get(head..).unwrap_or_default(), base);
+        Ends { entry, base_len: base.len(), head, tail }
+    }
+
+    fn matches(&self, len: usize, copy_bytes_min: usize) -> Vec<Match> {
+        let (head, tail) = (self.head, self.tail);
+        let copies = [(0, 0, head), (len - tail, self.base_len - tail, tail)];
+        let worth = copies.into_iter().filter(|(_, _, len)| *len > 0 && *len >= copy_bytes_min);
+        let found = |(position, offset, len)| Match {
+            position: position as u32,
+            base: self.entry,
+            offset: offset as u32,
+            len: len as u32,
+        };
+        worth.map(found).collect()
+    }
+}
+
+impl Strategy for Burst {
+    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<Found> {
+        let mut found = Found::default();
+        if chunk.len() < self.chunk_bytes_min {
+            return Ok(found);
+        }
+        let ends = [(HEAD, chunk.first_chunk::<END_BYTES>()), (TAIL, chunk.last_chunk::<END_BYTES>())];
+        let hash = |end: Option<&[u8; END_BYTES]>, code: u64| {
+            // A short chunk is all head and all tail.
+            let bytes = end.map_or(chunk, <[u8; END_BYTES]>::as_slice);
+            xxh3_64_with_seed(bytes, self.seed ^ code) & HASH_MASK
+        };
+        let mut tried = Vec::new();
+        let mut best: Option<Ends> = None;
+        for (code, end) in ends {
+            let hash = hash(end, code);
+            found.features.push(code << 48 | hash);
+            for entry in bases.candidates(hash, self.candidates_max) {
+                if tried.contains(&entry) {
+                    continue;
+                }
+                tried.push(entry);
+                let Some(base) = bases.bytes(entry)? else { continue };
+                let shared = Ends::new(chunk, entry, &base);
+                if best.as_ref().is_none_or(|best| shared.head + shared.tail > best.head + best.tail) {
+                    best = Some(shared);
+                }
+            }
+        }
+        if let Some(best) = best {
+            found.matches = best.matches(chunk.len(), self.copy_bytes_min);
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_and_tail_never_overlap_in_the_chunk() {
+        let base = Bytes::from_static(b"abcabcabcabc");
+        let ends = Ends::new(b"abcabc", 7, &base);
+        assert_eq!(ends.matches(6, 1), [Match { position: 0, base: 7, offset: 0, len: 6 }]);
+        let ends = Ends::new(b"abcabcXabcabcabcabcabcabc", 7, &base);
+        let expected =
+            [Match { position: 0, base: 7, offset: 0, len: 6 }, Match { position: 13, base: 7, offset: 0, len: 12 }];
+        assert_eq!(ends.matches(25, 1), expected);
+        assert_eq!(ends.matches(25, 7), expected[1..]);
+    }
+}

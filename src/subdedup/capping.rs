@@ -1,0 +1,70 @@
+//! Capping: a bound on the containers that a batch of chunks may draw on, after Destor's capping (Lillibridge, Eshghi,
+//! Bhagwat, FAST 2013).
+//!
+//! Copies from many containers make restoring slow. A batch is a group of entries whose literal bytes share frames.
+//! The matches of each of its chunks are taken longest first; one that needs a container beyond the bound is given up
+//! and its bytes become literal. All containers of the running session count as one: they are written side by side.
+
+use std::collections::BTreeSet;
+
+use super::Match;
+
+/// Origin of everything that the running session has stored.
+pub const ORIGIN_SESSION: u32 = u32::MAX;
+
+/// The containers drawn on by the batch.
+#[derive(Debug)]
+pub struct Capping {
+    containers_max: usize,
+    drawn: BTreeSet<u32>,
+}
+
+impl Capping {
+    /// At most `containers_max` containers a batch.
+    pub fn new(containers_max: usize) -> Self {
+        Capping { containers_max, drawn: BTreeSet::new() }
+    }
+
+    /// A new batch begins.
+    pub fn reset(&mut self) {
+        self.drawn.clear();
+    }
+
+    /// Drops the matches that need too many containers; `origins` are those that each of them draws on.
+    pub fn apply(&mut self, matches: &mut Vec<Match>, origins: &[BTreeSet<u32>]) {
+        let mut order: Vec<usize> = (0..matches.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(matches.get(*at).map(|found| found.len)));
+        let mut keep = vec![true; matches.len()];
+        for at in order {
+            let (Some(origins), Some(keep)) = (origins.get(at), keep.get_mut(at)) else { continue };
+            *keep = self.drawn.len() + origins.difference(&self.drawn).count() <= self.containers_max;
+            if *keep {
+                self.drawn.extend(origins);
+            }
+        }
+        let mut keep = keep.into_iter();
+        matches.retain(|_| keep.next().unwrap_or(false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_matches_get_the_containers() {
+        let find = |position, len| Match { position, base: 0, offset: 0, len };
+        let from = |origin| BTreeSet::from([origin]);
+        let mut capping = Capping::new(2);
+        let mut matches = vec![find(0, 10), find(20, 500), find(600, 200), find(900, 50)];
+        capping.apply(&mut matches, &[from(1), from(2), from(3), from(2)]);
+        assert_eq!(matches.iter().map(|found| found.position).collect::<Vec<_>>(), [20, 600, 900]);
+        let mut next = vec![find(0, 10)];
+        capping.apply(&mut next, &[from(1)]);
+        assert!(next.is_empty(), "the batch is full");
+        capping.reset();
+        next.push(find(0, 10));
+        capping.apply(&mut next, &[from(1)]);
+        assert_eq!(next.len(), 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! Uniform sub-blocks (FHRD's variant FHRD-2): equal parts of a chunk, from its head on.
+//!
+//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. What is left at the end is a sub-block of its
+//! own. An insertion shifts every sub-block after it, which is what the bidirectional layout is measured against.
+//!
+//! The paper says that a chunk is cut into equal parts, and not how their length is chosen: here it is that of the
+//! bidirectional layout, a power of two (8 to 15 parts), so that chunks of different lengths share sub-blocks. A tenth
+//! exactly would differ with each length and find nothing after any insertion. The rest takes part if it is at least a
+//! quarter of a sub-block.
+
+use super::sub_blocks::{SubBlock, sub_block_len};
+
+const REST: u64 = 255;
+
+/// Sub-blocks of a chunk of `len` bytes.
+pub fn layout(len: usize) -> Vec<SubBlock> {
+    let size = sub_block_len(len);
+    let parts = len / size;
+    let mut blocks: Vec<SubBlock> =
+        (0..parts).map(|k| SubBlock { code: k as u64, offset: k * size, len: size }).collect();
+    let rest = len - parts * size;
+    if rest > 0 && rest >= size / 4 {
+        blocks.push(SubBlock { code: REST, offset: parts * size, len: rest });
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sub_blocks::tests::check;
+    use super::*;
+
+    #[test]
+    fn sub_blocks_cover_a_chunk_without_overlap() {
+        check(layout);
+    }
+
+    #[test]
+    fn all_parts_but_the_last_are_equal() {
+        assert_eq!(layout(65_536).len(), 8);
+        let blocks = layout(65_536 + 3000);
+        assert!(blocks[..8].iter().all(|block| block.len == 8192));
+        assert_eq!(blocks[8], SubBlock { code: REST, offset: 65_536, len: 3000 });
+    }
+}

@@ -1,0 +1,240 @@
+//! Byte-level reading and writing: little-endian integers, LEB128 varints and the typed, checksummed envelope.
+//!
+//! A [`Reader`] never reads past its slice and never trusts a count: every error names the blob, the offset,
+//! what was expected and what was found.
+
+use crate::error::{Error, Result};
+use crate::types::hex;
+
+/// Appends `value` as a LEB128 varint (1 to 10 bytes).
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Maps a signed number to an unsigned one so that small magnitudes stay small.
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// Inverse of [`zigzag`].
+pub fn unzigzag(value: u64) -> i64 {
+    ((value >> 1) as i64) ^ -((value & 1) as i64)
+}
+
+/// A bounds-checked cursor over a slice of a named blob.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    what: &'a str,
+    base: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes`, which start at byte `base` of the blob called `what`.
+    pub fn new(what: &'a str, base: u64, bytes: &'a [u8]) -> Self {
+        Reader { bytes, position: 0, what, base }
+    }
+    /// Offset in the blob of the next byte.
+    pub fn offset(&self) -> u64 {
+        self.base + self.position as u64
+    }
+    /// Bytes not read yet.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+    /// An error at the current offset.
+    pub fn error(&self, expected: impl Into<String>, got: impl Into<String>) -> Error {
+        Error::corrupt(self.what, self.offset(), expected, got)
+    }
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        let end = self.position.checked_add(count).filter(|end| *end <= self.bytes.len());
+        let slice = end.and_then(|end| self.bytes.get(self.position..end));
+        match slice {
+            Some(slice) => {
+                self.position += count;
+                Ok(slice)
+            }
+            None => Err(self.error(format!("{count} more bytes"), format!("{}", self.remaining()))),
+        }
+    }
+    /// The next `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0u8; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+    /// Little-endian `u16`.
+    pub fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+    /// Little-endian `u32`.
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+    /// Little-endian `u64`.
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+    /// A varint of at most 64 bits.
+    pub fn varint(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let low = u64::from(byte & 0x7f);
+            if shift == 63 && low > 1 {
+                return Err(self.error("a varint of at most 64 bits", "a longer one"));
+            }
+            value |= low << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(self.error("a varint of at most 10 bytes", "a longer one"))
+    }
+    /// A varint no larger than `limit`; `name` says what it counts.
+    pub fn bounded(&mut self, name: &str, limit: u64) -> Result<u64> {
+        let value = self.varint()?;
+        if value > limit {
+            return Err(self.error(format!("{name} of at most {limit}"), format!("{value}")));
+        }
+        Ok(value)
+    }
+    /// Fails unless everything was read.
+    pub fn finish(&self) -> Result<()> {
+        match self.remaining() {
+            0 => Ok(()),
+            more => Err(self.error("the end", format!("{more} more bytes"))),
+        }
+    }
+}
+
+/// Checks a recorded BLAKE3 prefix (any length up to 32) against the bytes it covers.
+pub fn verify(what: &str, offset: u64, recorded: &[u8], covered: &[&[u8]]) -> Result<()> {
+    let mut hasher = blake3::Hasher::new();
+    for part in covered {
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    let computed = digest.as_bytes().get(..recorded.len()).unwrap_or_default();
+    if computed == recorded {
+        return Ok(());
+    }
+    Err(Error::ChecksumMismatch { what: what.into(), offset, expected: hex(recorded), got: hex(computed) })
+}
+
+/// Bytes before an envelope's payload.
+pub const ENVELOPE_HEADER_BYTES: usize = 34;
+/// Bytes after an envelope's payload.
+pub const ENVELOPE_CHECKSUM_BYTES: usize = 32;
+
+/// Type and feature bits of a blob: the part every version can read.
+///
+/// On disk: magic (8), format version (`u16`), reader-required bits (`u64`), writer-required bits (`u64`),
+/// payload length (`u64`), payload, BLAKE3-256 of all that precedes it. Integers are little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// Eight ASCII letters naming the blob's type.
+    pub magic: [u8; 8],
+    /// Features a program must know to read the blob.
+    pub reader_features: u64,
+    /// Features a program must know to write into the repository.
+    pub writer_features: u64,
+}
+
+/// Version of the envelope and of the formats in it.
+pub const FORMAT_VERSION: u16 = 1;
+/// Writer-required features this program knows.
+pub const WRITER_FEATURES_KNOWN: u64 = 0;
+/// Reader-required features this program knows.
+pub const READER_FEATURES_KNOWN: u64 = 0;
+
+impl Envelope {
+    /// An envelope of this type without feature bits.
+    pub const fn new(magic: [u8; 8]) -> Self {
+        Envelope { magic, reader_features: 0, writer_features: 0 }
+    }
+
+    /// Wraps `payload`.
+    pub fn seal(&self, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(ENVELOPE_HEADER_BYTES + payload.len() + ENVELOPE_CHECKSUM_BYTES);
+        out.extend_from_slice(&self.magic);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.reader_features.to_le_bytes());
+        out.extend_from_slice(&self.writer_features.to_le_bytes());
+        out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+        out.extend_from_slice(payload);
+        let digest = blake3::hash(&out);
+        out.extend_from_slice(digest.as_bytes());
+        out
+    }
+
+    /// Unwraps a blob called `what`: checks type, version, features, length and checksum.
+    pub fn open<'a>(magic: [u8; 8], what: &str, blob: &'a [u8]) -> Result<(Envelope, &'a [u8])> {
+        let mut reader = Reader::new(what, 0, blob);
+        let found: [u8; 8] = reader.array()?;
+        if found != magic {
+            let (want, got) = (String::from_utf8_lossy(&magic), String::from_utf8_lossy(&found));
+            return Err(Error::corrupt(what, 0, format!("type {want}"), format!("{got:?}")));
+        }
+        let version = reader.u16()?;
+        let (reader_features, writer_features) = (reader.u64()?, reader.u64()?);
+        let unknown = reader_features & !READER_FEATURES_KNOWN;
+        if version != FORMAT_VERSION || unknown != 0 {
+            return Err(Error::Unsupported { what: what.into(), unknown });
+        }
+        let len = reader.u64()?;
+        let expected = len.checked_add((ENVELOPE_HEADER_BYTES + ENVELOPE_CHECKSUM_BYTES) as u64);
+        if expected != Some(blob.len() as u64) {
+            return Err(
+                reader.error(format!("{len} payload bytes and a checksum"), format!("{} bytes in all", blob.len()))
+            );
+        }
+        let (covered, recorded) = blob.split_at(blob.len() - ENVELOPE_CHECKSUM_BYTES);
+        let payload = covered.get(ENVELOPE_HEADER_BYTES..).unwrap_or_default();
+        verify(what, 0, recorded, &[covered])?;
+        Ok((Envelope { magic, reader_features, writer_features }, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn varints_round_trip(value: u64) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, value);
+            let mut reader = Reader::new("test", 0, &bytes);
+            prop_assert_eq!(reader.varint().ok(), Some(value));
+            prop_assert_eq!(reader.remaining(), 0);
+            prop_assert_eq!(unzigzag(zigzag(value as i64)), value as i64);
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Reader::new("test", 0, &bytes).varint();
+            let _ = Envelope::open(*b"FHRDTEST", "test", &bytes);
+        }
+
+        #[test]
+        fn every_flipped_bit_of_an_envelope_is_noticed(payload: Vec<u8>, position: prop::sample::Index, bit in 0u8..8) {
+            let mut blob = Envelope::new(*b"FHRDTEST").seal(&payload);
+            prop_assert_eq!(Envelope::open(*b"FHRDTEST", "test", &blob).ok().map(|(_, p)| p.to_vec()), Some(payload));
+            let at = position.index(blob.len());
+            blob[at] ^= 1 << bit;
+            prop_assert!(Envelope::open(*b"FHRDTEST", "test", &blob).is_err());
+        }
+    }
+}

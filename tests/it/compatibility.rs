@@ -1,0 +1,300 @@
+//! Repositories of every format version, frozen: today's program reads them to the last byte.
+//!
+//! `tests/fixtures/v1/repository` was written by the first program of format 1; `expected.json` beside it says what
+//! its snapshots hold, `counts.json` what it consists of. `FHRD_WRITE_FIXTURES=1 cargo test --test it compatibility`
+//! (on Linux) writes all of it anew, with a new key: that is right only as long as no released program has written the
+//! format.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use fhrd::config::Config;
+use fhrd::container::Piece;
+use fhrd::engine::check::check;
+use fhrd::index::{Listing, read_directory};
+use fhrd::metrics::Progress;
+use fhrd::reader::{ChunkReader, RecipeWalk};
+use fhrd::recipe::Reference;
+use fhrd::repo::Repository;
+use fhrd::snapshot::{self, Snapshot};
+use fhrd::tree::TreeCursor;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
+
+use crate::program::{Place, finished, number};
+use crate::trees::{Looks, Random, assert_same, describe};
+
+/// What each snapshot holds, by its tag.
+type Expected = BTreeMap<String, BTreeMap<String, Looks>>;
+
+/// Small chunks, so that a small repository has many.
+const CHUNKS: &str = "[repository]\nchunk_bytes_min = 4096\nchunk_bytes_avg = 8192\nchunk_bytes_max = 32768\n";
+/// The second backup: chains of one link, so that literal bytes are copied, and a frame for each chunk, so that
+/// incompressible ones are stored raw.
+const FLAT: &str = "[subdedup]\ndepth_max = 1\n[compress]\nframe_bytes = 0\n";
+
+/// The fixture's folder; the fixture is there.
+fn fixture() -> &'static Path {
+    static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
+    WRITTEN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+        if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "1") {
+            write_fixture(&folder);
+        }
+        folder
+    })
+}
+
+fn expected() -> Expected {
+    serde_json::from_slice(&fs::read(fixture().join("expected.json")).unwrap()).unwrap()
+}
+
+fn set_time(path: &Path, seconds: i64) {
+    let time = Timespec { tv_sec: seconds, tv_nsec: 123_456_789 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+/// Gives everything below `folder` fixed times, and modes that the umask has no say in.
+fn settle(folder: &Path) {
+    let mut names: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    for (number, path) in names.iter().enumerate() {
+        let kind = fs::symlink_metadata(path).unwrap().file_type();
+        let name = path.file_name().unwrap().as_bytes();
+        if kind.is_dir() {
+            settle(path);
+        } else if kind.is_file() {
+            let mode = if name == b"script" { 0o4751 } else { 0o640 };
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        set_time(path, if name == b"old" { -2 } else { 1_600_000_000 + number as i64 });
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o750)).unwrap();
+    set_time(folder, 1_500_000_000);
+}
+
+fn write_first_tree(tree: &Path, random: &mut Random) {
+    for folder in ["below/deeper", "empty-folder", "many"] {
+        fs::create_dir_all(tree.join(folder)).unwrap();
+    }
+    let text = random.text(60_000);
+    fs::write(tree.join("edited"), &text).unwrap();
+    let mut alike = text.clone();
+    alike.splice(9_000..9_010, *b"changed here, too");
+    fs::write(tree.join("below/alike"), alike).unwrap();
+    fs::write(tree.join("floats"), random.floats(12_000)).unwrap();
+    fs::write(tree.join("below/deeper/incompressible"), random.bytes(60_000)).unwrap();
+    // More references than one recipe holds, of few chunks.
+    fs::write(tree.join("repeated"), random.text(20_000).repeat(1000)).unwrap();
+    fs::write(tree.join("old"), b"before 1970").unwrap();
+    fs::write(tree.join("script"), b"#!/bin/sh\n").unwrap();
+    fs::write(tree.join("empty"), b"").unwrap();
+    fs::write(tree.join(std::ffi::OsStr::from_bytes(b"caf\xe9 \x01")), b"a name that is not UTF-8").unwrap();
+    for number in 0..300 {
+        fs::write(tree.join(format!("many/{number:03}")), number.to_string()).unwrap();
+    }
+    let mut sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(3 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &random.text(5000), 1 << 20).unwrap();
+    sparse.flush().unwrap();
+    std::os::unix::fs::symlink("../nowhere", tree.join("below/link")).unwrap();
+    fs::hard_link(tree.join("edited"), tree.join("below/other-name")).unwrap();
+    #[cfg(not(target_vendor = "apple"))]
+    mknodat(CWD, tree.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+fn write_second_tree(tree: &Path, random: &mut Random) {
+    let mut text = fs::read(tree.join("edited")).unwrap();
+    for at in [20_000, 35_000, 50_000] {
+        text.splice(at..at + 3, *b"an insertion amid the text");
+    }
+    text.truncate(59_000);
+    fs::write(tree.join("edited"), text).unwrap();
+    fs::write(tree.join("new"), random.text(3_000)).unwrap();
+    fs::write(tree.join("more-incompressible"), random.bytes(20_000)).unwrap();
+    fs::remove_file(tree.join("old")).unwrap();
+    fs::remove_file(tree.join("many/150")).unwrap();
+}
+
+fn write_fixture(folder: &Path) {
+    let place = Place::new();
+    let work = std::env::temp_dir().join("fhrd-fixture");
+    let tree = work.join("tree");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(&tree).unwrap();
+    let mut random = Random(2024);
+    let mut expected = Expected::new();
+    for (number, (tag, text)) in
+        [("first", CHUNKS.to_string()), ("second", format!("{CHUNKS}{FLAT}"))].iter().enumerate()
+    {
+        let config = place.path("config.toml");
+        fs::write(&config, text).unwrap();
+        let config = config.to_str().unwrap();
+        let run = |words: &[&str]| finished(place.command(&work, words).output().unwrap(), tag);
+        if number == 0 {
+            run(&["init", "--config", config]);
+            write_first_tree(&tree, &mut random);
+        } else {
+            write_second_tree(&tree, &mut random);
+        }
+        settle(&tree);
+        run(&["backup", "tree", "--config", config, "--host", "fixture", "--tag", tag]);
+        expected.insert(tag.to_string(), describe(&tree));
+    }
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).unwrap();
+    copy_folder(&place.repository(), &folder.join("repository"));
+    fs::write(folder.join("expected.json"), serde_json::to_vec(&expected).unwrap()).unwrap();
+    fs::write(folder.join("counts.json"), serde_json::to_vec(&cover(&folder.join("repository"))).unwrap()).unwrap();
+    fs::remove_dir_all(work).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::create_dir_all(to).unwrap();
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The fixture's repository in a place of its own.
+fn place() -> Place {
+    let place = Place::new();
+    copy_folder(&fixture().join("repository"), &place.repository());
+    place
+}
+
+fn snapshots(repository: &Repository) -> BTreeMap<String, (String, Snapshot)> {
+    let (named, damaged) = snapshot::list(repository.store.as_ref()).unwrap();
+    assert!(damaged.is_empty(), "{damaged:?}");
+    named.into_iter().map(|named| (named.snapshot.tags[0].clone(), (named.id.to_string(), named.snapshot))).collect()
+}
+
+#[test]
+fn version_1_restores_to_the_last_byte() {
+    let place = place();
+    let snapshots = snapshots(&Repository::open(&place.repository()).unwrap());
+    let expected = expected();
+    assert_eq!(snapshots.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (tag, (id, snapshot)) in &snapshots {
+        let target = place.path(tag);
+        let report = place.run(&["restore", id, "--target", target.to_str().unwrap()]);
+        let want = &expected[tag];
+        assert_same(want, &describe(&target.join("tree")), tag);
+        let count = |kind: &str| want.values().filter(|looks| looks.kind == kind).count() as u64;
+        assert_eq!(number(&report, "files"), count("file"));
+        assert_eq!(number(&report, "directories"), count("directory"));
+        assert_eq!(number(&report, "others"), count("symlink") + count("fifo"));
+        assert_eq!((number(&report, "damaged"), number(&report, "problems")), (0, 0));
+        assert_eq!(snapshot.host, "fixture");
+    }
+    assert_eq!(snapshots["second"].1.parent.unwrap().to_string(), snapshots["first"].0);
+}
+
+/// What the fixture is there to cover.
+#[derive(Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Covered {
+    containers: usize,
+    frames_by_codec: [usize; 3],
+    entries: usize,
+    whole: usize,
+    copies: usize,
+    literal_copies: usize,
+    features: usize,
+    chunks: usize,
+    holes: usize,
+    recipes: usize,
+    /// Recipes of the largest file, all levels.
+    recipes_max: usize,
+}
+
+fn cover_containers(repository: &Repository, listing: &Listing, covered: &mut Covered) {
+    for id in &listing.containers {
+        let directory = read_directory(repository.store.as_ref(), id).unwrap();
+        covered.containers += 1;
+        covered.entries += directory.entries.len();
+        directory.frames.iter().for_each(|frame| covered.frames_by_codec[usize::from(frame.codec)] += 1);
+        for entry in &directory.entries {
+            let pieces = directory.pieces(entry);
+            covered.whole += usize::from(pieces.is_empty());
+            covered.features += directory.features(entry).len();
+            covered.copies += pieces.iter().filter(|piece| matches!(piece, Piece::Copy { .. })).count();
+            covered.literal_copies += pieces.iter().filter(|piece| matches!(piece, Piece::LiteralCopy { .. })).count();
+        }
+    }
+}
+
+fn cover_tree(reader: &mut ChunkReader, content: Option<Reference>, covered: &mut Covered) {
+    let mut cursor = TreeCursor::open(content);
+    while let Some(node) = cursor.next(reader).unwrap() {
+        if node.kind == fhrd::tree::Kind::Directory {
+            cover_tree(reader, node.content, covered);
+            continue;
+        }
+        let Some(content) = node.content else { continue };
+        let mut walk = RecipeWalk::new(content);
+        while let Some(reference) = walk.next(reader).unwrap() {
+            match reference {
+                Reference::Hole { .. } => covered.holes += 1,
+                _ => covered.chunks += 1,
+            }
+        }
+        covered.recipes += walk.recipes_read;
+        covered.recipes_max = covered.recipes_max.max(walk.recipes_read);
+    }
+}
+
+fn cover(path: &Path) -> Covered {
+    let repository = Repository::open(path).unwrap();
+    let listing = Arc::new(Listing::take(&repository.store).unwrap());
+    assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments.len() == 2);
+    let mut covered = Covered::default();
+    cover_containers(&repository, &listing, &mut covered);
+    let mut reader = ChunkReader::new(&repository, listing, 1 << 20);
+    for (_, snapshot) in snapshots(&repository).into_values() {
+        cover_tree(&mut reader, snapshot.root, &mut covered);
+    }
+    covered
+}
+
+#[test]
+fn version_1_has_what_it_is_there_to_cover() {
+    let place = place();
+    let covered = cover(&place.repository());
+    let text = fs::read(fixture().join("counts.json")).unwrap();
+    assert_eq!(covered, serde_json::from_slice(&text).unwrap());
+    let Covered { frames_by_codec, copies, literal_copies, features, holes, recipes_max, .. } = covered;
+    assert!(frames_by_codec.iter().all(|frames| *frames > 0), "{frames_by_codec:?}");
+    assert!(copies > 0 && literal_copies > 0 && features > 0 && holes > 0 && recipes_max > 1);
+}
+
+#[test]
+fn version_1_is_sound() {
+    let place = place();
+    let repository = Repository::open(&place.repository()).unwrap();
+    let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!(report.defects, Vec::<String>::new());
+    assert_eq!((report.snapshots, report.segments, report.unreferenced_containers), (2, 2, 0));
+}
+
+#[test]
+fn version_1_can_be_written_to() {
+    let place = place();
+    let last = place.path("last");
+    place.run(&["restore", "latest", "--target", last.to_str().unwrap()]);
+    let report = finished(place.command(&last, &["backup", "tree", "--force"]).output().unwrap(), "backup");
+    assert_eq!(number(&report, "chunks_new"), 0, "cut, named and found as then: {report}");
+    let again = place.path("again");
+    place.run(&["restore", "latest", "--target", again.to_str().unwrap()]);
+    assert_same(&expected()["second"], &describe(&again.join("tree")), "after one more backup");
+}

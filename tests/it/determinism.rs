@@ -1,0 +1,63 @@
+//! The same input gives the same containers, whatever the number of workers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::input::{copy_folder, edit, files, write, write_sparse};
+use crate::program::{Place, finished};
+use crate::trees::Random;
+
+/// A few megabytes of every sort; `version` changes some of it.
+fn write_input(folder: &Path, version: u64) {
+    let mut random = Random(1);
+    let mut text = random.text(600_000);
+    for copy in 0..4 + version {
+        write(folder.join(format!("text/copy-{copy}.txt")), &text);
+        text = edit(&mut random, &text, 40);
+    }
+    let mut weights = random.floats(400_000);
+    weights[1000] ^= version as u8;
+    write(folder.join("model/weights.f32"), &weights);
+    write(folder.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));
+    for number in 0..300 {
+        let len = 50 + random.below(5000) as usize;
+        write(folder.join(format!("small/{}/{number}.txt", number % 7)), &random.text(len));
+    }
+    write_sparse(folder.join("media/disk.img"), 6 << 20, &mut Random(10 + version));
+}
+
+fn containers(place: &Place) -> BTreeMap<String, Vec<u8>> {
+    let folder = place.repository().join("containers");
+    files(&folder).into_iter().map(|name| (name.clone(), fs::read(folder.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn containers_do_not_depend_on_the_number_of_workers() {
+    let source = tempfile::tempdir().unwrap();
+    let (one, many) = (Place::new(), Place::new());
+    one.run(&["init"]);
+    copy_folder(&one.repository(), &many.repository());
+    let mut last = 0;
+    for version in 0..2 {
+        write_input(source.path(), version);
+        for (place, workers) in [(&one, 1), (&many, 8)] {
+            let config = place.path("config.toml");
+            write(
+                config.clone(),
+                format!("pipeline.workers = {workers}\ncontainer.bytes_target = 1048576\n").as_bytes(),
+            );
+            // In the source itself, because the folders above it change meanwhile.
+            let words = ["backup", ".", "--force", "--config", config.to_str().unwrap()];
+            let report = finished(place.command(source.path(), &words).output().unwrap(), "backup");
+            let hash = report["stages"].as_array().unwrap().iter().find(|stage| stage["name"] == "hash").unwrap();
+            assert_eq!(hash["workers"], workers);
+        }
+        let (expected, got) = (containers(&one), containers(&many));
+        let names = |containers: &BTreeMap<String, Vec<u8>>| containers.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&expected), names(&got), "version {version}");
+        assert!(expected == got, "version {version}: containers of the same name differ");
+        assert!(expected.len() >= last + 3, "version {version}: {} containers, {last} before", expected.len());
+        last = expected.len();
+    }
+}

@@ -1,0 +1,130 @@
+//! Generated input, the same on every run, and repositories to put it in.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use fhrd::config::{Config, RepositoryConfig};
+use fhrd::engine::backup::{BackupReport, BackupRequest, backup};
+use fhrd::metrics::Progress;
+use fhrd::place::cache_folder;
+use fhrd::repo::Repository;
+
+use crate::trees::Random;
+
+/// A later version: `count` short insertions, deletions and replacements.
+pub fn edit(random: &mut Random, bytes: &[u8], count: usize) -> Vec<u8> {
+    let mut edited = bytes.to_vec();
+    for _ in 0..count {
+        let at = random.below(edited.len() as u64 - 40) as usize;
+        let (removed, inserted) = (random.below(3) as usize * 10, random.below(3) as usize * 10);
+        edited.splice(at..at + removed, random.bytes(inserted));
+    }
+    edited
+}
+
+pub fn write(path: PathBuf, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// A file of `len` bytes that are holes but for a few blocks.
+pub fn write_sparse(path: PathBuf, len: u64, random: &mut Random) {
+    let file = File::create(path).unwrap();
+    file.set_len(len).unwrap();
+    for part in 0..4 {
+        file.write_all_at(&random.text(8192), len / 4 * part).unwrap();
+    }
+}
+
+/// Names of all files below a folder, sorted.
+pub fn files(root: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                names.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_string());
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+/// Copies all files below a folder.
+pub fn copy_folder(from: &Path, to: &Path) {
+    for name in files(from) {
+        write(to.join(&name), &fs::read(from.join(&name)).unwrap());
+    }
+}
+
+/// A repository in a folder of its own; what backups keep in the user's cache folder goes with it.
+pub struct TestRepository {
+    folder: tempfile::TempDir,
+}
+
+impl TestRepository {
+    /// Small containers, so that there are several.
+    pub fn config() -> Config {
+        let mut config = Config::default();
+        config.container.bytes_target = ByteSize::mib(1);
+        config
+    }
+
+    pub fn new() -> Self {
+        Self::with(&RepositoryConfig::default())
+    }
+
+    /// With other things fixed at its creation.
+    pub fn with(config: &RepositoryConfig) -> Self {
+        let repository = TestRepository { folder: tempfile::tempdir().unwrap() };
+        Repository::init(&repository.path(), config).unwrap();
+        repository
+    }
+
+    /// The same blobs in another place.
+    pub fn copy(&self) -> Self {
+        let copy = TestRepository { folder: tempfile::tempdir().unwrap() };
+        copy_folder(&self.path(), &copy.path());
+        copy
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("repository")
+    }
+
+    pub fn open(&self) -> Repository {
+        Repository::open(&self.path()).unwrap()
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path().join(name)).unwrap()
+    }
+
+    pub fn backup(&self, source: &Path, config: &Config) -> BackupReport {
+        let request =
+            BackupRequest { paths: vec![source.into()], host: "test".into(), force: true, ..Default::default() };
+        backup(&self.open(), config, &request, &Progress::default(), &Arc::default()).unwrap()
+    }
+
+    /// Names of all blobs, sorted.
+    pub fn names(&self) -> Vec<String> {
+        files(&self.path())
+    }
+}
+
+impl Drop for TestRepository {
+    fn drop(&mut self) {
+        if let Ok(repository) = Repository::open(&self.path())
+            && let Ok(cache) = cache_folder(&repository.path, &repository.id)
+        {
+            let _ = fs::remove_dir_all(cache);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Integration tests, one binary.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod check;
+mod cli;
+mod compatibility;
+mod crash;
+mod determinism;
+mod golden;
+mod input;
+mod list;
+mod program;
+mod strategies;
+mod tidy;
+mod trees;

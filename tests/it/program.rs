@@ -1,0 +1,68 @@
+//! The program as users run it, each test with caches and data of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A place for one test: a repository, caches, and whatever else it makes.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// An empty place.
+    pub fn new() -> Self {
+        Place { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The repository's folder.
+    pub fn repository(&self) -> PathBuf {
+        self.path("repository")
+    }
+
+    /// `fhrd` with these words, for the repository of this place, in `folder`.
+    pub fn command(&self, folder: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
+        command
+            .args(words)
+            .args(["--json", "--quiet", "--repo"])
+            .arg(self.repository())
+            .current_dir(folder)
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_DATA_HOME", self.path("data"))
+            .env_remove("FHRD_REPO")
+            .env_remove("FHRD_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts `fhrd`.
+    pub fn start(&self, words: &[&str]) -> Child {
+        self.command(self.folder.path(), words).spawn().unwrap()
+    }
+
+    /// Runs `fhrd` in this place; it must succeed. Its JSON document.
+    pub fn run(&self, words: &[&str]) -> Value {
+        finished(self.command(self.folder.path(), words).output().unwrap(), &words.join(" "))
+    }
+}
+
+/// The JSON document of a run that must have succeeded.
+pub fn finished(output: Output, what: &str) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{what}: {error}: {errors}"))
+}
+
+/// A number of a report.
+pub fn number(report: &Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("no number `{name}` in {report}"))
+}

@@ -1,0 +1,256 @@
+//! What holds for every strategy of sub-block deduplication, whatever the chunks: they come back, chains stay within
+//! the bound and have no cycle, a range resolves to the range of the whole.
+//!
+//! Each chunk is a file shorter than the shortest chunk that the cutter makes; backup and reader are the real ones. The
+//! second half of the chunks comes in a second run, whose bases are read from containers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use fhrd::config::{Config, RepositoryConfig, STRATEGIES};
+use fhrd::container::{Bodies, Piece, resolve};
+use fhrd::index::Listing;
+use fhrd::reader::{ChunkReader, slice_run};
+use fhrd::types::{ContainerId, Fingerprint};
+use proptest::prelude::*;
+
+use crate::input::{TestRepository, edit, write};
+use crate::trees::Random;
+
+const CHUNK_BYTES_MAX: usize = 100_000;
+
+/// How a chunk comes about.
+#[derive(Debug, Clone)]
+enum Plan {
+    /// Bytes that no codec makes smaller.
+    Noise { len: usize, seed: u64 },
+    /// Words.
+    Text { len: usize, seed: u64 },
+    /// Few bytes again and again.
+    Periodic { len: usize, period: usize, seed: u64 },
+    /// The version after an earlier chunk, counted back from the last.
+    Edited { back: usize, count: usize, seed: u64 },
+    /// The halves of two earlier chunks.
+    Joined { back: usize, other: usize },
+    /// An earlier chunk as it was.
+    Repeated { back: usize },
+}
+
+impl Plan {
+    fn bytes(&self, earlier: &[Vec<u8>]) -> Vec<u8> {
+        let back = |back: usize| match earlier.len() {
+            0 => Random(back as u64).text(20_000),
+            count => earlier[count - 1 - back % count].clone(),
+        };
+        let mut bytes = match *self {
+            Plan::Noise { len, seed } => Random(seed).bytes(len),
+            Plan::Text { len, seed } => Random(seed).text(len),
+            Plan::Periodic { len, period, seed } => Random(seed).bytes(period).into_iter().cycle().take(len).collect(),
+            Plan::Edited { back: number, count, seed } => {
+                let base = back(number);
+                if base.len() > 40 { edit(&mut Random(seed), &base, count) } else { base }
+            }
+            Plan::Joined { back: number, other } => {
+                let (a, b) = (back(number), back(other));
+                [&a[..a.len() / 2], &b[b.len() / 2..]].concat()
+            }
+            Plan::Repeated { back: number } => back(number),
+        };
+        bytes.truncate(CHUNK_BYTES_MAX);
+        bytes
+    }
+}
+
+fn plans() -> impl Strategy<Value = Vec<Plan>> {
+    let len = || prop_oneof![1 => 0usize..3, 2 => 900usize..3000, 6 => 1000usize..CHUNK_BYTES_MAX];
+    let seed = 0u64..8;
+    let plan = prop_oneof![
+        2 => (len(), seed.clone()).prop_map(|(len, seed)| Plan::Noise { len, seed }),
+        2 => (len(), seed.clone()).prop_map(|(len, seed)| Plan::Text { len, seed }),
+        1 => (len(), 1usize..300, seed).prop_map(|(len, period, seed)| Plan::Periodic { len, period, seed }),
+        8 => (0usize..3, 1usize..9, 0u64..1000).prop_map(|(back, count, seed)| Plan::Edited { back, count, seed }),
+        2 => (0usize..9, 0usize..9).prop_map(|(back, other)| Plan::Joined { back, other }),
+        1 => (0usize..9).prop_map(|back| Plan::Repeated { back }),
+    ];
+    proptest::collection::vec(plan, 2..24)
+}
+
+/// What was met in a repository.
+#[derive(Debug, Default)]
+struct Seen {
+    deepest: u8,
+    copies: usize,
+    literal_copies: usize,
+    /// Copies from another container.
+    abroad: usize,
+}
+
+/// A repository under examination.
+struct Inspection {
+    reader: ChunkReader,
+    depth_max: u8,
+    depths: HashMap<u64, u8>,
+    seen: Seen,
+}
+
+impl Inspection {
+    /// The depth of an entry's chain, checked on the way down. `path` are the entries that lead to it.
+    fn depth(&mut self, number: u64, path: &mut Vec<u64>) -> u8 {
+        if let Some(depth) = self.depths.get(&number) {
+            return *depth;
+        }
+        assert!(!path.contains(&number), "a cycle of references: {path:x?}, {number:x}");
+        path.push(number);
+        let view = self.reader.resolver.body(number).unwrap();
+        let mut below = 0;
+        for piece in view.pieces.as_slice() {
+            let (base, is_literal) = match *piece {
+                Piece::Literal { .. } => continue,
+                Piece::Copy { base, .. } => (base, false),
+                Piece::LiteralCopy { base, .. } => (base, true),
+            };
+            let base = self.reader.resolver.base(&view, base).unwrap();
+            let depth = self.depth(base, path);
+            below = if is_literal { below } else { depth.max(below) };
+            self.seen.copies += usize::from(!is_literal);
+            self.seen.literal_copies += usize::from(is_literal);
+            self.seen.abroad += usize::from(base >> 32 != number >> 32);
+        }
+        path.pop();
+        assert!(view.depth > below && view.depth <= self.depth_max, "{} over {below}", view.depth);
+        self.seen.deepest = self.seen.deepest.max(view.depth);
+        self.depths.insert(number, view.depth);
+        view.depth
+    }
+
+    fn range(&mut self, number: u64, range: std::ops::Range<u32>) -> Vec<u8> {
+        let mut runs = Vec::new();
+        resolve(&mut self.reader.resolver, number, range, &mut runs).unwrap();
+        let mut bytes = Vec::new();
+        for run in &runs {
+            bytes.extend_from_slice(slice_run(&self.reader.frame(run.frame).unwrap(), run).unwrap());
+        }
+        bytes
+    }
+}
+
+/// Asserts all of the module's claims on every entry of the repository.
+fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen {
+    let repository = place.open();
+    let listing = Arc::new(Listing::take(&repository.store).unwrap());
+    let reader = ChunkReader::new(&repository, listing.clone(), 8 << 20);
+    let mut inspection = Inspection { reader, depth_max, depths: HashMap::new(), seen: Seen::default() };
+    let expected: HashMap<Fingerprint, &Vec<u8>> =
+        contents.iter().map(|content| (repository.key.fingerprint(content), content)).collect();
+    let mut containers: Vec<ContainerId> = listing.containers.iter().copied().collect();
+    containers.sort();
+    let mut random = Random(contents.len() as u64);
+    let mut found = HashSet::new();
+    for container in containers {
+        let directory = inspection.reader.resolver.locator.directories().load(&container).unwrap();
+        for (entry, position) in directory.entries.iter().zip(0..) {
+            let number = inspection.reader.resolver.entry_number(container, position);
+            inspection.depth(number, &mut Vec::new());
+            let whole = inspection.reader.read_entry(number, &entry.fingerprint).unwrap();
+            let Some(content) = expected.get(&entry.fingerprint) else { continue };
+            assert!(whole == **content, "{} is other bytes", entry.fingerprint);
+            found.insert(entry.fingerprint);
+            for _ in 0..8 {
+                let (a, b) = (random.below(whole.len() as u64 + 1) as u32, random.below(whole.len() as u64 + 1) as u32);
+                let range = a.min(b)..a.max(b);
+                let part = inspection.range(number, range.clone());
+                assert!(part == whole[range.start as usize..range.end as usize], "{range:?} of {number:x}");
+            }
+        }
+    }
+    for content in contents.iter().filter(|content| !content.is_empty()) {
+        assert!(found.contains(&repository.key.fingerprint(content)), "a chunk is missing");
+    }
+    inspection.seen
+}
+
+/// Stores the chunks in two runs and looks at what is there after each.
+fn store(contents: &[Vec<u8>], config: &Config) -> Seen {
+    let fixed = RepositoryConfig {
+        chunk_bytes_min: ByteSize::b(CHUNK_BYTES_MAX as u64),
+        chunk_bytes_avg: ByteSize::kib(128),
+        ..RepositoryConfig::default()
+    };
+    let place = TestRepository::with(&fixed);
+    let source = tempfile::tempdir().unwrap();
+    let half = contents.len() / 2;
+    let mut seen = Seen::default();
+    for run in [0..half, half..contents.len()] {
+        let end = run.end;
+        for number in run {
+            write(source.path().join(format!("{number:04}")), &contents[number]);
+        }
+        place.backup(source.path(), config);
+        seen = inspect(&place, &contents[..end], config.subdedup.depth_max);
+    }
+    seen
+}
+
+fn config(strategy: &str, diff: bool, depth_max: u8, frame_bytes: u64) -> Config {
+    let mut config = TestRepository::config();
+    config.pipeline.workers = 1;
+    config.subdedup.strategy = strategy.into();
+    config.subdedup.diff = diff;
+    config.subdedup.depth_max = depth_max;
+    config.compress.frame_bytes = ByteSize::b(frame_bytes);
+    config
+}
+
+fn contents(plans: &[Plan]) -> Vec<Vec<u8>> {
+    plans.iter().fold(Vec::new(), |mut contents, plan| {
+        contents.push(plan.bytes(&contents));
+        contents
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn chunks_come_back_and_chains_keep_their_bounds(
+        plans in plans(),
+        diff: bool,
+        depth_max in prop::sample::select(vec![1u8, 2, 8]),
+        frame_bytes in prop::sample::select(vec![0u64, 64 << 10, 1 << 20]),
+    ) {
+        let contents = contents(&plans);
+        for strategy in STRATEGIES {
+            store(&contents, &config(strategy, diff, depth_max, frame_bytes));
+        }
+    }
+}
+
+#[test]
+fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_deeper() {
+    let edited = |seed| Plan::Edited { back: 0, count: 3, seed };
+    let mut plans = vec![Plan::Text { len: 60_000, seed: 1 }];
+    plans.extend((0..23).map(edited));
+    let contents = contents(&plans);
+    for strategy in STRATEGIES {
+        for depth_max in [1, 2, 8] {
+            let seen = store(&contents, &config(strategy, true, depth_max, 1 << 20));
+            let case = format!("{strategy}, depth {depth_max}: {seen:?}");
+            if *strategy == "none" {
+                assert_eq!((seen.deepest, seen.copies), (1, 0), "{case}");
+                continue;
+            }
+            assert_eq!(seen.deepest, depth_max, "{case}");
+            assert!(seen.literal_copies > 0 && seen.abroad > 0, "{case}");
+            assert_eq!(seen.copies > 0, depth_max > 1, "{case}");
+        }
+    }
+}
+
+#[test]
+fn the_bench_compares_every_strategy() {
+    let text = include_str!("../../configs/bench-strategies.toml");
+    let bench = fhrd::bench::comparison::Comparison::parse(text, "configs/bench-strategies.toml").unwrap();
+    let strategy = |scheme: &fhrd::bench::comparison::Scheme| scheme.config.subdedup.strategy.clone();
+    let compared: Vec<String> = bench.scheme.iter().map(strategy).collect();
+    assert_eq!(compared, STRATEGIES);
+}
