@@ -228,7 +228,7 @@ proptest! {
 #[test]
 fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_deeper() {
     let edited = |seed| Plan::Edited { back: 0, count: 3, seed };
-    let mut plans = vec![Plan::Text { len: 60_000, seed: 1 }];
+    let mut plans = vec![Plan::Noise { len: 60_000, seed: 1 }];
     plans.extend((0..23).map(edited));
     let contents = contents(&plans);
     for strategy in STRATEGIES {

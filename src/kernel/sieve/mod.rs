@@ -1,16 +1,18 @@
 //! Sieve: a filter that keeps about one position in 256, and hashes of 32-byte windows at those.
 //!
-//! 1. *Filter*: a GF(2)-linear function of the last four bytes, the exclusive or of four affine maps of one byte each.
-//!    A position passes where it is zero.
+//! 1. *Filter*: a GF(2)-linear function of the last eight bytes, made by doubling: each byte and a map of the one
+//!    before it, each of these pairs and a map of the one two bytes before, each of those fours and a map of the one
+//!    four bytes before, combined by exclusive or. A position passes where it is a constant. (Of four bytes alone,
+//!    content of few letters has so few windows, nucleotides 256, that for some keys none of them passes.)
 //! 2. *Guard*: a position that follows another one within 15 bytes is dropped, so at most one in 16 is left, whatever
-//!    the bytes are. The decision depends on the last 19 bytes alone: equal content gives equal positions.
+//!    the bytes are. The decision depends on the last 23 bytes alone: equal content gives equal positions.
 //! 3. *Hash*: the 32 bytes before each position left, with two 128-bit products.
 //!
 //! No run of one byte passes the filter: the padding of archives and images has no positions.
 //!
-//! The filter has a kernel for AVX-512 with GFNI (64 positions at a time, a matrix product for each map), one for AVX2
-//! (32 positions, two look-ups of nibbles for each map) and a portable one (8 positions, a look-up for each byte). They
-//! give the same positions; the fastest that the processor has is taken when the sieve is made.
+//! The filter has a kernel for AVX-512 with GFNI (64 positions at a time, a matrix product for each of the eight
+//! bytes), one for AVX2 (32 positions, two look-ups of nibbles for each map) and a portable one (8 positions, a look-up
+//! for each byte). They give the same positions; the fastest that the processor has is taken when the sieve is made.
 
 mod portable;
 #[cfg(test)]
@@ -22,15 +24,33 @@ mod x86;
 pub const WINDOW_BYTES: usize = 32;
 /// Positions of a word of masks.
 const WORD_BITS: usize = u64::BITS as usize;
-/// Bytes that a word of masks depends on: those of its positions and three in front.
-const STRIP_BYTES: usize = WORD_BITS + 3;
+/// Bytes in front of a position that the filter looks at.
+const FILTER_BYTES: usize = 8;
+/// Of these, those in front of a position's own byte.
+const FRONT_BYTES: usize = FILTER_BYTES - 1;
+/// Bytes that a word of masks depends on: those of its positions and the ones in front.
+const STRIP_BYTES: usize = WORD_BITS + FRONT_BYTES;
 /// Words masked at a time.
 const BLOCK_WORDS: usize = 64;
 /// The first position lies after the bytes that the guard looks at.
 const FIRST: usize = 16;
 
-/// The four maps as tables; the last byte's is the first. The constants are folded into the first.
-type Maps = [[u8; 256]; 4];
+/// The maps of the three doublings as tables, the constant folded into the last: with the fours of a position and of
+/// the one four bytes before, the position passes where the former is what the last map gives for the latter.
+type Maps = [[u8; 256]; 3];
+
+/// The map of each of the eight bytes, the last one's first, the constant folded into that: a position passes where
+/// their exclusive or is zero.
+fn of_each_byte([pair, four, eight]: &Maps) -> [[u8; 256]; FILTER_BYTES] {
+    let constant = eight[0];
+    let same: [u8; 256] = std::array::from_fn(|byte| byte as u8);
+    let mut all = [same, *pair, *four, pair.map(|value| four[usize::from(value)]), same, same, same, same];
+    for number in 0..4 {
+        all[number + 4] = all[number].map(|value| eight[usize::from(value)] ^ constant);
+    }
+    all[0] = same.map(|value| value ^ constant);
+    all
+}
 /// Bit `i` of word `n` stands for position `64 n + i` of a block.
 type Words = [u64; BLOCK_WORDS];
 
@@ -83,7 +103,7 @@ impl Filter {
         }
     }
 
-    /// Sets bit `i` where the filter passes the position after byte `i + 3` of `block`, and gives the mask of the words
+    /// Sets bit `i` where the filter passes the position after byte `i + 7` of `block`, and gives the mask of the words
     /// that are not zero.
     fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
         match self {
@@ -139,9 +159,10 @@ fn draw(seed: u64) -> (Box<Maps>, [u64; 4]) {
     loop {
         let mut maps: Box<Maps> = Box::new(std::array::from_fn(|_| random_map(&mut state)));
         let constant = next_random(&mut state) as u8;
-        maps[0].iter_mut().for_each(|value| *value ^= constant);
+        maps[2].iter_mut().for_each(|value| *value ^= constant);
         let keys = std::array::from_fn(|_| next_random(&mut state) | 1);
-        let run = |byte: usize| maps.iter().fold(0, |all, map| all ^ map[byte]);
+        let bytes = of_each_byte(&maps);
+        let run = |byte: usize| bytes.iter().fold(0, |all, map| all ^ map[byte]);
         if (0..256).all(|byte| run(byte) != 0) {
             return (maps, keys);
         }
@@ -182,7 +203,7 @@ impl Sieve {
         let mut at = FIRST;
         while at < bytes.len() {
             let end = bytes.len().min(at + WORD_BITS * BLOCK_WORDS);
-            let mut occupied = self.filter.masks(bytes.get(at - 3..end).unwrap_or_default(), &mut words);
+            let mut occupied = self.filter.masks(bytes.get(at - FRONT_BYTES..end).unwrap_or_default(), &mut words);
             while occupied != 0 {
                 let number = occupied.trailing_zeros() as usize;
                 occupied &= occupied - 1;
@@ -227,17 +248,17 @@ fn guarded(word: u64, before: u64) -> u64 {
 /// Has `word` compute each word of masks from the bytes it depends on, the last filled up with zeros; gives the mask of
 /// the words that are not zero.
 #[inline(always)]
-fn each_word(block: &[u8], words: &mut Words, word: impl Fn(&[u8; STRIP_BYTES]) -> u64) -> u64 {
+fn each_word(block: &[u8], words: &mut Words, mut word: impl FnMut(&[u8; STRIP_BYTES]) -> u64) -> u64 {
     let mut occupied = 0;
     for (number, slot) in words.iter_mut().enumerate() {
         let rest = block.get(WORD_BITS * number..).unwrap_or_default();
         *slot = match rest.first_chunk() {
             Some(strip) => word(strip),
-            None if rest.len() < 4 => 0,
+            None if rest.len() < FILTER_BYTES => 0,
             None => {
                 let mut strip = [0; STRIP_BYTES];
                 strip[..rest.len()].copy_from_slice(rest);
-                word(&strip) & !(u64::MAX << (rest.len() - 3))
+                word(&strip) & !(u64::MAX << (rest.len() - FRONT_BYTES))
             }
         };
         occupied |= u64::from(*slot != 0) << number;

@@ -17,7 +17,10 @@ impl Definition {
     }
 
     fn value(&self, bytes: &[u8], position: usize) -> u8 {
-        (0..4).fold(0, |value, back| value ^ self.maps[back][usize::from(bytes[position - 1 - back])])
+        let map = |number: usize, value: u8| self.maps[number][usize::from(value)];
+        let pair = |end: usize| bytes[end - 1] ^ map(0, bytes[end - 2]);
+        let four = |end: usize| pair(end) ^ map(1, pair(end - 2));
+        four(position) ^ map(2, four(position - 4))
     }
 
     fn anchors(&self, bytes: &[u8]) -> Vec<Anchor> {
@@ -31,14 +34,14 @@ impl Definition {
             .collect()
     }
 
-    /// Bytes of which every position passes, after a random start: the maps are invertible.
-    fn adversary(&self, start: [u8; 3], len: usize) -> Vec<u8> {
+    /// Bytes of which every position passes, after a random start.
+    fn adversary(&self, start: [u8; 7], len: usize) -> Vec<u8> {
         let mut bytes = start.to_vec();
         while bytes.len() < len {
             let at = bytes.len();
             bytes.push(0);
-            let others = self.value(&bytes, at + 1) ^ self.maps[0][0];
-            bytes[at] = (0..=255).find(|byte| self.maps[0][usize::from(*byte)] == others).expect("is invertible");
+            // Its own byte is not mapped.
+            bytes[at] = self.value(&bytes, at + 1);
         }
         bytes.truncate(len);
         bytes
@@ -107,17 +110,43 @@ fn periods_and_constants() {
 fn a_flood_of_positions_is_dropped() {
     for seed in 0..8 {
         let (definition, sieves) = (Definition::new(seed), sieves(seed));
-        let bytes = definition.adversary([seed as u8, 7, 200], 10_000);
-        assert!((4..=bytes.len()).all(|position| definition.value(&bytes, position) == 0), "all pass");
+        let bytes = definition.adversary([seed as u8, 7, 200, 0, 1, 2, 3], 10_000);
+        assert!((8..=bytes.len()).all(|position| definition.value(&bytes, position) == 0), "all pass");
         check(&definition, &sieves, &bytes);
         assert!(definition.anchors(&bytes).is_empty());
         // Pieces of it between random bytes, so that the distances vary.
         let mut mixed = random(seed, 40);
         for piece in 1..120 {
-            mixed.extend_from_slice(&bytes[..piece % 37 + 4]);
+            mixed.extend_from_slice(&bytes[..piece % 37 + 8]);
             mixed.extend(random(piece as u64, piece % 23));
         }
         check(&definition, &sieves, &mixed);
+    }
+}
+
+/// Whatever the key: else a genome would be cut by length alone.
+#[test]
+fn content_of_four_letters_has_anchors() {
+    let letters: Vec<u8> = random(6, 200_000).iter().map(|byte| b"ACGT"[usize::from(byte & 3)]).collect();
+    for seed in 0..200 {
+        let count = Sieve::new(seed).anchors(&letters).len();
+        assert!((300..2000).contains(&count), "{count} anchors with key {seed}");
+    }
+}
+
+/// What the instruction does with the matrices, bit by bit, so that processors without it check them too.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn matrices_stand_for_the_maps() {
+    for seed in 0..8 {
+        for map in of_each_byte(&draw(seed).0) {
+            let rows = x86::matrix(&map).to_le_bytes();
+            for byte in 0..=255u8 {
+                let bit = |i: usize| ((rows[7 - i] & byte).count_ones() & 1) << i;
+                let product = (0..8).fold(0, |product, i| product | bit(i)) as u8;
+                assert_eq!(product ^ map[0], map[usize::from(byte)]);
+            }
+        }
     }
 }
 
