@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use crate::codec::Scratch;
 use crate::config::CHUNK_BYTES_LIMIT;
-use crate::container::{Run, blob_name, decode_frame, resolve_whole};
+use crate::container::{Flat, Flats, blob_name, decode_frame};
 use crate::error::{Error, Result};
 use crate::index::{Directories, Listing, Locator, Resolver};
 use crate::recipe::{Reference, decode_recipe};
@@ -22,6 +22,8 @@ use crate::types::{Fingerprint, RepositoryKey};
 /// Container directories a reader keeps.
 const DIRECTORIES_MAX: usize = 32;
 const DIRECTORY_BYTES_MAX: usize = 32 << 20;
+/// Memory for the runs of entries.
+const FLAT_BYTES_MAX: usize = 16 << 20;
 /// No recipe tree is deeper.
 const RECIPE_LEVELS_MAX: usize = 16;
 
@@ -31,6 +33,7 @@ pub struct ChunkReader {
     key: RepositoryKey,
     /// Finds chunks and resolves ranges.
     pub resolver: Resolver,
+    flats: Flats,
     frames: LruCache<u64, Bytes>,
     frame_bytes: usize,
     frame_bytes_max: usize,
@@ -46,6 +49,7 @@ impl ChunkReader {
             store,
             key: repository.key,
             resolver: Resolver::new(Locator::new(listing, directories)),
+            flats: Flats::new(FLAT_BYTES_MAX),
             frames: LruCache::unbounded(),
             frame_bytes: 0,
             frame_bytes_max,
@@ -66,6 +70,11 @@ impl ChunkReader {
     /// Whether a chunk is in a listed container.
     pub fn is_present(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         Ok(self.resolver.locator.locate(fingerprint)?.is_some())
+    }
+
+    /// The literal runs of entry `number`.
+    pub fn flat(&mut self, number: u64) -> Result<Arc<Flat>> {
+        self.flats.flat(&mut self.resolver, number)
     }
 
     /// A decoded frame.
@@ -89,13 +98,10 @@ impl ChunkReader {
 
     /// The bytes of entry `number`, checked against `fingerprint`.
     pub fn read_entry(&mut self, number: u64, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
-        let mut runs = Vec::new();
-        resolve_whole(&mut self.resolver, number, &mut runs)?;
-        let mut bytes = Vec::with_capacity(runs.iter().map(|run| run.len as usize).sum());
-        for run in &runs {
-            let frame = self.frame(run.frame)?;
-            bytes.extend_from_slice(slice_run(&frame, run)?);
-        }
+        let flat = self.flat(number)?;
+        let frames: Vec<Bytes> = flat.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
+        let mut bytes = Vec::new();
+        flat.assemble(&frames, &mut bytes)?;
         let got = self.key.fingerprint(&bytes);
         if got != *fingerprint {
             let (container, _) = self.resolver.directory_of(number)?;
@@ -135,15 +141,6 @@ impl ChunkReader {
         }
         Ok(bytes)
     }
-}
-
-/// The bytes of a run in its decoded frame.
-pub fn slice_run<'a>(frame: &'a [u8], run: &Run) -> Result<&'a [u8]> {
-    let (start, end) = (run.offset as usize, run.offset as usize + run.len as usize);
-    let slice = frame.get(start..end);
-    slice.ok_or_else(|| {
-        Error::corrupt("frame", run.offset.into(), format!("{} bytes", run.len), frame.len().to_string())
-    })
 }
 
 /// Walks a content's recipes depth first and yields its chunks and holes in order.

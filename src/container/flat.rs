@@ -1,8 +1,9 @@
-//! Entries resolved once and remembered: the literal runs of whole entries, for callers that come back to the same
-//! bases again and again.
+//! Resolution: from an entry to the literal runs that make it, without rebuilding any base.
 //!
-//! The runs of an entry are put together from the remembered runs of its bases, so each piece is followed one level
-//! deep only, whatever the depth of the chain. [`resolve`](super::resolve()) gives the same runs without remembering.
+//! A literal is a run in the chunk's frame, a copy takes the runs of a range of its base, a literal copy a range of its
+//! base's literal bytes. The runs of whole entries are remembered, for callers come back to the same bases again and
+//! again: each piece is followed one level deep only, whatever the depth of the chain. The depth bound of the writer
+//! bounds the recursion where nothing is remembered; a reader stops at [`DEPTH_LIMIT`].
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,12 +14,17 @@ use super::resolve::{Bodies, DEPTH_LIMIT, Run};
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 
+/// Bases of a body remembered while its runs are put together.
+const KNOWN_BASES_MAX: usize = 16;
+
 /// All runs of an entry.
 #[derive(Debug, Default)]
 pub struct Flat {
     /// Where each run ends in the entry's content.
     ends: Vec<u32>,
     runs: Vec<Run>,
+    /// Each frame of the runs once.
+    frames: Vec<u64>,
 }
 
 impl Flat {
@@ -27,12 +33,52 @@ impl Flat {
         &self.runs
     }
 
-    fn len(&self) -> u32 {
+    /// The frames that the runs lie in, each once, ascending.
+    pub fn frames(&self) -> &[u64] {
+        &self.frames
+    }
+
+    /// Bytes of the content.
+    pub fn len(&self) -> u32 {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    fn memory_bytes(&self) -> usize {
-        self.runs.capacity() * (size_of::<Run>() + size_of::<u32>()) + size_of::<Flat>()
+    /// Whether the content is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory it takes, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let runs = self.runs.capacity() * (size_of::<Run>() + size_of::<u32>());
+        runs + self.frames.capacity() * size_of::<u64>() + size_of::<Flat>()
+    }
+
+    /// Appends the content to `out`; `frames` are the decoded bytes of [`Self::frames`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a frame is missing or too short.
+    pub fn assemble(&self, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
+        out.reserve(self.len() as usize);
+        let mut at = 0;
+        for run in &self.runs {
+            if self.frames.get(at) != Some(&run.frame) {
+                at = self.frames.partition_point(|frame| *frame < run.frame);
+            }
+            let frame = frames.get(at).map(AsRef::as_ref).unwrap_or_default();
+            out.extend_from_slice(run.slice_of(frame)?);
+        }
+        Ok(())
+    }
+
+    /// To be called when all runs are there.
+    fn note_frames(&mut self) {
+        self.frames.extend(self.runs.iter().map(|run| run.frame));
+        // Most runs lie in the frame of the one before.
+        self.frames.dedup();
+        self.frames.sort_unstable();
+        self.frames.dedup();
+        self.frames.shrink_to_fit();
     }
 
     fn push(&mut self, run: Run) {
@@ -114,7 +160,7 @@ impl Flats {
         let view = bodies.body(entry)?;
         let pieces = view.pieces.as_slice();
         let room = 2 * pieces.len() + 1;
-        let mut flat = Flat { ends: Vec::with_capacity(room), runs: Vec::with_capacity(room) };
+        let mut flat = Flat { ends: Vec::with_capacity(room), runs: Vec::with_capacity(room), frames: Vec::new() };
         if pieces.is_empty() {
             flat.push(view.literal_run(0..view.raw_len)?);
         }
@@ -122,8 +168,7 @@ impl Flats {
         let Some(deeper) = deeper.or(pieces.is_empty().then_some(0)) else {
             return Err(Error::corrupt("chunk body", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
         };
-        // Copies from one base often follow each other.
-        let mut last: Option<(u64, Arc<Flat>)> = None;
+        let mut known = KnownBases::default();
         let mut literal = 0;
         for piece in pieces {
             match *piece {
@@ -132,15 +177,13 @@ impl Flats {
                     literal += len;
                 }
                 Piece::Copy { base, offset, len } => {
-                    let base = bodies.base(&view, base)?;
-                    let found = match last.take().filter(|last| last.0 == base) {
-                        Some(found) => found,
-                        None => (base, self.flat_at(bodies, base, deeper)?),
-                    };
+                    let found = known.get(base, || {
+                        let base = bodies.base(&view, base)?;
+                        self.flat_at(bodies, base, deeper)
+                    })?;
                     let range = offset..offset.saturating_add(len);
-                    check(&range, found.1.len())?;
-                    found.1.within(range).for_each(|run| flat.push(run));
-                    last = Some(found);
+                    check(&range, found.len())?;
+                    found.within(range).for_each(|run| flat.push(run));
                 }
                 Piece::LiteralCopy { base, offset, len } => {
                     let base = bodies.base(&view, base)?;
@@ -148,6 +191,7 @@ impl Flats {
                 }
             }
         }
+        flat.note_frames();
         let flat = Arc::new(flat);
         if flat.runs.iter().all(|run| bodies.is_final(run.frame)) {
             self.kept.put(entry, flat.clone(), flat.memory_bytes());
@@ -155,6 +199,27 @@ impl Flats {
             self.open.insert(entry, flat.clone());
         }
         Ok(flat)
+    }
+}
+
+/// Bases of one body that were looked up last: its pieces take turns with a few of them.
+#[derive(Default)]
+struct KnownBases(Vec<(u32, Arc<Flat>)>);
+
+impl KnownBases {
+    fn get(&mut self, base: u32, find: impl FnOnce() -> Result<Arc<Flat>>) -> Result<&Flat> {
+        let at = match self.0.iter().position(|known| known.0 == base) {
+            Some(at) => at,
+            None => {
+                let found = find()?;
+                if self.0.len() == KNOWN_BASES_MAX {
+                    self.0.remove(0);
+                }
+                self.0.push((base, found));
+                self.0.len() - 1
+            }
+        };
+        Ok(&self.0[at].1)
     }
 }
 

@@ -19,7 +19,7 @@ pub use directory::{Directory, DirectoryBuilder, Entry, EntryFields, FEATURES_MA
 pub use flat::{Flat, Flats};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
-pub use resolve::{Bodies, BodyView, Pieces, Run, resolve, resolve_whole};
+pub use resolve::{Bodies, BodyView, Pieces, Run};
 pub use shelf::{Place, Shelf, Stretch};
 pub use writer::{ENTRY_WEIGHT_MAX, Sealed, Writer, entry_weight};
 

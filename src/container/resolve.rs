@@ -1,8 +1,4 @@
-//! Range resolution: from a range of a chunk to the literal bytes that make it, without rebuilding any base.
-//!
-//! For each piece that the range meets: a literal is a run in the chunk's frame; a copy sends the range on to the
-//! base's content; a literal copy sends it on to the base's literal bytes. The depth bound of the writer bounds the
-//! recursion; a reader stops at [`DEPTH_LIMIT`].
+//! What resolution works on: the bodies of entries, and the runs of literal bytes that they come down to.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,6 +79,18 @@ pub trait Bodies {
 }
 
 impl Run {
+    /// Its bytes in the decoded frame.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the frame is too short.
+    pub fn slice_of<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8]> {
+        let (start, end) = (self.offset as usize, self.offset as usize + self.len as usize);
+        let slice = frame.get(start..end);
+        slice.ok_or_else(|| {
+            Error::corrupt("frame", self.offset.into(), format!("{} bytes", self.len), frame.len().to_string())
+        })
+    }
+
     /// Whether `next` is the same entry's next literal bytes.
     pub(super) fn is_continued_by(&self, next: &Run) -> bool {
         self.owner == next.owner && self.literal + self.len == next.literal
@@ -99,67 +107,4 @@ impl BodyView {
         let (offset, len) = (self.literal_offset + range.start, range.end - range.start);
         Ok(Run { frame: self.frame, offset, len, owner: self.entry, literal: range.start })
     }
-}
-
-fn push_run(run: Run, out: &mut Vec<Run>) {
-    match out.last_mut() {
-        Some(last) if last.is_continued_by(&run) => last.len += run.len,
-        _ => out.push(run),
-    }
-}
-
-/// Appends to `out` the runs that make bytes `range` of the content of `entry`.
-pub fn resolve(bodies: &mut dyn Bodies, entry: u64, range: Range<u32>, out: &mut Vec<Run>) -> Result<()> {
-    resolve_at(bodies, entry, range, DEPTH_LIMIT, out)
-}
-
-/// Appends to `out` the runs that make all of `entry`.
-pub fn resolve_whole(bodies: &mut dyn Bodies, entry: u64, out: &mut Vec<Run>) -> Result<()> {
-    let raw_len = bodies.body(entry)?.raw_len;
-    resolve(bodies, entry, 0..raw_len, out)
-}
-
-fn resolve_at(bodies: &mut dyn Bodies, entry: u64, range: Range<u32>, depth: u8, out: &mut Vec<Run>) -> Result<()> {
-    let view = bodies.body(entry)?;
-    if range.start > range.end || range.end > view.raw_len {
-        let want = format!("a range within {} bytes", view.raw_len);
-        return Err(Error::corrupt("chunk body", u64::from(range.start), want, format!("{range:?}")));
-    }
-    let pieces = view.pieces.as_slice();
-    if pieces.is_empty() {
-        push_run(view.literal_run(range)?, out);
-        return Ok(());
-    }
-    let Some(deeper) = depth.checked_sub(1) else {
-        return Err(Error::corrupt("chunk body", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
-    };
-    let (mut position, mut literal) = (0u32, 0u32);
-    for piece in pieces {
-        let (start, end) = (position, position + piece.len());
-        let (from, to) = (range.start.max(start), range.end.min(end));
-        if from < to {
-            let (skip, len) = (from - start, to - from);
-            match *piece {
-                Piece::Literal { .. } => push_run(view.literal_run(literal + skip..literal + skip + len)?, out),
-                Piece::Copy { base, offset, .. } => {
-                    let begin = offset + skip;
-                    let base = bodies.base(&view, base)?;
-                    resolve_at(bodies, base, begin..begin + len, deeper, out)?;
-                }
-                Piece::LiteralCopy { base, offset, .. } => {
-                    let base = bodies.base(&view, base)?;
-                    let owner = bodies.body(base)?;
-                    push_run(owner.literal_run(offset + skip..offset + skip + len)?, out);
-                }
-            }
-        }
-        if let Piece::Literal { len } = piece {
-            literal += len;
-        }
-        position = end;
-        if position >= range.end {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -26,9 +26,9 @@ impl Stage for GatherStage {
             self.frames.insert(load.frame, load.bytes);
         }
         let mut needed = HashMap::new();
-        for run in job.writes.iter().flat_map(|write| &write.runs) {
-            if let Some(frame) = self.frames.get(&run.frame) {
-                needed.entry(run.frame).or_insert_with(|| frame.clone());
+        for number in job.writes.iter().flat_map(|write| write.flat.frames()) {
+            if let Some(frame) = self.frames.get(number) {
+                needed.entry(*number).or_insert_with(|| frame.clone());
             }
         }
         job.frames = needed;

@@ -12,7 +12,6 @@ use lru::LruCache;
 
 use super::restored::{Job, Load, NamesOfInode, OpenFiles, RestoreCounts, RestoreFile, WriteChunk, is_damage};
 use crate::config::RestoreConfig;
-use crate::container::resolve_whole;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
 use crate::pipeline::{Emit, Source};
@@ -203,19 +202,17 @@ impl PlanStage {
             emit.check()?;
             match reference {
                 Reference::Chunk { fingerprint, len } => {
-                    let mut runs = Vec::new();
                     let entry = self.reader.entry_of(&fingerprint)?;
-                    resolve_whole(&mut self.reader.resolver, entry, &mut runs)?;
-                    let total: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-                    if total != len {
+                    let flat = self.reader.flat(entry)?;
+                    if u64::from(flat.len()) != len {
                         let expected = format!("chunk {fingerprint} of {len} bytes");
-                        return Err(Error::corrupt("recipe", offset, expected, total.to_string()));
+                        return Err(Error::corrupt("recipe", offset, expected, flat.len().to_string()));
                     }
-                    for run in &runs {
-                        self.need(run.frame)?;
+                    for frame in flat.frames() {
+                        self.need(*frame)?;
                     }
                     self.job.bytes += len;
-                    self.job.writes.push(WriteChunk { file: file.clone(), offset, fingerprint, runs });
+                    self.job.writes.push(WriteChunk { file: file.clone(), offset, fingerprint, flat });
                 }
                 Reference::Hole { .. } => {}
                 Reference::Recipe { .. } => {

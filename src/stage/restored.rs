@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::container::{FrameInfo, Run};
+use crate::container::{Flat, FrameInfo};
 use crate::error::{Error, Kind, Result};
 use crate::metrics::{Counter, Progress};
 use crate::pipeline::Weigh;
@@ -178,7 +178,7 @@ pub struct WriteChunk {
     /// Its name, to check it.
     pub fingerprint: Fingerprint,
     /// The literal bytes that make it.
-    pub runs: Vec<Run>,
+    pub flat: Arc<Flat>,
 }
 
 /// Work for the stages behind Plan.

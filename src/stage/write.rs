@@ -2,9 +2,10 @@
 //!
 //! In a sparse file the holes that were there are not written; where no map of them was kept, no block of zeros is.
 
-use std::borrow::Cow;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::restored::{Job, RestoreCounts, WriteChunk, count_written, is_damage};
 use crate::container::blob_name;
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
 use crate::metrics::Progress;
 use crate::pipeline::Map;
-use crate::reader::slice_run;
 use crate::types::RepositoryKey;
 
 /// Unit in which zeros of a sparse file are left out, bytes.
@@ -32,35 +32,32 @@ pub struct WriteWorker<'a> {
 
 impl WriteWorker<'_> {
     fn write(&mut self, write: &WriteChunk, job: &Job) -> Result<()> {
-        let mut parts = write.runs.iter().map(|run| {
-            let frame = job.frames.get(&run.frame);
+        let frames = write.flat.frames().iter().map(|number| {
+            let frame = job.frames.get(number);
             let frame = frame.ok_or_else(|| Error::Usage("a frame was not gathered".into()))?;
-            match frame {
-                Ok(frame) => slice_run(frame, run),
-                Err(error) => Err(copy_of(error)),
-            }
+            frame.as_ref().map_err(|error| copy_of(error))
         });
-        let bytes: Cow<'_, [u8]> = if let [_] = write.runs.as_slice() {
-            Cow::Borrowed(parts.next().transpose()?.unwrap_or_default())
-        } else {
-            self.space.clear();
-            for part in parts {
-                self.space.extend_from_slice(part?);
+        let frames: Vec<&Bytes> = frames.collect::<Result<_>>()?;
+        let bytes = match (write.flat.runs(), frames.as_slice()) {
+            ([run], [frame]) => run.slice_of(frame)?,
+            _ => {
+                self.space.clear();
+                write.flat.assemble(&frames, &mut self.space)?;
+                self.space.as_slice()
             }
-            Cow::Borrowed(&self.space)
         };
-        let got = self.key.fingerprint(&bytes);
+        let got = self.key.fingerprint(bytes);
         if got != write.fingerprint {
             let (expected, got) = (write.fingerprint.to_string(), got.to_string());
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
         let written = if write.file.node.sparse {
             match &write.file.small_holes {
-                Some(holes) => write_around(&write.file.file, &bytes, write.offset, holes),
-                None => write_sparse(&write.file.file, &bytes, write.offset),
+                Some(holes) => write_around(&write.file.file, bytes, write.offset, holes),
+                None => write_sparse(&write.file.file, bytes, write.offset),
             }
         } else {
-            write.file.file.write_all_at(&bytes, write.offset)
+            write.file.file.write_all_at(bytes, write.offset)
         };
         written.map_err(|error| Error::io("write", &write.file.path, error))?;
         count_written(self.progress, &self.counts, bytes.len() as u64);

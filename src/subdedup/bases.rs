@@ -20,7 +20,7 @@ use crate::container::{Base, Bodies, BodyView, Flats, FrameInfo, Pieces, Place, 
 use crate::error::{Error, Kind, Result};
 use crate::index::Resolver;
 use crate::kept::Kept;
-use crate::reader::{at_least_one, slice_run};
+use crate::reader::at_least_one;
 use crate::store::Store;
 use crate::types::ContainerId;
 
@@ -182,29 +182,29 @@ impl Bases {
             return Ok(false);
         }
         let flat = self.flatten(|flats, bases| flats.flat(bases, entry))?;
-        let runs = flat.runs();
-        let at_hand = |run: &Run| !self.is_final(run.frame) || self.frames.contains(&run.frame);
-        if !may_decode && !runs.iter().all(at_hand) {
+        let at_hand = |frame: &u64| !self.is_final(*frame) || self.frames.contains(frame);
+        if !may_decode && !flat.frames().iter().all(at_hand) {
             return Ok(false);
         }
-        bytes.reserve(runs.iter().map(|run| run.len as usize).sum());
-        // Runs of one frame often follow each other.
-        let mut last: Option<(u64, Bytes)> = None;
-        for run in runs {
-            match run.frame {
-                OPEN_SOLID => bytes.extend_from_slice(slice_run(&self.open_solid, run)?),
-                OPEN_INCOMPRESSIBLE => bytes.extend_from_slice(slice_run(&self.open_incompressible, run)?),
-                number => {
-                    let frame = match last.take().filter(|last| last.0 == number) {
-                        Some((_, frame)) => Some(frame),
-                        None => self.frame(number)?,
-                    };
-                    let Some(frame) = frame else { return Ok(false) };
-                    bytes.extend_from_slice(slice_run(&frame, run)?);
-                    last = Some((number, frame));
-                }
-            }
+        let mut frames = Vec::with_capacity(flat.frames().len());
+        for number in flat.frames() {
+            frames.push(match self.is_final(*number) {
+                true => match self.frame(*number)? {
+                    Some(frame) => frame,
+                    None => return Ok(false),
+                },
+                false => Bytes::new(),
+            });
         }
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
+        for (number, frame) in flat.frames().iter().zip(&frames) {
+            slices.push(match *number {
+                OPEN_SOLID => &self.open_solid,
+                OPEN_INCOMPRESSIBLE => &self.open_incompressible,
+                _ => frame,
+            });
+        }
+        flat.assemble(&slices, bytes)?;
         Ok(true)
     }
 

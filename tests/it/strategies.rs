@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use fhrd::config::{Config, RepositoryConfig, STRATEGIES};
-use fhrd::container::{Bodies, Piece, resolve};
+use fhrd::container::{Bodies, Flats, Piece};
 use fhrd::index::Listing;
-use fhrd::reader::{ChunkReader, slice_run};
+use fhrd::reader::ChunkReader;
 use fhrd::types::{ContainerId, Fingerprint};
 use proptest::prelude::*;
 
@@ -89,6 +89,8 @@ struct Seen {
 /// A repository under examination.
 struct Inspection {
     reader: ChunkReader,
+    /// Small, so that some runs are remembered and some are not.
+    flats: Flats,
     depth_max: u8,
     depths: HashMap<u64, u8>,
     seen: Seen,
@@ -126,10 +128,10 @@ impl Inspection {
 
     fn range(&mut self, number: u64, range: std::ops::Range<u32>) -> Vec<u8> {
         let mut runs = Vec::new();
-        resolve(&mut self.reader.resolver, number, range, &mut runs).unwrap();
+        self.flats.resolve(&mut self.reader.resolver, number, range, &mut runs).unwrap();
         let mut bytes = Vec::new();
         for run in &runs {
-            bytes.extend_from_slice(slice_run(&self.reader.frame(run.frame).unwrap(), run).unwrap());
+            bytes.extend_from_slice(run.slice_of(&self.reader.frame(run.frame).unwrap()).unwrap());
         }
         bytes
     }
@@ -140,7 +142,8 @@ fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen 
     let repository = place.open();
     let listing = Arc::new(Listing::take(&repository.store).unwrap());
     let reader = ChunkReader::new(&repository, listing.clone(), 8 << 20);
-    let mut inspection = Inspection { reader, depth_max, depths: HashMap::new(), seen: Seen::default() };
+    let flats = Flats::new(4 << 10);
+    let mut inspection = Inspection { reader, flats, depth_max, depths: HashMap::new(), seen: Seen::default() };
     let expected: HashMap<Fingerprint, &Vec<u8>> =
         contents.iter().map(|content| (repository.key.fingerprint(content), content)).collect();
     let mut containers: Vec<ContainerId> = listing.containers.iter().copied().collect();

@@ -14,7 +14,7 @@ use super::log::{Log, damage};
 use super::segments::name_defect;
 use super::{CheckReport, DEFECTS_MAX, go_on};
 use crate::config::Config;
-use crate::container::{Directory, Entry, FOLDER, HEADER_BYTES, blob_name, parse_header, parse_name, resolve_whole};
+use crate::container::{Directory, Entry, FOLDER, HEADER_BYTES, blob_name, parse_header, parse_name};
 use crate::error::{Error, Result};
 use crate::index::{Listing, read_directory};
 use crate::metrics::Progress;
@@ -193,11 +193,8 @@ impl Worker<'_> {
         if self.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
-        let mut runs = Vec::new();
-        let resolver = &mut self.reader.resolver;
-        resolve_whole(resolver, number, &mut runs)?;
-        for run in &runs {
-            let (container, frame) = resolver.frame_place(run.frame)?;
+        for run in self.reader.flat(number)?.runs() {
+            let (container, frame) = self.reader.resolver.frame_place(run.frame)?;
             let end = u64::from(run.offset) + u64::from(run.len);
             if end > u64::from(frame.raw_len) {
                 let (expected, got) = (format!("{end} bytes in the frame"), frame.raw_len.to_string());
