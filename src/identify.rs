@@ -149,8 +149,7 @@ impl Identifier {
                 total += words as f32 * bits / 8.0;
                 continue;
             }
-            let plane = self.split.get(group * words..(group + 1) * words).unwrap_or_default();
-            let bytes = zstd_bytes(&mut self.planes, self.level, plane, &mut self.out);
+            let bytes = self.plane_bytes(group, words);
             mask |= u8::from(bytes + words / 32 < words) << group;
             plain &= bytes + words / 24 > words;
             total += words as f32;
@@ -179,7 +178,8 @@ impl Identifier {
     /// Every group has redundancy, runs and repeats that entropy does not see: encode the probes, and the whole chunk
     /// unless they leave no doubt.
     fn judge_redundant(&mut self, chunk: &[u8], probe: &[u8], zstd: usize, profile: &Profile, bits: f32) -> Class {
-        let (layout, planes) = self.probe_layout(probe, profile, bits + RIVAL_BITS);
+        let hopeless = HOPELESS * zstd.max(1) as f32;
+        let (layout, planes) = self.probe_layout(probe, profile, bits + RIVAL_BITS, hopeless);
         let ratio = planes as f32 / zstd.max(1) as f32;
         if ratio >= HOPELESS {
             Class::Ordinary
@@ -215,8 +215,9 @@ impl Identifier {
         }
     }
 
-    /// The smallest layout of the probe among the widths predicted under `bits_max`, and its bytes.
-    fn probe_layout(&mut self, probe: &[u8], profile: &Profile, bits_max: f32) -> (Layout, usize) {
+    /// The smallest layout of the probe among the widths predicted under `bits_max`, and its bytes; one that is
+    /// `hopeless` bytes or more is not worked out.
+    fn probe_layout(&mut self, probe: &[u8], profile: &Profile, bits_max: f32, hopeless: f32) -> (Layout, usize) {
         let mut best = (Layout::RAW, probe.len());
         for width in [2u8, 4, 8] {
             let bits = profile.bits(usize::from(width));
@@ -224,13 +225,19 @@ impl Identifier {
             if costs.sum::<f32>() / f32::from(width) > bits_max {
                 continue;
             }
-            let (words, groups) = self.group_bytes(probe, width);
+            let words = self.split(probe, usize::from(width));
             let (mut mask, mut total) = (0, 0);
-            for (group, (bytes, bits)) in groups.iter().zip(bits).enumerate() {
-                let bytes = bytes.saturating_sub(FRAME_BYTES).min(words);
+            for (group, bits) in bits.iter().enumerate() {
+                if total as f32 >= hopeless {
+                    break;
+                }
+                let bytes = self.plane_bytes(group, words).saturating_sub(FRAME_BYTES).min(words);
                 let low = *bits < STORED_BITS || bytes < words - words / 20;
                 mask |= u8::from(low) << group;
                 total += if low { bytes } else { words };
+            }
+            if total as f32 >= hopeless {
+                continue;
             }
             if (total as f32) < best.1 as f32 * WIDER {
                 best = (Layout::new(width, mask).unwrap_or(Layout::RAW), total);
@@ -261,10 +268,16 @@ impl Identifier {
     fn group_bytes(&mut self, bytes: &[u8], width: u8) -> (usize, [usize; 8]) {
         let words = self.split(bytes, usize::from(width));
         let mut groups = [words; 8];
-        for (bytes, plane) in groups.iter_mut().zip(self.split.chunks_exact(words.max(1))) {
-            *bytes = zstd_bytes(&mut self.planes, self.level, plane, &mut self.out);
+        for (group, bytes) in groups.iter_mut().enumerate().take(usize::from(width)) {
+            *bytes = self.plane_bytes(group, words);
         }
         (words, groups)
+    }
+
+    /// What a group of the words split last compresses to.
+    fn plane_bytes(&mut self, group: usize, words: usize) -> usize {
+        let plane = self.split.get(group * words..(group + 1) * words).unwrap_or_default();
+        zstd_bytes(&mut self.planes, self.level, plane, &mut self.out)
     }
 
     /// Splits the words of `bytes` into `self.split`; returns how many there are.
