@@ -71,16 +71,6 @@ impl Flat {
         Ok(())
     }
 
-    /// To be called when all runs are there.
-    fn note_frames(&mut self) {
-        self.frames.extend(self.runs.iter().map(|run| run.frame));
-        // Most runs lie in the frame of the one before.
-        self.frames.dedup();
-        self.frames.sort_unstable();
-        self.frames.dedup();
-        self.frames.shrink_to_fit();
-    }
-
     fn push(&mut self, run: Run) {
         let end = self.len() + run.len;
         match (self.runs.last_mut(), self.ends.last_mut()) {
@@ -88,7 +78,13 @@ impl Flat {
                 last.len += run.len;
                 *last_end = end;
             }
-            _ => {
+            (last, _) => {
+                // Most runs lie in the frame of the one before.
+                if last.is_none_or(|last| last.frame != run.frame)
+                    && let Err(at) = self.frames.binary_search(&run.frame)
+                {
+                    self.frames.insert(at, run.frame);
+                }
                 self.ends.push(end);
                 self.runs.push(run);
             }
@@ -191,7 +187,6 @@ impl Flats {
                 }
             }
         }
-        flat.note_frames();
         let flat = Arc::new(flat);
         if flat.runs.iter().all(|run| bodies.is_final(run.frame)) {
             self.kept.put(entry, flat.clone(), flat.memory_bytes());

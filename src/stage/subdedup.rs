@@ -135,6 +135,9 @@ impl SubDedupStage {
             bases: encoded.bases,
         });
         self.bases.index(number, &features);
+        if let Some(anchors) = chunk.anchors {
+            self.bases.keep_recent(number, &chunk.bytes, anchors);
+        }
         if self.frame_bytes == 0 {
             self.close_frame(open, emit)?;
         }

@@ -173,18 +173,24 @@ impl Anchors {
             return Ok(Some(found));
         }
         let mut spare = self.spare.pop().unwrap_or_default();
-        if !bases.read(entry, may_decode, &mut spare.bytes)? {
-            self.spare.push(spare);
-            return Ok(None);
+        match bases.take_recent(entry) {
+            Some(recent) => {
+                spare.table = AnchorTable::new(&recent.anchors, spare.table.slots);
+                bases.recycle(std::mem::replace(&mut spare.bytes, recent.bytes));
+            }
+            None => {
+                if !bases.read(entry, may_decode, &mut spare.bytes)? {
+                    self.spare.push(spare);
+                    return Ok(None);
+                }
+                self.anchors.clear();
+                self.sieve.scan(&spare.bytes, |anchor| {
+                    self.anchors.push(anchor);
+                    true
+                });
+                spare.table = AnchorTable::new(&self.anchors, spare.table.slots);
+            }
         }
-        let mut anchors = std::mem::take(&mut self.anchors);
-        anchors.clear();
-        self.sieve.scan(&spare.bytes, |anchor| {
-            anchors.push(anchor);
-            true
-        });
-        spare.table = AnchorTable::new(&anchors, spare.table.slots);
-        self.anchors = anchors;
         let prepared = Arc::new(spare);
         let retired = &mut self.spare;
         self.prepared.put_and(entry, prepared.clone(), prepared.memory_bytes(), |old| {

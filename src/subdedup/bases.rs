@@ -20,6 +20,7 @@ use crate::container::{Base, Bodies, BodyView, Flats, FrameInfo, Pieces, Place, 
 use crate::error::{Error, Kind, Result};
 use crate::index::Resolver;
 use crate::kept::Kept;
+use crate::kernel::sieve::Anchor;
 use crate::reader::at_least_one;
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -38,12 +39,23 @@ const FLAT_BYTES_MAX: usize = 24 << 20;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// Stored bytes kept that were read ahead.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
+/// Buffers of recent chunks kept for the next ones.
+const FREE_MAX: usize = 8;
 /// Bases larger than this are not put together.
 const BASE_BYTES_MAX: u32 = 4 << 20;
 
 /// Bytes for bases put together.
 pub(super) fn whole_bytes_max(config: &SubdedupConfig) -> usize {
     (config.base_cache_bytes.0 / WHOLE_SHARE) as usize
+}
+
+/// A chunk of the session as it was.
+#[derive(Debug, Default)]
+pub struct Recent {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its anchors.
+    pub anchors: Vec<Anchor>,
 }
 
 /// See the module.
@@ -60,6 +72,11 @@ pub struct Bases {
     pub open_incompressible: Vec<u8>,
     names: LruCache<Base, u64>,
     frames: Kept<u64, Bytes>,
+    /// The latest chunks, in the room that frames do not take yet.
+    recent: Kept<u64, Recent>,
+    /// The memory of recent chunks that are not kept any more.
+    free: Vec<Vec<u8>>,
+    frames_and_recent_bytes_max: usize,
     /// Frames as they are stored, read before they were asked for.
     ahead: Kept<u64, (Arc<str>, FrameInfo, Bytes)>,
     whole: Kept<u64, Bytes>,
@@ -81,6 +98,7 @@ impl Bases {
         config: &SubdedupConfig,
         candidates: Candidates,
     ) -> Self {
+        let frame_bytes_max = config.base_cache_bytes.0 as usize - whole_bytes_max(config);
         Bases {
             store,
             resolver,
@@ -90,7 +108,10 @@ impl Bases {
             open_solid: Vec::new(),
             open_incompressible: Vec::new(),
             names: LruCache::new(at_least_one(NAMES_KEPT)),
-            frames: Kept::new(config.base_cache_bytes.0 as usize - whole_bytes_max(config)),
+            frames: Kept::new(frame_bytes_max),
+            recent: Kept::new(frame_bytes_max),
+            free: Vec::new(),
+            frames_and_recent_bytes_max: frame_bytes_max,
             ahead: Kept::new(AHEAD_BYTES_MAX),
             whole: Kept::new(whole_bytes_max(config)),
             flats: Some(Flats::new(FLAT_BYTES_MAX)),
@@ -273,6 +294,30 @@ impl Bases {
     fn insert_frame(&mut self, number: u64, raw: Bytes) {
         let bytes = raw.len();
         self.frames.put(number, raw, bytes);
+        let Bases { frames, recent, free, .. } = self;
+        recent.shrink(self.frames_and_recent_bytes_max - frames.bytes(), |old| keep_memory(free, old.bytes));
+    }
+
+    /// Keeps a chunk of the session as it is while frames leave room for it: a base that need not be put together, and
+    /// whose anchors are known.
+    pub fn keep_recent(&mut self, number: u64, bytes: &[u8], anchors: Vec<Anchor>) {
+        let mut space = self.free.pop().unwrap_or_default();
+        space.clear();
+        space.extend_from_slice(bytes);
+        let recent = Recent { bytes: space, anchors };
+        let memory_bytes = recent.bytes.capacity() + recent.anchors.capacity() * size_of::<Anchor>();
+        let free = &mut self.free;
+        self.recent.put_and(SESSION | number, recent, memory_bytes, |old| keep_memory(free, old.bytes));
+    }
+
+    /// Takes memory for the next recent chunk.
+    pub fn recycle(&mut self, memory: Vec<u8>) {
+        keep_memory(&mut self.free, memory);
+    }
+
+    /// A recent chunk, which is not kept any longer.
+    pub fn take_recent(&mut self, entry: u64) -> Option<Recent> {
+        self.recent.take(&entry)
     }
 
     /// A frame's raw bytes; `None` when reading it would exceed the budget.
@@ -333,6 +378,12 @@ impl Bases {
         let raw = Bytes::from(decode_frame(name, info, stored, &mut self.scratch)?);
         self.insert_frame(number, raw.clone());
         Ok(raw)
+    }
+}
+
+fn keep_memory(free: &mut Vec<Vec<u8>>, old: Vec<u8>) {
+    if free.len() < FREE_MAX {
+        free.push(old);
     }
 }
 
