@@ -150,7 +150,7 @@ pub struct SubdedupConfig {
     pub candidates_max: usize,
     /// Deepest chain of copies.
     pub depth_max: u8,
-    /// Raw frames kept in memory to serve bases, bytes.
+    /// Raw frames and chunks kept in memory to serve bases, bytes.
     pub base_cache_bytes: ByteSize,
     /// Frames read from containers for bases per MiB of new chunks.
     pub base_reads_per_mib: u32,
@@ -273,7 +273,7 @@ impl Default for SubdedupConfig {
             copy_bytes_min: ByteSize::b(32),
             candidates_max: 4,
             depth_max: 8,
-            base_cache_bytes: ByteSize::mib(160),
+            base_cache_bytes: ByteSize::mib(128),
             base_reads_per_mib: 16,
             base_containers_max: 0,
         }
