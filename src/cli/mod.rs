@@ -39,6 +39,7 @@ struct Session {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     logging::start(&arguments.options);
+    process::keep_freed_memory();
     process::raise_open_files();
     let session = Session { options: arguments.options, stop: process::stop_flag() };
     match run(&session, &arguments.verb) {
