@@ -2,7 +2,7 @@
 //!
 //! The crate is layered; a lower layer never names a higher one:
 //! L0 [`error`] [`types`] [`wire`] [`config`] [`metrics`] ·
-//! L1 [`kernel`] [`codec`] [`store`] [`pipeline`] ·
+//! L1 [`kernel`] [`format`] [`codec`] [`store`] [`pipeline`] ·
 //! L2 the repository's objects ·
 //! L3 the stages · L4 the engines · L5 the command line and the bench.
 
@@ -14,6 +14,7 @@ pub mod types;
 pub mod wire;
 
 pub mod codec;
+pub mod format;
 pub mod kept;
 pub mod kernel;
 pub mod pipeline;

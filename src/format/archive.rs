@@ -1,0 +1,68 @@
+//! Zip archives of tensors: npz, and the files of `torch.save`. Other archives are opaque.
+
+use std::collections::BTreeMap;
+
+use super::read::{Fault, Window};
+use super::tensor::{Recognised, settle};
+use super::zip::{LOCAL_BYTES, LOCAL_MAGIC, Member, members};
+use super::{Format, npy, torch};
+
+/// Archives with stored members; `npz` and `torch` in what is recognised.
+pub struct Archive;
+
+impl Format for Archive {
+    fn name(&self) -> &'static str {
+        "zip"
+    }
+
+    fn may_be(&self, head: &[u8], _: u64) -> bool {
+        head.starts_with(LOCAL_MAGIC)
+    }
+
+    fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
+        let members = match members(window) {
+            // A damaged archive of something else is no concern of a reader of tensors.
+            Err(Fault::Defective(_)) if !begins_with_tensors(window)? => return Ok(None),
+            members => members?,
+        };
+        if let Some(root) = torch::root(&members) {
+            return torch::find(window, &members, &root);
+        }
+        arrays(window, &members)
+    }
+}
+
+/// Whether the first member's name is one of a tensor archive.
+fn begins_with_tensors(window: Window) -> Result<bool, Fault> {
+    let head = window.head(super::HEAD_BYTES)?;
+    let name = head.get(LOCAL_BYTES..).unwrap_or_default();
+    let len = head.get(26..28).and_then(|len| len.first_chunk()).map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+    let name = &name[..len.min(name.len())];
+    Ok(name.ends_with(b".npy") || name.ends_with(b"/data.pkl"))
+}
+
+/// The stored arrays of an npz.
+fn arrays(window: Window, members: &[Member]) -> Result<Option<Recognised>, Fault> {
+    let mut tensors = Vec::new();
+    for member in members.iter().filter(|member| member.is_stored && member.name.ends_with(b".npy")) {
+        let start = member.start(window)?;
+        let Some(content) = window.part(start, member.len) else { continue };
+        if !npy::Npy.may_be(&content.head(super::HEAD_BYTES)?, content.len()) {
+            continue;
+        }
+        let label = member.label();
+        let name = label.strip_suffix(".npy").unwrap_or(&label).to_string();
+        let array = npy::array(content, name).map_err(|fault| match fault {
+            Fault::Defective(reason) => Fault::Defective(format!("member {label:?}: {reason}")),
+            io => io,
+        })?;
+        if let Some(mut tensor) = array {
+            tensor.offset += start;
+            tensors.push(tensor);
+        }
+    }
+    if tensors.is_empty() {
+        return Ok(None);
+    }
+    settle("npz", tensors, BTreeMap::new(), window.len())
+}

@@ -1,0 +1,168 @@
+//! Which model another was made from, as the files beside it say: the card (`README.md`), `config.json`,
+//! `adapter_config.json`. All of it is a claim that only proposes bases.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Bytes of a card that are read.
+const CARD_BYTES_MAX: usize = 64 << 10;
+/// Longest configuration parsed.
+const CONFIG_BYTES_MAX: usize = 1 << 20;
+/// Longest name of a model, and most of them.
+const NAME_BYTES_MAX: usize = 1024;
+const NAMES_MAX: usize = 64;
+
+/// What the files beside a model say of its origin.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Card {
+    /// Models it was made from, the most direct claims first, each once.
+    pub base_models: Vec<String>,
+    /// Its own name: the card's `model_name`, or its first heading.
+    pub name: Option<String>,
+    /// Whether it only holds what is added to a base.
+    pub is_adapter: bool,
+}
+
+impl Card {
+    /// Gathers the claims of those files that are there.
+    pub fn gather(readme: Option<&[u8]>, config: Option<&[u8]>, adapter_config: Option<&[u8]>) -> Card {
+        let readme = readme.unwrap_or_default();
+        let configs = [adapter_config, config].into_iter().flatten();
+        let mut base_models = Vec::new();
+        for base in card(readme).into_iter().chain(configs.filter_map(config_base)) {
+            if !base_models.contains(&base) {
+                base_models.push(base);
+            }
+        }
+        let text = lines(readme);
+        let stated = values_of(&text, "model_name").into_iter().next();
+        let heading = || text.lines().find_map(|line| line.strip_prefix("# ")).and_then(tidy);
+        let is_adapter = adapter_config.is_some()
+            || values_of(&text, "library_name").iter().any(|library| library == "peft")
+            || values_of(&text, "base_model_relation").iter().any(|relation| relation == "adapter");
+        Card { base_models, name: stated.or_else(heading), is_adapter }
+    }
+}
+
+/// The `base_model` values of a card's front matter.
+pub fn card(readme: &[u8]) -> Vec<String> {
+    values_of(&lines(readme), "base_model")
+}
+
+/// The base that a `config.json` or `adapter_config.json` names.
+pub fn config_base(json: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Config {
+        base_model_name_or_path: Option<Value>,
+        _name_or_path: Option<Value>,
+    }
+    let config: Config = serde_json::from_slice(json.get(..CONFIG_BYTES_MAX).unwrap_or(json)).ok()?;
+    let named = |value: Option<Value>| value.as_ref().and_then(Value::as_str).and_then(tidy);
+    named(config.base_model_name_or_path).or_else(|| named(config._name_or_path))
+}
+
+/// The part of a card that is read.
+fn lines(readme: &[u8]) -> String {
+    let start = readme.strip_prefix(b"\xef\xbb\xbf").unwrap_or(readme);
+    String::from_utf8_lossy(start.get(..CARD_BYTES_MAX).unwrap_or(start)).into_owned()
+}
+
+/// The values of a top-level key of the YAML between two lines of three dashes: one, a list in brackets, or a list
+/// of lines that begin with a dash.
+fn values_of(text: &str, key: &str) -> Vec<String> {
+    let mut lines = text.lines().map(str::trim_end);
+    if lines.next() != Some("---") {
+        return Vec::new();
+    }
+    let mut matter = lines.take_while(|line| !matches!(*line, "---" | "..."));
+    let on_key =
+        |line: &str| line.strip_prefix(key).and_then(|rest| rest.trim_start().strip_prefix(':')).map(str::to_owned);
+    let Some(first) = matter.find_map(on_key) else { return Vec::new() };
+    let first = uncommented(first.trim()).to_string();
+    if let Some(list) = first.strip_prefix('[') {
+        let mut list = list.to_string();
+        while !list.contains(']') {
+            let Some(line) = matter.next() else { break };
+            list.push_str(uncommented(line));
+        }
+        let items = list.split(']').next().unwrap_or_default();
+        return items.split(',').filter_map(tidy).take(NAMES_MAX).collect();
+    }
+    if !first.is_empty() && !first.starts_with(['|', '>']) {
+        return tidy(&first).into_iter().collect();
+    }
+    let is_continued = |line: &&str| line.is_empty() || line.starts_with([' ', '-', '#']);
+    let items = matter.take_while(is_continued).filter_map(|line| {
+        let line = uncommented(line.trim());
+        tidy(line.strip_prefix('-').unwrap_or(line))
+    });
+    items.take(NAMES_MAX).collect()
+}
+
+/// A line without its comment.
+fn uncommented(line: &str) -> &str {
+    if line.starts_with('#') {
+        return "";
+    }
+    line.split(" #").next().unwrap_or_default().trim_end()
+}
+
+/// A scalar without spaces and quotes around it; none if it says nothing.
+fn tidy(scalar: &str) -> Option<String> {
+    let scalar = scalar.trim();
+    let bare = ['"', '\''].iter().find_map(|quote| scalar.strip_prefix(*quote)?.strip_suffix(*quote));
+    let bare = bare.unwrap_or(scalar).trim();
+    let says_nothing = bare.is_empty() || matches!(bare, "null" | "~" | "None") || bare.len() > NAME_BYTES_MAX;
+    (!says_nothing).then(|| bare.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_models_however_they_are_written() {
+        let bases = |matter: &str| card(format!("---\nlicense: mit\n{matter}\ntags:\n- x\n---\n# A\n").as_bytes());
+        assert_eq!(bases("base_model: a/b"), ["a/b"]);
+        assert_eq!(bases("base_model: \"a/b\"  # said so"), ["a/b"]);
+        assert_eq!(bases("base_model: [a/b, 'c/d']"), ["a/b", "c/d"]);
+        assert_eq!(bases("base_model: [a/b,\n  c/d\n]"), ["a/b", "c/d"]);
+        assert_eq!(bases("base_model:\n- a/b\n- c/d"), ["a/b", "c/d"]);
+        assert_eq!(bases("base_model:\n  - 'a/b'\n\n  # why\n  - c/d"), ["a/b", "c/d"]);
+        assert_eq!(bases("base_model:\n  a/b"), ["a/b"]);
+        assert_eq!(bases("base_model:"), [""; 0]);
+        assert_eq!(bases("base_model: null"), [""; 0]);
+        assert_eq!(bases("base_model_relation: adapter"), [""; 0]);
+        assert_eq!(bases("model-index:\n  base_model: nested"), [""; 0]);
+    }
+
+    #[test]
+    fn cards_without_front_matter_and_other_bytes_say_nothing() {
+        assert!(card(b"# A\nbase_model: a/b\n").is_empty() && card(b"").is_empty() && card(&[0xff; 100]).is_empty());
+        assert_eq!(card(b"\xef\xbb\xbf---\r\nbase_model: a/b\r\n---\r\n"), ["a/b"]);
+        assert_eq!(card(b"---\nbase_model: [a/b"), ["a/b"]);
+        let long = ["---\n".to_string(), "x: y\n".repeat(20_000), "base_model: a/b\n---\n".to_string()].concat();
+        assert!(card(long.as_bytes()).is_empty());
+    }
+
+    #[test]
+    fn configurations() {
+        assert_eq!(config_base(br#"{"_name_or_path": "a/b", "x": [1]}"#).as_deref(), Some("a/b"));
+        let both = br#"{"_name_or_path": "a/b", "base_model_name_or_path": "c/d"}"#;
+        assert_eq!(config_base(both).as_deref(), Some("c/d"));
+        for nothing in [&b"{}"[..], b"", b"[", br#"{"_name_or_path": ""}"#, br#"{"_name_or_path": 7}"#] {
+            assert_eq!(config_base(nothing), None);
+        }
+    }
+
+    #[test]
+    fn claims_are_gathered_once_each() {
+        let readme = b"---\nbase_model: a/b\nlibrary_name: peft\n---\n\n# My model\n";
+        let adapter = br#"{"base_model_name_or_path": "a/b"}"#;
+        let gathered = Card::gather(Some(readme), Some(br#"{"_name_or_path": "c/d"}"#), Some(adapter));
+        let expected =
+            Card { base_models: vec!["a/b".into(), "c/d".into()], name: Some("My model".into()), is_adapter: true };
+        assert_eq!(gathered, expected);
+        assert_eq!(Card::gather(None, None, None), Card::default());
+    }
+}

@@ -1,0 +1,247 @@
+//! Files that lie, are cut or are no model at all.
+
+use std::cell::Cell;
+use std::io;
+
+use proptest::prelude::*;
+
+use super::samples_tests::*;
+use super::*;
+
+/// Why bytes are defective.
+fn reason(bytes: &[u8]) -> String {
+    match found(bytes) {
+        Recognition::Defective { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Bytes at the beginning of a long file of zeros; counts what is read.
+struct Long {
+    head: Vec<u8>,
+    read: Cell<u64>,
+}
+
+impl ReadAt for Long {
+    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
+        self.read.set(self.read.get() + space.len() as u64);
+        space.fill(0);
+        self.head.read_at(offset, space)?;
+        Ok(space.len())
+    }
+}
+
+fn reason_of_long(head: Vec<u8>, len: u64, read_max: u64) -> String {
+    let long = Long { head, read: Cell::new(0) };
+    let recognition = recognise(&long, len).unwrap();
+    assert!(long.read.get() <= read_max, "{} bytes read", long.read.get());
+    match recognition {
+        Recognition::Defective { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn safetensors_headers_that_lie() {
+    let sample = safetensors_sample();
+    let with_len = |len: u64| [&len.to_le_bytes()[..], &sample[8..]].concat();
+    assert!(reason(&with_len(1000)).contains("found one of 1000"));
+    assert!(reason_of_long(with_len(100 << 20), 1 << 40, 1 << 10).contains("found 104857600"));
+    assert_eq!(found(&with_len(u64::MAX)), Recognition::Opaque);
+    let of = |header: &str| reason(&safetensors_of(header, &[0; 32]));
+    let one = |shape: &str, range: &str| format!(r#"{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":{range}}}}}"#);
+    assert!(of(&one("[2]", "[0,9]")).contains("found 9"));
+    assert!(of(&one("[2]", "[8,0]")).contains("8 to 0"));
+    assert!(of(&one("[10]", "[0,40]")).contains("within"));
+    assert!(of(&one("[4294967296,4294967296,4]", "[0,8]")).contains("found 8"));
+    assert!(of(&one("[2]", "[18446744073709551607,18446744073709551615]")).contains("range"));
+    assert!(of(&one("[-1]", "[0,4]")).contains("expected"));
+    assert!(
+        of(&one("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,4]")).contains("length 33")
+    );
+    assert!(of(r#"{"w":7}"#).contains("found"));
+    assert!(of(r#"{"w""#).contains("found"));
+    let two = |first: &str, second: &str| {
+        format!(
+            r#"{{"{first}":{{"dtype":"F32","shape":[2],"data_offsets":[0,8]}},
+            "{second}":{{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}}}"#
+        )
+    };
+    assert!(of(&two("a", "b")).contains("behind"));
+    assert!(of(&two("a", "a")).contains("found two"));
+}
+
+#[test]
+fn gguf_headers_that_lie() {
+    let of = |tensors: &[(&str, &[u64], u32, &[u8])]| reason(&gguf_of(3, 32, tensors));
+    assert!(of(&[("a", &[9], 0, &[0; 32])]).contains("within"));
+    assert!(of(&[("a", &[33], 8, &[0; 68])]).contains("whole blocks of Q8_0"));
+    assert!(of(&[("a", &[u64::MAX, 2], 0, &[0; 4])]).contains("whole blocks"));
+    assert!(of(&[("a", &[1 << 62], 0, &[0; 4])]).contains("whole blocks"));
+    assert!(of(&[("a", &[16], 0, &[0; 32]), ("b", &[8], 0, &[0; 32])]).contains("behind"));
+    assert!(of(&[("a", &[1], 0, &[0; 4]), ("a", &[1], 0, &[0; 4])]).contains("found two"));
+    assert!(of(&[("a", &[1; 33], 0, &[0; 4])]).contains("33"));
+    assert!(reason(&gguf_of(3, 24, &[("a", &[1], 0, &[0; 4])])).contains("found 24"));
+    let mut bytes = gguf_sample();
+    bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(reason(&bytes).contains("at most 1000000 tensors"));
+    let mut bytes = gguf_sample();
+    bytes[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(reason(&bytes).contains("expected"));
+    let huge = [b"GGUF\x03\0\0\0", &[1u64, u64::MAX].map(u64::to_le_bytes).concat()[..]].concat();
+    assert!(reason_of_long(huge, 1 << 40, 300 << 20).contains("expected"));
+    let long_key = [&b"GGUF\x03\0\0\0"[..], &[1u64, 1, 1 << 30].map(u64::to_le_bytes).concat()].concat();
+    assert!(reason_of_long(long_key, 1 << 40, 1 << 20).contains("a key of at most 65535"));
+    let mut shifted = gguf_of(3, 32, &[("a", &[1], 0, &[0; 4])]);
+    let at = shifted.len() - 4 - 32;
+    let field = shifted[..at + 32].windows(8).rposition(|window| window == [0; 8]).unwrap();
+    shifted[field] = 4;
+    assert!(reason(&shifted).contains("multiple of 32"));
+}
+
+#[test]
+fn arrays_and_archives_that_lie() {
+    assert!(reason(&npy_of("'<f4'", false, "(7,)", &[0; 27])).contains("found 27"));
+    assert!(reason(&npy_of("'<f4'", false, "(4294967296, 4294967296)", &[0; 27])).contains("found 27"));
+    assert!(reason(&npy_of("'<f4'", false, "(x,)", b"")).contains("shape"));
+    let short = npy_of("'<f4'", false, "(7,)", &[0; 27]);
+    assert!(reason(&zip_of(&[("a.npy", &short, 0)], false)).contains("member \"a.npy\""));
+    let good = npy_of("'|u1'", false, "(3,)", &[0; 3]);
+    assert!(reason(&zip_of(&[("a.npy", &good, 0), ("a.npy", &good, 0)], true)).contains("found two"));
+    let archive = zip_of(&[("a.npy", &good, 0)], false);
+    assert!(reason(&archive[..archive.len() - 1]).contains("directory"));
+    let mut moved = archive.clone();
+    moved[0] = b'Q';
+    assert_eq!(found(&moved), Recognition::Opaque);
+    let mut renamed = archive.clone();
+    renamed[30] = b'b';
+    assert!(reason(&renamed).contains("header of member"));
+    let text = zip_of(&[("a.txt", b"text", 0)], false);
+    assert_eq!(found(&text[..text.len() - 5]), Recognition::Opaque);
+    let short_storage = zip_of(&[("m/data.pkl", &torch_pickle(), 0), ("m/data/0", &[0; 11], 0)], false);
+    assert!(reason(&short_storage).contains("expected 6 values of 2 bytes in storage 0, found 11"));
+}
+
+#[test]
+fn an_archive_beyond_four_gibibytes_is_read_by_its_wide_fields() {
+    struct Sparse(Vec<u8>, u64, Vec<u8>);
+    impl ReadAt for Sparse {
+        fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
+            space.fill(0);
+            match offset.checked_sub(self.1) {
+                Some(offset) => self.2.read_at(offset, space),
+                None => {
+                    let until = usize::try_from(self.1 - offset).unwrap_or(usize::MAX).min(space.len());
+                    self.0.read_at(offset, &mut space[..until])?;
+                    Ok(until)
+                }
+            }
+        }
+    }
+    let len = 5u64 << 30;
+    let head = npy_of("'|u1'", false, &format!("({len},)"), b"");
+    let small = zip_of(&[("a.npy", &head, 0)], true);
+    let data = small.windows(6).position(|window| window == b"\x93NUMPY").unwrap() + head.len();
+    let mut tail = small[data..].to_vec();
+    let widen = |tail: &mut [u8], from: u64, to: u64| {
+        let at = tail.windows(8).position(|window| window == from.to_le_bytes()).unwrap();
+        tail[at..at + 8].copy_from_slice(&to.to_le_bytes());
+    };
+    widen(&mut tail, head.len() as u64, head.len() as u64 + len);
+    widen(&mut tail, head.len() as u64, head.len() as u64 + len);
+    widen(&mut tail, data as u64, data as u64 + len);
+    let directory = tail.windows(4).position(|window| window == b"PK\x06\x06").unwrap() as u64;
+    widen(&mut tail, data as u64 + directory, data as u64 + directory + len);
+    let all = data as u64 + len + tail.len() as u64;
+    let source = Sparse(small[..data].to_vec(), data as u64 + len, tail);
+    let Recognition::Model(model) = recognise(&source, all).unwrap() else { panic!("no model") };
+    assert_eq!((model.format, model.tensors[0].offset, model.tensors[0].len), ("npz", data as u64, len));
+}
+
+#[test]
+fn errors_of_the_source_are_handed_on() {
+    struct Broken;
+    impl ReadAt for Broken {
+        fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("broken"))
+        }
+    }
+    assert!(recognise(&Broken, 100).is_err());
+}
+
+#[test]
+fn what_is_no_model_is_opaque() {
+    for bytes in [&b""[..], b"PK", b"GGUF", b"{\"a\": {\"b\"", b"GGUF\x09\0\0\0\0\0\0\0", &[0; 4096]] {
+        assert_eq!(found(bytes), Recognition::Opaque, "{bytes:?}");
+    }
+}
+
+fn samples() -> Vec<Vec<u8>> {
+    let array = npy_of("'<f4'", false, "(2, 3)", &[1; 24]);
+    let npz = zip_of(&[("one.npy", &array, 0), ("two.npy", &array, 0)], true);
+    vec![safetensors_sample(), gguf_sample(), array, npz, torch_sample(), tar_sample()]
+}
+
+fn keeps_promises(bytes: &[u8]) {
+    if let Recognition::Model(model) = found(bytes) {
+        promises(&model, bytes.len() as u64);
+        assert!(may_be_model(&bytes[..bytes.len().min(HEAD_BYTES)], bytes.len() as u64));
+    }
+}
+
+#[test]
+fn every_truncation_of_a_small_file_is_survived() {
+    for sample in samples().iter().filter(|sample| sample.len() < 5000) {
+        (0..sample.len()).for_each(|len| keeps_promises(&sample[..len]));
+        // A source that ends before the length it was given.
+        for len in (0..sample.len()).step_by(7) {
+            if let Recognition::Model(model) = recognise(&&sample[..len], sample.len() as u64).unwrap() {
+                promises(&model, sample.len() as u64);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0usize..6) {
+        let heads: [&[u8]; 6] =
+            [b"", b"GGUF\x03\0\0\0", b"\x93NUMPY\x01\0\x40\0{", b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{\"a", b"GGUF\x01\0\0\0"];
+        keeps_promises(&[heads[kind], &bytes].concat());
+        let _ = super::pickle::Tree::read(&bytes);
+        let _ = card::Card::gather(Some(&bytes), Some(&bytes), None);
+    }
+
+    #[test]
+    fn changed_files_are_survived(
+        which in 0usize..6,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        is_cut in any::<bool>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = samples().swap_remove(which);
+        for (at, value) in changes {
+            // Most of what can be changed lies at the two ends.
+            let at = at.index(bytes.len());
+            let near = if at % 3 == 0 { at % 700 } else { at };
+            let near = near.min(bytes.len() - 1);
+            bytes[near] = value;
+        }
+        if is_cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        keeps_promises(&bytes);
+    }
+
+    #[test]
+    fn changed_pickles_are_survived(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut pickle = torch_pickle();
+        for (at, value) in changes {
+            let at = at.index(pickle.len());
+            pickle[at] = value;
+        }
+        keeps_promises(&zip_of(&[("m/data.pkl", &pickle, 0), ("m/data/0", &[0; 12], 0)], false));
+    }
+}

@@ -1,0 +1,287 @@
+//! A static reader of Python pickles: it builds the tree of what would be made and runs nothing.
+//!
+//! A stack machine over the opcodes that tensors are saved with. Values are nodes, named by number; calls are kept
+//! as calls. Any other opcode, and anything beyond the bounds, is an error: then nothing is known of the pickle.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::wire::Reader;
+
+/// Most nodes of a tree, and most values on the stack.
+const NODES_MAX: usize = 1 << 20;
+
+/// Number of a node.
+pub(super) type Id = usize;
+
+/// A value.
+pub(super) enum Node<'a> {
+    /// None, floats, bytes and what else holds no tensor.
+    Plain,
+    /// An integer or a flag.
+    Number(i64),
+    /// A string.
+    Text(&'a str),
+    /// A module's attribute.
+    Global { module: &'a str, name: &'a str },
+    /// An object the pickler keeps elsewhere, by what identifies it.
+    Persistent(Id),
+    /// A list, tuple, set or dictionary.
+    Items(Vec<Item>),
+    /// What a call with these arguments returns, and what is put into it.
+    Call { callee: Id, arguments: Id, items: Vec<Item> },
+}
+
+/// A value in a container; the key is none in lists and for an object's state.
+pub(super) struct Item {
+    pub(super) key: Option<Id>,
+    pub(super) value: Id,
+}
+
+/// All nodes, and which of them is the pickled object.
+pub(super) struct Tree<'a> {
+    nodes: Vec<Node<'a>>,
+    pub(super) top: Id,
+}
+
+impl<'a> Tree<'a> {
+    /// Reads a pickle.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Tree<'a>> {
+        let input = Reader::new("pickle", 0, bytes);
+        let mut machine =
+            Machine { input, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+        while !machine.step()? {}
+        let top = machine.pop()?;
+        Ok(Tree { nodes: machine.nodes, top })
+    }
+    /// The node of this number.
+    pub(super) fn node(&self, id: Id) -> &Node<'a> {
+        self.nodes.get(id).unwrap_or(&Node::Plain)
+    }
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+struct Machine<'a> {
+    input: Reader<'a>,
+    nodes: Vec<Node<'a>>,
+    stack: Vec<Id>,
+    /// Heights of the stack.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+}
+
+impl<'a> Machine<'a> {
+    /// Runs one opcode; true at the end.
+    fn step(&mut self) -> Result<bool> {
+        let opcode = self.input.u8()?;
+        match opcode {
+            b'.' => return Ok(true),
+            0x80 => self.input.bytes(1).map(drop)?,
+            0x95 => self.input.bytes(8).map(drop)?,
+            b'(' => self.marks.push(self.stack.len()),
+            b'0' => self.pop().map(drop)?,
+            b'1' => self.pop_mark().map(drop)?,
+            b'q' | b'r' | 0x94 | b'h' | b'j' => self.remember(opcode)?,
+            b'N' | 0x88 | 0x89 | b'J' | b'K' | b'M' | 0x8a | b'G' => self.scalar(opcode)?,
+            b'X' | 0x8c | 0x8d | b'T' | b'U' | b'B' | b'C' => self.text(opcode)?,
+            b'c' | 0x93 | b'Q' | b'R' | 0x81 => self.object(opcode)?,
+            _ => self.container(opcode)?,
+        }
+        Ok(false)
+    }
+
+    fn push(&mut self, node: Node<'a>) -> Result<()> {
+        self.nodes.push(node);
+        self.push_id(self.nodes.len() - 1)
+    }
+
+    fn push_id(&mut self, id: Id) -> Result<()> {
+        self.stack.push(id);
+        if self.nodes.len() > NODES_MAX || self.stack.len() > NODES_MAX || self.marks.len() > NODES_MAX {
+            return Err(self.input.error(format!("at most {NODES_MAX} values"), "more"));
+        }
+        Ok(())
+    }
+
+    /// Height below which values belong to an earlier mark.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn pop(&mut self) -> Result<Id> {
+        let floor = self.floor();
+        let popped = if self.stack.len() > floor { self.stack.pop() } else { None };
+        popped.ok_or_else(|| self.input.error("a value on the stack", "none"))
+    }
+
+    fn pop_mark(&mut self) -> Result<Vec<Id>> {
+        match self.marks.pop() {
+            Some(height) => Ok(self.stack.split_off(height.min(self.stack.len()))),
+            None => Err(self.input.error("a mark on the stack", "none")),
+        }
+    }
+
+    /// Memo: from the top of the stack, and back to it.
+    fn remember(&mut self, opcode: u8) -> Result<()> {
+        let slot = match opcode {
+            b'q' | b'h' => u32::from(self.input.u8()?),
+            b'r' | b'j' => self.input.u32()?,
+            _ => self.memo.len() as u32,
+        };
+        if matches!(opcode, b'h' | b'j') {
+            return match self.memo.get(&slot) {
+                Some(id) => self.push_id(*id),
+                None => Err(self.input.error("a value in the memo", format!("none in slot {slot}"))),
+            };
+        }
+        let top = self.pop()?;
+        self.memo.insert(slot, top);
+        self.push_id(top)
+    }
+
+    fn scalar(&mut self, opcode: u8) -> Result<()> {
+        let number = match opcode {
+            0x88 => 1,
+            0x89 => 0,
+            b'J' => i64::from(self.input.u32()? as i32),
+            b'K' => i64::from(self.input.u8()?),
+            b'M' => i64::from(self.input.u16()?),
+            0x8a => {
+                let len = usize::from(self.input.u8()?);
+                let bytes = self.input.bytes(len)?;
+                let Some(shift) = 8usize.checked_sub(len) else { return self.push(Node::Plain) };
+                let wide = bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+                if len == 0 { 0 } else { (wide << (8 * shift)) as i64 >> (8 * shift) }
+            }
+            b'G' => {
+                self.input.bytes(8)?;
+                return self.push(Node::Plain);
+            }
+            _ => return self.push(Node::Plain),
+        };
+        self.push(Node::Number(number))
+    }
+
+    fn text(&mut self, opcode: u8) -> Result<()> {
+        let len = match opcode {
+            0x8c | b'U' | b'C' => u64::from(self.input.u8()?),
+            0x8d => self.input.u64()?,
+            _ => u64::from(self.input.u32()?),
+        };
+        let bytes = self.input.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
+        let text = if matches!(opcode, b'B' | b'C') { None } else { std::str::from_utf8(bytes).ok() };
+        self.push(text.map_or(Node::Plain, Node::Text))
+    }
+
+    /// Bytes up to a line's end.
+    fn line(&mut self) -> Result<&'a str> {
+        let ahead = self.input.clone().bytes(self.input.remaining())?;
+        let len = ahead.iter().position(|byte| *byte == b'\n').unwrap_or(ahead.len());
+        let line = self.input.bytes(len)?;
+        self.input.bytes(1)?;
+        std::str::from_utf8(line).map_err(|_| self.input.error("a name in UTF-8", "other bytes"))
+    }
+
+    fn object(&mut self, opcode: u8) -> Result<()> {
+        let node = match opcode {
+            b'c' => Node::Global { module: self.line()?, name: self.line()? },
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                match (self.nodes.get(module), self.nodes.get(name)) {
+                    (Some(Node::Text(module)), Some(Node::Text(name))) => Node::Global { module, name },
+                    _ => return Err(self.input.error("two names", "other values")),
+                }
+            }
+            b'Q' => Node::Persistent(self.pop()?),
+            _ => {
+                let (arguments, callee) = (self.pop()?, self.pop()?);
+                Node::Call { callee, arguments, items: Vec::new() }
+            }
+        };
+        self.push(node)
+    }
+
+    fn container(&mut self, opcode: u8) -> Result<()> {
+        let fixed = match opcode {
+            b')' | b']' | b'}' | 0x8f => 0,
+            0x85 => 1,
+            0x86 => 2,
+            0x87 => 3,
+            b't' => {
+                let values = self.pop_mark()?;
+                return self.push(Node::Items(listed(values)));
+            }
+            _ => return self.fill(opcode),
+        };
+        let mut values = Vec::with_capacity(fixed);
+        for _ in 0..fixed {
+            values.push(self.pop()?);
+        }
+        values.reverse();
+        self.push(Node::Items(listed(values)))
+    }
+
+    /// Puts values into the container on the stack.
+    fn fill(&mut self, opcode: u8) -> Result<()> {
+        let more = match opcode {
+            b'a' | b'b' => listed(vec![self.pop()?]),
+            b'e' | 0x90 => listed(self.pop_mark()?),
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                vec![Item { key: Some(key), value }]
+            }
+            b'u' => {
+                let values = self.pop_mark()?;
+                values.chunks_exact(2).map(|pair| Item { key: Some(pair[0]), value: pair[1] }).collect()
+            }
+            _ => return Err(self.input.error("a known opcode", format!("{opcode:#04x}"))),
+        };
+        let target = self.pop()?;
+        if let Some(Node::Items(items) | Node::Call { items, .. }) = self.nodes.get_mut(target) {
+            items.extend(more);
+        }
+        self.push_id(target)
+    }
+}
+
+fn listed(values: Vec<Id>) -> Vec<Item> {
+    values.into_iter().map(|value| Item { key: None, value }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn top(bytes: &[u8]) -> Option<i64> {
+        let tree = Tree::read(bytes).ok()?;
+        if let Node::Number(number) = tree.node(tree.top) { Some(*number) } else { None }
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(top(b"\x80\x02K\x07."), Some(7));
+        assert_eq!(top(b"J\xfe\xff\xff\xff."), Some(-2));
+        assert_eq!(top(b"M\x01\x02."), Some(513));
+        assert_eq!(top(b"\x8a\x00."), Some(0));
+        assert_eq!(top(b"\x8a\x02\xff\xff."), Some(-1));
+        assert_eq!(top(b"\x8a\x05\0\0\0\0\x01."), Some(1 << 32));
+        assert_eq!(top(b"\x8a\x09\0\0\0\0\0\0\0\0\x01."), None);
+        assert_eq!(top(b"\x88."), Some(1));
+        assert_eq!(top(b"K\x05q\x000h\x00."), Some(5));
+        assert_eq!(top(b"K\x05\x94K\x06\x94j\x00\x00\x00\x00."), Some(5));
+    }
+
+    #[test]
+    fn what_python_would_refuse_or_run_otherwise_is_an_error() {
+        for wrong in [&b"."[..], b"", b"K", b"0.", b"h\x00.", b"t.", b"K\x01(s.", b"cos\nsystem", b"P0\n.", b"\xff."] {
+            assert!(Tree::read(wrong).is_err(), "{wrong:?}");
+        }
+        let many = [vec![b'N'; NODES_MAX + 1], vec![b'.']].concat();
+        assert!(Tree::read(&many).is_err());
+        let tree = Tree::read(b"cos\nsystem\nX\x02\0\0\0ls\x85R.").unwrap();
+        assert!(matches!(tree.node(tree.top), Node::Call { .. }));
+    }
+}

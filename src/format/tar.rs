@@ -1,0 +1,200 @@
+//! Tar archives whose members are model files; other tars, and other members, are opaque.
+//!
+//! 1. Headers are walked from the beginning: ustar, GNU and pax sizes and names. Each costs one small read; content
+//!    is looked at only where a member is large enough and its first bytes may be a model's.
+//! 2. The walk ends at the first block that is no header. What it found before holds, since every member found is
+//!    checked on its own.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::read::{Fault, Window};
+use super::tensor::{Recognised, Recognition, TENSORS_MAX, Tensor, note, settle};
+use super::{Format, HEAD_BYTES, look};
+
+const BLOCK_BYTES: u64 = 512;
+/// Most headers walked.
+const HEADERS_MAX: usize = 100_000;
+/// Smaller members are not looked at.
+const MEMBER_BYTES_MIN: u64 = 64 << 10;
+/// Longest extended header read; longer ones are passed over.
+const EXTENDED_BYTES_MAX: u64 = 64 << 10;
+
+/// Plain tar.
+pub struct Tar;
+
+impl Format for Tar {
+    fn name(&self) -> &'static str {
+        "tar"
+    }
+
+    fn may_be(&self, head: &[u8], _: u64) -> bool {
+        head.first_chunk().is_some_and(is_header)
+    }
+
+    fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
+        let (mut tensors, mut metadata) = (Vec::new(), BTreeMap::new());
+        let mut paths = HashSet::new();
+        let mut walk = Walk { window, position: 0, size: None, path: None };
+        for _ in 0..HEADERS_MAX {
+            let Some(member) = walk.next()? else { break };
+            let Some(Member { path, start, len }) = member else { continue };
+            let Some(content) = window.part(start, len) else { continue };
+            let Recognition::Model(model) = look(content, |format| format.name() != self.name())? else { continue };
+            if tensors.len() + model.tensors.len() > TENSORS_MAX {
+                break;
+            }
+            // A later member of the same path replaces the earlier one when unpacked; here they are two.
+            let path = if paths.insert(path.clone()) { path } else { format!("{path}@{start}") };
+            for Tensor { name, dtype, shape, offset, len } in model.tensors {
+                tensors.push(Tensor { name: format!("{path}:{name}"), dtype, shape, offset: start + offset, len });
+            }
+            for (key, value) in model.metadata {
+                note(&mut metadata, format!("{path}:{key}"), value);
+            }
+        }
+        if tensors.is_empty() {
+            return Ok(None);
+        }
+        settle(self.name(), tensors, metadata, window.len())
+    }
+}
+
+/// A regular file that may be a model.
+struct Member {
+    path: String,
+    start: u64,
+    len: u64,
+}
+
+struct Walk<'a> {
+    window: Window<'a>,
+    position: u64,
+    /// What extended headers say of the member that follows them.
+    size: Option<u64>,
+    path: Option<String>,
+}
+
+impl Walk<'_> {
+    /// Passes one header and its content; none at the end, an inner none for what is not worth a look.
+    fn next(&mut self) -> Result<Option<Option<Member>>, Fault> {
+        let both = (BLOCK_BYTES + HEAD_BYTES as u64).min(self.window.len().saturating_sub(self.position));
+        if both < BLOCK_BYTES {
+            return Ok(None);
+        }
+        let bytes = self.window.read(self.position, both)?;
+        let Some((header, head)) = bytes.split_first_chunk::<512>().filter(|(header, _)| is_header(header)) else {
+            return Ok(None);
+        };
+        let (kind, stated) = (header[156], number(&header[124..136]));
+        let mut start = self.position + BLOCK_BYTES;
+        let Some(stated) = stated else { return Ok(None) };
+        if matches!(kind, b'x' | b'L') {
+            self.extend(kind, start, stated)?;
+            return Ok(self.advance(start, stated).then_some(None));
+        }
+        let (size, path) = (self.size.take(), self.path.take());
+        // Links and devices have no content, whatever their size says.
+        let len = if matches!(kind, b'1'..=b'6') { 0 } else { size.unwrap_or(stated) };
+        if kind == b'S' && header[482] == 1 {
+            start = match self.past_sparse_map(start)? {
+                Some(start) => start,
+                None => return Ok(None),
+            };
+        }
+        if !self.advance(start, len) {
+            return Ok(None);
+        }
+        let is_file = matches!(kind, b'0' | 0 | b'7') && len >= MEMBER_BYTES_MIN;
+        if !is_file || !super::may_be_model(head, len) {
+            return Ok(Some(None));
+        }
+        Ok(Some(Some(Member { path: path.unwrap_or_else(|| ustar_path(header)), start, len })))
+    }
+
+    /// Moves behind content; false if it does not lie in the file.
+    fn advance(&mut self, start: u64, len: u64) -> bool {
+        let Some(end) = start.checked_add(len).filter(|end| *end <= self.window.len()) else { return false };
+        self.position = end.next_multiple_of(BLOCK_BYTES);
+        true
+    }
+
+    /// Blocks of a sparse file's map follow its header while each says that another does.
+    fn past_sparse_map(&self, mut start: u64) -> Result<Option<u64>, Fault> {
+        for _ in 0..HEADERS_MAX {
+            if self.window.part(start, BLOCK_BYTES).is_none() {
+                return Ok(None);
+            }
+            let block = self.window.read(start, BLOCK_BYTES)?;
+            start += BLOCK_BYTES;
+            if block.get(504) != Some(&1) {
+                return Ok(Some(start));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes size and path of the next member from an extended header.
+    fn extend(&mut self, kind: u8, start: u64, len: u64) -> Result<(), Fault> {
+        if len > EXTENDED_BYTES_MAX || self.window.part(start, len).is_none() {
+            return Ok(());
+        }
+        let content = self.window.read(start, len)?;
+        if kind == b'L' {
+            self.path = Some(until_zero(&content));
+            return Ok(());
+        }
+        for (key, value) in Records(&content) {
+            match key {
+                b"path" => self.path = Some(String::from_utf8_lossy(value).into_owned()),
+                b"size" => self.size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The records of a pax header: a length that counts itself, a space, `key=value`, a line's end.
+struct Records<'a>(&'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let space = self.0.iter().position(|byte| *byte == b' ')?;
+        let len: usize = std::str::from_utf8(&self.0[..space]).ok()?.parse().ok()?;
+        let (record, rest) = self.0.split_at_checked(len)?;
+        let record = record.get(space + 1..)?.strip_suffix(b"\n")?;
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        self.0 = rest;
+        Some((&record[..equals], &record[equals + 1..]))
+    }
+}
+
+/// Whether a block has tar's magic and the sum of its bytes.
+fn is_header(block: &[u8; 512]) -> bool {
+    let counted = |(at, byte): (usize, &u8)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) };
+    block[257..262] == *b"ustar" && number(&block[148..156]) == Some(block.iter().enumerate().map(counted).sum())
+}
+
+/// A number in octal digits, or in binary (big-endian) where the first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    let (first, rest) = field.split_first()?;
+    if first & 0x80 != 0 {
+        let append = |number: u64, byte: &u8| Some(number.checked_mul(256)? | u64::from(*byte));
+        return rest.iter().try_fold(u64::from(first & 0x7f), append);
+    }
+    let text = std::str::from_utf8(field).ok()?.trim_matches([' ', '\0']);
+    if text.is_empty() { Some(0) } else { u64::from_str_radix(text, 8).ok() }
+}
+
+fn until_zero(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+/// The path in the header itself; POSIX archives split long ones.
+fn ustar_path(header: &[u8; 512]) -> String {
+    let (name, prefix) = (until_zero(&header[..100]), until_zero(&header[345..500]));
+    if prefix.is_empty() || header[257..263] != *b"ustar\0" { name } else { format!("{prefix}/{name}") }
+}
