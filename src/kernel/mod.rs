@@ -1,6 +1,8 @@
-//! Kernels: pure loops on slices that never allocate and never fail; each has a readable twin as its oracle.
+//! Kernels: pure loops on slices that never fail; each has a readable twin as its oracle. The loops never allocate; the
+//! entropy coder makes its tables and its buffer in front of them.
 
 pub mod compare;
 pub mod entropy;
 pub mod planes;
+pub mod rans;
 pub mod sieve;

@@ -1,0 +1,184 @@
+//! The loops for AVX-512: two vectors of sixteen lanes. Words are compacted and spread by instructions of its own.
+#![expect(
+    unsafe_code,
+    reason = "loads and stores of vectors, and calls of functions for processors that have been asked"
+)]
+
+use std::arch::x86_64::*;
+
+use super::groups::{GROUP_BYTES, decode_each, decode_rest};
+use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK};
+use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
+
+/// Lanes of a vector.
+const WIDTH: usize = 16;
+/// Vectors of all lanes.
+const VECTORS: usize = LANES / WIDTH;
+
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("popcnt")
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load_states(states: &[u32; LANES]) -> [__m512i; VECTORS] {
+    std::array::from_fn(|vector| {
+        // SAFETY: the vector lies in the array, which is as long as all of them; the load needs no alignment.
+        unsafe { _mm512_loadu_epi32(states.as_ptr().add(vector * WIDTH).cast()) }
+    })
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store_states(vectors: [__m512i; VECTORS], states: &mut [u32; LANES]) {
+    for (vector, lanes) in vectors.into_iter().zip(states.as_chunks_mut::<WIDTH>().0) {
+        // SAFETY: the array is as long as the vector; the store needs no alignment.
+        unsafe { _mm512_storeu_epi32(lanes.as_mut_ptr().cast(), vector) }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn all(value: u32) -> __m512i {
+    _mm512_set1_epi32(value as i32)
+}
+
+/// The bytes of a vector's lanes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_bytes(bytes: &[u8; LANES], vector: usize) -> __m128i {
+    debug_assert!(vector < VECTORS);
+    // SAFETY: the vector's sixteen bytes lie in the array; the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().add(vector * WIDTH).cast()) }
+}
+
+/// Encodes like the portable twin.
+pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
+    assert!(is_available(), "AVX-512 has been asked for");
+    // SAFETY: the processor has the features.
+    unsafe {
+        if contexts.is_empty() {
+            encode_with_features::<false>(encoder, symbols, contexts);
+        } else {
+            encode_with_features::<true>(encoder, symbols, contexts);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
+fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
+    let (groups, rest) = symbols.as_chunks::<LANES>();
+    portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
+    let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
+    let last = _mm_set1_epi8(encoder.tables.last_context() as i8);
+    let (below, others) = (all((1 << (31 - bits)) - 1), all((1 << bits) - 1));
+    let frequency_at = _mm_cvtsi32_si128(32 - bits as i32);
+    let mut states = load_states(&encoder.states);
+    let mut position = encoder.position;
+    let none = [0; LANES];
+    let contexts = contexts.as_chunks::<LANES>().0;
+    for (number, group) in groups.iter().enumerate().rev() {
+        let context = if CONTEXTS { contexts.get(number).unwrap_or(&none) } else { &none };
+        // Where this group's words may be written.
+        let front = &mut encoder.buffer[position - GROUP_BYTES..position];
+        let mut end = front.len();
+        for vector in (0..VECTORS).rev() {
+            let mut places = _mm512_cvtepu8_epi32(load_bytes(group, vector));
+            if CONTEXTS {
+                let context = _mm_min_epu8(load_bytes(context, vector), last);
+                places = _mm512_or_si512(places, _mm512_slli_epi32::<8>(_mm512_cvtepu8_epi32(context)));
+            }
+            let (reciprocal, high) = gather_entries(entries, places);
+            let x = states[vector];
+            let is_over = _mm512_cmpgt_epu32_mask(x, _mm512_or_si512(_mm512_srli_epi32::<1>(high), below));
+            let words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(is_over, x));
+            let count = is_over.count_ones();
+            end -= WORD_BYTES * count as usize;
+            // SAFETY: each vector moves `end` by 32 at most, so it lies in the slice; `count` words are stored.
+            unsafe { _mm256_mask_storeu_epi16(front.as_mut_ptr().add(end).cast(), ((1 << count) - 1) as u16, words) };
+
+            let x = _mm512_mask_srli_epi32::<16>(x, is_over, x);
+            let even = _mm512_mul_epu32(x, reciprocal);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x), _mm512_srli_epi64::<32>(reciprocal));
+            let product = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
+            let shift = _mm512_and_si512(_mm512_srli_epi32::<SHIFT_AT>(high), all(SHIFT_MASK));
+            let quotient = _mm512_srlv_epi32(product, shift);
+            let factor = _mm512_xor_si512(_mm512_srl_epi32(high, frequency_at), others);
+            let sum = _mm512_add_epi32(x, _mm512_and_si512(high, all(BIAS_MASK)));
+            states[vector] = _mm512_add_epi32(sum, _mm512_mullo_epi32(quotient, factor));
+        }
+        position -= front.len() - end;
+    }
+    encoder.position = position;
+    store_states(states, &mut encoder.states);
+}
+
+/// The low and the high halves of the entries at these places, which are numbers of entries.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn gather_entries(entries: &[u64], places: __m512i) -> (__m512i, __m512i) {
+    // SAFETY: there are 256 entries for each context up to the last, so every place is one of an entry.
+    let (first, second) = unsafe {
+        let (low, high) = (_mm512_castsi512_si256(places), _mm512_extracti64x4_epi64::<1>(places));
+        let start = entries.as_ptr().cast();
+        (_mm512_i32gather_epi64::<8>(low, start), _mm512_i32gather_epi64::<8>(high, start))
+    };
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_or_si512(even, all(1));
+    (_mm512_permutex2var_epi32(first, even, second), _mm512_permutex2var_epi32(first, odd, second))
+}
+
+/// Decodes like the portable twin.
+pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+    assert!(is_available(), "AVX-512 has been asked for");
+    // SAFETY: the processor has the features.
+    let is_good = unsafe {
+        if contexts.is_empty() {
+            decode_with_features::<false>(decoder, contexts, out)
+        } else {
+            decode_with_features::<true>(decoder, contexts, out)
+        }
+    };
+    is_good && decode_rest(decoder, contexts, out)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
+fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+    let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
+    let last = _mm_set1_epi8(decoder.tables.last_context() as i8);
+    let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));
+    let mut states = load_states(&decoder.states);
+    let is_good = decode_each(decoder, contexts, out, |contexts, words, group| {
+        let mut taken = 0;
+        for (vector, symbols) in group.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+            let x = states[vector];
+            let mut place = _mm512_and_si512(x, slot_mask);
+            if CONTEXTS {
+                let context = _mm_min_epu8(load_bytes(contexts, vector), last);
+                place = _mm512_or_si512(place, _mm512_sll_epi32(_mm512_cvtepu8_epi32(context), shift));
+            }
+            // SAFETY: there are as many slots for each context up to the last as the places' low bits can name.
+            let slot = unsafe { _mm512_i32gather_epi32::<4>(place, slots.as_ptr().cast()) };
+            let quotient = _mm512_srl_epi32(x, shift);
+            let number = _mm512_and_si512(_mm512_srli_epi32::<NUMBER_AT>(slot), all(NUMBER_MASK));
+            let more = _mm512_mullo_epi32(_mm512_srli_epi32::<FREQUENCY_AT>(slot), quotient);
+            let next = _mm512_add_epi32(more, _mm512_add_epi32(quotient, number));
+            let is_under = _mm512_cmplt_epu32_mask(next, all(STATE_MIN));
+            // SAFETY: each vector takes 32 bytes at most, so the second load ends within the group's words.
+            let words = unsafe { _mm256_loadu_epi16(words.as_ptr().add(taken).cast()) };
+            let spread = _mm512_maskz_expand_epi32(is_under, _mm512_cvtepu16_epi32(words));
+            taken += WORD_BYTES * is_under.count_ones() as usize;
+            let shifted = _mm512_mask_slli_epi32::<16>(next, is_under, next);
+            states[vector] = _mm512_or_si512(shifted, spread);
+            // SAFETY: the array is as long as the vector; the store needs no alignment.
+            unsafe { _mm_storeu_si128(symbols.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(slot)) };
+        }
+        taken
+    });
+    store_states(states, &mut decoder.states);
+    is_good
+}

@@ -1,0 +1,287 @@
+//! All kernels against each other, and whatever they may be given.
+
+use proptest::prelude::*;
+
+use super::table::{Decoding, Encoding};
+use super::*;
+use crate::wire::Reader;
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Symbols below `alphabet`, the low ones more often the greater `skew` is.
+fn drawn(len: usize, alphabet: u64, skew: u32, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..len).map(|_| (0..=skew).map(|_| random(&mut state) % alphabet).min().unwrap() as u8).collect()
+}
+
+/// The models of as many contexts, from the symbols that have them.
+fn models_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<Model> {
+    if contexts.is_empty() {
+        return vec![Model::of_counts(&count(symbols), bits)];
+    }
+    let mut counts = vec![[0u32; 256]; 1 + usize::from(*contexts.iter().max().unwrap())];
+    for (symbol, context) in symbols.iter().zip(contexts) {
+        counts[usize::from(*context)][usize::from(*symbol)] += 1;
+    }
+    counts.iter().map(|counts| Model::of_counts(counts, bits)).collect()
+}
+
+fn kernels() -> impl Iterator<Item = Kernel> {
+    Kernel::ALL.into_iter().filter(|kernel| kernel.is_available())
+}
+
+/// Encodes with every kernel to the same bytes and decodes with each; gives the encoding.
+fn round_trip(symbols: &[u8], contexts: &[u8], models: &[Model]) -> Vec<u8> {
+    let mut payload = vec![7];
+    encode_with(Kernel::Portable, symbols, contexts, models, &mut payload);
+    for kernel in kernels() {
+        let mut other = vec![7];
+        encode_with(kernel, symbols, contexts, models, &mut other);
+        assert!(other == payload, "{kernel:?} encodes {} symbols otherwise", symbols.len());
+    }
+    let payload = payload.split_off(1);
+    for kernel in kernels() {
+        let mut out = vec![0xaa; symbols.len()];
+        assert!(decode_with(kernel, &payload, contexts, models, &mut out), "{kernel:?}, {} symbols", symbols.len());
+        assert!(out == symbols, "{kernel:?} decodes {} symbols otherwise", symbols.len());
+    }
+    payload
+}
+
+/// Decodes with every kernel to the same answer, and where that is true to the same bytes.
+fn decode_alike(payload: &[u8], contexts: &[u8], models: &[Model], len: usize) -> bool {
+    let mut expected = vec![0; len];
+    let is_good = decode_with(Kernel::Portable, payload, contexts, models, &mut expected);
+    for kernel in kernels() {
+        let mut out = vec![0; len];
+        assert_eq!(decode_with(kernel, payload, contexts, models, &mut out), is_good, "{kernel:?}");
+        assert!(!is_good || out == expected, "{kernel:?}");
+    }
+    is_good
+}
+
+fn lengths() -> impl Iterator<Item = usize> {
+    let near = [8, 16, 32, 64, 96, 128, 256, 1024, 4096, 65536];
+    (0..=40).chain(near.into_iter().flat_map(|len| [len - 1, len, len + 1])).chain([100_003])
+}
+
+#[test]
+fn every_length_round_trips_with_one_model() {
+    for len in lengths() {
+        for (alphabet, skew) in [(1, 0), (2, 9), (3, 0), (40, 3), (256, 0), (256, 30)] {
+            let symbols = drawn(len, alphabet, skew, len as u64);
+            for bits in [8, 10, 12] {
+                round_trip(&symbols, &[], &models_of(&symbols, &[], bits));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_round_trips_with_contexts() {
+    for len in lengths().skip(1) {
+        for (contexts, alphabet) in [(1, 5), (2, 256), (16, 100), (200, 128)] {
+            let contexts = drawn(len, contexts, 1, 99);
+            let mut symbols = drawn(len, alphabet, 4, len as u64);
+            symbols.iter_mut().zip(&contexts).for_each(|(symbol, context)| *symbol = symbol.wrapping_add(*context));
+            for bits in [8, 10, 12] {
+                round_trip(&symbols, &contexts, &models_of(&symbols, &contexts, bits));
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_are_near_the_entropy() {
+    for (alphabet, skew, limit) in [(256, 0, 1.001), (64, 3, 1.002), (30, 12, 1.003), (256, 100, 1.01)] {
+        let symbols = drawn(1 << 18, alphabet, skew, 5);
+        let counts = count(&symbols);
+        let models = models_of(&symbols, &[], 12);
+        let total = symbols.len() as f64;
+        let terms = counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count));
+        let entropy: f64 = terms.map(|count| count * (total / count).log2()).sum();
+        let cost = models[0].cost_bits(&counts);
+        assert!((1.0..limit).contains(&(cost / entropy)), "{cost} bits of the model, {entropy} of entropy");
+        let payload = round_trip(&symbols, &[], &models);
+        let bits = 8.0 * (payload.len() - STATES_BYTES) as f64;
+        assert!((bits - cost).abs() < 0.001 * cost + 1024.0, "{bits} bits, {cost} expected");
+    }
+}
+
+#[test]
+fn a_symbol_alone_takes_no_words() {
+    for symbol in [0, 1, 255] {
+        let symbols = vec![symbol; 100_000];
+        let payload = round_trip(&symbols, &[], &models_of(&symbols, &[], 12));
+        assert_eq!(payload.len(), STATES_BYTES);
+        assert!(!decode_alike(&[&payload[..], &[0, 0]].concat(), &[], &models_of(&symbols, &[], 12), symbols.len()));
+    }
+}
+
+#[test]
+fn what_is_no_encoding_is_refused() {
+    let symbols = drawn(5000, 60, 2, 3);
+    let models = models_of(&symbols, &[], 12);
+    let payload = round_trip(&symbols, &[], &models);
+    for len in 0..payload.len() {
+        assert!(!decode_alike(&payload[..len], &[], &models, symbols.len()), "{len} of {} bytes", payload.len());
+    }
+    for more in 1..100 {
+        let longer = [&payload[..], &vec![0; more]].concat();
+        assert!(!decode_alike(&longer, &[], &models, symbols.len()), "{more} bytes more");
+    }
+    for len in [0, 1, 31, 32, 4999, 5001, 5032] {
+        assert!(!decode_alike(&payload, &[], &models, len), "{len} symbols");
+    }
+    let mut high = payload.clone();
+    high[3] |= 0x80;
+    assert!(!decode_alike(&high, &[], &models, symbols.len()));
+    let low = [&[0; 4], &payload[4..]].concat();
+    assert!(!decode_alike(&low, &[], &models, symbols.len()));
+    assert!(!decode_alike(&payload, &[], &[], symbols.len()));
+    assert!(!decode_alike(&payload, &[0; 4999], &models, symbols.len()));
+    let mixed = [models[0].clone(), Model::of_counts(&count(&symbols), 10)];
+    assert!(!decode_alike(&payload, &[0; 5000], &mixed, symbols.len()));
+}
+
+#[test]
+fn nothing_is_encoded_as_the_states_alone() {
+    let models = models_of(&[], &[], 12);
+    assert_eq!(round_trip(&[], &[], &models), [0, 0x80, 0, 0].repeat(LANES));
+    assert!(!decode_alike(&[], &[], &models, 0));
+}
+
+#[test]
+fn symbols_without_a_frequency_do_no_harm() {
+    let models = models_of(&[3; 10], &[], 12);
+    for kernel in kernels() {
+        let mut out = Vec::new();
+        encode_with(kernel, &drawn(1000, 256, 0, 1), &[], &models, &mut out);
+        encode_with(kernel, &drawn(1000, 256, 0, 1), &[255; 1000], &models, &mut out);
+        encode_with(kernel, &drawn(1000, 256, 0, 1), &[], &[], &mut out);
+    }
+}
+
+#[test]
+fn tables_cover_all_slots() {
+    let model = Model::of_counts(&[1; 256], 8);
+    assert_eq!(Decoding::new(&[model.clone(), model.clone()]).slots.len(), 512);
+    assert_eq!(Decoding::new(&[model.clone(), model.clone()]).last_context(), 1);
+    assert_eq!(Encoding::new(&[model.clone(), model]).last_context(), 1);
+    assert_eq!(Encoding::new(&[]).last_context(), 0);
+}
+
+fn counts_of(kind: u32, seed: u64) -> [u32; 256] {
+    let mut state = seed;
+    let mut draw = || random(&mut state);
+    std::array::from_fn(|symbol| match kind {
+        0 => draw() as u32,
+        1 => 1,
+        2 => u32::MAX,
+        3 => (1 << 20 >> symbol.min(31)) as u32,
+        4 => (draw() % 3) as u32 * (draw() % 1000) as u32,
+        5 => u32::from(draw() % 40 == 0) * (draw() >> 33 >> (draw() % 31)) as u32,
+        6 => {
+            if symbol == 77 {
+                u32::MAX
+            } else {
+                (draw() % 2) as u32
+            }
+        }
+        _ => 0,
+    })
+}
+
+#[test]
+fn models_sum_to_the_whole_and_are_read_back() {
+    for bits in BITS_MIN..=BITS_MAX {
+        for (kind, seed) in (0..8).flat_map(|kind| (0..40).map(move |seed| (kind, seed))) {
+            let counts = counts_of(kind, seed);
+            let model = Model::of_counts(&counts, bits);
+            assert_eq!(model.bits(), bits);
+            assert_eq!(model.frequencies().iter().map(|f| u32::from(*f)).sum::<u32>(), 1 << bits);
+            assert!(counts.iter().zip(model.frequencies()).all(|(count, frequency)| *count == 0 || *frequency > 0));
+            let mut bytes = Vec::new();
+            model.write(&mut bytes);
+            let used = model.frequencies().iter().filter(|frequency| **frequency > 0).count();
+            assert!(bytes.len() <= 3 + 5 * used, "{} bytes for {used} symbols", bytes.len());
+            let mut reader = Reader::new("model", 0, &bytes);
+            assert_eq!(Model::read(&mut reader, bits).unwrap(), model);
+            assert!(reader.finish().is_ok());
+            assert!((0..bytes.len()).all(|len| Model::read(&mut Reader::new("", 0, &bytes[..len]), bits).is_err()));
+        }
+    }
+}
+
+#[test]
+fn models_are_small() {
+    // Exponents of weights, and tokens of differences, have counts like these.
+    for (symbols, bits) in [(drawn(1 << 17, 40, 6, 1), 12), (drawn(1 << 14, 100, 8, 2), 10), (drawn(300, 40, 3, 3), 10)]
+    {
+        let model = Model::of_counts(&count(&symbols), bits);
+        let used = model.frequencies().iter().filter(|frequency| **frequency > 0).count();
+        let mut bytes = Vec::new();
+        model.write(&mut bytes);
+        assert!(10 * bytes.len() <= 11 * used + 20, "{} bytes for {used} symbols", bytes.len());
+    }
+}
+
+#[test]
+fn models_of_bits_that_there_are_not_are_refused_or_made_with_the_nearest() {
+    for bits in [0, 7, 13, u32::MAX] {
+        assert!(Model::read(&mut Reader::new("model", 0, &[0; 600]), bits).is_err());
+    }
+    assert_eq!(Model::of_counts(&[1; 256], 0).bits(), BITS_MIN);
+    assert_eq!(Model::of_counts(&[1; 256], 99).bits(), BITS_MAX);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_bytes_round_trip(symbols in prop::collection::vec(any::<u8>(), 0..700), bits in 8u32..=12) {
+        round_trip(&symbols, &[], &models_of(&symbols, &[], bits));
+        let contexts: Vec<u8> = symbols.iter().map(|symbol| symbol.wrapping_mul(151) >> 4).collect();
+        if !symbols.is_empty() {
+            round_trip(&symbols, &contexts, &models_of(&symbols, &contexts, bits));
+        }
+    }
+
+    #[test]
+    fn hostile_models_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), bits in 0u32..=16) {
+        if let Ok(model) = Model::read(&mut Reader::new("model", 0, &bytes), bits) {
+            prop_assert_eq!(model.frequencies().iter().map(|f| u32::from(*f)).sum::<u32>(), 1 << bits);
+        }
+    }
+
+    #[test]
+    fn hostile_payloads_never_panic(
+        mut payload in prop::collection::vec(any::<u8>(), 0..600),
+        contexts in prop::collection::vec(any::<u8>(), 0..900),
+        seed: u64, bits in 8u32..=12, count in 1u64..20, len in 0usize..900
+    ) {
+        // States in their range, so that the loops are reached.
+        payload.iter_mut().skip(3).step_by(4).take(LANES).for_each(|byte| *byte &= 0x7f);
+        payload.iter_mut().skip(1).step_by(4).take(LANES).for_each(|byte| *byte |= 0x80);
+        let models: Vec<Model> = (0..count).map(|number| {
+            Model::of_counts(&counts_of((seed.wrapping_add(number) % 8) as u32, seed ^ number), bits)
+        }).collect();
+        decode_alike(&payload, &[], &models, len);
+        decode_alike(&payload, &contexts, &models, contexts.len());
+    }
+
+    #[test]
+    fn a_changed_encoding_is_decoded_alike(seed: u64, at: prop::sample::Index, bit in 0u8..8, len in 1usize..3000) {
+        let symbols = drawn(len, 1 + seed % 256, (seed >> 60) as u32, seed);
+        let models = models_of(&symbols, &[], 12);
+        let mut payload = round_trip(&symbols, &[], &models);
+        payload[at.index(symbols.len().min(STATES_BYTES))] ^= 1 << bit;
+        decode_alike(&payload, &[], &models, len);
+    }
+}
