@@ -1,10 +1,13 @@
 //! Codecs: reversible transforms of one frame. A codec is one file plus one line in [`CODECS`]; ids ascend and
 //! are never reused.
 
+pub mod delta;
+pub mod floats;
 mod planes;
 mod raw;
 mod zstandard;
 
+pub use floats::{Floats, Word};
 pub use planes::{Layout, Planes};
 pub use raw::Raw;
 pub use zstandard::Zstandard;
@@ -18,6 +21,7 @@ pub struct Scratch {
     decoder: Option<zstd::bulk::Decompressor<'static>>,
     /// Buffer for codecs that rearrange bytes.
     pub planes: Vec<u8>,
+    delta: delta::Buffers,
 }
 
 /// A reversible transform of one frame's bytes.
@@ -37,7 +41,7 @@ pub trait Codec: Sync {
 }
 
 /// Every codec, by ascending id.
-pub static CODECS: &[&dyn Codec] = &[&Raw, &Zstandard, &Planes];
+pub static CODECS: &[&dyn Codec] = &[&Raw, &Zstandard, &Planes, &Floats];
 
 /// The codec with this id.
 pub fn codec(id: u8) -> Result<&'static dyn Codec> {

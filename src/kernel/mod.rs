@@ -2,7 +2,10 @@
 //! entropy coder makes its tables and its buffer in front of them.
 
 pub mod compare;
+pub mod delta;
 pub mod entropy;
 pub mod planes;
 pub mod rans;
 pub mod sieve;
+mod vector;
+pub mod words;

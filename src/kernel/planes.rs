@@ -4,6 +4,8 @@
 //! odd bytes, or interleaving two runs. Words of 4 bytes take two such steps and of 8 bytes three, in blocks whose
 //! halves stay in the first-level cache: the even bytes of 4-byte words are the 2-byte words of planes 0 and 2.
 
+use super::vector::vectorised;
+
 /// Words rearranged at a time.
 const BLOCK_WORDS: usize = 512;
 /// Pairs split at a time: fixed, so that compilers use vectors whatever they think of the loop.
@@ -68,12 +70,135 @@ pub fn join(planes: &[&[u8]], out: &mut [u8]) {
     }
 }
 
+/// [`split`] of words that are turned left by one bit first, where `turned` says so.
+pub fn split_turned(raw: &[u8], width: usize, turned: bool, planes: &mut [u8]) {
+    let words = raw.len().checked_div(width).unwrap_or(0);
+    if !turned || planes.len() != words * width {
+        return split(raw, width, planes);
+    }
+    match width {
+        2 => {
+            let (low, high) = planes.split_at_mut(words);
+            split_turned_pairs(raw, low, high);
+        }
+        4 => {
+            let mut planes: [&mut [u8]; 4] = runs_mut(planes, words.max(1));
+            for (index, block) in raw.as_chunks::<4>().0.chunks(BLOCK_WORDS).enumerate() {
+                let start = index * BLOCK_WORDS;
+                split_turned_fours(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len()]));
+            }
+        }
+        8 => {
+            let mut planes: [&mut [u8]; 8] = runs_mut(planes, words.max(1));
+            for (index, block) in raw.as_chunks::<8>().0.chunks(BLOCK_WORDS).enumerate() {
+                let start = index * BLOCK_WORDS;
+                split_turned_eights(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len()]));
+            }
+        }
+        _ => split(raw, width, planes),
+    }
+}
+
+/// Inverse of [`split_turned`]; see [`join`].
+pub fn join_turned(planes: &[&[u8]], turned: bool, out: &mut [u8]) {
+    let words = planes.first().map_or(0, |plane| plane.len());
+    if !turned || planes.iter().any(|plane| plane.len() != words) || out.len() != words * planes.len() {
+        return join(planes, out);
+    }
+    match *planes {
+        [low, high] => join_turned_pairs(low, high, out),
+        [p0, p1, p2, p3] => {
+            for (index, block) in out.chunks_mut(BLOCK_WORDS * 4).enumerate() {
+                let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 4;
+                join_turned_fours([p0, p1, p2, p3].map(|plane| &plane[words.clone()]), block);
+            }
+        }
+        [p0, p1, p2, p3, p4, p5, p6, p7] => {
+            for (index, block) in out.chunks_mut(BLOCK_WORDS * 8).enumerate() {
+                let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 8;
+                let planes = [p0, p1, p2, p3, p4, p5, p6, p7].map(|plane| &plane[words.clone()]);
+                join_turned_eights(planes, block);
+            }
+        }
+        _ => join(planes, out),
+    }
+}
+
+vectorised! {
+    fn split_turned_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = turned_pairs
+}
+vectorised! {
+    fn split_turned_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = turned_fours
+}
+vectorised! {
+    fn split_turned_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = turned_eights
+}
+vectorised! {
+    fn join_turned_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = pairs_turned_back
+}
+vectorised! {
+    fn join_turned_fours(planes: [&[u8]; 4], out: &mut [u8]) = fours_turned_back
+}
+vectorised! {
+    fn join_turned_eights(planes: [&[u8]; 8], out: &mut [u8]) = eights_turned_back
+}
+
+#[inline(always)]
+fn turned_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
+    for ((word, low), high) in raw.as_chunks().0.iter().zip(low).zip(high) {
+        [*low, *high] = u16::from_le_bytes(*word).rotate_left(1).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+fn turned_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
+    let mut turned = [[0; 4]; BLOCK_WORDS];
+    let turned = &mut turned[..raw.len()];
+    for (turned, word) in turned.iter_mut().zip(raw) {
+        *turned = u32::from_le_bytes(*word).rotate_left(1).to_le_bytes();
+    }
+    split_fours(turned.as_flattened(), planes);
+}
+
+#[inline(always)]
+fn turned_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
+    let mut turned = [[0; 8]; BLOCK_WORDS];
+    let turned = &mut turned[..raw.len()];
+    for (turned, word) in turned.iter_mut().zip(raw) {
+        *turned = u64::from_le_bytes(*word).rotate_left(1).to_le_bytes();
+    }
+    split_eights(turned.as_flattened(), planes);
+}
+
+#[inline(always)]
+fn pairs_turned_back(low: &[u8], high: &[u8], out: &mut [u8]) {
+    for ((word, low), high) in out.as_chunks_mut().0.iter_mut().zip(low).zip(high) {
+        *word = u16::from_le_bytes([*low, *high]).rotate_right(1).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+fn fours_turned_back(planes: [&[u8]; 4], out: &mut [u8]) {
+    join_fours(planes, out);
+    for word in out.as_chunks_mut().0 {
+        *word = u32::from_le_bytes(*word).rotate_right(1).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+fn eights_turned_back(planes: [&[u8]; 8], out: &mut [u8]) {
+    join_eights(planes, out);
+    for word in out.as_chunks_mut().0 {
+        *word = u64::from_le_bytes(*word).rotate_right(1).to_le_bytes();
+    }
+}
+
 fn runs_mut<const N: usize>(bytes: &mut [u8], len: usize) -> [&mut [u8]; N] {
     let mut runs = bytes.chunks_exact_mut(len);
     std::array::from_fn(|_| runs.next().unwrap_or_default())
 }
 
-#[inline]
+#[inline(always)]
 fn split_pairs(pairs: &[u8], even: &mut [u8], odd: &mut [u8]) {
     let (lanes, pairs_rest) = pairs.as_chunks::<{ LANE * 2 }>();
     let (even_lanes, even_rest) = even.as_chunks_mut::<LANE>();
@@ -88,7 +213,7 @@ fn split_pairs(pairs: &[u8], even: &mut [u8], odd: &mut [u8]) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn split_fours(words: &[u8], [p0, p1, p2, p3]: [&mut [u8]; 4]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 2], [0u8; BLOCK_WORDS * 2]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
@@ -97,7 +222,7 @@ fn split_fours(words: &[u8], [p0, p1, p2, p3]: [&mut [u8]; 4]) {
     split_pairs(odd, p1, p3);
 }
 
-#[inline]
+#[inline(always)]
 fn split_eights(words: &[u8], [p0, p1, p2, p3, p4, p5, p6, p7]: [&mut [u8]; 8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 4], [0u8; BLOCK_WORDS * 4]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
@@ -106,14 +231,14 @@ fn split_eights(words: &[u8], [p0, p1, p2, p3, p4, p5, p6, p7]: [&mut [u8]; 8]) 
     split_fours(odd, [p1, p3, p5, p7]);
 }
 
-#[inline]
+#[inline(always)]
 fn join_pairs(even: &[u8], odd: &[u8], pairs: &mut [u8]) {
     for ((pair, even), odd) in pairs.as_chunks_mut::<2>().0.iter_mut().zip(even).zip(odd) {
         *pair = [*even, *odd];
     }
 }
 
-#[inline]
+#[inline(always)]
 fn join_fours([p0, p1, p2, p3]: [&[u8]; 4], words: &mut [u8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 2], [0u8; BLOCK_WORDS * 2]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
@@ -122,7 +247,7 @@ fn join_fours([p0, p1, p2, p3]: [&[u8]; 4], words: &mut [u8]) {
     join_pairs(even, odd, words);
 }
 
-#[inline]
+#[inline(always)]
 fn join_eights([p0, p1, p2, p3, p4, p5, p6, p7]: [&[u8]; 8], words: &mut [u8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 4], [0u8; BLOCK_WORDS * 4]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);

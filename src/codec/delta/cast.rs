@@ -1,0 +1,146 @@
+//! Cast: the base's words in another type, and how the chunk differs from them.
+//!
+//! A cast tensor is the converted base itself (form 0), or differs from it at few places. The original after its cast
+//! lies within half a step of the converted base: the context form codes which place of the step in as many bits as the
+//! step has.
+
+use super::{Buffers, words};
+use crate::codec::{Scratch, Word};
+use crate::error::Result;
+use crate::kernel::words as kernel;
+use crate::wire::Reader;
+
+/// From what to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cast {
+    /// The chunk is BF16, the base FP32.
+    Fp32ToBf16,
+    /// The chunk is FP16, the base FP32.
+    Fp32ToFp16,
+    /// The chunk is FP32, the base BF16.
+    Bf16ToFp32,
+    /// The chunk is FP32, the base FP16.
+    Fp16ToFp32,
+}
+
+/// How words were converted.
+const ROUNDED: u8 = 0;
+const CUT: u8 = 1;
+/// Words of a sample.
+const SAMPLE: usize = 4096;
+/// Of so many words one may differ from the cast.
+const EXCEPTIONS: usize = 64;
+
+impl Cast {
+    /// The cast between these types, if there is one.
+    pub const fn between(base: Word, raw: Word) -> Option<Cast> {
+        match (base, raw) {
+            (Word::Fp32, Word::Bf16) => Some(Cast::Fp32ToBf16),
+            (Word::Fp32, Word::Fp16) => Some(Cast::Fp32ToFp16),
+            (Word::Bf16, Word::Fp32) => Some(Cast::Bf16ToFp32),
+            (Word::Fp16, Word::Fp32) => Some(Cast::Fp16ToFp32),
+            _ => None,
+        }
+    }
+
+    /// Type of the base's words.
+    pub const fn from(self) -> Word {
+        match self {
+            Cast::Fp32ToBf16 | Cast::Fp32ToFp16 => Word::Fp32,
+            Cast::Bf16ToFp32 => Word::Bf16,
+            Cast::Fp16ToFp32 => Word::Fp16,
+        }
+    }
+
+    /// Type of the chunk's words.
+    pub const fn to(self) -> Word {
+        match self {
+            Cast::Fp32ToBf16 => Word::Bf16,
+            Cast::Fp32ToFp16 => Word::Fp16,
+            Cast::Bf16ToFp32 | Cast::Fp16ToFp32 => Word::Fp32,
+        }
+    }
+
+    /// The words of `base` in the other type, no more than `raw_len` bytes need.
+    fn convert(self, how: u8, base: &[u8], raw_len: usize, converted: &mut Vec<u8>) {
+        let (from, to) = (self.from().width(), self.to().width());
+        let words = (base.len() / from).min(raw_len.div_ceil(to));
+        let base = base.get(..words * from).unwrap_or_default();
+        converted.resize(words * to, 0);
+        match self {
+            Cast::Fp32ToBf16 if how == CUT => kernel::fp32_to_bf16_cut(base, converted),
+            Cast::Fp32ToBf16 => kernel::fp32_to_bf16(base, converted),
+            Cast::Fp32ToFp16 => kernel::fp32_to_fp16(base, converted),
+            Cast::Bf16ToFp32 => kernel::bf16_to_fp32(base, converted),
+            Cast::Fp16ToFp32 => kernel::fp16_to_fp32(base, converted),
+        }
+    }
+
+    /// How many of the first words of `raw` are the converted ones of `base`, and of how many.
+    fn agreeing(self, how: u8, base: &[u8], raw: &[u8], words: usize) -> (usize, usize) {
+        let width = self.to().width();
+        let mut converted = Vec::new();
+        self.convert(how, base, raw.len().min(words * width), &mut converted);
+        let pairs = converted.chunks_exact(width).zip(raw.chunks_exact(width));
+        (pairs.clone().filter(|(converted, raw)| converted == raw).count(), pairs.count())
+    }
+}
+
+/// Whether `raw`, words of type `to`, seems to be `base`, words of type `from`, cast; by stretches from the front, the
+/// middle and the end.
+pub fn is_cast(from: Word, base: &[u8], to: Word, raw: &[u8]) -> bool {
+    let Some(cast) = Cast::between(from, to) else { return false };
+    let words = (base.len() / from.width()).min(raw.len() / to.width());
+    if words == 0 {
+        return false;
+    }
+    let seems = |how: u8| {
+        [0, words / 2, words.saturating_sub(SAMPLE / 4)].into_iter().all(|at| {
+            let base = base.get(at * from.width()..).unwrap_or_default();
+            let raw = raw.get(at * to.width()..).unwrap_or_default();
+            let (agreeing, seen) = cast.agreeing(how, base, raw, SAMPLE / 4);
+            (seen - agreeing) * EXCEPTIONS <= seen
+        })
+    };
+    seems(ROUNDED) || (cast == Cast::Fp32ToBf16 && seems(CUT))
+}
+
+/// Appends how words were converted, and how `raw` follows from those.
+pub(super) fn encode(
+    cast: Cast,
+    raw: &[u8],
+    base: &[u8],
+    buffers: &mut Buffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let agreeing = |how: u8| cast.agreeing(how, base, raw, SAMPLE).0;
+    let how = if cast == Cast::Fp32ToBf16 && agreeing(CUT) > agreeing(ROUNDED) { CUT } else { ROUNDED };
+    let mut converted = std::mem::take(&mut buffers.converted);
+    cast.convert(how, base, raw.len(), &mut converted);
+    out.push(how);
+    let encoded = words::encode(cast.to(), raw, &converted, buffers, scratch, out);
+    buffers.converted = converted;
+    encoded
+}
+
+/// Appends the `raw_len` bytes that `reader` and `base` tell.
+pub(super) fn decode(
+    cast: Cast,
+    reader: &mut Reader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut Buffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let how = reader.u8()?;
+    if how > CUT || (how == CUT && cast != Cast::Fp32ToBf16) {
+        return Err(reader.error("a conversion", how.to_string()));
+    }
+    let mut converted = std::mem::take(&mut buffers.converted);
+    cast.convert(how, base, raw_len, &mut converted);
+    let decoded = super::decode_form(cast.to(), reader, &converted, raw_len, buffers, scratch, out);
+    buffers.converted = converted;
+    decoded
+}

@@ -1,0 +1,274 @@
+//! Any bytes by any base, floats of every kind, the bound on sizes, and payloads that are none.
+
+use super::*;
+use proptest::prelude::*;
+
+pub(super) fn derivations() -> impl Strategy<Value = Derivation> {
+    prop::sample::select(Derivation::ALL.to_vec())
+}
+
+fn encoded(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {
+    let mut out = b"before".to_vec();
+    encode(derivation, raw, base, &mut Scratch::default(), &mut out).unwrap();
+    assert_eq!(out[..6], *b"before");
+    out.split_off(6)
+}
+
+fn decoded(id: u8, payload: &[u8], base: &[u8], raw_len: usize) -> Result<Vec<u8>> {
+    let mut out = b"before".to_vec();
+    decode(id, payload, base, raw_len, &mut Scratch::default(), &mut out)?;
+    assert_eq!(out[..6], *b"before");
+    Ok(out.split_off(6))
+}
+
+fn check(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {
+    let payload = encoded(derivation, raw, base);
+    let back = decoded(derivation.id(), &payload, base, raw.len()).unwrap();
+    assert!(back == raw, "{derivation:?} of {} bytes by {}", raw.len(), base.len());
+    payload
+}
+
+fn word_of(derivation: Derivation) -> Word {
+    match derivation {
+        Derivation::Context(word) => word,
+        Derivation::Cast(cast) => cast.to(),
+        Derivation::Bytes | Derivation::Xor => Word::Unknown,
+    }
+}
+
+/// The smaller of what the chunk alone and, if both have the same words, its exclusive or with the base take, and a
+/// little more.
+fn bound(derivation: Derivation, raw: &[u8], base: &[u8]) -> usize {
+    let (mut alone, mut bitx) = (Vec::new(), Vec::new());
+    let scratch = &mut Scratch::default();
+    crate::codec::floats::encode(word_of(derivation), 0, raw, scratch, &mut alone).unwrap();
+    let mut combined = Vec::new();
+    combine(kernel::xor, raw, base, &mut combined);
+    scratch.compress(&combined, 1, &mut bitx).unwrap();
+    let least = match derivation {
+        Derivation::Xor => bitx.len(),
+        Derivation::Cast(_) => alone.len(),
+        _ => alone.len().min(bitx.len()),
+    };
+    least + least / 50 + 32
+}
+
+/// The next of numbers without a pattern.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// About a normal number of deviation 1.
+fn normal(state: &mut u64) -> f32 {
+    (0..6).map(|_| (next(state) >> 40) as f32 / 16_777_216.0 - 0.5).sum::<f32>() * 1.414
+}
+
+/// Weights of deviation 0.03 and the same after an update of deviation `sigma`, as FP32.
+fn tuned(words: usize, sigma: f32) -> (Vec<u8>, Vec<u8>) {
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let base: Vec<f32> = (0..words).map(|_| normal(&mut state) * 0.03).collect();
+    let raw: Vec<u8> = base.iter().flat_map(|word| (word + normal(&mut state) * sigma).to_le_bytes()).collect();
+    (base.iter().flat_map(|word| word.to_le_bytes()).collect(), raw)
+}
+
+fn narrowed(words: &[u8], to: Word) -> Vec<u8> {
+    let mut out = vec![0; words.len() / 2];
+    if to == Word::Bf16 {
+        kernel::fp32_to_bf16(words, &mut out)
+    } else {
+        kernel::fp32_to_fp16(words, &mut out)
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_by_any_base_round_trip(derivation in derivations(), raw: Vec<u8>, base: Vec<u8>) {
+        let payload = check(derivation, &raw, &base);
+        prop_assert!(payload.len() <= bound(derivation, &raw, &base));
+    }
+
+    #[test]
+    fn changed_bytes_round_trip_within_the_bound(
+        derivation in derivations(),
+        base in prop::collection::vec(any::<u8>(), 0..6000),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
+        cut in 0usize..7000,
+        more in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let mut raw = base.clone();
+        raw.truncate(cut);
+        if cut % 3 == 0 {
+            raw.extend_from_slice(&more);
+        }
+        let len = raw.len();
+        if len > 0 {
+            changes.iter().for_each(|(at, to)| raw[at.index(len)] = *to);
+        }
+        let payload = check(derivation, &raw, &base);
+        prop_assert!(payload.len() <= bound(derivation, &raw, &base));
+    }
+
+    #[test]
+    fn hostile_payloads_are_errors_or_bytes(
+        derivation in derivations(), mut payload: Vec<u8>, form in 0u8..8, base: Vec<u8>, raw_len in 0usize..3000,
+    ) {
+        for _ in 0..2 {
+            if let Ok(bytes) = decoded(derivation.id(), &payload, &base, raw_len) {
+                prop_assert_eq!(bytes.len(), raw_len);
+            }
+            let at = usize::from(matches!(derivation, Derivation::Cast(_)));
+            payload.get_mut(..at).unwrap_or_default().fill(0);
+            if let Some(first) = payload.get_mut(at) {
+                *first = form;
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_payload_is_an_error_or_other_bytes(
+        which in 0usize..6, at: prop::sample::Index, to: u8, cut: bool, base_len in 0usize..8000,
+    ) {
+        let word = [Word::Bf16, Word::Fp16, Word::Fp32][which % 3];
+        let (mut base, mut raw) = tuned(4000, if which < 3 { 0.001 } else { 0.0 });
+        if word != Word::Fp32 {
+            (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
+        }
+        raw[100..140].fill(9);
+        let derivation = Derivation::Context(word);
+        let mut payload = check(derivation, &raw, &base);
+        prop_assert!(decoded(derivation.id(), &payload, &base, raw.len() - 64).is_err());
+        prop_assert!(decoded(derivation.id(), &payload, &base, raw.len() + 64).is_err());
+        if let Ok(bytes) = decoded(derivation.id(), &payload, &base[..base_len.min(base.len())], raw.len()) {
+            prop_assert_eq!(bytes.len(), raw.len());
+        }
+        let at = at.index(payload.len());
+        payload[at] = to;
+        if cut {
+            payload.truncate(at);
+            prop_assert!(decoded(derivation.id(), &payload, &base, raw.len()).is_err());
+        } else if let Ok(bytes) = decoded(derivation.id(), &payload, &base, raw.len()) {
+            prop_assert_eq!(bytes.len(), raw.len());
+        }
+    }
+}
+
+#[test]
+fn every_sixteen_bit_pattern_follows_from_every_kind_of_base() {
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    for word in [Word::Bf16, Word::Fp16] {
+        for base in [0u16, 0x8000, 0x7f80, 0xff80, 0x7fc0, 0x7c00, 0xfc01, 0xffff, 0x3f80, 0x7fff] {
+            check(Derivation::Context(word), &all, &base.to_le_bytes().repeat(65_536));
+        }
+        let turned: Vec<u8> = all.chunks(2).rev().flatten().copied().collect();
+        check(Derivation::Context(word), &all, &turned);
+    }
+}
+
+#[test]
+fn every_kind_of_thirty_two_bit_pattern_follows_from_every_other() {
+    let kinds = [0u32, 1, 0x007f_ffff, 0x0080_0000, 0x3f80_0000, 0x7f7f_ffff, 0x7f80_0000, 0x7f80_0001, 0x7fff_ffff];
+    let kinds: Vec<u32> = kinds.iter().flat_map(|word| [*word, word | 0x8000_0000]).collect();
+    let mut state = 5;
+    let near = |word: u32, state: &mut u64| word.wrapping_add((next(state) >> 40) as u32 >> (next(state) % 24));
+    let pairs: Vec<(u32, u32)> = (0..30)
+        .flat_map(|_| kinds.iter().flat_map(|raw| kinds.iter().map(move |base| (*raw, *base))).collect::<Vec<_>>())
+        .map(|(raw, base)| (near(raw, &mut state), near(base, &mut state)))
+        .collect();
+    let raw: Vec<u8> = pairs.iter().flat_map(|(raw, _)| raw.to_le_bytes()).collect();
+    let base: Vec<u8> = pairs.iter().flat_map(|(_, base)| base.to_le_bytes()).collect();
+    check(Derivation::Context(Word::Fp32), &raw, &base);
+    check(Derivation::Context(Word::Fp32), &base, &raw);
+}
+
+#[test]
+fn dense_updates_are_far_smaller_than_their_exclusive_or() {
+    for (word, sigma, share) in [(Word::Bf16, 0.0005, 0.70), (Word::Fp16, 0.0005, 0.92), (Word::Fp32, 0.000_02, 0.90)] {
+        let (mut base, mut raw) = tuned(70_001, sigma);
+        if word != Word::Fp32 {
+            (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
+        }
+        let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
+        assert!((context.len() as f64) < bitx.len() as f64 * share, "{word:?}: {} {}", context.len(), bitx.len());
+        assert_eq!(context[0], CONTEXT);
+        let grown = check(Derivation::Context(word), &raw, &base[..base.len() / 3 * 2 + 1]);
+        assert!(grown.len() < raw.len() && grown[0] == CONTEXT);
+        check(Derivation::Context(word), &raw[..raw.len() / 3 + 1], &base);
+        check(Derivation::Context(word), &raw[1..], &base[1..]);
+    }
+}
+
+#[test]
+fn few_changes_cost_little_and_none_a_byte() {
+    let (base, tuned_words) = tuned(131_072, 0.001);
+    for word in [Word::Bf16, Word::Fp16, Word::Fp32] {
+        let (base, tuned) = match word {
+            Word::Fp32 => (base.clone(), tuned_words.clone()),
+            _ => (narrowed(&base, word), narrowed(&tuned_words, word)),
+        };
+        let mut raw = base.clone();
+        raw[50_000..50_768].copy_from_slice(&tuned[50_000..50_768]);
+        let payload = check(Derivation::Context(word), &raw, &base);
+        assert!(payload.len() <= bound(Derivation::Context(word), &raw, &base));
+        assert!(payload.len() < 1100, "{word:?}: {}", payload.len());
+        assert_eq!(check(Derivation::Context(word), &base, &base), [SAME]);
+        assert_eq!(check(Derivation::Context(word), &base[..9999], &base), [SAME]);
+    }
+}
+
+#[test]
+fn a_base_that_does_not_help_costs_next_to_nothing() {
+    let (base, _) = tuned(70_000, 0.0);
+    let raw: Vec<u8> = base.chunks(4).rev().flatten().copied().collect();
+    for derivation in Derivation::ALL {
+        let other: Vec<u8> = base.iter().map(|byte| byte.wrapping_mul(77)).collect();
+        for base in [&base, &other] {
+            let payload = check(derivation, &raw, base);
+            assert!(payload.len() <= bound(derivation, &raw, base), "{derivation:?}");
+        }
+    }
+}
+
+#[test]
+fn casts_cost_next_to_nothing_and_their_originals_the_bits_they_lost() {
+    let (mut wide, _) = tuned(100_000, 0.0);
+    let odd = [0x7fc0_1234u32, 0xff80_0000, 0x7f80_0001, 0x8000_0000, 1, 0x3f80_8000, 0x3f81_8000, 0x477f_f000];
+    wide.chunks_mut(4).zip(odd).for_each(|(word, odd)| word.copy_from_slice(&odd.to_le_bytes()));
+    for (word, down, up) in
+        [(Word::Bf16, Cast::Fp32ToBf16, Cast::Bf16ToFp32), (Word::Fp16, Cast::Fp32ToFp16, Cast::Fp16ToFp32)]
+    {
+        let narrow = narrowed(&wide, word);
+        assert!(is_cast(Word::Fp32, &wide, word, &narrow) && !is_cast(word, &narrow, Word::Fp32, &wide));
+        assert_eq!(check(Derivation::Cast(down), &narrow, &wide), [ROUNDED, SAME]);
+        let mut damaged = narrow.clone();
+        damaged[5000..5003].fill(1);
+        assert!(check(Derivation::Cast(down), &damaged, &wide).len() < 600);
+        let original = check(Derivation::Cast(up), &wide, &narrow);
+        assert!(original.len() < if word == Word::Bf16 { 201_500 } else { 176_000 }, "{}", original.len());
+        let mut widened = vec![0; wide.len()];
+        if word == Word::Bf16 {
+            kernel::bf16_to_fp32(&narrow, &mut widened)
+        } else {
+            kernel::fp16_to_fp32(&narrow, &mut widened)
+        }
+        assert_eq!(check(Derivation::Cast(up), &widened, &narrow), [ROUNDED, SAME]);
+    }
+    let cut: Vec<u8> = wide.chunks(4).flat_map(|word| [word[2], word[3]]).collect();
+    assert!(is_cast(Word::Fp32, &wide, Word::Bf16, &cut));
+    assert_eq!(check(Derivation::Cast(Cast::Fp32ToBf16), &cut, &wide), [CUT, SAME]);
+}
+
+const ROUNDED: u8 = 0;
+const CUT: u8 = 1;
+
+#[test]
+fn numbers_name_derivations() {
+    for derivation in Derivation::ALL {
+        assert_eq!(Derivation::of_id(derivation.id()), Some(derivation));
+    }
+    assert!((0..=255u8).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
+    assert!(decoded(0, &[SAME], &[], 0).is_err() && decoded(99, &[SAME], &[], 0).is_err());
+}

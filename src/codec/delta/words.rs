@@ -1,0 +1,138 @@
+//! Words: the forms for floats of 2 and 4 bytes, and the choice among them.
+//!
+//! 1. The differences are counted, which tells the size of form 3 but for a few bytes.
+//! 2. Where nearly all words are unchanged, form 4 is tried, and form 2 for its matches.
+//! 3. Otherwise form 1 is tried where its estimated size is near or below, and forms 1 and 2 where windows of what
+//!    they compress come again.
+
+use super::{Buffers, CONTEXT, MASKED, SHORT_BYTES, context, is_front, masked, standalone, try_smaller, xor};
+use crate::codec::floats;
+use crate::codec::{Scratch, Word};
+use crate::error::Result;
+use crate::kernel::words as kernel;
+use crate::wire::{Reader, put_varint};
+
+/// Of so many words one may be changed where form 4 is tried.
+const FEW: usize = 20;
+/// Form 1 is tried if its estimate is at most this much above the size of form 3.
+const NEAR: f64 = 1.06;
+
+/// Appends the smallest form to `out`.
+pub(super) fn encode(
+    word: Word,
+    raw: &[u8],
+    base: &[u8],
+    buffers: &mut Buffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    if is_front(raw, base) {
+        out.push(super::SAME);
+        return Ok(());
+    }
+    let start = out.len();
+    let is_short = raw.len() <= SHORT_BYTES;
+    let width = word.width();
+    let both = raw.len().min(base.len()) / width * width;
+    let ((raw_words, rest), base_words) = (raw.split_at(both), base.get(..both).unwrap_or_default());
+    let (mut is_few, mut is_near) = (false, both == 0);
+    let Buffers { context, masked, combined, trial, .. } = buffers;
+    if both > 0 {
+        let found = context::analyse(word, raw_words, base_words, context);
+        is_few = (both / width - found.unchanged) * FEW <= both / width;
+        is_near = floats::estimate(word, raw_words) as f64 <= found.bytes as f64 * NEAR;
+        let encoded = with_rest(word, CONTEXT, rest, scratch, out, |out, _| {
+            found.write(context, out);
+            Ok(())
+        });
+        encoded?;
+    }
+    if both > 0 && (is_few || is_short) {
+        try_smaller(start, out, trial, |out| {
+            with_rest(word, MASKED, rest, scratch, out, |out, scratch| {
+                masked::encode(word, raw_words, base_words, masked, scratch, out)
+            })
+        })?;
+    }
+    if is_few || is_short || xor_repeats(raw, base) {
+        try_smaller(start, out, trial, |out| xor(raw, base, combined, scratch, out))?;
+    }
+    if is_near || is_short || floats::repeats(raw) {
+        try_smaller(start, out, trial, |out| standalone(word, raw, scratch, out))?;
+    }
+    Ok(())
+}
+
+/// Bytes from the middle that are looked at for repeats.
+const PROBE_BYTES: usize = 1100;
+
+/// Whether windows of the two combined come again.
+fn xor_repeats(raw: &[u8], base: &[u8]) -> bool {
+    let middle = (raw.len().min(base.len()) / 2).saturating_sub(PROBE_BYTES / 2);
+    let part = |bytes: &'_ [u8]| -> [u8; PROBE_BYTES] {
+        bytes.get(middle..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; PROBE_BYTES])
+    };
+    let mut combined = [0; PROBE_BYTES];
+    kernel::xor(&part(raw), &part(base), &mut combined);
+    floats::repeats(&combined)
+}
+
+/// Appends `form`, what `write` appends, and the encoding of `rest`.
+fn with_rest(
+    word: Word,
+    form: u8,
+    rest: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>, &mut Scratch) -> Result<()>,
+) -> Result<()> {
+    out.push(form);
+    if rest.len() < word.width() {
+        write(out, scratch)?;
+        out.extend_from_slice(rest);
+        return Ok(());
+    }
+    let mut own = Vec::new();
+    write(&mut own, scratch)?;
+    put_varint(out, own.len() as u64);
+    out.extend_from_slice(&own);
+    floats::encode(word, 0, rest, scratch, out)
+}
+
+/// Appends the `raw_len` bytes that forms 3 and 4 tell.
+#[expect(clippy::too_many_arguments, reason = "what was read already, what is to be read, and work space")]
+pub(super) fn decode(
+    word: Word,
+    form: u8,
+    reader: &mut Reader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut Buffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let width = word.width();
+    let both = raw_len.min(base.len()) / width * width;
+    let rest_len = raw_len - both;
+    let own_len = match rest_len < width {
+        true => reader.remaining().checked_sub(rest_len),
+        false => usize::try_from(reader.varint()?).ok(),
+    };
+    let own_len = own_len.ok_or_else(|| reader.error(format!("{rest_len} more bytes"), "fewer"))?;
+    let mut own = Reader::new(super::WHAT, reader.offset(), reader.bytes(own_len)?);
+    let start = out.len();
+    let base = base.get(..both).unwrap_or_default();
+    if form == CONTEXT {
+        out.resize(start + both, 0);
+        let space = out.get_mut(start..).unwrap_or_default();
+        context::decode(word, &mut own, base, &mut buffers.context, space)?;
+    } else {
+        masked::decode(word, &mut own, base, buffers, scratch, out)?;
+    }
+    let rest = reader.bytes(reader.remaining())?;
+    if rest_len < width {
+        out.extend_from_slice(rest);
+        return Ok(());
+    }
+    floats::decode(rest, rest_len, scratch, out)
+}

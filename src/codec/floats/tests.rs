@@ -1,0 +1,112 @@
+//! Any bytes as any words, and payloads that are none.
+
+use super::*;
+use proptest::prelude::*;
+
+fn words() -> impl Strategy<Value = Word> {
+    prop::sample::select(vec![Word::Bf16, Word::Fp16, Word::Fp32, Word::Fp64, Word::Byte, Word::Unknown])
+}
+
+fn encoded(word: Word, phase: usize, raw: &[u8]) -> Vec<u8> {
+    let mut out = b"before".to_vec();
+    encode(word, phase, raw, &mut Scratch::default(), &mut out).unwrap();
+    assert_eq!(out[..6], *b"before");
+    out.split_off(6)
+}
+
+fn decoded(payload: &[u8], raw_len: usize) -> Result<Vec<u8>> {
+    let mut out = b"before".to_vec();
+    Floats.decode(payload, raw_len, &mut Scratch::default(), &mut out)?;
+    assert_eq!(out[..6], *b"before");
+    Ok(out.split_off(6))
+}
+
+/// Words whose low bytes are noise and whose high bytes are few.
+fn weights(words: usize, width: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut bytes = Vec::new();
+    for _ in 0..words {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let exponent = 0x3b + (state >> 40).trailing_zeros().min(5) as u64;
+        let word = (state >> 8 << 8 & 0x80ff_ffff_ffff_ffff) | exponent << 56;
+        bytes.extend_from_slice(&word.to_le_bytes()[8 - width..]);
+    }
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_as_any_words_round_trip(raw: Vec<u8>, word in words(), phase in 0usize..9) {
+        let payload = encoded(word, phase, &raw);
+        prop_assert!(payload.len() <= raw.len() + 9);
+        prop_assert_eq!(decoded(&payload, raw.len()).unwrap(), raw);
+    }
+
+    #[test]
+    fn few_values_round_trip(
+        raw in prop::collection::vec(prop::sample::select(vec![0u8, 1, 0x3f]), 0..6000), word in words(), phase in 0usize..9,
+    ) {
+        prop_assert_eq!(decoded(&encoded(word, phase, &raw), raw.len()).unwrap(), raw);
+    }
+
+    #[test]
+    fn hostile_payloads_are_errors_or_bytes(mut payload: Vec<u8>, header in 0u8..64, raw_len in 0usize..5000) {
+        if let Ok(bytes) = decoded(&payload, raw_len) {
+            prop_assert_eq!(bytes.len(), raw_len);
+        }
+        if let Some(first) = payload.first_mut() {
+            *first = header;
+            let _ = decoded(&payload, raw_len);
+        }
+    }
+
+    #[test]
+    fn a_changed_payload_is_an_error_or_other_bytes(at: prop::sample::Index, to: u8, cut: bool, word in words()) {
+        let raw = weights(1500, 4);
+        let mut payload = encoded(word, 0, &raw);
+        prop_assert!(decoded(&payload, raw.len() + 1).is_err());
+        prop_assert!(decoded(&payload, raw.len() - 1).is_err());
+        if cut {
+            payload.truncate(at.index(payload.len()));
+            prop_assert!(decoded(&payload, raw.len()).is_err());
+        } else {
+            let at = at.index(payload.len());
+            payload[at] = to;
+            if let Ok(bytes) = decoded(&payload, raw.len()) {
+                prop_assert_eq!(bytes.len(), raw.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_layout_is_found_in_every_phase() {
+    for width in [2usize, 4] {
+        let bytes = weights(70_000, width);
+        for phase in 0..width {
+            let raw = &bytes[(width - phase) % width..][..65_536];
+            let (known, found) =
+                (encoded(if width == 2 { Word::Bf16 } else { Word::Fp32 }, phase, raw), encoded(Word::Unknown, 0, raw));
+            assert!(found.len() <= known.len() + known.len() / 100, "{width} {phase}: {} {}", known.len(), found.len());
+            assert!(known.len() < 65_536 - 65_536 / width * 5 / 8);
+            assert_eq!(decoded(&known, raw.len()).unwrap(), raw);
+            assert_eq!(decoded(&found, raw.len()).unwrap(), raw);
+        }
+    }
+}
+
+#[test]
+fn noise_costs_its_header_and_a_constant_next_to_nothing() {
+    let noise: Vec<u8> = weights(70_000, 4).chunks(4).flat_map(|word| [word[0], word[1]]).collect();
+    for word in [Word::Bf16, Word::Fp32, Word::Fp64, Word::Byte, Word::Unknown] {
+        assert!(encoded(word, 0, &noise).len() <= noise.len() + 9);
+        assert!(encoded(word, 0, &[7; 100_000]).len() <= 20);
+    }
+}
+
+#[test]
+fn repeated_planes_are_found() {
+    let row = weights(512, 2);
+    let raw = row.repeat(128);
+    assert!(encoded(Word::Bf16, 0, &raw).len() < raw.len() / 8);
+}

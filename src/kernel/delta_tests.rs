@@ -1,0 +1,152 @@
+//! Tokens by the rule, word by word, against the loops; for every difference of two bytes and all lengths of lanes.
+
+use super::*;
+
+/// Values without a pattern; the higher `few` bits are mostly clear.
+fn noise(words: usize, few: u32) -> Vec<u32> {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..words).map(|_| (next() >> 32) as u32 >> (next() as u32 % (few + 1))).collect()
+}
+
+/// Place of a value of `bits` bits in the order of values.
+fn order(word: u32, bits: u32) -> i64 {
+    let size = i64::from(word & ((1 << (bits - 1)) - 1));
+    if word >> (bits - 1) == 0 { size } else { -1 - size }
+}
+
+fn folded_twin(raw: u32, base: u32, bits: u32) -> u32 {
+    let whole = 1i64 << bits;
+    let difference = (order(raw, bits) - order(base, bits) + whole / 2).rem_euclid(whole) - whole / 2;
+    (if difference < 0 { -2 * difference - 1 } else { 2 * difference }) as u32
+}
+
+fn token_twin(folded: u32) -> (u8, u32) {
+    match folded {
+        0..16 => (folded as u8, 0),
+        _ => {
+            let leading = folded.ilog2();
+            ((16 + 4 * (leading - 4) + (folded >> (leading - 2) & 3)) as u8, leading - 2)
+        }
+    }
+}
+
+/// Tokens, contexts and kept bits by the rule.
+fn twin(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let (mut tokens, mut contexts, mut bits) = (Vec::new(), Vec::new(), Vec::new());
+    for (raw, base) in raw.iter().zip(base) {
+        let folded = folded_twin(*raw, *base, width as u32 * 8);
+        let (token, count) = token_twin(folded);
+        tokens.push(token);
+        bits.extend((0..count).map(|bit| folded >> bit & 1));
+        let below = i64::from(exponent.top) - i64::from(base >> exponent.shift & exponent.mask);
+        contexts.push(below.clamp(0, 15) as u8);
+    }
+    let bytes = bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, bit| byte << 1 | *bit as u8)).collect();
+    (tokens, contexts, bytes)
+}
+
+fn bytes(words: &[u32], width: usize) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()[..width].to_vec()).collect()
+}
+
+fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
+    let (want_tokens, want_contexts, want_kept) = twin(width, raw, base, exponent);
+    let (raw_bytes, base_bytes) = (bytes(raw, width), bytes(base, width));
+    let words = raw.len();
+    for portable in [false, true] {
+        let (mut found, mut places, mut kept) =
+            (vec![0; words], vec![0; words], vec![0; raw_bytes.len() + SLACK_BYTES]);
+        let mut counts = [[[0; SLOTS]; CONTEXTS]; 2];
+        let both = [raw_bytes.as_slice(), base_bytes.as_slice()];
+        let run = match (portable, width) {
+            (false, _) => {
+                |width, both, exponent, tokens_out: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
+                    tokens(width, both, exponent, tokens_out, places, counts, kept)
+                }
+            }
+            (true, 2) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
+                tokens_of::<u16>(both, exponent, tokens, places, counts, kept)
+            },
+            (true, _) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
+                tokens_of::<u32>(both, exponent, tokens, places, counts, kept)
+            },
+        };
+        let kept_len = run(width, both, exponent, &mut found, &mut places, &mut counts, &mut kept);
+        assert_eq!((&found, &places), (&want_tokens, &want_contexts), "{words} words of {width}");
+        assert_eq!(kept[..kept_len], want_kept, "{words} words of {width}");
+        let mut told = [[0; SLOTS]; CONTEXTS];
+        found.iter().zip(&places).for_each(|(token, place)| told[usize::from(*place)][usize::from(*token)] += 1);
+        let sum = |context: usize, token: usize| counts[0][context][token] + counts[1][context][token];
+        assert!((0..CONTEXTS).all(|context| (0..SLOTS).all(|token| told[context][token] == sum(context, token))));
+        let (mut back, mut again) = (vec![0; raw_bytes.len()], vec![0; words]);
+        contexts(width, &base_bytes, exponent, &mut again);
+        assert_eq!(again, places);
+        let is_told = match (portable, width) {
+            (false, _) => super::words(width, &found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, 2) => words_of::<u16>(&found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, _) => words_of::<u32>(&found, &kept[..kept_len], &base_bytes, &mut back),
+        };
+        assert!(is_told && back == raw_bytes, "{words} words of {width}");
+        kept.truncate(kept_len);
+        kept.push(0);
+        assert!(!super::words(width, &found, &kept, &base_bytes, &mut back));
+        if kept_len > 0 {
+            assert!(!super::words(width, &found, &kept[..kept_len - 1], &base_bytes, &mut back));
+        }
+    }
+}
+
+#[test]
+fn every_length_of_lanes_agrees_with_the_twin() {
+    let lanes = [8, 16, 32, 64, BLOCK, 2 * BLOCK].into_iter();
+    for words in lanes.flat_map(|lane| [lane - 1, lane, lane + 1]).chain(0..4) {
+        for few in [0, 14, 30] {
+            let base = noise(words, 0);
+            let wide: Vec<u32> = base.iter().zip(noise(words, few)).map(|(base, by)| base.wrapping_add(by)).collect();
+            check(4, &wide, &base, Exponent { shift: 23, mask: 0xff, top: 127 });
+            let narrow = |words: &[u32]| words.iter().map(|word| word & 0xffff).collect::<Vec<_>>();
+            check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 7, mask: 0xff, top: 130 });
+            check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 10, mask: 0x1f, top: 14 });
+        }
+    }
+}
+
+#[test]
+fn every_difference_of_two_bytes_agrees_with_the_twin() {
+    let all: Vec<u32> = (0..=0xffff).collect();
+    for base in [0, 1, 0x3f80, 0x7f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff] {
+        check(2, &all, &vec![base; all.len()], Exponent { shift: 7, mask: 0xff, top: 130 });
+    }
+}
+
+#[test]
+fn tokens_change_where_the_rule_says() {
+    for token in 0..SLOTS as u8 {
+        let first = LEADING[usize::from(token)];
+        let last = first + ((1u64 << kept_bits(token)) - 1) as u32;
+        for folded in [first, first + (last - first) / 2, last] {
+            assert_eq!((Word::token(folded), token_twin(folded)), (token, (token, kept_bits(token))), "{folded:#x}");
+            if let Ok(narrow) = u16::try_from(folded) {
+                assert_eq!(narrow.token(), token);
+            }
+        }
+    }
+}
+
+#[test]
+fn tokens_without_a_meaning_are_refused() {
+    let base = [0; 256];
+    for (width, token, is_known) in [(2, 63, true), (2, 64, false), (4, 127, true), (4, 128, false), (4, 255, false)] {
+        let kept = vec![0; kept_bits(token).div_ceil(8) as usize];
+        assert_eq!(super::words(width, &[token], &kept, &base, &mut vec![0; width]), is_known, "{width} {token}");
+    }
+    assert!(!super::words(2, &[0; 4], &[], &base[..6], &mut [0; 8]));
+    assert!(!super::words(2, &[0; 4], &[], &base, &mut [0; 6]));
+    assert!(!super::words(3, &[0; 2], &[], &base, &mut [0; 6]));
+}
