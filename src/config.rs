@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 
 /// Largest chunk a repository may be created with, bytes.
 pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
+/// Largest base of a delta, bytes: readers refuse more.
+pub const DELTA_BASE_BYTES_LIMIT: u64 = 2 * CHUNK_BYTES_LIMIT;
 /// Largest raw length of one frame, bytes; readers refuse more.
 pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
 
@@ -162,7 +164,17 @@ pub struct SubdedupConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// zstd level of the low-entropy byte groups.
+    /// Recognise model files; `false`: their bytes are treated like any others.
+    pub formats: bool,
+    /// Blocks in which tensors are cut, bytes.
+    pub block_bytes: ByteSize,
+    /// `"floats"` (entropy-coded byte planes) or `"planes"` (FHRD: the low-entropy byte groups with zstd).
+    pub codec: String,
+    /// Deltas to tensors of stored models: `"context"`, `"xor"` (BitX: XOR and zstd) or `"none"`.
+    pub delta: String,
+    /// Deltas that a block may be away from one stored on its own.
+    pub delta_depth_max: u8,
+    /// zstd level of the byte groups of `"planes"`.
     pub level: i32,
 }
 
@@ -282,7 +294,14 @@ impl Default for SubdedupConfig {
 
 impl Default for ModelConfig {
     fn default() -> Self {
-        ModelConfig { level: 1 }
+        ModelConfig {
+            formats: true,
+            block_bytes: ByteSize::kib(512),
+            codec: "floats".into(),
+            delta: "context".into(),
+            delta_depth_max: 4,
+            level: 1,
+        }
     }
 }
 
@@ -364,6 +383,13 @@ impl Config {
         within("subdedup.copy_bytes_min", self.subdedup.copy_bytes_min.0, 1, 1 << 20)?;
         within("subdedup.candidates_max", self.subdedup.candidates_max as u64, 1, 8)?;
         within("subdedup.depth_max", u64::from(self.subdedup.depth_max), 1, 64)?;
+        one_of("model.codec", &self.model.codec, FLOAT_CODECS)?;
+        one_of("model.delta", &self.model.delta, DELTAS)?;
+        within("model.block_bytes", self.model.block_bytes.0, 64 << 10, 4 << 20)?;
+        if !self.model.block_bytes.0.is_multiple_of(4096) {
+            return Err(format!("`model.block_bytes` must be a multiple of 4096, found {}", self.model.block_bytes.0));
+        }
+        within("model.delta_depth_max", u64::from(self.model.delta_depth_max), 1, 32)?;
         within("subdedup.base_cache_bytes", self.subdedup.base_cache_bytes.0, 4 << 20, 1 << 40)?;
         within("compress.frame_bytes", self.compress.frame_bytes.0, 0, FRAME_BYTES_LIMIT / 2)?;
         within("container.bytes_target", self.container.bytes_target.0, 1 << 20, 1 << 30)?;
@@ -379,6 +405,10 @@ impl Config {
 
 /// Names `repository.chunker` takes.
 pub const CHUNKERS: &[&str] = &["sieve", "fastcdc", "gear-xet", "ultracdc", "fixed"];
+/// Names `model.codec` takes.
+pub const FLOAT_CODECS: &[&str] = &["floats", "planes"];
+/// Names `model.delta` takes.
+pub const DELTAS: &[&str] = &["context", "xor", "none"];
 /// Names `subdedup.strategy` takes.
 pub const STRATEGIES: &[&str] = &["none", "burst", "uniform", "bidirectional", "superfeature", "anchors"];
 

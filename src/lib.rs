@@ -24,6 +24,7 @@ pub mod container;
 pub mod filesystem;
 pub mod identify;
 pub mod index;
+pub mod lineage;
 pub mod message;
 pub mod place;
 pub mod reader;

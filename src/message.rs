@@ -1,11 +1,16 @@
 //! What travels between the stages.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use crate::codec::Layout;
-use crate::container::{Base, Piece, StoredFrame};
+use crate::codec::delta::Derivation;
+use crate::codec::{Layout, Word};
+use crate::container::{Base, Flat, FrameSource, Piece, StoredFrame};
 use crate::identify::Class;
 use crate::kernel::sieve::Anchor;
+use crate::lineage::ModelRecord;
 use crate::pipeline::Weigh;
 use crate::tree::{HoleMap, Node};
 use crate::types::Fingerprint;
@@ -34,6 +39,8 @@ pub enum TreeItem {
     Linked(Box<Node>),
     /// A file's content follows.
     Begin(Box<Node>),
+    /// The content of a file follows that comes later in the tree, then as [`TreeItem::Linked`].
+    Ahead(Box<Node>),
     /// It is complete.
     End {
         /// How its reading ended.
@@ -43,11 +50,33 @@ pub enum TreeItem {
     },
 }
 
+/// A model file about to be read.
+#[derive(Debug)]
+pub struct ModelFile {
+    /// What is known before its blocks are.
+    pub record: ModelRecord,
+    /// The content that the file had in the parent snapshot.
+    pub last_version: Option<Fingerprint>,
+}
+
+/// Which part of a model file a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Which of the model's tensors.
+    pub tensor: usize,
+    /// Where in it.
+    pub offset: u64,
+    /// Nothing is known of its words.
+    pub is_opaque: bool,
+}
+
 /// From Read to Chunk.
 #[derive(Debug)]
 pub enum ReadItem {
     /// Structure.
     Tree(TreeItem),
+    /// The file begun is a model.
+    Model(Arc<ModelFile>),
     /// The next bytes of the file begun.
     Data(Bytes),
     /// A hole of this many bytes.
@@ -78,6 +107,8 @@ pub struct Chunk {
     pub class: Class,
     /// Set by a cutter that finds anchors on its way, otherwise, for a strategy that needs them, by Identify.
     pub anchors: Option<Vec<Anchor>>,
+    /// Set by Chunk for blocks of tensors.
+    pub block: Option<Block>,
 }
 
 /// From Chunk to SubDedup.
@@ -85,6 +116,8 @@ pub struct Chunk {
 pub enum ChunkItem {
     /// Structure.
     Tree(TreeItem),
+    /// The file begun is a model.
+    Model(Arc<ModelFile>),
     /// The next chunk of the file begun.
     Chunk(Chunk),
     /// A hole.
@@ -105,6 +138,8 @@ pub struct ChunkBatch {
 pub enum SaveItem {
     /// Structure.
     Tree(TreeItem),
+    /// What is to be remembered of the file begun; all its chunks have been sent.
+    Model(Arc<ModelRecord>),
     /// The next chunk of the file begun.
     Chunk {
         /// Its name.
@@ -119,14 +154,31 @@ pub enum SaveItem {
 }
 
 /// How a frame is to be encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum FrameKind {
     /// Literal bytes of ordinary chunks.
     Solid,
     /// Bytes that do not compress.
     Incompressible,
-    /// One float chunk.
+    /// One float chunk, found by its entropies.
     Float(Layout),
+    /// One block of a tensor of such words.
+    Words(Word),
+    /// One block of a tensor, to be stored as a delta.
+    Delta(Arc<DeltaPlan>),
+}
+
+/// What a block is to be stored as a delta to.
+#[derive(Debug)]
+pub struct DeltaPlan {
+    /// How.
+    pub derivation: Derivation,
+    /// Words of the block: how it is stored if a base proves damaged.
+    pub word: Word,
+    /// Ranges of bases, one after another.
+    pub base: Vec<(Arc<Flat>, Range<u32>)>,
+    /// The frames of all of them, by number.
+    pub frames: Vec<(u64, FrameSource)>,
 }
 
 /// A frame on its way to its container.
@@ -153,7 +205,7 @@ pub struct NewEntry {
     pub frame: u64,
     /// Where its literal bytes begin in the frame.
     pub literal_offset: u32,
-    /// How many there are.
+    /// How many there are; [`TO_THE_END`](crate::container::TO_THE_END): all of the frame.
     pub literal_len: u32,
     /// Depth of its chain.
     pub depth: u8,
@@ -163,6 +215,15 @@ pub struct NewEntry {
     pub bases: Vec<Base>,
     /// Similarity features.
     pub features: Vec<u64>,
+}
+
+impl NewEntry {
+    /// A delta whose base proved damaged: its frame holds the chunk itself.
+    pub fn make_whole(&mut self) {
+        (self.literal_len, self.depth) = (self.raw_len, 1);
+        self.pieces.clear();
+        self.bases.clear();
+    }
 }
 
 /// From SubDedup to Save.

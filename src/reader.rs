@@ -101,7 +101,7 @@ impl ChunkReader {
         let flat = self.flat(number)?;
         let frames: Vec<Bytes> = flat.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
         let mut bytes = Vec::new();
-        flat.assemble(&frames, &mut bytes)?;
+        flat.assemble(&frames, &mut self.scratch, &mut bytes)?;
         let got = self.key.fingerprint(&bytes);
         if got != *fingerprint {
             let (container, _) = self.resolver.directory_of(number)?;

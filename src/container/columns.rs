@@ -6,7 +6,7 @@
 
 use super::{Base, Directory, Entry, FEATURES_MAX, FrameInfo, Piece};
 use crate::codec::Scratch;
-use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
+use crate::config::{CHUNK_BYTES_LIMIT, DELTA_BASE_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::container::frame::FRAME_HEADER_BYTES;
 use crate::container::layout::{Footer, HEADER_BYTES};
 use crate::container::resolve::DEPTH_LIMIT;
@@ -118,14 +118,9 @@ fn piece_columns(pieces: &[Piece]) -> Vec<u8> {
     let (mut kinds, mut lens, mut bases, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut last_base, mut last_end) = (0u32, 0u32);
     for piece in pieces {
-        let (kind, copied) = match *piece {
-            Piece::Literal { .. } => (0, None),
-            Piece::Copy { base, offset, .. } => (1, Some((base, offset))),
-            Piece::LiteralCopy { base, offset, .. } => (2, Some((base, offset))),
-        };
-        kinds.push(kind);
+        kinds.push(piece.kind());
         put_varint(&mut lens, u64::from(piece.len()));
-        if let Some((base, offset)) = copied {
+        if let Some((base, offset)) = piece.source() {
             put_varint(&mut bases, zigzag(i64::from(base) - i64::from(last_base)));
             put_varint(&mut offsets, zigzag(i64::from(offset) - i64::from(last_end)));
             (last_base, last_end) = (base, offset + piece.len());
@@ -235,24 +230,32 @@ fn decode_pieces(mut reader: Reader<'_>, base_count: u64) -> Result<Vec<Piece>> 
         pieces.push(match kind {
             1 => Piece::Copy { base, offset, len },
             2 => Piece::LiteralCopy { base, offset, len },
-            other => return Err(reader.error("piece kind 0, 1 or 2", other.to_string())),
+            3 => Piece::Delta { base, offset, len },
+            other => return Err(reader.error("piece kind 0 to 3", other.to_string())),
         });
     }
     reader.finish()?;
     Ok(pieces)
 }
 
-/// Checks that pieces cover the chunk and use up its literal bytes.
+/// Checks that pieces cover the chunk and use up its literal bytes, or that all of them belong to a delta.
 fn check_pieces(reader: &Reader<'_>, entry: &Entry, pieces: &[Piece]) -> Result<()> {
-    let total: u64 = pieces.iter().map(|piece| u64::from(piece.len())).sum();
-    let literal = pieces.iter().filter(|piece| matches!(piece, Piece::Literal { .. }));
-    let literal: u64 = literal.map(|piece| u64::from(piece.len())).sum();
+    let sum = |fits: fn(&Piece) -> bool| -> u64 {
+        pieces.iter().filter(|piece| fits(piece)).map(|piece| u64::from(piece.len())).sum()
+    };
+    let (total, literal) = (sum(|_| true), sum(|piece| matches!(piece, Piece::Literal { .. })));
+    let delta = sum(|piece| matches!(piece, Piece::Delta { .. }));
     let (want, want_literal) = (u64::from(entry.raw_len), u64::from(entry.literal_len));
-    if pieces.is_empty() && want == want_literal || total == want && literal == want_literal {
+    let fits = match (pieces.is_empty(), delta) {
+        (true, _) => want == want_literal,
+        (false, 0) => total == want && literal == want_literal,
+        (false, _) => total == delta && delta <= DELTA_BASE_BYTES_LIMIT,
+    };
+    if fits {
         return Ok(());
     }
-    let expected = format!("pieces of {want} bytes, {want_literal} of them literal");
-    Err(reader.error(expected, format!("{total} bytes, {literal} literal")))
+    let expected = format!("pieces of {want} bytes, {want_literal} of them literal, or a delta's alone");
+    Err(reader.error(expected, format!("{total} bytes, {literal} literal, {delta} of a delta")))
 }
 
 fn decode_entries(

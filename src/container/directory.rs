@@ -151,11 +151,7 @@ impl DirectoryBuilder {
             .collect();
         let renumber = |base: u32| numbers.get(base as usize).copied().unwrap_or(u32::MAX);
         let pieces = (directory.pieces.len() as u32, body.pieces.len() as u32);
-        directory.pieces.extend(body.pieces.iter().map(|piece| match *piece {
-            Piece::Literal { len } => Piece::Literal { len },
-            Piece::Copy { base, offset, len } => Piece::Copy { base: renumber(base), offset, len },
-            Piece::LiteralCopy { base, offset, len } => Piece::LiteralCopy { base: renumber(base), offset, len },
-        }));
+        directory.pieces.extend(body.pieces.iter().map(|piece| piece.with_base(renumber)));
         let kept = features.get(..features.len().min(FEATURES_MAX)).unwrap_or_default();
         let features = (directory.features.len() as u32, kept.len() as u32);
         directory.features.extend_from_slice(kept);

@@ -28,18 +28,22 @@ fn builder(plan: &[Shape]) -> DirectoryBuilder {
         offset += info.stored_bytes() as u64;
         let frame = builder.push_frame(info);
         let mut body = Body::default();
+        // One in four is a delta: then all of its pieces are.
+        let is_delta = number % 4 == 3 && !copies.is_empty();
         for (base, at, len) in copies {
             let base = Base { fingerprint: Fingerprint([*base; 32]), digest: u64::from(*base) };
             let slot = body.bases.len() as u32;
             body.bases.push(base);
             let (offset, len) = (u32::from(*at), u32::from(*len) + 1);
-            body.pieces.push(if at % 2 == 0 {
+            body.pieces.push(if is_delta {
+                Piece::Delta { base: slot, offset, len }
+            } else if at % 2 == 0 {
                 Piece::Copy { base: slot, offset, len }
             } else {
                 Piece::LiteralCopy { base: slot, offset, len }
             });
         }
-        if !body.pieces.is_empty() && literal_len > 0 {
+        if !is_delta && !body.pieces.is_empty() && literal_len > 0 {
             body.pieces.push(Piece::Literal { len: literal_len });
         }
         let copied: u32 = copies.iter().map(|copy| u32::from(copy.2) + 1).sum();
@@ -94,8 +98,11 @@ proptest! {
         let footer = footer_for(&builder, &bytes);
         if let Ok(parsed) = Directory::parse("test", &footer, &bytes) {
             for entry in &parsed.entries {
-                let total: u64 = parsed.pieces(entry).iter().map(|piece| u64::from(piece.len())).sum();
-                prop_assert!(parsed.pieces(entry).is_empty() || total == u64::from(entry.raw_len));
+                let pieces = parsed.pieces(entry);
+                let total: u64 = pieces.iter().map(|piece| u64::from(piece.len())).sum();
+                let is_delta = |piece: &Piece| matches!(piece, Piece::Delta { .. });
+                let makes_chunk = total == u64::from(entry.raw_len) && !pieces.iter().any(is_delta);
+                prop_assert!(pieces.is_empty() || makes_chunk || pieces.iter().all(is_delta));
             }
         }
     }

@@ -4,6 +4,8 @@
 //! base's literal bytes. The runs of whole entries are remembered, for callers come back to the same bases again and
 //! again: each piece is followed one level deep only, whatever the depth of the chain. The depth bound of the writer
 //! bounds the recursion where nothing is remembered; a reader stops at [`DEPTH_LIMIT`].
+//!
+//! A delta has no runs: its frames are its own and those of its bases, and it is put together from all of them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,20 +13,37 @@ use std::sync::Arc;
 
 use super::body::Piece;
 use super::resolve::{Bodies, DEPTH_LIMIT, Run};
+use crate::codec::{Scratch, delta};
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 
 /// Bases of a body remembered while its runs are put together.
 const KNOWN_BASES_MAX: usize = 16;
 
-/// All runs of an entry.
+/// Literal bytes of a session entry whose frame is still to be encoded: they are all of it.
+pub const TO_THE_END: u32 = u32::MAX;
+
+/// All runs of an entry, or what it is derived from.
 #[derive(Debug, Default)]
 pub struct Flat {
     /// Where each run ends in the entry's content.
     ends: Vec<u32>,
     runs: Vec<Run>,
-    /// Each frame of the runs once.
+    /// Each frame of the runs, and of the bases of a delta, once.
     frames: Vec<u64>,
+    delta: Option<Delta>,
+}
+
+/// How an entry follows from others.
+#[derive(Debug)]
+struct Delta {
+    raw_len: u32,
+    /// Frame of the literal bytes, where they begin in it and how many there are ([`TO_THE_END`]: all).
+    frame: u64,
+    offset: u32,
+    len: u32,
+    /// What the literal bytes are a delta to.
+    base: Vec<(Arc<Flat>, Range<u32>)>,
 }
 
 impl Flat {
@@ -40,7 +59,13 @@ impl Flat {
 
     /// Bytes of the content.
     pub fn len(&self) -> u32 {
-        self.ends.last().copied().unwrap_or_default()
+        let end = self.ends.last().copied().unwrap_or_default();
+        self.delta.as_ref().map_or(end, |delta| delta.raw_len)
+    }
+
+    /// Whether the content is a delta to others: then there are no runs.
+    pub fn is_delta(&self) -> bool {
+        self.delta.is_some()
     }
 
     /// Whether the content is empty.
@@ -48,27 +73,81 @@ impl Flat {
         self.len() == 0
     }
 
-    /// Memory it takes, bytes.
+    /// Memory it takes, bytes; bases of a delta not counted.
     pub fn memory_bytes(&self) -> usize {
         let runs = self.runs.capacity() * (size_of::<Run>() + size_of::<u32>());
-        runs + self.frames.capacity() * size_of::<u64>() + size_of::<Flat>()
+        let bases = self.delta.as_ref().map_or(0, |delta| delta.base.capacity() * size_of::<(Arc<Flat>, Range<u32>)>());
+        runs + bases + self.frames.capacity() * size_of::<u64>() + size_of::<Flat>()
     }
 
     /// Appends the content to `out`; `frames` are the decoded bytes of [`Self::frames`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a frame is missing or too short.
-    pub fn assemble(&self, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
-        out.reserve(self.len() as usize);
-        let mut at = 0;
-        for run in &self.runs {
-            if self.frames.get(at) != Some(&run.frame) {
-                at = self.frames.partition_point(|frame| *frame < run.frame);
-            }
-            let frame = frames.get(at).map(AsRef::as_ref).unwrap_or_default();
-            out.extend_from_slice(run.slice_of(frame)?);
+    /// [`Error::Corrupt`] where a frame is missing or too short, or a delta does not decode.
+    pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(delta) = &self.delta {
+            return self.derive(delta, frames, scratch, out);
         }
+        out.reserve(self.len() as usize);
+        self.runs.iter().try_for_each(|run| self.append(run, frames, out))
+    }
+
+    /// The decoded bytes of frame `number`; nothing if it is not there.
+    fn frame<'a>(&self, number: u64, frames: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
+        // Nearly always there is one.
+        let at = match self.frames.as_slice() {
+            [only] if *only == number => 0,
+            all => all.partition_point(|frame| *frame < number),
+        };
+        frames.get(at).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    fn append(&self, run: &Run, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(run.slice_of(self.frame(run.frame, frames))?);
         Ok(())
+    }
+
+    /// Appends the content of a delta.
+    fn derive(
+        &self,
+        delta: &Delta,
+        frames: &[impl AsRef<[u8]>],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let frame = self.frame(delta.frame, frames);
+        let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
+        let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
+            Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
+        })?;
+        if payload.len() == delta.raw_len as usize {
+            out.extend_from_slice(payload);
+            return Ok(());
+        }
+        let mut base = Vec::new();
+        for (flat, range) in &delta.base {
+            let own: Vec<&[u8]> = flat.frames.iter().map(|number| self.frame(*number, frames)).collect();
+            if flat.is_delta() {
+                let mut whole = Vec::new();
+                flat.assemble(&own, scratch, &mut whole)?;
+                base.extend_from_slice(whole.get(range.start as usize..range.end as usize).unwrap_or_default());
+            } else {
+                flat.within(range.clone()).try_for_each(|run| flat.append(&run, &own, &mut base))?;
+            }
+        }
+        let Some((id, payload)) = payload.split_first() else {
+            return Err(Error::corrupt("chunk body", 0, "a delta", "nothing"));
+        };
+        delta::decode(*id, payload, &base, delta.raw_len as usize, scratch, out)
+    }
+
+    /// Adds frames, each once.
+    fn name_frames(&mut self, frames: impl IntoIterator<Item = u64>) {
+        for frame in frames {
+            if let Err(at) = self.frames.binary_search(&frame) {
+                self.frames.insert(at, frame);
+            }
+        }
     }
 
     fn push(&mut self, run: Run) {
@@ -80,15 +159,24 @@ impl Flat {
             }
             (last, _) => {
                 // Most runs lie in the frame of the one before.
-                if last.is_none_or(|last| last.frame != run.frame)
-                    && let Err(at) = self.frames.binary_search(&run.frame)
-                {
-                    self.frames.insert(at, run.frame);
+                if last.is_none_or(|last| last.frame != run.frame) {
+                    self.name_frames([run.frame]);
                 }
                 self.ends.push(end);
                 self.runs.push(run);
             }
         }
+    }
+
+    /// Adds a range of a base to what the content is a delta to.
+    fn derive_from(&mut self, base: Arc<Flat>, range: Range<u32>) -> Result<()> {
+        check_within(&range, base.len())?;
+        self.name_frames(base.frames.iter().copied());
+        let Some(delta) = &mut self.delta else {
+            return Err(Error::corrupt("chunk body", 0, "pieces of a delta alone", "a mixture"));
+        };
+        delta.base.push((base, range));
+        Ok(())
     }
 
     /// The runs that make bytes `range`.
@@ -144,7 +232,7 @@ impl Flats {
         out: &mut Vec<Run>,
     ) -> Result<()> {
         let flat = self.flat(bodies, entry)?;
-        check(&range, flat.len())?;
+        check(&range, &flat)?;
         out.extend(flat.within(range));
         Ok(())
     }
@@ -156,7 +244,8 @@ impl Flats {
         let view = bodies.body(entry)?;
         let pieces = view.pieces.as_slice();
         let room = 2 * pieces.len() + 1;
-        let mut flat = Flat { ends: Vec::with_capacity(room), runs: Vec::with_capacity(room), frames: Vec::new() };
+        let mut flat =
+            Flat { ends: Vec::with_capacity(room), runs: Vec::with_capacity(room), frames: Vec::new(), delta: None };
         if pieces.is_empty() {
             flat.push(view.literal_run(0..view.raw_len)?);
         }
@@ -164,6 +253,11 @@ impl Flats {
         let Some(deeper) = deeper.or(pieces.is_empty().then_some(0)) else {
             return Err(Error::corrupt("chunk body", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
         };
+        if matches!(pieces.first(), Some(Piece::Delta { .. })) {
+            let (frame, offset, len) = (view.frame, view.literal_offset, view.literal_len);
+            flat.delta = Some(Delta { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
+            flat.name_frames([frame]);
+        }
         let mut known = KnownBases::default();
         let mut literal = 0;
         for piece in pieces {
@@ -178,8 +272,13 @@ impl Flats {
                         self.flat_at(bodies, base, deeper)
                     })?;
                     let range = offset..offset.saturating_add(len);
-                    check(&range, found.len())?;
+                    check(&range, found)?;
                     found.within(range).for_each(|run| flat.push(run));
+                }
+                Piece::Delta { base, offset, len } => {
+                    let base = bodies.base(&view, base)?;
+                    let found = self.flat_at(bodies, base, deeper)?;
+                    flat.derive_from(found, offset..offset.saturating_add(len))?;
                 }
                 Piece::LiteralCopy { base, offset, len } => {
                     let base = bodies.base(&view, base)?;
@@ -188,7 +287,7 @@ impl Flats {
             }
         }
         let flat = Arc::new(flat);
-        if flat.runs.iter().all(|run| bodies.is_final(run.frame)) {
+        if flat.frames.iter().all(|frame| bodies.is_final(*frame)) {
             self.kept.put(entry, flat.clone(), flat.memory_bytes());
         } else {
             self.open.insert(entry, flat.clone());
@@ -218,10 +317,22 @@ impl KnownBases {
     }
 }
 
-fn check(range: &Range<u32>, len: u32) -> Result<()> {
+/// Whether runs for this range can be had.
+fn check(range: &Range<u32>, flat: &Flat) -> Result<()> {
+    if flat.is_delta() {
+        return Err(Error::corrupt("chunk body", u64::from(range.start), "a base that is not a delta", "a delta"));
+    }
+    check_within(range, flat.len())
+}
+
+fn check_within(range: &Range<u32>, len: u32) -> Result<()> {
     if range.start > range.end || range.end > len {
         let want = format!("a range within {len} bytes");
         return Err(Error::corrupt("chunk body", u64::from(range.start), want, format!("{range:?}")));
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "flat_tests.rs"]
+mod tests;

@@ -16,11 +16,11 @@ mod writer;
 
 pub use body::{Base, Body, Piece, WHOLE_DIGEST, body_digest};
 pub use directory::{Directory, DirectoryBuilder, Entry, EntryFields, FEATURES_MAX};
-pub use flat::{Flat, Flats};
+pub use flat::{Flat, Flats, TO_THE_END};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
 pub use resolve::{Bodies, BodyView, Pieces, Run};
-pub use shelf::{Place, Shelf, Stretch};
+pub use shelf::{FrameSource, Place, Shelf, Stretch};
 pub use writer::{ENTRY_WEIGHT_MAX, Sealed, Writer, entry_weight};
 
 use crate::types::ContainerId;

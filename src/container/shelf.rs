@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::frame::StoredFrame;
+use super::frame::{FrameInfo, StoredFrame};
 use crate::error::{Error, Result};
 use crate::types::ContainerId;
 
@@ -24,6 +24,15 @@ pub enum Place {
         /// Frame number in it.
         frame: u32,
     },
+}
+
+/// Where a frame is that another stage is to read.
+#[derive(Debug, Clone, Copy)]
+pub enum FrameSource {
+    /// Frame of the running session.
+    Session(u64),
+    /// Frame of a stored container.
+    Stored(ContainerId, FrameInfo),
 }
 
 /// A stored container of this session: its share of the frame and entry numbers.

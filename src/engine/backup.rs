@@ -1,6 +1,6 @@
 //! Backup: the nine stages from a source tree to a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::codec::Scratch;
 use crate::config::Config;
 use crate::container::{Shelf, Stretch};
 use crate::error::{Error, Result};
-use crate::filesystem::{Plan, Walker};
+use crate::filesystem::{Plan, Walker, survey};
 use crate::identify::Identifier;
 use crate::index::{
     ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Resolver, SessionShare, SimilarityIndex,
@@ -31,7 +31,8 @@ use crate::stage::dedup::DedupStage;
 use crate::stage::hash::HashWorker;
 use crate::stage::identify::IdentifyWorker;
 use crate::stage::metadata::MetadataWriter;
-use crate::stage::model_encode::ModelEncodeWorker;
+use crate::stage::model_encode::{BaseReader, ModelEncodeWorker};
+use crate::stage::models::Models;
 use crate::stage::parent::Parent;
 use crate::stage::read::{ReadCounts, ReadStage};
 use crate::stage::save::{SaveStage, Saved};
@@ -45,6 +46,11 @@ use crate::types::SnapshotId;
 const LOCAL_BYTES_MAX: usize = 32 << 20;
 /// Container directories kept for bases.
 const BASE_DIRECTORIES: usize = 64;
+/// Files looked at for models before the walk.
+const SUSPECTS_MAX: usize = 1 << 14;
+/// Directories a worker of ModelEncode keeps.
+const WORKER_DIRECTORIES: usize = 4;
+const WORKER_DIRECTORY_BYTES_MAX: usize = 4 << 20;
 /// Decoded frames kept while walking the parent snapshot, bytes.
 const PARENT_CACHE_BYTES: usize = 8 << 20;
 
@@ -129,7 +135,10 @@ pub fn backup(
     let (listing, adopted) = adopt_orphans(repository)?;
     let paths = absolute_paths(&request.paths)?;
     let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
-    let walker = Walker::new(plan, [&repository.path, &cache].into_iter().filter_map(|path| identity(path)).collect());
+    let skip: BTreeSet<FileIdentity> =
+        [&repository.path, &cache].into_iter().filter_map(|path| identity(path)).collect();
+    let suspects = if config.model.formats { survey(&request.paths, &skip, SUSPECTS_MAX) } else { Vec::new() };
+    let walker = Walker::new(plan, skip);
     let root_node = walker.root().cloned();
 
     let indexes = Indexes::open(repository, config, &listing, cache)?;
@@ -138,8 +147,8 @@ pub fn backup(
         let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
         Parent::new(reader, parent.snapshot.root, parent.snapshot.time_ns)
     });
-    let read = ReadStage::new(walker, parent_view, config, progress, counts.clone());
-    let (saved, stages) = run_stages(repository, config, &indexes, read, progress, stop)?;
+    let read = ReadStage::new(walker, parent_view, suspects, config, progress, counts.clone());
+    let (saved, stages) = run_stages(repository, config, &indexes, (read, time_ns), progress, stop)?;
 
     let hits = {
         let mut index = indexes.chunks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +209,7 @@ fn run_stages(
     repository: &Repository,
     config: &Config,
     indexes: &Indexes,
-    read: ReadStage<'_>,
+    (read, time_ns): (ReadStage<'_>, i64),
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Saved, Vec<StageMetrics>)> {
@@ -226,10 +235,17 @@ fn run_stages(
         identifier: Identifier::new(&config.identify, config.model.level),
         sieve: sieve.clone(),
     });
-    let link = line.stage(link, SubDedupStage::new(strategy, bases, config));
+    let models = Models::new(store.clone(), &config.model);
+    let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config));
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
+        by_planes: config.model.codec == "planes",
         level: config.model.level,
         scratch: Scratch::default(),
+        bases: BaseReader {
+            store: store.clone(),
+            shelf: shelf.clone(),
+            directories: Directories::new(store.clone(), WORKER_DIRECTORIES, WORKER_DIRECTORY_BYTES_MAX),
+        },
     });
     let link = line.parallel(link, workers.workers_of(workers.compress_workers), || CompressWorker {
         level: config.compress.level,
@@ -237,7 +253,8 @@ fn run_stages(
         space: Vec::new(),
     });
     let links_max = config.read.hard_links_max;
-    let save = SaveStage::new(store.clone(), index.clone(), shelf.clone(), metadata, target, links_max, progress);
+    let save =
+        SaveStage::new(store.clone(), index.clone(), shelf.clone(), metadata, target, (links_max, time_ns), progress);
     let done = line.run(link, save)?;
     indexes.keep_similarity(&shelf);
     Ok(done)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use crate::codec::Scratch;
 use crate::config::Config;
 use crate::error::Result;
 use crate::filesystem::Target;
@@ -85,6 +86,7 @@ pub fn restore(
     let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
         key: repository.key,
         space: Vec::new(),
+        scratch: Scratch::default(),
         counts: counts.clone(),
         progress,
     });

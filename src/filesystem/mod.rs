@@ -6,6 +6,7 @@ mod capture;
 mod event;
 mod plan;
 mod source;
+mod survey;
 mod target;
 mod walk;
 
@@ -13,5 +14,6 @@ pub use capture::Capturer;
 pub use event::Event;
 pub use plan::Plan;
 pub use source::{Segment, Segments, SourceFile};
+pub use survey::survey;
 pub use target::{Descent, Target};
 pub use walk::Walker;

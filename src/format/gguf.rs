@@ -16,6 +16,8 @@ use super::tensor::{DIMENSIONS_MAX, METADATA_BYTES_MAX, Recognised, TENSORS_MAX,
 const MAGIC: &[u8] = b"GGUF";
 /// Most bytes of metadata passed over.
 const METADATA_SCAN_BYTES_MAX: u64 = 256 << 20;
+/// Most keys of metadata.
+const VALUES_MAX: u64 = 1 << 16;
 /// Most bytes of the directory.
 const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
 /// Longest key, and longest name of a tensor.
@@ -45,6 +47,12 @@ impl Format for Gguf {
     fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
         let mut header = Header::open(window)?;
         let (tensor_count, value_count) = (header.word()?, header.word()?);
+        if tensor_count > TENSORS_MAX as u64 {
+            return Fault::because(format!("expected at most {TENSORS_MAX} tensors, found {tensor_count}"));
+        }
+        if value_count > VALUES_MAX {
+            return Fault::because(format!("expected at most {VALUES_MAX} values of metadata, found {value_count}"));
+        }
         let (mut metadata, mut alignment) = (BTreeMap::new(), ALIGNMENT_DEFAULT);
         for _ in 0..value_count {
             header.value(&mut metadata, &mut alignment)?;
@@ -54,9 +62,6 @@ impl Format for Gguf {
         }
         header.cursor = Cursor::new(window, header.cursor.position(), window.len());
         header.cursor.limit(DIRECTORY_BYTES_MAX);
-        if tensor_count > TENSORS_MAX as u64 {
-            return Fault::because(format!("expected at most {TENSORS_MAX} tensors, found {tensor_count}"));
-        }
         let mut listed = Vec::new();
         for _ in 0..tensor_count {
             listed.push(header.tensor(alignment)?);

@@ -62,7 +62,7 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
     for portable in [false, true] {
         let (mut found, mut places, mut kept) =
             (vec![0; words], vec![0; words], vec![0; raw_bytes.len() + SLACK_BYTES]);
-        let mut counts = [[[0; SLOTS]; CONTEXTS]; 2];
+        let mut counts = [[0; CONTEXTS * SLOTS]; TABLES];
         let both = [raw_bytes.as_slice(), base_bytes.as_slice()];
         let run = match (portable, width) {
             (false, _) => {
@@ -82,7 +82,8 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
         assert_eq!(kept[..kept_len], want_kept, "{words} words of {width}");
         let mut told = [[0; SLOTS]; CONTEXTS];
         found.iter().zip(&places).for_each(|(token, place)| told[usize::from(*place)][usize::from(*token)] += 1);
-        let sum = |context: usize, token: usize| counts[0][context][token] + counts[1][context][token];
+        let sum =
+            |context: usize, token: usize| counts.iter().map(|counts| counts[context * SLOTS + token]).sum::<u32>();
         assert!((0..CONTEXTS).all(|context| (0..SLOTS).all(|token| told[context][token] == sum(context, token))));
         let (mut back, mut again) = (vec![0; raw_bytes.len()], vec![0; words]);
         contexts(width, &base_bytes, exponent, &mut again);
@@ -128,10 +129,14 @@ fn every_difference_of_two_bytes_agrees_with_the_twin() {
 #[test]
 fn tokens_change_where_the_rule_says() {
     for token in 0..SLOTS as u8 {
-        let first = LEADING[usize::from(token)];
+        let first = leading(u32::from(token), u32::from(kept_bits(token)));
         let last = first + ((1u64 << kept_bits(token)) - 1) as u32;
         for folded in [first, first + (last - first) / 2, last] {
-            assert_eq!((Word::token(folded), token_twin(folded)), (token, (token, kept_bits(token))), "{folded:#x}");
+            assert_eq!(
+                (Word::token(folded), token_twin(folded)),
+                (token, (token, u32::from(kept_bits(token)))),
+                "{folded:#x}"
+            );
             if let Ok(narrow) = u16::try_from(folded) {
                 assert_eq!(narrow.token(), token);
             }
@@ -143,7 +148,7 @@ fn tokens_change_where_the_rule_says() {
 fn tokens_without_a_meaning_are_refused() {
     let base = [0; 256];
     for (width, token, is_known) in [(2, 63, true), (2, 64, false), (4, 127, true), (4, 128, false), (4, 255, false)] {
-        let kept = vec![0; kept_bits(token).div_ceil(8) as usize];
+        let kept = vec![0; usize::from(kept_bits(token).div_ceil(8))];
         assert_eq!(super::words(width, &[token], &kept, &base, &mut vec![0; width]), is_known, "{width} {token}");
     }
     assert!(!super::words(2, &[0; 4], &[], &base[..6], &mut [0; 8]));

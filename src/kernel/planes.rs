@@ -286,6 +286,48 @@ mod tests {
         }
     }
 
+    /// Words turned left by a bit, one after the other.
+    fn turned_twin(raw: &[u8], width: usize) -> Vec<u8> {
+        let turned = |word: &[u8]| {
+            let last = word.last().map_or(0, |byte| byte >> 7);
+            let lower = std::iter::once(last).chain(word.iter().map(|byte| byte >> 7));
+            word.iter().zip(lower).map(|(byte, low)| byte << 1 | low).collect::<Vec<u8>>()
+        };
+        raw.chunks_exact(width).flat_map(turned).collect()
+    }
+
+    #[test]
+    fn turned_words_agree_with_the_twin_and_turn_back() {
+        let raw: Vec<u8> = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for width in [1, 2, 4, 8] {
+            for words in [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025] {
+                let raw = &raw[..words * width + width - 1];
+                let (mut planes, mut joined) = (vec![0; words * width], vec![0; words * width]);
+                split_turned(raw, width, width > 1, &mut planes);
+                let twin = if width > 1 { turned_twin(raw, width) } else { raw[..words].to_vec() };
+                assert_eq!(planes, split_twin(&twin, width), "width {width}, {words} words");
+                let runs: Vec<&[u8]> = (0..width).map(|g| &planes[g * words..(g + 1) * words]).collect();
+                join_turned(&runs, width > 1, &mut joined);
+                assert_eq!(joined, &raw[..words * width], "width {width}, {words} words");
+            }
+        }
+    }
+
+    #[test]
+    fn turned_words_agree_without_vectors() {
+        let raw: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let (mut low, mut high, mut joined) = (vec![0; 2048], vec![0; 2048], vec![0; 4096]);
+        turned_pairs(&raw, &mut low, &mut high);
+        assert_eq!([low.clone(), high.clone()].concat(), split_twin(&turned_twin(&raw, 2), 2));
+        pairs_turned_back(&low, &high, &mut joined);
+        assert_eq!(joined, raw);
+        let mut planes = vec![0; 2048];
+        turned_fours(raw[..2048].as_chunks().0, runs_mut(&mut planes, 512));
+        assert_eq!(planes, split_twin(&turned_twin(&raw[..2048], 4), 4));
+        turned_eights(raw[..2048].as_chunks().0, runs_mut(&mut planes, 256));
+        assert_eq!(planes, split_twin(&turned_twin(&raw[..2048], 8), 8));
+    }
+
     #[test]
     fn what_does_not_fit_is_left_alone() {
         let mut out = [9u8; 6];
@@ -296,6 +338,11 @@ mod tests {
         join(&[&[1, 1], &[1, 1]], &mut out);
         join(&[&[1, 1], &[1, 1], &[1, 1]], &mut out);
         join(&[], &mut out);
+        split_turned(&[1; 7], 3, true, &mut out);
+        split_turned(&[1; 8], 4, true, &mut out);
+        join_turned(&[&[1, 1], &[1]], true, &mut out[..3]);
+        join_turned(&[&[1, 1], &[1, 1]], true, &mut out);
+        join_turned(&[], true, &mut out);
         assert_eq!(out, [9; 6]);
     }
 }

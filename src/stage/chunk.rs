@@ -2,15 +2,22 @@
 //!
 //! Chunks are slices of the buffers that Read filled. Only where a chunk runs over a buffer's end are bytes copied: the
 //! tail in which no cut was found is joined with the beginning of the next buffer.
+//!
+//! In model files the blocks of tensors are chunks, cut at fixed distances from the tensor's first byte; what lies
+//! between the tensors is cut like any other file.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::chunker::{Cutter, cutter};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
+use crate::format::Dtype;
 use crate::identify::Class;
 use crate::kernel::sieve::Anchor;
-use crate::message::{Chunk, ChunkBatch, ChunkItem, ReadBatch, ReadItem, TreeItem};
+use crate::lineage::ModelRecord;
+use crate::message::{Block, Chunk, ChunkBatch, ChunkItem, ModelFile, ReadBatch, ReadItem, TreeItem};
 use crate::pipeline::{Emit, Stage};
 use crate::types::Fingerprint;
 
@@ -23,8 +30,31 @@ pub struct ChunkStage {
     bytes_avg: usize,
     bytes_max: usize,
     carry: Vec<u8>,
+    /// The model being cut, and how far it came.
+    model: Option<Arc<ModelFile>>,
+    offset: u64,
     batch: ChunkBatch,
     batch_bytes: u64,
+}
+
+/// A stretch of a model file: up to where, and the block that it is.
+struct Region {
+    end: u64,
+    block: Option<Block>,
+}
+
+/// The region of a model file that byte `offset` lies in.
+fn region(record: &ModelRecord, offset: u64) -> Region {
+    let at = record.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
+    match record.tensors.get(at) {
+        None => Region { end: u64::MAX, block: None },
+        Some(tensor) if offset < tensor.offset => Region { end: tensor.offset, block: None },
+        Some(tensor) => {
+            let start = (offset - tensor.offset) / record.block_bytes * record.block_bytes;
+            let end = (start + record.block_bytes).min(tensor.len) + tensor.offset;
+            Region { end, block: Some(Block { tensor: at, offset: start, is_opaque: tensor.dtype() == Dtype::Other }) }
+        }
+    }
 }
 
 impl ChunkStage {
@@ -35,6 +65,8 @@ impl ChunkStage {
             bytes_avg: config.chunk_bytes_avg.0 as usize,
             bytes_max: config.chunk_bytes_max.0 as usize,
             carry: Vec::new(),
+            model: None,
+            offset: 0,
             batch: ChunkBatch::default(),
             batch_bytes,
         }
@@ -67,7 +99,43 @@ impl ChunkStage {
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), Class::Ordinary);
         let anchors = self.cutter.gives_anchors().then_some(anchors);
-        self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors }), emit)
+        let chunk = Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block: None };
+        self.push(ChunkItem::Chunk(chunk), emit)
+    }
+
+    fn push_block(&mut self, bytes: Bytes, block: Block, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), Class::Ordinary);
+        let (anchors, block) = (None, Some(block));
+        self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
+    }
+
+    /// Cuts the next bytes of a model file.
+    fn model_data(&mut self, file: &ModelFile, mut bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        while !bytes.is_empty() {
+            let Region { end, block } = region(&file.record, self.offset);
+            let taken = bytes.split_to((end - self.offset).min(bytes.len() as u64) as usize);
+            self.offset += taken.len() as u64;
+            let Some(block) = block else {
+                self.data(taken, emit)?;
+                if self.offset == end {
+                    self.end_data(emit)?;
+                }
+                continue;
+            };
+            if self.offset < end {
+                if self.carry.is_empty() {
+                    self.carry.reserve(file.record.block_bytes as usize);
+                }
+                self.carry.extend_from_slice(&taken);
+            } else if self.carry.is_empty() {
+                self.push_block(taken, block, emit)?;
+            } else {
+                self.carry.extend_from_slice(&taken);
+                let joined = Bytes::from(std::mem::take(&mut self.carry));
+                self.push_block(joined, block, emit)?;
+            }
+        }
+        Ok(())
     }
 
     fn data(&mut self, bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
@@ -141,7 +209,14 @@ impl Stage for ChunkStage {
     fn process(&mut self, input: ReadBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         for item in input.items {
             match item {
-                ReadItem::Data(bytes) => self.data(bytes, emit)?,
+                ReadItem::Data(bytes) => match self.model.clone() {
+                    Some(model) => self.model_data(&model, bytes, emit)?,
+                    None => self.data(bytes, emit)?,
+                },
+                ReadItem::Model(model) => {
+                    (self.model, self.offset) = (Some(model.clone()), 0);
+                    self.push(ChunkItem::Model(model), emit)?;
+                }
                 ReadItem::Hole(len) => {
                     self.end_data(emit)?;
                     self.push(ChunkItem::Hole(len), emit)?;
@@ -149,6 +224,7 @@ impl Stage for ChunkStage {
                 ReadItem::Tree(item) => {
                     if matches!(item, TreeItem::End { .. }) {
                         self.end_data(emit)?;
+                        self.model = None;
                     }
                     self.push(ChunkItem::Tree(item), emit)?;
                 }

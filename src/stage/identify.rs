@@ -27,6 +27,7 @@ impl Map for IdentifyWorker {
         for item in &mut batch.items {
             if let ChunkItem::Chunk(chunk) = item
                 && chunk.is_new
+                && chunk.block.is_none_or(|block| block.is_opaque)
             {
                 chunk.class = self.identifier.identify(&chunk.bytes);
                 match &self.sieve {

@@ -1,6 +1,7 @@
 //! The stages, one file each. Backup: Read, Chunk, Hash, Dedup, Identify, SubDedup, ModelEncode, Compress, Save.
 //! Restore: Plan, Fetch, Decode, Gather, Write, Finish.
 
+pub mod ahead;
 mod buffers;
 pub mod chunk;
 pub mod compress;
@@ -14,6 +15,8 @@ pub mod identify;
 mod listing;
 pub mod metadata;
 pub mod model_encode;
+pub mod model_file;
+pub mod models;
 pub mod parent;
 pub mod plan;
 pub mod read;

@@ -1,19 +1,169 @@
-//! ModelEncode: encodes float chunks by byte groups. All other packets pass.
+//! ModelEncode: encodes float chunks and blocks of tensors, by themselves or as deltas. All other packets pass.
+//!
+//! A delta's base is read here, in parallel: SubDedup has said which frames it is made of. Frames of this run that are
+//! still on their way are waited for; they are ahead in the stream, so the wait ends without further input. Where a
+//! base proves damaged the block is stored by itself, and so is, for the same reason, whatever was to follow from it.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, Planes, Scratch};
-use crate::container::StoredFrame;
-use crate::error::Result;
-use crate::message::{FrameKind, Packet};
+use crate::codec::{Codec, Floats, Layout, Planes, Raw, Scratch, Word, delta, floats};
+use crate::container::{Flat, FrameSource, Place, Shelf, StoredFrame, blob_name, decode_frame};
+use crate::error::{Error, Kind, Result};
+use crate::index::Directories;
+use crate::message::{DeltaPlan, Frame, FrameKind, Packet};
 use crate::pipeline::Map;
+use crate::store::Store;
 
 /// One worker.
 pub struct ModelEncodeWorker {
-    /// zstd level of the low-entropy groups.
+    /// Byte planes with zstd instead of the entropy coder.
+    pub by_planes: bool,
+    /// zstd level of those.
     pub level: i32,
     /// Contexts and buffers.
     pub scratch: Scratch,
+    /// Where bases are read from.
+    pub bases: BaseReader,
+}
+
+/// Reads the frames that bases are made of.
+pub struct BaseReader {
+    /// Stored containers.
+    pub store: Arc<dyn Store>,
+    /// Those of this run.
+    pub shelf: Arc<Shelf>,
+    /// Their directories.
+    pub directories: Directories,
+}
+
+impl BaseReader {
+    fn frame(&mut self, source: FrameSource, scratch: &mut Scratch) -> Result<Bytes> {
+        let (container, info) = match source {
+            FrameSource::Stored(container, info) => (container, info),
+            FrameSource::Session(number) => match self.shelf.frame(number)? {
+                Place::Memory(frame) => return frame.decode(scratch).map(Bytes::from),
+                Place::Stored { container, frame } => {
+                    let directory = self.directories.load(&container)?;
+                    let info = directory.frames.get(frame as usize).copied();
+                    let missing = || Error::corrupt(blob_name(&container), 0, "a frame of the directory", "none");
+                    (container, info.ok_or_else(missing)?)
+                }
+            },
+        };
+        let name = blob_name(&container);
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
+        decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
+    }
+
+    /// The bytes that a delta is made to.
+    fn read(&mut self, plan: &DeltaPlan, scratch: &mut Scratch) -> Result<Bytes> {
+        let mut frames = Vec::with_capacity(plan.frames.len());
+        for (number, source) in &plan.frames {
+            frames.push((*number, self.frame(*source, scratch)?));
+        }
+        let mut base = Vec::new();
+        for (flat, range) in &plan.base {
+            let part = part(flat, range, &frames, scratch)?;
+            if plan.base.len() == 1 {
+                return Ok(part);
+            }
+            base.extend_from_slice(&part);
+        }
+        Ok(Bytes::from(base))
+    }
+}
+
+/// A range of a base.
+fn part(flat: &Flat, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
+    let own = |number: &u64| {
+        let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
+        found.ok_or_else(|| Error::Usage("a base's frame was not read".into()))
+    };
+    let own: Vec<Bytes> = flat.frames().iter().map(own).collect::<Result<_>>()?;
+    let whole = match (flat.runs(), own.as_slice()) {
+        // Nearly always: a block in a frame of its own.
+        ([run], [frame]) if run.offset == 0 && run.len as usize == frame.len() => frame.clone(),
+        _ => {
+            let mut whole = Vec::new();
+            flat.assemble(&own, scratch, &mut whole)?;
+            Bytes::from(whole)
+        }
+    };
+    let (start, end) = (range.start as usize, range.end as usize);
+    if end > whole.len() || start > end {
+        return Err(Error::corrupt("chunk body", start as u64, format!("{end} bytes"), whole.len().to_string()));
+    }
+    Ok(whole.slice(start..end))
+}
+
+impl ModelEncodeWorker {
+    fn float(&mut self, layout: Layout, raw: &Bytes) -> Result<Option<StoredFrame>> {
+        let mut payload = Vec::new();
+        if !self.by_planes {
+            return self.words(Word::Unknown, raw);
+        }
+        Planes.encode_layout(layout, raw, self.level, &mut self.scratch, &mut payload)?;
+        Ok(stored(&Planes, payload, raw))
+    }
+
+    fn words(&mut self, word: Word, raw: &Bytes) -> Result<Option<StoredFrame>> {
+        let mut payload = Vec::new();
+        if self.by_planes {
+            Planes.encode(raw, self.level, &mut self.scratch, &mut payload)?;
+            return Ok(stored(&Planes, payload, raw));
+        }
+        floats::encode(word, 0, raw, &mut self.scratch, &mut payload)?;
+        Ok(stored(&Floats, payload, raw))
+    }
+
+    /// The block as a delta; `None` where its base is damaged.
+    fn delta(&mut self, plan: &DeltaPlan, raw: &Bytes) -> Result<Option<StoredFrame>> {
+        let base = match self.bases.read(plan, &mut self.scratch) {
+            Ok(base) => base,
+            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
+                tracing::warn!("storing a block without its base: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut payload = vec![plan.derivation.id()];
+        delta::encode(plan.derivation, raw, &base, &mut self.scratch, &mut payload)?;
+        payload.shrink_to_fit();
+        // As long as the block: the block itself.
+        let payload = if payload.len() < raw.len() { Bytes::from(payload) } else { raw.clone() };
+        Ok(Some(StoredFrame { codec: Raw.id(), raw_len: payload.len() as u32, payload }))
+    }
+
+    fn frame(&mut self, frame: &mut Frame) -> Result<()> {
+        let plan = match &frame.kind {
+            FrameKind::Float(layout) => {
+                frame.stored = self.float(*layout, &frame.raw)?;
+                return Ok(());
+            }
+            FrameKind::Words(word) => {
+                frame.stored = self.words(*word, &frame.raw)?;
+                return Ok(());
+            }
+            FrameKind::Delta(plan) => plan.clone(),
+            FrameKind::Solid | FrameKind::Incompressible => return Ok(()),
+        };
+        frame.stored = self.delta(&plan, &frame.raw)?;
+        if frame.stored.is_none() {
+            frame.kind = FrameKind::Words(plan.word);
+            frame.stored = self.words(plan.word, &frame.raw)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is stored of a frame; where the codec does not pay, Compress takes it.
+fn stored(codec: &dyn Codec, mut payload: Vec<u8>, raw: &Bytes) -> Option<StoredFrame> {
+    payload.shrink_to_fit();
+    let (codec, raw_len) = (codec.id(), raw.len() as u32);
+    (payload.len() < raw.len()).then(|| StoredFrame { codec, raw_len, payload: Bytes::from(payload) })
 }
 
 impl Map for ModelEncodeWorker {
@@ -25,17 +175,8 @@ impl Map for ModelEncodeWorker {
     }
 
     fn map(&mut self, mut packet: Packet) -> Result<Packet> {
-        if let Packet::Frame(frame) = &mut packet
-            && let FrameKind::Float(layout) = frame.kind
-        {
-            let mut payload = Vec::new();
-            Planes.encode_layout(layout, &frame.raw, self.level, &mut self.scratch, &mut payload)?;
-            // Where the groups do not pay after all, Compress takes the frame.
-            if payload.len() < frame.raw.len() {
-                let (codec, raw_len) = (Planes.id(), frame.raw.len() as u32);
-                payload.shrink_to_fit();
-                frame.stored = Some(StoredFrame { codec, raw_len, payload: Bytes::from(payload) });
-            }
+        if let Packet::Frame(frame) = &mut packet {
+            self.frame(frame)?;
         }
         Ok(packet)
     }

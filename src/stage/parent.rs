@@ -3,6 +3,7 @@
 use crate::reader::{ChunkReader, RecipeWalk};
 use crate::recipe::Reference;
 use crate::tree::{HOLES_KEY, Kind, Node, Timestamp, TreeCursor};
+use crate::types::Fingerprint;
 
 /// Files changed less than this before the parent's start are read again: they may have changed once more within the
 /// resolution of their times.
@@ -19,6 +20,7 @@ pub struct Parent {
     reader: ChunkReader,
     time_ns: i64,
     levels: Vec<Option<Level>>,
+    last_version: Option<Fingerprint>,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
@@ -29,7 +31,7 @@ impl Parent {
     /// Begins at the root of the snapshot that started at `time_ns`.
     pub fn new(mut reader: ChunkReader, root: Option<Reference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
-        Parent { reader, time_ns, levels: vec![level] }
+        Parent { reader, time_ns, levels: vec![level], last_version: None }
     }
 
     fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<Level> {
@@ -71,7 +73,12 @@ impl Parent {
     /// The content of a file that did not change since the parent, `Some(None)` for an empty one; the node gets the
     /// map of holes that goes with it.
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<Reference>> {
+        self.last_version = None;
         let known = self.find(&node.name)?;
+        self.last_version = match known.content {
+            Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) => Some(fingerprint),
+            _ => None,
+        };
         let same = known.kind == Kind::File
             && !known.changed
             && known.size == node.size
@@ -87,6 +94,16 @@ impl Parent {
         }
         let Some(content) = known.content else { return (known.size == 0).then_some(None) };
         self.is_whole(content).then_some(Some(content))
+    }
+
+    /// The content that the file asked for last had in the parent.
+    pub fn last_version(&self) -> Option<Fingerprint> {
+        self.last_version
+    }
+
+    /// Whether a file was there unchanged well before the parent's start, so that the parent is likely to have it.
+    pub fn is_older(&self, node: &Node) -> bool {
+        nanoseconds(node.mtime.max(node.ctime)) + SETTLED_NS <= i128::from(self.time_ns)
     }
 
     /// Whether every recipe and chunk of a content is present.

@@ -3,28 +3,41 @@
 //! A file whose size, times and inode are those of the parent snapshot, whose times lie two seconds or more before the
 //! parent's start and whose chunks are all present is not read: its entry names the parent's content. Holes are not
 //! read either. Several names of one inode are read once. What cannot be read is reported, counted and left out.
+//!
+//! Models are recognised by their content and announced with a map of their tensors. Files that look like models by
+//! their names are sent ahead of the walk, bases before what descends from them; where the walk meets such a file it
+//! is sent as one whose content is known.
 
+use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use lru::LruCache;
 
+use super::ahead::{Waiting, order};
 use super::buffers::BufferPool;
+use super::model_file::model_file;
 use super::parent::Parent;
+use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
-use crate::filesystem::{Event, Segment, SourceFile, Walker};
-use crate::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use crate::filesystem::{Capturer, Event, Segment, SourceFile, Walker};
+use crate::lineage::ModelRecord;
+use crate::message::{ModelFile, Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
 use crate::reader::at_least_one;
 use crate::tree::{FileIdentity, HoleMap, Kind, Node};
+use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
 const ITEMS_MAX: usize = 1024;
 /// Smaller files get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
+/// Memory for what is known of models that wait to be put in order; what is beyond is not sent ahead.
+const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// What Read counted; the engine reads it after the run.
 #[derive(Debug, Default)]
@@ -52,17 +65,24 @@ pub struct ReadStage<'a> {
     hole_bytes_min: u64,
     batch_bytes: u64,
     links: LruCache<FileIdentity, ()>,
+    model: ModelConfig,
+    /// Files that may be models, to be looked at before the walk.
+    suspects: Vec<PathBuf>,
+    /// What was sent ahead, as it was then.
+    sent: HashMap<FileIdentity, Node>,
     batch: ReadBatch,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
 }
 
 impl<'a> ReadStage<'a> {
-    /// Reads what `walker` finds; files unchanged since `parent` are skipped.
+    /// Reads what `walker` finds; files unchanged since `parent` are skipped. `suspects` are files of the walk that may
+    /// be models.
     pub fn new(
         walker: Walker,
         parent: Option<Parent>,
-        config: &crate::config::Config,
+        suspects: Vec<PathBuf>,
+        config: &Config,
         progress: &'a Progress,
         counts: Arc<ReadCounts>,
     ) -> Self {
@@ -74,6 +94,9 @@ impl<'a> ReadStage<'a> {
             hole_bytes_min: config.read.hole_bytes_min.0,
             batch_bytes,
             links: LruCache::new(at_least_one(config.read.hard_links_max)),
+            model: config.model.clone(),
+            suspects,
+            sent: HashMap::new(),
             batch: ReadBatch::default(),
             progress,
             counts,
@@ -139,6 +162,13 @@ impl<'a> ReadStage<'a> {
             }
             return self.push(ReadItem::Tree(TreeItem::Entry(Box::new(node))), emit);
         }
+        if self.sent.get(&node.identity()).is_some_and(|sent| is_same(sent, &node)) {
+            if let Some(identity) = node.hard_link {
+                self.links.put(identity, ());
+            }
+            return self.push(ReadItem::Tree(TreeItem::Linked(Box::new(node))), emit);
+        }
+        let last_version = self.parent.as_ref().and_then(Parent::last_version);
         let source = match self.walker.open_file(&node) {
             Ok(source) => source,
             Err(error) => {
@@ -148,22 +178,84 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        self.push(ReadItem::Tree(TreeItem::Begin(Box::new(node))), emit)?;
-        let mut small_holes = HoleMap::default();
-        let outcome = self.content(&source, &mut small_holes, emit)?;
+        let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), last_version, emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
         }
-        self.push(ReadItem::Tree(TreeItem::End { outcome, small_holes }), emit)
+        Ok(())
+    }
+
+    /// Sends a file from its begin to its end.
+    fn send(
+        &mut self,
+        source: &SourceFile,
+        begin: TreeItem,
+        last_version: Option<Fingerprint>,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<Outcome> {
+        self.push(ReadItem::Tree(begin), emit)?;
+        let mut small_holes = HoleMap::default();
+        let outcome = match model_file(source, &self.model, last_version) {
+            Ok(model) => {
+                if let Some(model) = &model {
+                    self.push(ReadItem::Model(model.clone()), emit)?;
+                }
+                self.content(source, model.as_deref(), &mut small_holes, emit)?
+            }
+            Err(error) => {
+                self.problem(&error);
+                Outcome::Failed
+            }
+        };
+        self.push(ReadItem::Tree(TreeItem::End { outcome, small_holes }), emit)?;
+        Ok(outcome)
+    }
+
+    /// Sends the contents of models that are new, bases first.
+    fn send_ahead(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let (capturer, mut waiting, mut bytes) = (Capturer::new(), Vec::new(), 0);
+        for path in std::mem::take(&mut self.suspects) {
+            emit.check()?;
+            let Some((_, source)) = self.open_suspect(&capturer, &path) else { continue };
+            // The walk reports what is wrong with it.
+            let Ok(Some(model)) = model_file(&source, &self.model, None) else { continue };
+            let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
+            bytes += record.memory_bytes();
+            waiting.push(Waiting { path, record });
+            if bytes > WAITING_BYTES_MAX {
+                break;
+            }
+        }
+        for path in if waiting.len() > 1 { order(waiting) } else { Vec::new() } {
+            let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
+            let begin = TreeItem::Ahead(Box::new(node.clone()));
+            if self.send(&source, begin, None, emit)? == Outcome::Complete {
+                self.sent.insert(node.identity(), node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a file that may be a new model; `None` if the parent snapshot is likely to know it or it cannot be read.
+    fn open_suspect(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
+        let mut node = capturer.capture_path(path, false, &mut Vec::new()).ok()?;
+        if node.kind != Kind::File || self.parent.as_ref().is_some_and(|parent| parent.is_older(&node)) {
+            return None;
+        }
+        let source = SourceFile::open(path, &node).ok()?;
+        source.refresh(&mut node);
+        Some((node, source))
     }
 
     /// Sends data and long holes; short holes are sent as data and noted in `small_holes`.
     fn content(
         &mut self,
         source: &SourceFile,
+        model: Option<&ModelFile>,
         small_holes: &mut HoleMap,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
+        let record = model.map(|model| &model.record);
         let mut outcome = Outcome::Complete;
         // Data not sent yet, and the end of what was looked at.
         let (mut start, mut end) = (0, 0);
@@ -175,7 +267,7 @@ impl<'a> ReadStage<'a> {
                     end += len;
                 }
                 Segment::Hole { len } => {
-                    outcome = self.data(source, start..end, emit)?;
+                    outcome = self.data(source, record, start..end, emit)?;
                     if outcome != Outcome::Complete {
                         break;
                     }
@@ -187,7 +279,7 @@ impl<'a> ReadStage<'a> {
             }
         }
         if outcome == Outcome::Complete {
-            outcome = self.data(source, start..end, emit)?;
+            outcome = self.data(source, record, start..end, emit)?;
         }
         if outcome == Outcome::Failed {
             return Ok(outcome);
@@ -204,13 +296,16 @@ impl<'a> ReadStage<'a> {
     fn data(
         &mut self,
         source: &SourceFile,
+        model: Option<&ModelRecord>,
         range: std::ops::Range<u64>,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
         let (mut offset, end) = (range.start, range.end);
         while offset < end {
             emit.check()?;
-            let want = (end - offset).min(self.pool.buffer_bytes() as u64) as usize;
+            let space_bytes = self.pool.buffer_bytes() as u64;
+            let want =
+                (end - offset).min(model.map_or(space_bytes, |model| stretch(model, offset, space_bytes))) as usize;
             let mut buffer = if (want as u64) < SMALL_BYTES { self.pool.small(want) } else { self.pool.take() };
             let space = buffer.space(want);
             let read = match read_full(source.file(), space, offset) {
@@ -232,6 +327,25 @@ impl<'a> ReadStage<'a> {
         }
         Ok(Outcome::Complete)
     }
+}
+
+/// Whether a file is as it was when it was captured before.
+fn is_same(before: &Node, now: &Node) -> bool {
+    let state = |node: &Node| (node.identity(), node.size, node.mtime, node.ctime);
+    state(before) == state(now)
+}
+
+/// How many bytes of a model to read from `offset` on, at most `bytes_max`, so that a buffer ends where a block does: a
+/// block that lies in one buffer need not be copied.
+fn stretch(model: &ModelRecord, offset: u64, bytes_max: u64) -> u64 {
+    let at = model.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
+    let Some(tensor) = model.tensors.get(at) else { return bytes_max };
+    if offset < tensor.offset {
+        return bytes_max.min(tensor.offset - offset);
+    }
+    let (inside, left) = (offset - tensor.offset, tensor.offset + tensor.len - offset);
+    let whole = (inside + bytes_max) / model.block_bytes * model.block_bytes;
+    if left <= bytes_max || whole <= inside { left.min(bytes_max) } else { whole - inside }
 }
 
 /// Reads until `space` is full or the file ends.
@@ -256,6 +370,7 @@ impl Source for ReadStage<'_> {
     }
 
     fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        self.send_ahead(emit)?;
         while let Some(event) = self.walker.next() {
             emit.check()?;
             self.event(event, emit)?;

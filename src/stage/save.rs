@@ -5,16 +5,18 @@
 //! stored durably before the index hears of it, and the snapshot is not written here: the engine commits it when the
 //! whole stream has been saved.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
-use crate::container::{Body, ContainerKind, Directory, EntryFields, Shelf, Stretch, Writer};
+use crate::container::{Body, ContainerKind, Directory, EntryFields, Shelf, Stretch, TO_THE_END, Writer};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
-use crate::message::{Frame, NewEntry, Outcome, Packet, SaveItem, TreeItem};
+use crate::lineage::{Head, Heads, ModelRecord};
+use crate::message::{Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem};
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
 use crate::recipe::{RecipeBuilder, Reference};
@@ -51,6 +53,10 @@ struct OpenFile {
     node: Box<Node>,
     recipe: RecipeBuilder,
     len: u64,
+    /// Its place in the tree comes later.
+    is_ahead: bool,
+    /// What is to be remembered of it as a model.
+    model: Option<Arc<ModelRecord>>,
 }
 
 /// The stage.
@@ -68,18 +74,25 @@ pub struct SaveStage<'a> {
     directories: Vec<OpenDirectory>,
     file: Option<OpenFile>,
     links: LruCache<FileIdentity, (Option<Reference>, u64)>,
+    /// Contents that came before their places in the tree; Read bounds how many.
+    ahead: HashMap<FileIdentity, (Option<Reference>, u64)>,
+    /// Models of this run.
+    heads: Heads,
+    /// Stored bytes of the deltas whose entries have not come yet, by frame.
+    deltas: HashMap<u64, u32>,
     saved: Saved,
 }
 
 impl<'a> SaveStage<'a> {
-    /// Saves into `store`, telling `index` and `shelf`. `links_max` bounds the inodes remembered.
+    /// Saves into `store`, telling `index` and `shelf`. `links_max` bounds the inodes remembered,
+    /// `time_ns` is the backup's.
     pub fn new(
         store: Arc<dyn Store>,
         index: Arc<Mutex<ChunkIndex>>,
         shelf: Arc<Shelf>,
         metadata: MetadataWriter,
         bytes_target: u64,
-        links_max: usize,
+        (links_max, time_ns): (usize, i64),
         progress: &'a Progress,
     ) -> Self {
         SaveStage {
@@ -96,6 +109,9 @@ impl<'a> SaveStage<'a> {
             directories: vec![OpenDirectory::new(None)],
             file: None,
             links: LruCache::new(crate::reader::at_least_one(links_max)),
+            ahead: HashMap::new(),
+            heads: Heads { time_ns, heads: Vec::new() },
+            deltas: HashMap::new(),
             saved: Saved::default(),
         }
     }
@@ -104,6 +120,9 @@ impl<'a> SaveStage<'a> {
         let Some(stored) = frame.stored else {
             return Err(Error::Usage(format!("frame {} came to Save without its encoding", frame.number)));
         };
+        if matches!(frame.kind, FrameKind::Delta(_)) {
+            self.deltas.insert(frame.number, stored.raw_len);
+        }
         self.writer.push_frame(&stored);
         self.shelf.publish(frame.number, stored);
         Ok(())
@@ -111,7 +130,13 @@ impl<'a> SaveStage<'a> {
 
     fn entries(&mut self, entries: Vec<NewEntry>) -> Result<()> {
         self.entries += entries.len() as u32;
-        for entry in entries {
+        for mut entry in entries {
+            if entry.literal_len == TO_THE_END {
+                match self.deltas.remove(&entry.frame) {
+                    Some(len) => entry.literal_len = len,
+                    None => entry.make_whole(),
+                }
+            }
             let fields = EntryFields {
                 fingerprint: entry.fingerprint,
                 raw_len: entry.raw_len,
@@ -163,6 +188,11 @@ impl<'a> SaveStage<'a> {
         match item {
             SaveItem::Tree(item) => self.tree(item)?,
             SaveItem::Hole(len) => self.content(Reference::Hole { len })?,
+            SaveItem::Model(record) => {
+                if let Some(file) = &mut self.file {
+                    file.model = Some(record);
+                }
+            }
             SaveItem::Chunk { fingerprint, len, is_new } => {
                 self.saved.chunks += 1;
                 if is_new {
@@ -203,14 +233,33 @@ impl<'a> SaveStage<'a> {
                 self.append_entry(&node)?;
             }
             TreeItem::Linked(mut node) => {
-                let known = node.hard_link.and_then(|identity| self.links.get(&identity));
+                let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
+                let known = known.or_else(|| self.ahead.get(&node.identity()).copied());
                 let (content, size) =
-                    *known.ok_or_else(|| Error::Usage("a hard link came before its content".into()))?;
+                    known.ok_or_else(|| Error::Usage("a hard link came before its content".into()))?;
                 (node.content, node.size) = (content, size);
                 self.append_entry(&node)?;
             }
-            TreeItem::Begin(node) => self.file = Some(OpenFile { node, recipe: RecipeBuilder::default(), len: 0 }),
+            TreeItem::Begin(node) => self.begin(node, false),
+            TreeItem::Ahead(node) => self.begin(node, true),
             TreeItem::End { outcome, small_holes } => self.end_file(outcome, small_holes)?,
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, node: Box<Node>, is_ahead: bool) {
+        self.file = Some(OpenFile { node, recipe: RecipeBuilder::default(), len: 0, is_ahead, model: None });
+    }
+
+    /// Remembers a model whose content is now known.
+    fn model(&mut self, record: &ModelRecord, content: Option<Reference>) -> Result<()> {
+        let Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) = content else {
+            return Ok(());
+        };
+        let record = ModelRecord { content: Some(fingerprint), ..record.clone() };
+        if let Some(bytes) = record.encode()? {
+            let chunk = self.metadata.put(bytes)?;
+            self.heads.heads.push(Head::new(&record, chunk));
         }
         Ok(())
     }
@@ -224,6 +273,13 @@ impl<'a> SaveStage<'a> {
         file.node.content = file.recipe.finish(&mut |bytes| metadata.put(bytes))?;
         file.node.size = file.len;
         file.node.changed = outcome == Outcome::Changed;
+        if let Some(record) = file.model.take() {
+            self.model(&record, file.node.content)?;
+        }
+        if file.is_ahead {
+            self.ahead.insert(file.node.identity(), (file.node.content, file.len));
+            return Ok(());
+        }
         small_holes.attach(&mut file.node);
         if let Some(identity) = file.node.hard_link {
             self.links.put(identity, (file.node.content, file.node.size));
@@ -318,6 +374,7 @@ impl Sink for SaveStage<'_> {
         }
         self.saved.root = root.finish_root(&mut self.metadata)?;
         self.store_metadata(true)?;
+        self.heads.save(self.store.as_ref())?;
         Ok(self.saved)
     }
 }

@@ -1,6 +1,7 @@
 //! SubDedup: encodes each new chunk against the chunks before it and fills frames, in stream order.
 //!
-//! 1. A float chunk gets a frame of its own and goes on to ModelEncode.
+//! 1. A float chunk or a block of a tensor gets a frame of its own and goes on to ModelEncode, a block that has a base
+//!    in a stored model as a delta to that.
 //! 2. Any other new chunk is given to the strategy; what it finds becomes copies, the rest literal bytes.
 //! 3. Literal bytes of successive chunks fill a solid frame (those of incompressible chunks a frame apart). With
 //!    `frame_bytes = 0` each chunk has a frame of its own, as in the paper.
@@ -13,11 +14,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::models::{Models, Planned};
 use crate::config::Config;
-use crate::container::{Base, body_digest};
+use crate::container::{Base, TO_THE_END, body_digest};
 use crate::error::{Kind, Result};
 use crate::identify::Class;
-use crate::message::{Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Packet, SaveItem};
+use crate::message::{Block, Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Packet, SaveItem, TreeItem};
 use crate::pipeline::{Emit, Stage};
 use crate::subdedup::{
     Bases, Encoded, Found, OPEN_INCOMPRESSIBLE, OPEN_SOLID, SESSION, SessionEntry, Strategy, encode,
@@ -34,6 +36,7 @@ const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 pub struct SubDedupStage {
     strategy: Box<dyn Strategy>,
     bases: Bases,
+    models: Models,
     depth_max: u8,
     frame_bytes: usize,
     group_bytes_max: u64,
@@ -44,10 +47,11 @@ pub struct SubDedupStage {
 
 impl SubDedupStage {
     /// A stage over `bases`.
-    pub fn new(strategy: Box<dyn Strategy>, bases: Bases, config: &Config) -> Self {
+    pub fn new(strategy: Box<dyn Strategy>, bases: Bases, models: Models, config: &Config) -> Self {
         SubDedupStage {
             strategy,
             bases,
+            models,
             depth_max: config.subdedup.depth_max,
             frame_bytes: config.compress.frame_bytes.0 as usize,
             // Containers end only between groups.
@@ -61,6 +65,49 @@ impl SubDedupStage {
     fn encode_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         self.bases.grant(u64::from(chunk.len));
         self.group_bytes += u64::from(chunk.len);
+        match chunk.block.filter(|block| !block.is_opaque) {
+            Some(block) => self.block(chunk, block, emit)?,
+            None => self.other_chunk(chunk, emit)?,
+        }
+        let entries = self.bases.ring.next() - self.group_first;
+        let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
+        if self.group_bytes >= self.group_bytes_max || entries >= GROUP_ENTRIES_MAX || per_chunk {
+            self.end_group(emit)?;
+        }
+        Ok(())
+    }
+
+    /// A block of a tensor of known words.
+    fn block(&mut self, chunk: Chunk, block: Block, emit: &mut Emit<Packet>) -> Result<()> {
+        let fingerprint = chunk.fingerprint;
+        let number = match self.models.plan(&chunk, &mut self.bases)? {
+            Some(planned) => self.delta(chunk, planned, emit)?,
+            None => {
+                let kind = FrameKind::Words(self.models.word(block));
+                self.float_chunk(chunk, Vec::new(), kind, emit)?
+            }
+        };
+        self.models.stored(fingerprint, SESSION | number);
+        Ok(())
+    }
+
+    fn delta(&mut self, chunk: Chunk, planned: Planned, emit: &mut Emit<Packet>) -> Result<u64> {
+        let frame = self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?;
+        let digest = body_digest(&planned.pieces, &planned.bases);
+        Ok(self.bases.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len: TO_THE_END,
+            depth: planned.depth,
+            features: Vec::new(),
+            body: Arc::new((planned.pieces, planned.entries)),
+            bases: planned.bases,
+        }))
+    }
+
+    fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         let (found, encoded) = self.find(&chunk)?;
         match chunk.class {
             // Most of it copied: the rest is worth less than what the float codec saves.
@@ -68,11 +115,6 @@ impl SubDedupStage {
                 self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?;
             }
             class => self.ordinary_chunk(chunk, class, (found.features, encoded), emit)?,
-        }
-        let entries = self.bases.ring.next() - self.group_first;
-        let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
-        if self.group_bytes >= self.group_bytes_max || entries >= GROUP_ENTRIES_MAX || per_chunk {
-            self.end_group(emit)?;
         }
         Ok(())
     }
@@ -83,7 +125,7 @@ impl SubDedupStage {
         features: Vec<u64>,
         kind: FrameKind,
         emit: &mut Emit<Packet>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let frame = self.emit_frame(kind, chunk.bytes, emit)?;
         let number = self.bases.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest: body_digest(&[], &[]) },
@@ -97,7 +139,7 @@ impl SubDedupStage {
             bases: Vec::new(),
         });
         self.bases.index(number, &features);
-        Ok(())
+        Ok(number)
     }
 
     fn ordinary_chunk(
@@ -231,17 +273,24 @@ impl Stage for SubDedupStage {
     fn process(&mut self, batch: ChunkBatch, emit: &mut Emit<Packet>) -> Result<()> {
         let mut items = Vec::with_capacity(batch.items.len());
         for item in batch.items {
-            items.push(match item {
-                ChunkItem::Tree(item) => SaveItem::Tree(item),
-                ChunkItem::Hole(len) => SaveItem::Hole(len),
+            match item {
+                ChunkItem::Tree(item) => {
+                    if let TreeItem::End { outcome, .. } = &item {
+                        items.extend(self.models.end(*outcome).map(SaveItem::Model));
+                    }
+                    items.push(SaveItem::Tree(item));
+                }
+                ChunkItem::Model(file) => self.models.begin(file, &mut self.bases)?,
+                ChunkItem::Hole(len) => items.push(SaveItem::Hole(len)),
                 ChunkItem::Chunk(chunk) => {
                     let (fingerprint, len, is_new) = (chunk.fingerprint, chunk.len, chunk.is_new);
+                    self.models.note(&chunk);
                     if is_new {
                         self.encode_chunk(chunk, emit)?;
                     }
-                    SaveItem::Chunk { fingerprint, len, is_new }
+                    items.push(SaveItem::Chunk { fingerprint, len, is_new });
                 }
-            });
+            }
         }
         emit.emit(Packet::Items(items))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::restored::{Job, RestoreCounts, WriteChunk, count_written, is_damage};
+use crate::codec::Scratch;
 use crate::container::blob_name;
 use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
@@ -24,6 +25,8 @@ pub struct WriteWorker<'a> {
     pub key: RepositoryKey,
     /// Where a chunk of several runs is put together.
     pub space: Vec<u8>,
+    /// Contexts for deltas.
+    pub scratch: Scratch,
     /// Counters.
     pub counts: Arc<RestoreCounts>,
     /// For the progress bar.
@@ -42,7 +45,7 @@ impl WriteWorker<'_> {
             ([run], [frame]) => run.slice_of(frame)?,
             _ => {
                 self.space.clear();
-                write.flat.assemble(&frames, &mut self.space)?;
+                write.flat.assemble(&frames, &mut self.scratch, &mut self.space)?;
                 self.space.as_slice()
             }
         };

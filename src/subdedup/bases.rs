@@ -16,14 +16,17 @@ use super::capping::{Capping, ORIGIN_SESSION};
 use super::ring::{Ring, SESSION};
 use crate::codec::Scratch;
 use crate::config::SubdedupConfig;
-use crate::container::{Base, Bodies, BodyView, Flats, FrameInfo, Pieces, Place, Run, Shelf, blob_name, decode_frame};
+use crate::container::{
+    Base, Bodies, BodyView, Flat, Flats, FrameInfo, FrameSource, Piece, Pieces, Place, Run, Shelf, blob_name,
+    decode_frame,
+};
 use crate::error::{Error, Kind, Result};
 use crate::index::Resolver;
 use crate::kept::Kept;
 use crate::kernel::sieve::Anchor;
 use crate::reader::at_least_one;
 use crate::store::Store;
-use crate::types::ContainerId;
+use crate::types::{ContainerId, Fingerprint};
 
 /// Frame number of the open frame of ordinary literal bytes.
 pub const OPEN_SOLID: u64 = u64::MAX;
@@ -167,6 +170,51 @@ impl Bases {
         Ok(self.resolver.entry_number(container, position))
     }
 
+    /// Any entry of a stored chunk; `None` if it is not stored or cannot be found.
+    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<Option<u64>> {
+        let located = self.resolver.locator.locate(fingerprint);
+        Ok(self.tolerate(located)?.flatten().map(|located| self.resolver.number_of(&located)))
+    }
+
+    /// The bytes of a stored chunk; `None` if it is not stored or would exceed the budget of reads.
+    ///
+    /// # Errors
+    /// Those of reading it, and [`Error::ChecksumMismatch`] where the bytes are others.
+    pub fn read_chunk(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let Some(entry) = self.entry_of(fingerprint)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        Ok(self.read(entry, true, &mut bytes)?.then_some(bytes))
+    }
+
+    /// The runs of an entry.
+    pub fn flat(&mut self, entry: u64) -> Result<Arc<Flat>> {
+        self.flatten(|flats, bases| flats.flat(bases, entry))
+    }
+
+    /// Where frame `number` can be read from; `None` if it is still being filled.
+    pub fn frame_source(&mut self, number: u64) -> Result<Option<FrameSource>> {
+        if !self.is_final(number) {
+            return Ok(None);
+        }
+        if let Some(number) = session_number(number) {
+            return Ok(Some(FrameSource::Session(number)));
+        }
+        let (container, info) = self.resolver.frame_place(number)?;
+        Ok(Some(FrameSource::Stored(container, info)))
+    }
+
+    /// What a delta as long as its chunk is a delta to: entries, offsets and lengths; `None` for any other entry.
+    pub fn delta_parts(&mut self, entry: u64) -> Result<Option<Vec<(u64, u32, u32)>>> {
+        let view = self.body(entry)?;
+        let mut parts = Vec::new();
+        for piece in view.pieces.as_slice() {
+            let Piece::Delta { base, offset, len } = *piece else { return Ok(None) };
+            parts.push((self.base(&view, base)?, offset, len));
+        }
+        let total: u64 = parts.iter().map(|part| u64::from(part.2)).sum();
+        Ok((total == u64::from(view.raw_len)).then_some(parts))
+    }
+
     /// A failure to read a base means there is no base, unless the run itself is failing.
     fn tolerate<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
@@ -203,6 +251,10 @@ impl Bases {
             return Ok(false);
         }
         let flat = self.flatten(|flats, bases| flats.flat(bases, entry))?;
+        // Nothing is copied from a delta: its bytes lie nowhere.
+        if flat.is_delta() {
+            return Ok(false);
+        }
         let at_hand = |frame: &u64| !self.is_final(*frame) || self.frames.contains(frame);
         if !may_decode && !flat.frames().iter().all(at_hand) {
             return Ok(false);
@@ -225,7 +277,7 @@ impl Bases {
                 _ => frame,
             });
         }
-        flat.assemble(&slices, bytes)?;
+        flat.assemble(&slices, &mut self.scratch, bytes)?;
         Ok(true)
     }
 

@@ -27,11 +27,11 @@ fn fingerprint(seed: u64) -> Fingerprint {
 }
 
 /// Compares bytes with hex digits in which white space does not count.
-fn assert_bytes(got: &[u8], want: &str, what: &str) {
+pub fn assert_bytes(got: &[u8], want: &str, what: &str) {
     assert_eq!(hex(got), want.split_whitespace().collect::<String>(), "{what}");
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub fn unhex(text: &str) -> Vec<u8> {
     let digits: String = text.split_whitespace().collect();
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }

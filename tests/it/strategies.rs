@@ -109,7 +109,7 @@ impl Inspection {
         for piece in view.pieces.as_slice() {
             let (base, is_literal) = match *piece {
                 Piece::Literal { .. } => continue,
-                Piece::Copy { base, .. } => (base, false),
+                Piece::Copy { base, .. } | Piece::Delta { base, .. } => (base, false),
                 Piece::LiteralCopy { base, .. } => (base, true),
             };
             let base = self.reader.resolver.base(&view, base).unwrap();

@@ -22,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
         "chunker",
         "identify",
         "subdedup",
+        "lineage",
     ],
     // L3: stages
     &["message", "stage"],

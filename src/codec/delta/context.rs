@@ -5,18 +5,18 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | the exponent of context 0 and of all above; context `c` is the exponent `c` below, 15 those further below too |
+//! | 1 | the exponent of context 0 and of all above; context `c` is `c` below it, 15 all further below too |
 //! | 2 | bit `c`: context `c` starts a new model; bit 0 is set (`u16`) |
 //! | | the models, each of 10 bits |
-//! | varint | length of the encoding |
+//! | 4 | length of the encoding (`u32`) |
 //! | | the encoding of the tokens |
 //! | the rest | the bits that the tokens leave over |
 
 use crate::codec::Word;
 use crate::error::Result;
-use crate::kernel::delta::{self, CONTEXTS, Counts, Exponent, SLACK_BYTES, SLOTS};
+use crate::kernel::delta::{self, CONTEXTS, Counts, Exponent, SLACK_BYTES, SLOTS, TABLES};
 use crate::kernel::rans::{self, Model};
-use crate::wire::{Reader, put_varint};
+use crate::wire::Reader;
 
 /// Bits of a model.
 const MODEL_BITS: u32 = 10;
@@ -28,19 +28,21 @@ const OUTLIERS: usize = 4;
 const SYMBOL_BITS: f32 = 6.0;
 const TABLE_BITS: f32 = 16.0;
 /// Bytes beside models, tokens and bits: the states of the encoding and the header.
-const FIXED_BYTES: usize = 128 + 6;
+const FIXED_BYTES: usize = 128 + 7;
+/// Bytes of the encoding's length.
+const LENGTH_BYTES: usize = 4;
 
 /// Work space.
 pub(super) struct Buffers {
     tokens: Vec<u8>,
     contexts: Vec<u8>,
     kept: Vec<u8>,
-    counts: Box<[Counts; 2]>,
+    counts: Box<[Counts; TABLES]>,
 }
 
 impl Default for Buffers {
     fn default() -> Self {
-        let counts = Box::new([[[0; SLOTS]; CONTEXTS]; 2]);
+        let counts = Box::new([[0; CONTEXTS * SLOTS]; TABLES]);
         Buffers { tokens: Vec::new(), contexts: Vec::new(), kept: Vec::new(), counts }
     }
 }
@@ -95,14 +97,16 @@ pub(super) fn analyse(word: Word, raw: &[u8], base: &[u8], buffers: &mut Buffers
     buffers.tokens.resize(words, 0);
     buffers.contexts.resize(words, 0);
     buffers.kept.resize(raw.len() + SLACK_BYTES, 0);
-    buffers.counts.as_flattened_mut().as_flattened_mut().fill(0);
+    buffers.counts.as_flattened_mut().fill(0);
     let Buffers { tokens, contexts, kept, counts } = buffers;
     let kept_len = delta::tokens(word.width(), [raw, base], exponent, tokens, contexts, counts, kept);
-    let [counts, other] = counts.as_mut();
-    for (count, other) in counts.as_flattened_mut().iter_mut().zip(other.as_flattened()) {
-        *count += other;
+    let [counts, others @ ..] = counts.as_mut();
+    for other in others {
+        for (count, other) in counts.iter_mut().zip(other) {
+            *count += *other;
+        }
     }
-    let unchanged = counts.iter().filter_map(|counts| counts.first()).sum::<u32>() as usize;
+    let unchanged = counts.iter().step_by(SLOTS).sum::<u32>() as usize;
     let (starts, models, bits) = models(counts);
     let bytes = FIXED_BYTES + (bits / 8.0) as usize + kept_len;
     Analysis { bytes, unchanged, kept_len, exponent, starts, models }
@@ -113,7 +117,7 @@ fn models(counts: &Counts) -> (u16, Vec<Model>, f32) {
     let (mut starts, mut bits) = (1u16, 0.0);
     let mut groups: Vec<[u32; SLOTS]> = Vec::with_capacity(CONTEXTS);
     let mut lengths = Vec::with_capacity(CONTEXTS);
-    for (context, own) in counts.iter().enumerate() {
+    for (context, own) in counts.as_chunks::<SLOTS>().0.iter().enumerate() {
         let apart = cost(own);
         if let Some((group, (len, group_bits))) = groups.last_mut().zip(lengths.last_mut()) {
             let sum: [u32; SLOTS] = std::array::from_fn(|slot| group[slot] + own[slot]);
@@ -162,10 +166,13 @@ impl Analysis {
                 model.write(out);
             }
         }
-        let mut encoding = Vec::new();
-        rans::encode(&buffers.tokens, &buffers.contexts, &self.models, &mut encoding);
-        put_varint(out, encoding.len() as u64);
-        out.extend_from_slice(&encoding);
+        let start = out.len() + LENGTH_BYTES;
+        out.resize(start, 0);
+        rans::encode(&buffers.tokens, &buffers.contexts, &self.models, out);
+        let length = out.len() - start;
+        if let Some(slot) = out.get_mut(start - LENGTH_BYTES..start) {
+            slot.copy_from_slice(&(length as u32).to_le_bytes());
+        }
         out.extend_from_slice(buffers.kept.get(..self.kept_len).unwrap_or_default());
     }
 }
@@ -190,7 +197,7 @@ pub(super) fn decode(
             _ => models.push(Model::read(reader, MODEL_BITS)?),
         }
     }
-    let len = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+    let len = reader.u32()? as usize;
     let encoding = reader.bytes(len)?;
     let kept = reader.bytes(reader.remaining())?;
     let words = out.len() / word.width();

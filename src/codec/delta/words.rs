@@ -35,11 +35,12 @@ pub(super) fn encode(
     let width = word.width();
     let both = raw.len().min(base.len()) / width * width;
     let ((raw_words, rest), base_words) = (raw.split_at(both), base.get(..both).unwrap_or_default());
-    let (mut is_few, mut is_near) = (false, both == 0);
+    let (mut is_few, mut is_near, mut least) = (false, both == 0, raw.len());
     let Buffers { context, masked, combined, trial, .. } = buffers;
     if both > 0 {
         let found = context::analyse(word, raw_words, base_words, context);
         is_few = (both / width - found.unchanged) * FEW <= both / width;
+        least = found.bytes;
         is_near = floats::estimate(word, raw_words) as f64 <= found.bytes as f64 * NEAR;
         let encoded = with_rest(word, CONTEXT, rest, scratch, out, |out, _| {
             found.write(context, out);
@@ -54,7 +55,7 @@ pub(super) fn encode(
             })
         })?;
     }
-    if is_few || is_short || xor_repeats(raw, base) {
+    if is_few || is_short || xor_seems(raw, base, least, combined, trial, scratch)? {
         try_smaller(start, out, trial, |out| xor(raw, base, combined, scratch, out))?;
     }
     if is_near || is_short || floats::repeats(raw) {
@@ -63,18 +64,36 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Bytes from the middle that are looked at for repeats.
-const PROBE_BYTES: usize = 1100;
+/// Stretches that form 2 is tried on, and their bytes.
+const STRETCHES: usize = 4;
+const STRETCH_BYTES: usize = 2 << 10;
+/// Form 2 of stretches may be larger than its share by this much: long runs compress better.
+const SHORTER: usize = 4;
 
-/// Whether windows of the two combined come again.
-fn xor_repeats(raw: &[u8], base: &[u8]) -> bool {
-    let middle = (raw.len().min(base.len()) / 2).saturating_sub(PROBE_BYTES / 2);
-    let part = |bytes: &'_ [u8]| -> [u8; PROBE_BYTES] {
-        bytes.get(middle..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; PROBE_BYTES])
-    };
-    let mut combined = [0; PROBE_BYTES];
-    kernel::xor(&part(raw), &part(base), &mut combined);
-    floats::repeats(&combined)
+/// Whether form 2 seems to have less than `least` bytes.
+fn xor_seems(
+    raw: &[u8],
+    base: &[u8],
+    least: usize,
+    combined: &mut Vec<u8>,
+    trial: &mut Vec<u8>,
+    scratch: &mut Scratch,
+) -> Result<bool> {
+    combined.clear();
+    for number in 0..STRETCHES {
+        let start = raw.len().saturating_sub(STRETCH_BYTES) * number / (STRETCHES - 1);
+        let (from, base) = (combined.len(), base.get(start..).unwrap_or_default());
+        combined.extend_from_slice(raw.get(start..raw.len().min(start + STRETCH_BYTES)).unwrap_or_default());
+        kernel::xor_in_place(combined.get_mut(from..).unwrap_or_default(), base);
+    }
+    // Where the context form has little, the whole is tried if windows come again at all.
+    if !floats::repeats(combined) {
+        return Ok(false);
+    }
+    trial.clear();
+    scratch.compress(combined, super::LEVEL, trial)?;
+    let whole = trial.len() as u64 * raw.len() as u64 / combined.len().max(1) as u64;
+    Ok(whole < least as u64 + (least / SHORTER) as u64)
 }
 
 /// Appends `form`, what `write` appends, and the encoding of `rest`.

@@ -44,7 +44,9 @@ proptest! {
 
     #[test]
     fn few_values_round_trip(
-        raw in prop::collection::vec(prop::sample::select(vec![0u8, 1, 0x3f]), 0..6000), word in words(), phase in 0usize..9,
+        raw in prop::collection::vec(prop::sample::select(vec![0u8, 1, 0x3f]), 0..6000),
+        word in words(),
+        phase in 0usize..9,
     ) {
         prop_assert_eq!(decoded(&encoded(word, phase, &raw), raw.len()).unwrap(), raw);
     }

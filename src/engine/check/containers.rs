@@ -193,7 +193,11 @@ impl Worker<'_> {
         if self.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
-        for run in self.reader.flat(number)?.runs() {
+        let flat = self.reader.flat(number)?;
+        for frame in flat.frames() {
+            self.reader.resolver.frame_place(*frame)?;
+        }
+        for run in flat.runs() {
             let (container, frame) = self.reader.resolver.frame_place(run.frame)?;
             let end = u64::from(run.offset) + u64::from(run.len);
             if end > u64::from(frame.raw_len) {

@@ -5,10 +5,10 @@ use super::{Decoder, LANES, WORD_BYTES, portable};
 /// Bytes of the words that a group takes at most.
 pub(super) const GROUP_BYTES: usize = LANES * WORD_BYTES;
 
-/// What a step reads: the group's contexts, which have no meaning where there is one model, and the words to come.
-/// It fills the group and gives the bytes of the words taken, [`GROUP_BYTES`] at most.
-///
 /// Has `step` decode each whole group. False where the words end before; else `decoder.words` are those left.
+///
+/// A step is given the group's contexts, which have no meaning where there is one model, and the words to come. It
+/// fills the group and gives the bytes of the words it took, [`GROUP_BYTES`] at most.
 #[inline(always)]
 pub(super) fn decode_each(
     decoder: &mut Decoder<'_>,

@@ -110,7 +110,12 @@ impl Kernel {
             (state >> 33).trailing_zeros() as u8 ^ (state >> 60) as u8 & 4
         });
         let contexts = symbols.map(|symbol| symbol.wrapping_mul(83) >> 6);
-        let models = [12, 10, 10, 10, 10].map(|bits| Model::of_counts(&count(&symbols), bits));
+        // All symbols are counted for every model, and each model has favourites of its own.
+        let models: [Model; 5] = std::array::from_fn(|number| {
+            let mut counts = count(&symbols);
+            counts.iter_mut().skip(number).step_by(3).for_each(|count| *count *= 1 + number as u32);
+            Model::of_counts(&counts, if number == 0 { 12 } else { 10 })
+        });
         [(&[][..], &models[..1]), (&contexts, &models[1..])].into_iter().all(|(contexts, models)| {
             let (mut expected, mut own, mut out) = (Vec::new(), Vec::new(), [0; 1003]);
             encode_with(Kernel::Portable, &symbols, contexts, models, &mut expected);

@@ -6,6 +6,17 @@ use super::table::{Decoding, Encoding};
 use super::*;
 use crate::wire::Reader;
 
+/// A model and words, as first written.
+const MODEL: [u8; 42] = [
+    3, 8, 214, 176, 3, 110, 211, 3, 163, 233, 129, 210, 3, 104, 198, 115, 231, 234, 204, 103, 243, 166, 135, 99, 75,
+    107, 184, 233, 204, 195, 180, 2, 50, 168, 45, 231, 128, 12, 234, 121, 184, 105,
+];
+const WORDS: [u8; 66] = [
+    224, 159, 229, 30, 191, 33, 195, 17, 138, 107, 234, 72, 235, 66, 174, 116, 191, 231, 208, 194, 78, 36, 210, 224,
+    65, 143, 214, 156, 55, 178, 255, 203, 115, 158, 242, 62, 255, 11, 103, 110, 25, 109, 117, 48, 167, 56, 227, 215,
+    204, 250, 245, 125, 70, 137, 147, 18, 84, 159, 119, 104, 219, 51, 181, 131, 158, 157,
+];
+
 /// SplitMix64.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -175,6 +186,26 @@ fn tables_cover_all_slots() {
     assert_eq!(Decoding::new(&[model.clone(), model.clone()]).last_context(), 1);
     assert_eq!(Encoding::new(&[model.clone(), model]).last_context(), 1);
     assert_eq!(Encoding::new(&[]).last_context(), 0);
+}
+
+#[test]
+fn every_kernel_passes_the_test_before_its_use() {
+    assert!(kernels().all(Kernel::agrees));
+    assert!(Kernel::fastest().is_available());
+    assert_eq!(kernels().last(), Some(Kernel::Portable));
+}
+
+#[test]
+fn models_and_encodings_stay_as_they_are() {
+    let symbols = b"the 32 lanes, in order: each takes a word of two bytes when it is below".repeat(3);
+    let models = models_of(&symbols, &[], 12);
+    let mut bytes = Vec::new();
+    models[0].write(&mut bytes);
+    assert_eq!(bytes, MODEL);
+    let payload = round_trip(&symbols, &[], &models);
+    assert_eq!(payload[STATES_BYTES..], WORDS);
+    let states = payload[..STATES_BYTES].as_chunks().0.iter().map(|state| u32::from_le_bytes(*state));
+    assert_eq!(states.fold(0, |hash: u32, state| hash.wrapping_mul(31) ^ state), 2_307_881_711);
 }
 
 fn counts_of(kind: u32, seed: u64) -> [u32; 256] {

@@ -1,0 +1,131 @@
+//! Speed of the float codecs and their loops on generated weights: `cargo bench --bench codecs`.
+#![expect(clippy::expect_used, reason = "a bench fails by panicking")]
+
+use divan::Bencher;
+use divan::counter::BytesCount;
+use fhrd::codec::delta::{self, Cast, Derivation};
+use fhrd::codec::floats::{self, Word};
+use fhrd::codec::{Codec, Floats, Planes, Scratch, Zstandard};
+use fhrd::kernel::{planes, words};
+
+const CHUNK_BYTES: usize = 512 << 10;
+const TYPES: [Word; 3] = [Word::Bf16, Word::Fp16, Word::Fp32];
+/// Deviation of an update; that of the weights is 0.03.
+const SIGMA: f32 = 0.0005;
+
+fn main() {
+    divan::main();
+}
+
+fn normal(state: &mut u64) -> f32 {
+    let sum = (0..6).fold(0.0, |sum, _| {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        sum + (*state >> 40) as f32 / 16_777_216.0 - 0.5
+    });
+    sum * std::f32::consts::SQRT_2
+}
+
+fn narrowed(word: Word, wide: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; wide.len() / 2];
+    match word {
+        Word::Bf16 => words::fp32_to_bf16(wide, &mut out),
+        Word::Fp16 => words::fp32_to_fp16(wide, &mut out),
+        _ => out = wide[..CHUNK_BYTES].to_vec(),
+    }
+    out
+}
+
+/// Weights, and the same after an update.
+fn weights(word: Word) -> [Vec<u8>; 2] {
+    let mut state = 7u64;
+    let base: Vec<f32> = (0..CHUNK_BYTES / 2).map(|_| normal(&mut state) * 0.03).collect();
+    let tuned: Vec<f32> = base.iter().map(|weight| weight + normal(&mut state) * SIGMA).collect();
+    [base, tuned].map(|all| narrowed(word, &all.iter().flat_map(|weight| weight.to_le_bytes()).collect::<Vec<_>>()))
+}
+
+#[divan::bench(args = TYPES)]
+fn floats_encode(bencher: Bencher<'_, '_>, word: Word) {
+    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        floats::encode(word, 0, &raw, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = TYPES)]
+fn floats_decode(bencher: Bencher<'_, '_>, word: Word) {
+    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    let mut payload = Vec::new();
+    floats::encode(word, 0, &raw, &mut scratch, &mut payload).expect("encodes");
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        Floats.decode(&payload, raw.len(), &mut scratch, &mut out).expect("decodes");
+        out.len()
+    });
+}
+
+/// For comparison: the other codecs on the same bytes.
+#[divan::bench(args = TYPES)]
+fn planes_encode(bencher: Bencher<'_, '_>, word: Word) {
+    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        Planes.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = TYPES)]
+fn zstd_encode(bencher: Bencher<'_, '_>, word: Word) {
+    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        Zstandard.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+fn derivations(word: Word) -> [Derivation; 2] {
+    [Derivation::Context(word), Derivation::Xor]
+}
+
+#[divan::bench(args = TYPES, consts = [0, 1])]
+fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
+    let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        delta::encode(derivations(word)[XOR], &raw, &base, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = TYPES, consts = [0, 1])]
+fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
+    let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+    let (derivation, mut payload) = (derivations(word)[XOR], Vec::new());
+    delta::encode(derivation, &raw, &base, &mut scratch, &mut payload).expect("encodes");
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        delta::decode(derivation.id(), &payload, &base, raw.len(), &mut scratch, &mut out).expect("decodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = [Word::Bf16, Word::Fp16])]
+fn cast_encode(bencher: Bencher<'_, '_>, word: Word) {
+    let ([base, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+    let raw = narrowed(word, &base);
+    let cast = Cast::between(Word::Fp32, word).expect("a cast");
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        delta::encode(Derivation::Cast(cast), &raw, &base, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = [2, 4, 8])]
+fn planes_split_turned(bencher: Bencher<'_, '_>, width: usize) {
+    let ([raw, _], mut out) = (weights(Word::Fp32), vec![0; CHUNK_BYTES]);
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| planes::split_turned(&raw, width, true, &mut out));
+}

@@ -1,0 +1,137 @@
+//! Deltas resolve to their frames and come back; what cannot be is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::codec::Word;
+use crate::codec::delta::{Derivation, encode};
+use crate::container::{BodyView, Pieces};
+
+/// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
+#[derive(Default)]
+struct Chunks {
+    bodies: Vec<(u32, Vec<Piece>, Vec<u64>)>,
+    frames: Vec<Vec<u8>>,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Chunks {
+    fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, pieces: Vec<Piece>, bases: Vec<u64>) -> u64 {
+        self.bodies.push((content.len() as u32, pieces, bases));
+        self.frames.push(literal);
+        self.contents.push(content);
+        self.bodies.len() as u64 - 1
+    }
+
+    fn whole(&mut self, content: Vec<u8>) -> u64 {
+        self.push(content.clone(), content, Vec::new(), Vec::new())
+    }
+
+    /// A delta to ranges of other entries.
+    fn delta(&mut self, content: Vec<u8>, ranges: &[(u64, Range<u32>)]) -> u64 {
+        let part = |(entry, range): &(u64, Range<u32>)| {
+            self.contents[*entry as usize][range.start as usize..range.end as usize].to_vec()
+        };
+        let base: Vec<u8> = ranges.iter().flat_map(part).collect();
+        let derivation = Derivation::Context(Word::Bf16);
+        let mut payload = vec![derivation.id()];
+        encode(derivation, &content, &base, &mut Scratch::default(), &mut payload).unwrap();
+        if payload.len() >= content.len() {
+            payload = content.clone();
+        }
+        let pieces = ranges.iter().enumerate().map(|(base, (_, range))| {
+            let len = range.end - range.start;
+            Piece::Delta { base: base as u32, offset: range.start, len }
+        });
+        self.push(content, payload, pieces.collect(), ranges.iter().map(|range| range.0).collect())
+    }
+
+    fn read(&mut self, entry: u64) -> Result<Vec<u8>> {
+        let flat = Flats::new(1 << 16).flat(self, entry)?;
+        let frames: Vec<&[u8]> = flat.frames().iter().map(|frame| self.frames[*frame as usize].as_slice()).collect();
+        let mut out = Vec::new();
+        flat.assemble(&frames, &mut Scratch::default(), &mut out)?;
+        Ok(out)
+    }
+}
+
+impl Bodies for Chunks {
+    fn body(&mut self, entry: u64) -> Result<BodyView> {
+        let (raw_len, pieces, bases) = self.bodies[entry as usize].clone();
+        let literal_len = self.frames[entry as usize].len() as u32;
+        let pieces = if pieces.is_empty() { Pieces::Whole } else { Pieces::Session(Arc::new((pieces, bases))) };
+        Ok(BodyView { entry, raw_len, frame: entry, literal_offset: 0, literal_len, depth: 1, pieces })
+    }
+
+    fn base(&mut self, view: &BodyView, base: u32) -> Result<u64> {
+        let Pieces::Session(body) = &view.pieces else { panic!("whole entries have no bases") };
+        Ok(body.1[base as usize])
+    }
+}
+
+fn changed(content: &[u8], step: usize) -> Vec<u8> {
+    let change = |(at, byte): (usize, &u8)| if at % 16 == step % 16 { byte ^ 1 } else { *byte };
+    content.iter().enumerate().map(change).collect()
+}
+
+proptest! {
+    #[test]
+    fn chains_of_deltas_come_back(
+        first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),
+    ) {
+        let mut chunks = Chunks::default();
+        let mut last = chunks.whole(first.clone());
+        for step in 0..length {
+            let content = changed(&chunks.contents[last as usize], step);
+            last = chunks.delta(content, &[(last, 0..first.len() as u32)]);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+        }
+        // One over a boundary: the end of one entry and the beginning of another.
+        let (cut, len) = (cut.index(first.len()) as u32, first.len() as u32);
+        let content = changed(&first, 3);
+        let joined = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
+        prop_assert_eq!(chunks.read(joined).unwrap(), content);
+    }
+}
+
+#[test]
+fn nothing_is_copied_from_a_delta() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    let delta = chunks.delta(changed(&[7; 100], 1), &[(whole, 0..100)]);
+    let copy = Piece::Copy { base: 0, offset: 0, len: 50 };
+    let copied = chunks.push(vec![7; 50], Vec::new(), vec![copy], vec![delta]);
+    assert!(matches!(chunks.read(copied), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_range_beyond_the_base_and_a_mixture_are_errors() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    let beyond = Piece::Delta { base: 0, offset: 60, len: 50 };
+    let beyond = chunks.push(vec![1; 50], vec![9; 3], vec![beyond], vec![whole]);
+    assert!(matches!(chunks.read(beyond), Err(Error::Corrupt { .. })));
+    let pieces = vec![Piece::Literal { len: 1 }, Piece::Delta { base: 0, offset: 0, len: 50 }];
+    let mixed = chunks.push(vec![1; 51], vec![9; 3], pieces, vec![whole]);
+    assert!(matches!(chunks.read(mixed), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_cycle_ends() {
+    let mut chunks = Chunks::default();
+    let piece = Piece::Delta { base: 0, offset: 0, len: 4 };
+    chunks.push(vec![1; 4], vec![0; 2], vec![piece], vec![1]);
+    chunks.push(vec![1; 4], vec![0; 2], vec![piece], vec![0]);
+    assert!(matches!(chunks.read(0), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_payload_that_is_no_delta_is_an_error() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    for payload in [vec![], vec![255], vec![0, 1, 2, 3]] {
+        let piece = Piece::Delta { base: 0, offset: 0, len: 100 };
+        let entry = chunks.push(vec![1; 100], payload, vec![piece], vec![whole]);
+        assert!(matches!(chunks.read(entry), Err(Error::Corrupt { .. })));
+    }
+}

@@ -1,0 +1,20 @@
+//! Lineage: which stored model a new one descends from.
+//!
+//! 1. A model file is described by a record: its tensors, the names of their blocks, and a sketch of each tensor, a few
+//!    values at places that depend on the tensor's size alone.
+//! 2. Records are chunks; a blob under `models/` lists those that a backup made, each with the smallest hashes of its
+//!    tensors' shapes, so that models of one architecture are found without reading records.
+//! 3. For a new model the records that share most are compared tensor by tensor, sketch against sketch: what a delta
+//!    would take is estimated without reading a stored byte, and each tensor gets the base that promises most.
+//!
+//! All of this is a hint: a lost record costs ratio only.
+
+mod catalogue;
+mod family;
+mod record;
+mod sketch;
+
+pub use catalogue::{FOLDER, Head, Heads};
+pub use family::{Families, Load, TensorBase, choose, likeness};
+pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
+pub use sketch::{Comparison, Sketched, compare, sample, standalone_bits, to_bfloat16, to_float16};

@@ -1,0 +1,151 @@
+//! The payloads of float chunks, frozen like those in `golden`.
+
+use fhrd::codec::delta::{self, Cast, Derivation};
+use fhrd::codec::floats::{self, Word};
+use fhrd::codec::{Codec, Floats, Scratch};
+
+use crate::golden::{assert_bytes, unhex};
+
+/// Numbers without a pattern.
+fn scattered(number: usize) -> u32 {
+    let mixed = (number as u32 ^ 0x5bd1_e995).wrapping_mul(2_654_435_761);
+    (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b) >> 4
+}
+
+/// BF16 words of about one size.
+fn weights(words: usize) -> Vec<u8> {
+    let word = |number| {
+        let (noise, exponent) = (scattered(number), 0x7a - scattered(number + 7919).trailing_zeros().min(6));
+        ((noise & 0x807f) | exponent << 7) as u16
+    };
+    (0..words).flat_map(|number| word(number).to_le_bytes()).collect()
+}
+
+/// Words of which those in every `groups`-th group of 64 are a few values off.
+fn updated(base: &[u8], groups: usize) -> Vec<u8> {
+    let by = |number: usize| if (number / 64).is_multiple_of(groups) { (scattered(number) >> 8 & 3) as u16 } else { 0 };
+    let words = base.as_chunks().0.iter().enumerate();
+    words.flat_map(|(number, word)| u16::from_le_bytes(*word).wrapping_add(by(number)).to_le_bytes()).collect()
+}
+
+/// FP32 words that differ in one byte.
+fn short_words() -> Vec<u8> {
+    (0..5u8).flat_map(|low| [low, 0, 0x80, 0x3f]).collect()
+}
+
+fn encoded(word: Word, phase: usize, raw: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    floats::encode(word, phase, raw, &mut Scratch::default(), &mut payload).unwrap();
+    payload
+}
+
+fn decoded(payload: &[u8], raw_len: usize) -> Vec<u8> {
+    let mut raw = Vec::new();
+    Floats.decode(payload, raw_len, &mut Scratch::default(), &mut raw).unwrap();
+    raw
+}
+
+#[test]
+fn floats_stored_and_constant() {
+    let raw: Vec<u8> = (0..=8).collect();
+    let payload = encoded(Word::Bf16, 1, &raw);
+    assert_bytes(&payload, "0d 00 00 02060a0e 00 04080c10", "two stored planes after one byte");
+    assert_eq!(decoded(&payload, raw.len()), raw);
+    let payload = encoded(Word::Fp32, 0, &short_words());
+    assert_bytes(&payload, "06 00 0002040608 0100 0100 017f", "three constant planes");
+    assert_eq!(decoded(&payload, 20), short_words());
+}
+
+#[test]
+fn floats_entropy_coded_and_zstd() {
+    let raw = weights(32 << 10);
+    let payload = encoded(Word::Bf16, 0, &raw);
+    assert_eq!((payload.len(), payload[0], payload[1], payload[32_770]), (40926, 5, 0, 2));
+    assert_bytes(
+        &blake3::hash(&payload).as_bytes()[..16],
+        "d88e9d5a2499a7315dafda21157583a2",
+        "an entropy-coded plane",
+    );
+    assert_eq!(decoded(&payload, raw.len()), raw);
+    // One byte in each plane of two, and in the upper one the frame of forty bytes 3f.
+    let payload = unhex("01 0107 03 0a000000 28b52ffd 20 28 430100 3f");
+    assert_eq!(decoded(&payload, 80), [7, 0x3f].repeat(40));
+}
+
+fn assert_delta(derivation: Derivation, raw: &[u8], base: &[u8], want: &str) {
+    let (mut payload, mut back) = (Vec::new(), Vec::new());
+    delta::encode(derivation, raw, base, &mut Scratch::default(), &mut payload).unwrap();
+    assert_bytes(&payload, want, &format!("{derivation:?} of {} bytes", raw.len()));
+    delta::decode(derivation.id(), &payload, base, raw.len(), &mut Scratch::default(), &mut back).unwrap();
+    assert_eq!(back, raw);
+}
+
+#[test]
+fn deltas_same_standalone_and_cast() {
+    let base = weights(16).repeat(2);
+    assert_delta(Derivation::Context(Word::Bf16), &base[..5], &base, "00");
+    assert_delta(Derivation::Context(Word::Bf16), &[1, 2, 3], &[], "01 05 0102 0104 03");
+    assert_delta(
+        Derivation::Cast(Cast::Bf16ToFp32),
+        &base,
+        &base,
+        "
+         00010600f6e7bf50b6b1d671f6e7bf50b6b1d67100797a777a777a7774797a777a777a77740064dda33dc59c947d64dd
+         a33dc59c947d017a
+        ",
+    );
+}
+
+#[test]
+fn deltas_in_context() {
+    let base = weights(640);
+    assert_delta(
+        Derivation::Context(Word::Bf16),
+        &updated(&base, 1),
+        &base,
+        "
+         037a0100e31bc0a27516ddb300400100007b351b0064c012001c8df00019c136001b6553005828b2000179f9009bcb0b
+         001a113900e7f9520073a1a40011d77800b9399f009947ec005a4e7500a80c4b00003398000ce84c009793010003b5c3
+         0021fccd00c2f5e300067b4000b1481e009fc9690002b91c020d4b0a007a8c400071eb7f0045280f00272b9b0014f142
+         0005c31270a1bc24c8e6bb28336ed952c5e6d10413f1885af12a7181e6cc0852da6456a783ff322c9db77e7e2b058bda
+         84708e028ae313cfcfad1c5dd08cd58ded81f1e47265d1b974fbd5640150ea5db8b872390790589b1b7df6760c442def
+         1e938740881634c8240dee68223977549781fb846a5d0120646613733b7c8f03d96958dcfc0440729aab2448883fe997
+         0d20b69c7d8d694f732333c0a84b32ddc9fb9d672ec8e86b9aee4007319dd4bb7d45619083e6b69a729fcd9f51719cd6
+         65
+        ",
+    );
+}
+
+#[test]
+fn deltas_masked() {
+    let base = weights(4096);
+    assert_delta(
+        Derivation::Context(Word::Bf16),
+        &updated(&base, 10),
+        &base,
+        "
+         040001041040000104107a01002744192e856df61c0000010000e6a91e00c9f000009571be0016516a0050290300c2d4
+         03002b191800ae972f01578d0d0006161e00c9451800030754000eda1c00b3ab300045421f0262c40c00086f1e00c790
+         1600a2cb650092fd38000d781f00ee2d3b0067735c00aa702900bb510300976d2c00fe224600565025002cdb2a002d70
+         2c003ccb11008d593a000894571c0d698dea6d579ddc2120674ca3ddc7ea906fb58c88f2ad0dcbde62ea347a7321c71b
+         f0a96d1876c1dc361a39f80925f7551553e9672248d5af622c67d028beec81826f3f81b18898ec1d16519912ed0e11a7
+         69f22019ee22ce4f437181b6f76209bd46ee5cceac5cf2272e8c9f2efa450ce2a7ca7fc7052ebfc8c0be
+        ",
+    );
+}
+
+#[test]
+fn deltas_of_other_forms_are_read() {
+    // Exclusive or with forty bytes 3f, as zstd and as a constant plane; and the same added.
+    let base: Vec<u8> = (0..40).collect();
+    for (derivation, payload, by) in [
+        (Derivation::Xor, "02 28b52ffd 20 28 430100 3f", true),
+        (Derivation::Bytes, "05 00 013f", true),
+        (Derivation::Bytes, "06 00 013f", false),
+    ] {
+        let mut raw = Vec::new();
+        delta::decode(derivation.id(), &unhex(payload), &base, 40, &mut Scratch::default(), &mut raw).unwrap();
+        let want: Vec<u8> = base.iter().map(|byte| if by { byte ^ 0x3f } else { byte + 0x3f }).collect();
+        assert_eq!(raw, want);
+    }
+}

@@ -1,0 +1,257 @@
+//! Models: what is stored as a delta comes back, whatever the file says of itself, and costs what it should.
+
+use std::fs;
+use std::path::Path;
+
+use fhrd::config::Config;
+use fhrd::container::Piece;
+use fhrd::index::{Listing, read_directory};
+
+use crate::input::{TestRepository, files, write};
+use crate::program::{Place, number};
+use crate::trees::{Random, assert_same, describe};
+use crate::weights::*;
+
+/// Backs up `source`, restores the snapshot, compares, checks all data. The report of the backup.
+fn round_trip(place: &Place, source: &Path, what: &str) -> serde_json::Value {
+    let report = place.run(&["backup", source.to_str().unwrap()]);
+    assert_restores(place, source, what);
+    let check = place.run(&["check", "--read-data"]);
+    assert_eq!(number(&check, "defect_count"), 0, "{what}: {check}");
+    report
+}
+
+fn assert_restores(place: &Place, source: &Path, what: &str) {
+    let target = tempfile::tempdir().unwrap();
+    let target = target.path().join("restored");
+    place.run(&["restore", "latest", "--target", target.to_str().unwrap()]);
+    assert_same(&describe(source), &describe(&target.join(source.strip_prefix("/").unwrap())), what);
+}
+
+/// A place with an empty repository.
+fn new_place() -> Place {
+    let place = Place::new();
+    place.run(&["init"]);
+    place
+}
+
+/// A base and two fine-tunes, in folders of these names.
+fn write_family(folder: &Path, names: [&str; 3]) {
+    let (embedding, layer) = (weights(1, 1 << 20), weights(2, 1 << 18));
+    write(folder.join(names[0]).join("model.safetensors"), &model(&embedding, &layer));
+    for (seed, name) in [(3, names[1]), (4, names[2])] {
+        // The embedding is frozen.
+        let file = model(&embedding, &tuned(&layer, seed, 0.0004));
+        write(folder.join(name).join("model.safetensors"), &file);
+        write(folder.join(name).join("README.md"), format!("---\nbase_model: {}\n---\n", names[0]).as_bytes());
+    }
+}
+
+#[test]
+fn fine_tunes_are_stored_as_deltas_whatever_comes_first() {
+    let mut sizes = Vec::new();
+    for names in [["base", "tune-1", "tune-2"], ["z-base", "a-tune", "b-tune"]] {
+        let place = new_place();
+        let source = place.path("models");
+        write_family(&source, names);
+        let report = round_trip(&place, &source, names[0]);
+        let size = number(&report, "bytes_stored");
+        // 2.5 MB of weights at 10.6 bits of 16, and for each tune what 512 KiB of a trained layer need.
+        assert!(size < 2_100_000 && size > 1_000_000, "{names:?}: {size}");
+        sizes.push(size);
+    }
+    let (less, more) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+    assert!(more * 100 <= less * 101, "{sizes:?}");
+}
+
+#[test]
+fn a_later_backup_finds_the_base_of_an_earlier_one_and_needs_no_catalogue() {
+    for lost in [false, true] {
+        let place = new_place();
+        let (source, later) = (place.path("base"), place.path("tune"));
+        let (embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 18));
+        write(source.join("model.safetensors"), &model(&embedding, &layer));
+        round_trip(&place, &source, "base");
+        if lost {
+            fs::remove_dir_all(place.repository().join("models")).unwrap();
+        }
+        let tune = model(&tuned(&embedding, 5, 0.0002), &tuned(&layer, 6, 0.0002));
+        write(later.join("model.safetensors"), &tune);
+        let report = round_trip(&place, &later, "tune");
+        let part = number(&report, "bytes_stored") as f64 / tune.len() as f64;
+        assert!(if lost { part > 0.6 } else { part < 0.45 }, "lost {lost}: {part}");
+    }
+}
+
+#[test]
+fn casts_cost_next_to_nothing_whatever_the_folders_are_called() {
+    let values: Vec<f32> = weights(7, 1 << 19).into_iter().chain([f32::NAN, -0.0, f32::INFINITY, 1e-42]).collect();
+    let single = |bytes: Vec<u8>, dtype| {
+        let len = values.len() as u64;
+        safetensors(&[Tensor::new("w", dtype, &[len], bytes)])
+    };
+    let alone = new_place();
+    write(alone.path("models/only/model.safetensors"), &single(float32(&values), "F32"));
+    let alone = number(&round_trip(&alone, &alone.path("models"), "alone"), "bytes_stored");
+    for names in [["wide", "narrow"], ["b", "a"]] {
+        let place = new_place();
+        let source = place.path("models");
+        write(source.join(names[0]).join("model.safetensors"), &single(float32(&values), "F32"));
+        write(source.join(names[1]).join("model.safetensors"), &single(bfloat16(&values), "BF16"));
+        let both = number(&round_trip(&place, &source, names[1]), "bytes_stored");
+        assert!(both * 100 <= alone * 103, "{names:?}: {both} against {alone}");
+    }
+}
+
+#[test]
+fn a_tensor_is_stored_once_whatever_it_is_in() {
+    let values = float32(&weights(8, 1 << 18));
+    let place = new_place();
+    let source = place.path("models");
+    let only = safetensors(&[Tensor::new("w", "F32", &[512, 512], values.clone())]);
+    write(source.join("a.safetensors"), &only);
+    let first = number(&round_trip(&place, &source, "one"), "bytes_stored");
+    let behind = [Tensor::new("odd", "U8", &[3], vec![1, 2, 3]), Tensor::new("w2", "F32", &[512, 512], values.clone())];
+    write(source.join("b.safetensors"), &safetensors(&behind));
+    let array = npy("<f4", "512, 512", &values);
+    write(source.join("c.npy"), &array);
+    write(source.join("d.npz"), &zip(&[("w.npy", &array), ("x.npy", &npy("<f4", "3,", &[0; 12]))]));
+    write(source.join("e.bin"), &zip(&[("archive/data.pkl", b"\x80\x02}."), ("archive/data/0", &values)]));
+    write(source.join("f.gguf"), &gguf(&[("blk.0.w", 0, &[512, 512], &values)]));
+    let more = number(&round_trip(&place, &source, "all"), "bytes_stored");
+    assert!(more < first / 10, "{more} after {first}");
+}
+
+/// Files that are strange or lie, by name, in two versions.
+fn strange(version: u64) -> Vec<(&'static str, Vec<u8>)> {
+    let base = weights(20, 1 << 16);
+    let now = if version == 0 { base.clone() } else { tuned(&base, 21, 0.0003) };
+    let (words, single) = (bfloat16(&now), float32(&now));
+    let mut payloads: Vec<u32> = now.iter().map(|value| value.to_bits()).collect();
+    for (at, word) in payloads.iter_mut().enumerate() {
+        *word = match at % 7 {
+            0 => 0x7fc0_0000 | at as u32 & 0x3f_ffff,
+            1 => 0xff80_0001 + (at as u32 & 0xff) + version as u32,
+            2 => 0x8000_0000,
+            3 => 0x7f80_0000,
+            _ => *word,
+        };
+    }
+    let payloads: Vec<u8> = payloads.into_iter().flat_map(u32::to_le_bytes).collect();
+    let of = |dtype, bytes: &[u8]| {
+        let width = if dtype == "F32" { 4 } else { 2 };
+        vec![Tensor::new("w", dtype, &[(bytes.len() / width) as u64], bytes.to_vec())]
+    };
+    let odd = Random(30 + version).bytes(100_001);
+    let header = |text: &str| with_header(text, &words);
+    let whole = safetensors(&of("BF16", &words));
+    let nested = zip(&[
+        ("archive/data.pkl", b"\x80\x02}."),
+        ("archive/data/0", &single),
+        ("archive/inner.zip", &zip(&[("archive/data/0", &words)])),
+    ]);
+    let len = words.len();
+    vec![
+        ("odd-length", safetensors(&[Tensor::new("o", "U8", &[100_001], odd), of("F32", &single).remove(0)])),
+        ("zero-size", safetensors(&[Tensor::new("z", "F32", &[0], vec![]), of("F32", &single).remove(0)])),
+        ("shard-1", whole.clone()),
+        ("shard-2", safetensors(&of("F32", &single))),
+        (
+            "overlapping",
+            header(&format!(
+                "{{\"a\":{{\"dtype\":\"BF16\",\"shape\":[{0}],\"data_offsets\":[0,{1}]}},\
+                 \"b\":{{\"dtype\":\"BF16\",\"shape\":[{0}],\"data_offsets\":[0,{1}]}}}}",
+                len / 2,
+                len
+            )),
+        ),
+        ("header-beyond", [&(1u64 << 40).to_le_bytes(), words.as_slice()].concat()),
+        ("header-huge", [&100_000_000u64.to_le_bytes(), &b"{".repeat(200_000)[..], &words].concat()),
+        ("truncated", whole[..whole.len() - 70_001].to_vec()),
+        ("trailing", [&whole, &b"and more"[..]].concat()),
+        ("nan", safetensors(&of("F32", &payloads))),
+        ("nan-half", safetensors(&of("F16", &payloads))),
+        (
+            "unaligned",
+            with_header(
+                &format!(
+                    "{{\"u\":{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}},\
+             \"w\":{{\"dtype\":\"BF16\",\"shape\":[{}],\"data_offsets\":[1,{}]}}}}",
+                    len / 2,
+                    len + 1
+                ),
+                &[&[9], words.as_slice()].concat(),
+            ),
+        ),
+        ("nested.bin", nested),
+        ("unknown.gguf", gguf(&[("a", 0, &[1 << 16], &single), ("b", 999, &[1 << 16], &words)])),
+        ("quantised.gguf", gguf(&[("q", 8, &[32, 4096], &Random(40).bytes(34 * 4096))])),
+        ("no-tensors", with_header("{}", &[])),
+        ("equal", safetensors(&of("BF16", &bfloat16(&base)))),
+    ]
+}
+
+#[test]
+fn strange_and_lying_files_come_back() {
+    let place = new_place();
+    let source = place.path("models");
+    for version in 0..2 {
+        for (name, bytes) in strange(version) {
+            write(source.join(format!("version-{version}")).join(name), &bytes);
+        }
+        round_trip(&place, &source, &format!("version {version}"));
+    }
+    let again = tempfile::tempdir().unwrap();
+    let all = new_place();
+    for version in [1, 0] {
+        for (name, bytes) in strange(version) {
+            write(again.path().join(format!("{version}/{name}")), &bytes);
+        }
+    }
+    round_trip(&all, again.path(), "at once");
+}
+
+#[test]
+fn deltas_are_bounded_and_point_at_what_is_there() {
+    let repository = TestRepository::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 17));
+    let mut config = Config::default();
+    config.model.delta_depth_max = 2;
+    for step in 0..6 {
+        write(folder.path().join(format!("step-{step}/model.safetensors")), &model(&embedding, &layer));
+        repository.backup(folder.path(), &config);
+        embedding = tuned(&embedding, 50 + step, 0.0002);
+    }
+    let opened = repository.open();
+    let listing = Listing::take(&opened.store).unwrap();
+    let mut deltas = 0;
+    for id in &listing.containers {
+        let directory = read_directory(opened.store.as_ref(), id).unwrap();
+        for entry in &directory.entries {
+            let is_delta = matches!(directory.pieces(entry).first(), Some(Piece::Delta { .. }));
+            deltas += u64::from(is_delta);
+            assert!(!is_delta || (2..=3).contains(&entry.depth), "depth {}", entry.depth);
+        }
+    }
+    assert!(deltas >= 5, "{deltas} deltas");
+}
+
+#[test]
+fn a_damaged_base_costs_ratio_and_loses_nothing_more() {
+    let place = new_place();
+    let (source, later) = (place.path("base"), place.path("tune"));
+    let (embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 18));
+    write(source.join("model.safetensors"), &model(&embedding, &layer));
+    place.run(&["backup", source.to_str().unwrap()]);
+    // Of the container with the blocks every frame is damaged; its directory is not.
+    let folder = place.repository().join("containers");
+    let largest = files(&folder).into_iter().max_by_key(|name| fs::metadata(folder.join(name)).unwrap().len()).unwrap();
+    let mut bytes = fs::read(folder.join(&largest)).unwrap();
+    (100..bytes.len() - 20_000).step_by(20_000).for_each(|at| bytes[at] ^= 1);
+    fs::write(folder.join(&largest), &bytes).unwrap();
+    let tune = model(&tuned(&embedding, 5, 0.0002), &tuned(&layer, 6, 0.0002));
+    write(later.join("model.safetensors"), &tune);
+    place.run(&["backup", later.to_str().unwrap()]);
+    assert_restores(&place, &later, "stored beside a damaged base");
+}
