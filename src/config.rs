@@ -174,6 +174,8 @@ pub struct ModelConfig {
     pub delta: String,
     /// Deltas that a block may be away from one stored on its own.
     pub delta_depth_max: u8,
+    /// Decode every float block again before it is stored.
+    pub verify: bool,
     /// zstd level of the byte groups of `"planes"`.
     pub level: i32,
 }
@@ -300,6 +302,7 @@ impl Default for ModelConfig {
             codec: "floats".into(),
             delta: "context".into(),
             delta_depth_max: 4,
+            verify: true,
             level: 1,
         }
     }

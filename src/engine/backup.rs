@@ -239,6 +239,8 @@ fn run_stages(
     let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config));
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
         by_planes: config.model.codec == "planes",
+        verify: config.model.verify,
+        back: Vec::new(),
         level: config.model.level,
         scratch: Scratch::default(),
         bases: BaseReader {

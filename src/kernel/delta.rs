@@ -225,6 +225,17 @@ impl Bits {
         self.low = if whole < 8 { self.low >> (whole * 8) } else { value >> (64 - self.filled) };
         self.filled = filled % 8;
     }
+
+    /// Puts what is left over after eight full bytes and gives the number of bytes.
+    fn finish(self, bytes: &mut [u8]) -> usize {
+        if self.filled == 0 {
+            return self.at;
+        }
+        if let Some(slot) = bytes.get_mut(self.at) {
+            *slot = self.low as u8;
+        }
+        self.at + 1
+    }
 }
 
 #[inline(always)]
@@ -260,7 +271,7 @@ fn tokens_of<W: Word>(
         count(&slots[..len], counts);
         bits = keep(&folded, &kept_of, kept, bits);
     }
-    bits.at + usize::from(bits.filled > 0)
+    bits.finish(kept)
 }
 
 #[inline(always)]

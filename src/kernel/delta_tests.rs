@@ -61,7 +61,7 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
     let words = raw.len();
     for portable in [false, true] {
         let (mut found, mut places, mut kept) =
-            (vec![0; words], vec![0; words], vec![0; raw_bytes.len() + SLACK_BYTES]);
+            (vec![0; words], vec![0; words], vec![0xa5; raw_bytes.len() + SLACK_BYTES]);
         let mut counts = [[0; CONTEXTS * SLOTS]; TABLES];
         let both = [raw_bytes.as_slice(), base_bytes.as_slice()];
         let run = match (portable, width) {
@@ -115,6 +115,16 @@ fn every_length_of_lanes_agrees_with_the_twin() {
             check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 7, mask: 0xff, top: 130 });
             check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 10, mask: 0x1f, top: 14 });
         }
+    }
+}
+
+#[test]
+fn what_is_left_over_after_eight_full_bytes_is_kept() {
+    // Only where the last word of a block is the last of all does nothing follow.
+    let all = noise(BLOCK + 500, 1);
+    for start in 0..500 {
+        let raw = &all[start..start + BLOCK];
+        check(4, raw, &[0x3f80_0000; BLOCK], Exponent { shift: 23, mask: 0xff, top: 127 });
     }
 }
 
