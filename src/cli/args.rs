@@ -53,12 +53,18 @@ pub enum Verb {
     Init,
     /// Store paths as a new snapshot
     Backup(BackupArguments),
-    /// Write a snapshot's tree into a folder; nothing that exists is overwritten
+    /// Write a snapshot's tree into a folder, or one tensor into a file; nothing that exists is overwritten
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
     Snapshots,
     /// List the entries of a snapshot
     Ls(LsArguments),
+    /// List the models of a snapshot: their types, what they descend from, what they take
+    Models(ModelsArguments),
+    /// Show the models of a snapshot as the trees of their families
+    Lineage(LineageArguments),
+    /// Compare two models bit by bit
+    Distance(DistanceArguments),
     /// Show figures of the repository, or of one snapshot
     Stats(StatsArguments),
     /// Verify that everything stored is there and as it was written
@@ -94,8 +100,17 @@ pub struct RestoreArguments {
     #[arg(value_name = "SNAPSHOT")]
     pub id: String,
     /// Folder to write into; without it, a new folder `fhrd-restore-<id>` here
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
+    /// Only this tensor, from the one model of the snapshot that has it
+    #[arg(long, value_name = "NAME")]
+    pub tensor: Option<String>,
+    /// The model to take the tensor from, or a folder with it
+    #[arg(long, value_name = "FILE", requires = "tensor")]
+    pub path: Option<PathBuf>,
+    /// File to write the tensor to, .safetensors or .npy; without it, one named after the tensor here
+    #[arg(long, value_name = "FILE", requires = "tensor")]
+    pub output: Option<PathBuf>,
 }
 
 /// Of `ls`.
@@ -110,6 +125,39 @@ pub struct LsArguments {
     /// Show type, permissions, owner, size and time
     #[arg(short, long)]
     pub long: bool,
+}
+
+/// Of `models`.
+#[derive(Debug, Args)]
+pub struct ModelsArguments {
+    /// Id of a snapshot, the beginning of one, or `latest`, which it is without
+    #[arg(value_name = "SNAPSHOT")]
+    pub id: Option<String>,
+    /// Those of all snapshots, each content once, where it was found last
+    #[arg(long, conflicts_with = "id")]
+    pub all: bool,
+}
+
+/// Of `lineage`.
+#[derive(Debug, Args)]
+pub struct LineageArguments {
+    /// Id of a snapshot, the beginning of one, or `latest`, which it is without
+    #[arg(value_name = "SNAPSHOT")]
+    pub id: Option<String>,
+    /// Print a graph in Graphviz's DOT language
+    #[arg(long, conflicts_with = "json")]
+    pub dot: bool,
+}
+
+/// Of `distance`.
+#[derive(Debug, Args)]
+pub struct DistanceArguments {
+    /// A model: a file, or SNAPSHOT:PATH for one in the repository
+    #[arg(value_name = "MODEL")]
+    pub first: String,
+    /// The model to compare it with
+    #[arg(value_name = "MODEL")]
+    pub second: String,
 }
 
 /// Of `stats`.

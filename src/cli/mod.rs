@@ -4,11 +4,14 @@ mod args;
 mod backup;
 mod bench;
 mod check;
+mod distance;
 mod exit;
 mod init;
+mod lineage;
 mod location;
 mod logging;
 mod ls;
+mod models;
 mod output;
 mod process;
 mod progress;
@@ -17,6 +20,7 @@ mod scan;
 mod snapshots;
 mod stages;
 mod stats;
+mod tensor;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,6 +63,9 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Restore(arguments) => restore::run(session, arguments),
         Verb::Snapshots => snapshots::run(session),
         Verb::Ls(arguments) => ls::run(session, arguments),
+        Verb::Models(arguments) => models::run(session, arguments),
+        Verb::Lineage(arguments) => lineage::run(session, arguments),
+        Verb::Distance(arguments) => distance::run(session, arguments),
         Verb::Stats(arguments) => stats::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Bench(arguments) => bench::run(session, arguments),

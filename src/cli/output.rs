@@ -112,6 +112,12 @@ pub fn ratio(from: u64, to: u64) -> String {
     if to == 0 { "-".into() } else { format!("{:.2}", from as f64 / to as f64) }
 }
 
+/// A number in few digits, such as `22.7M`.
+pub fn count(number: u64) -> String {
+    let scale = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")].into_iter().find(|scale| number as f64 >= scale.0);
+    scale.map_or_else(|| number.to_string(), |(scale, unit)| format!("{:.1}{unit}", number as f64 / scale))
+}
+
 /// Seconds since 1970 and nanoseconds after them as RFC 3339 in UTC with nine decimals; `@seconds.nanoseconds` for
 /// times no calendar holds.
 pub fn time_utc(seconds: i64, nanoseconds: u32) -> String {
@@ -173,6 +179,12 @@ mod tests {
         let columns = [("id", Align::Left), ("n", Align::Right), ("tag", Align::Left)];
         write_table(&mut out, &columns, &rows).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "id     n  tag\nä      1  x\nbcd  100\n");
+    }
+
+    #[test]
+    fn numbers_have_few_digits() {
+        let shown = [0, 999, 1000, 22_713_216, 7_000_000_000].map(count);
+        assert_eq!(shown, ["0", "999", "1.0K", "22.7M", "7.0B"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `fhrd restore`.
+//! `fhrd restore`: a whole tree; one tensor is [`tensor`]'s.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, rate, size, write_pairs};
 use super::progress::shown;
+use super::tensor;
 use crate::engine::restore::{RestoreReport, restore};
 use crate::error::Result;
 use crate::metrics::Progress;
@@ -19,6 +20,9 @@ use crate::types::hex;
 /// # Errors
 /// Those of the repository, the configuration, the snapshot and [`restore`].
 pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
+    if let Some(name) = &arguments.tensor {
+        return tensor::run(session, arguments, name);
+    }
     let options = &session.options;
     let config = location::config(options)?;
     let repository = location::open(options)?;

@@ -34,22 +34,38 @@ pub fn list(
 ) -> Result<()> {
     let listing = Arc::new(Listing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    walk(&mut reader, snapshot, path, &mut |path, node| visit(path, node).map(|()| true))
+}
+
+/// As [`list`], with a reader of the caller's; a directory for which `visit` answers `false` is not entered.
+///
+/// # Errors
+/// As for [`list`].
+pub fn walk(
+    reader: &mut ChunkReader,
+    snapshot: &Named,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
+) -> Result<()> {
     let (path, node) = match path {
         None => (PathBuf::new(), None),
-        Some(path) => find(&mut reader, snapshot, path)?,
+        Some(path) => find(reader, snapshot, path)?,
     };
     let Some(node) = node else {
-        return below(&mut reader, path, snapshot.snapshot.root, visit);
+        return below(reader, path, snapshot.snapshot.root, visit);
     };
-    visit(&path, &node)?;
+    let is_entered = visit(&path, &node)?;
     match node.kind {
-        Kind::Directory => below(&mut reader, path, node.content, visit),
+        Kind::Directory if is_entered => below(reader, path, node.content, visit),
         _ => Ok(()),
     }
 }
 
 /// The entry at `path`, and its path from the root; no entry for the root itself.
-fn find(reader: &mut ChunkReader, snapshot: &Named, path: &Path) -> Result<(PathBuf, Option<Node>)> {
+///
+/// # Errors
+/// [`Error::NoSuchPath`] when there is none; what reading the listings meets.
+pub fn find(reader: &mut ChunkReader, snapshot: &Named, path: &Path) -> Result<(PathBuf, Option<Node>)> {
     let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
     let (mut found, mut node) = (PathBuf::new(), None::<Node>);
     for component in path.components() {
@@ -85,7 +101,7 @@ fn below(
     reader: &mut ChunkReader,
     mut path: PathBuf,
     content: Option<Reference>,
-    visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
 ) -> Result<()> {
     let mut levels = vec![TreeCursor::open(content)];
     while let Some(cursor) = levels.last_mut() {
@@ -95,8 +111,8 @@ fn below(
             continue;
         };
         path.push(OsStr::from_bytes(&node.name));
-        visit(&path, &node)?;
-        if node.kind == Kind::Directory {
+        let is_entered = visit(&path, &node)?;
+        if node.kind == Kind::Directory && is_entered {
             levels.push(TreeCursor::open(node.content));
         } else {
             path.pop();

@@ -3,6 +3,12 @@
 mod adopt;
 pub mod backup;
 pub mod check;
+pub mod content;
+pub mod distance;
+pub mod known;
+pub mod lineage;
 pub mod list;
+pub mod models;
 pub mod restore;
 pub mod stats;
+pub mod tensor;

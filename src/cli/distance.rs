@@ -1,0 +1,183 @@
+//! `fhrd distance`: two models compared bit by bit.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Session;
+use super::args::DistanceArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, print, print_json, printable};
+use crate::engine::distance::{Distance, LeftOut, OfType, Side, Stored, THRESHOLD, Tally, distance};
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::snapshot;
+
+/// A bar has a mark for each such part of the values.
+const MARK: f64 = 0.02;
+/// Tensors named that were left out.
+const NAMED_MAX: usize = 20;
+
+/// Compares two models.
+///
+/// # Errors
+/// Those of the repository and [`distance`]; [`Error::Usage`] for what is no model.
+pub fn run(session: &Session, arguments: &DistanceArguments) -> Result<Exit> {
+    let mut opener = Opener { session, repository: None };
+    let first = opener.open(&arguments.first)?;
+    let second = opener.open(&arguments.second)?;
+    let found = distance(&first, &second, &session.stop)?;
+    if session.options.json {
+        print_json(&document(&first, &second, &found))?;
+    } else {
+        print(|out| write_report(out, &first, &second, &found).map_err(failed))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// Opens models; the repository only if one is in it.
+struct Opener<'a> {
+    session: &'a Session,
+    repository: Option<(Repository, Stored)>,
+}
+
+impl Opener<'_> {
+    /// A file of this name, or else what SNAPSHOT:PATH names.
+    fn open(&mut self, text: &str) -> Result<Side> {
+        let path = Path::new(text);
+        let named = text.split_once(':').filter(|_| path.symlink_metadata().is_err());
+        let Some((id, inside)) = named else { return Side::open(path) };
+        if self.repository.is_none() {
+            let repository = location::open(&self.session.options)?;
+            let stored = Stored::new(&repository)?;
+            self.repository = Some((repository, stored));
+        }
+        let Some((repository, stored)) = &self.repository else {
+            return Err(Error::Usage(format!("no repository for {text}")));
+        };
+        let snapshot = snapshot::find(repository.store.as_ref(), id)?;
+        stored.side(&snapshot, Path::new(inside), text)
+    }
+}
+
+fn document(first: &Side, second: &Side, found: &Distance) -> Value {
+    let side =
+        |side: &Side| json!({"path": side.label, "format": side.model.format, "tensors": side.model.tensors.len()});
+    let family = found.of_family();
+    let types: Vec<Value> = found.types.iter().map(of_type).collect();
+    let left_out = found.left_out.iter().map(|left_out| {
+        let model = if left_out.is_second { "second" } else { "first" };
+        json!({"tensor": left_out.tensor, "model": model, "reason": left_out.reason})
+    });
+    json!({
+        "first": side(first),
+        "second": side(second),
+        "bit_distance": family,
+        "threshold": THRESHOLD,
+        "same_family": family.map(|distance| distance < THRESHOLD),
+        "types": types,
+        "left_out": left_out.collect::<Vec<_>>(),
+    })
+}
+
+fn of_type(of: &OfType) -> Value {
+    json!({
+        "first": of.first.name(),
+        "second": of.second.name(),
+        "tensors": of.tensors,
+        "compared": tally(&of.tally),
+        "as_bf16": of.rounded.as_ref().map(tally),
+    })
+}
+
+fn tally(tally: &Tally) -> Value {
+    let counts = tally.bits();
+    let bits = counts.iter().enumerate().map(|(index, differing)| {
+        let (bit, field) = (counts.len() - 1 - index, tally.field(index).name());
+        json!({"bit": bit, "field": field, "differing": differing, "share": share(*differing, tally)})
+    });
+    json!({
+        "type": tally.dtype.name(),
+        "values": tally.values,
+        "identical": tally.identical,
+        "identical_share": share(tally.identical, tally),
+        "differing_bits": tally.differing(),
+        "bit_distance": tally.bit_distance(),
+        "bits": bits.collect::<Vec<_>>(),
+    })
+}
+
+fn share(count: u64, tally: &Tally) -> f64 {
+    count as f64 / tally.values.max(1) as f64
+}
+
+fn write_report(out: &mut dyn Write, first: &Side, second: &Side, found: &Distance) -> std::io::Result<()> {
+    for side in [first, second] {
+        let tensors = side.model.tensors.len();
+        writeln!(out, "{} ({}, {tensors} tensors)", printable(&side.label), side.model.format)?;
+    }
+    match found.of_family() {
+        Some(distance) if distance < THRESHOLD => {
+            writeln!(out, "bit distance {distance:.2}: the same family (below {THRESHOLD})")?;
+        }
+        Some(distance) => writeln!(out, "bit distance {distance:.2}: no family (not below {THRESHOLD})")?,
+        None => writeln!(out, "no 16-bit floats in common: nothing to tell families by")?,
+    }
+    for of in &found.types {
+        let (one, other) = (of.first.name(), of.second.name());
+        let names = if one == other { one.to_string() } else { format!("{one} against {other}") };
+        let tensors = of.tensors;
+        write_tally(out, &format!("{names}, {tensors} tensors"), &of.tally)?;
+        if let Some(rounded) = &of.rounded {
+            write_tally(out, &format!("{names} rounded to BF16, {tensors} tensors"), rounded)?;
+        }
+    }
+    write_left_out(out, &found.left_out)
+}
+
+fn write_tally(out: &mut dyn Write, title: &str, tally: &Tally) -> std::io::Result<()> {
+    let unit = if tally.dtype.width().is_some() { "values" } else { "bytes" };
+    let identical = 100.0 * share(tally.identical, tally);
+    let distance = tally.bit_distance();
+    writeln!(out, "\n{title}: {} {unit}, {distance:.3} bits differ, {identical:.1} % identical", tally.values)?;
+    let counts = tally.bits();
+    for (index, differing) in counts.iter().enumerate() {
+        let (bit, field, share) = (counts.len() - 1 - index, tally.field(index).name(), share(*differing, tally));
+        let line = format!("{bit:>4}  {field:<8}  {:>6.2} %  {}", 100.0 * share, bar(share));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A mark for each begun part.
+fn bar(share: f64) -> String {
+    "#".repeat((share / MARK).ceil() as usize)
+}
+
+fn write_left_out(out: &mut dyn Write, left_out: &[LeftOut]) -> std::io::Result<()> {
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nleft out:")?;
+    for left_out in left_out.iter().take(NAMED_MAX) {
+        let model = if left_out.is_second { "second" } else { "first" };
+        writeln!(out, "  {} ({model}): {}", printable(&left_out.tensor), left_out.reason)?;
+    }
+    match left_out.len().checked_sub(NAMED_MAX) {
+        Some(more) if more > 0 => writeln!(out, "  and {more} more"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_show_what_is_rare_and_end_at_all() {
+        let lengths = [0.0, 1e-9, 0.02, 0.5, 1.0].map(|share| bar(share).len());
+        assert_eq!(lengths, [0, 1, 1, 25, 50]);
+    }
+}

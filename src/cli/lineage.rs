@@ -1,0 +1,141 @@
+//! `fhrd lineage`: the models of a snapshot as the trees of their families.
+
+use serde_json::{Value, json};
+
+use super::Session;
+use super::args::LineageArguments;
+use super::exit::Exit;
+use super::location;
+use super::models::{self, kind};
+use super::output::{Align, count, failed, hex_unless_utf8, print, print_json, printable, size, write_table};
+use crate::engine::lineage::{Member, lineage};
+use crate::error::Result;
+use crate::snapshot;
+
+/// Prints the trees, as text, JSON or DOT.
+///
+/// # Errors
+/// Those of the repository, the snapshot and [`lineage`].
+pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
+    let repository = location::open(&session.options)?;
+    let named = snapshot::find(repository.store.as_ref(), arguments.id.as_deref().unwrap_or("latest"))?;
+    let members = lineage(&repository, &named, &session.stop)?;
+    if session.options.json {
+        print_json(&members.iter().map(|member| document(member, &members)).collect::<Vec<_>>())?;
+    } else if arguments.dot {
+        print(|out| write!(out, "{}", dot(&members)).map_err(failed))?;
+    } else {
+        use Align::{Left, Right};
+        let columns =
+            [("model", Left), ("type", Left), ("kind", Left), ("bits", Right), ("stored", Right), ("path", Left)];
+        let rows: Vec<Vec<String>> = std::iter::zip(branches(&members), &members).map(row).collect();
+        print(|out| write_table(out, &columns, &rows))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// A member as JSON: `parent` counts in the list.
+fn document(member: &Member, members: &[Member]) -> Value {
+    let model = member.model.as_ref();
+    let base_name = || Some(&*members.get(member.parent?)?.name);
+    json!({
+        "name": member.name,
+        "path": String::from_utf8_lossy(&member.path),
+        "path_hex": hex_unless_utf8(&member.path),
+        "in_snapshot": model.is_some(),
+        "parent": member.parent,
+        "depth": member.depth,
+        "base": models::base(member.base.as_ref(), base_name()),
+        "note": member.note,
+        "model": model.map(models::Document::new),
+    })
+}
+
+/// What stands in front of each name.
+fn branches(members: &[Member]) -> Vec<String> {
+    // Whether the members from the root to the current one are the last of their parents' children.
+    let mut is_last: Vec<bool> = Vec::new();
+    let branch = |member: &Member| {
+        is_last.truncate(member.depth);
+        is_last.push(member.is_last);
+        let [_, above @ .., own] = is_last.as_slice() else { return String::new() };
+        let mut branch: String = above.iter().map(|is_last| if *is_last { "    " } else { "│   " }).collect();
+        branch.push_str(if *own { "└── " } else { "├── " });
+        branch
+    };
+    members.iter().map(branch).collect()
+}
+
+fn row((branch, member): (String, &Member)) -> Vec<String> {
+    let model = member.model.as_ref();
+    let base = member.base.as_ref();
+    let absent = if model.is_none() { " (not in this snapshot)" } else { "" };
+    let note = member.note.map(|note| format!(" ({note})")).unwrap_or_default();
+    vec![
+        format!("{branch}{}", printable(&member.name)),
+        model.map_or("-", |model| model.dtype.name()).into(),
+        base.map_or("-", kind).into(),
+        base.map_or_else(|| "-".into(), |base| format!("{:.2}", base.bit_distance)),
+        model.and_then(|model| model.stored_bytes).map_or_else(|| "-".into(), size),
+        format!("{}{absent}{note}", printable(&String::from_utf8_lossy(&member.path))),
+    ]
+}
+
+/// The graph in the DOT language; its arrows lead from the base to what was stored against it.
+fn dot(members: &[Member]) -> String {
+    let mut text = String::from("digraph lineage {\n  rankdir=LR;\n  node [shape=box];\n");
+    for (number, member) in members.iter().enumerate() {
+        let (about, style) = match &member.model {
+            Some(model) => {
+                let stored = model.stored_bytes.map(|bytes| format!("\n{} stored", size(bytes))).unwrap_or_default();
+                (format!("{}, {}{stored}", model.dtype.name(), count(model.parameters)), "")
+            }
+            None => ("not in this snapshot".into(), ", style=dashed"),
+        };
+        let label = format!("{}\n{about}", printable(&member.name));
+        text.push_str(&format!("  m{number} [label={}{style}];\n", quoted(&label)));
+        if let (Some(parent), Some(base)) = (member.parent, &member.base) {
+            let label = quoted(&format!("{} {:.2}", kind(base), base.bit_distance));
+            text.push_str(&format!("  m{parent} -> m{number} [label={label}];\n"));
+        }
+    }
+    text + "}\n"
+}
+
+/// A string of the DOT language.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, parent: Option<usize>, depth: usize, is_last: bool) -> Member {
+        let (name, path) = (name.to_string(), name.as_bytes().to_vec());
+        Member { model: None, name, path, base: None, parent, depth, is_last, note: None }
+    }
+
+    #[test]
+    fn branches_lead_to_their_parents() {
+        let members = [
+            member("a", None, 0, false),
+            member("b", Some(0), 1, false),
+            member("c", Some(1), 2, true),
+            member("d", Some(0), 1, true),
+            member("e", Some(3), 2, true),
+            member("f", None, 0, true),
+        ];
+        assert_eq!(branches(&members), ["", "├── ", "│   └── ", "└── ", "    └── ", ""]);
+    }
+
+    #[test]
+    fn names_cannot_leave_their_string() {
+        let graph = dot(&[member("a\"]; evil [label=\"\\", None, 0, true), member("b\n}", None, 0, true)]);
+        assert!(
+            graph.contains(r#"m0 [label="a\"]; evil [label=\"\\\nnot in this snapshot", style=dashed];"#),
+            "{graph}"
+        );
+        assert!(graph.contains(r#"m1 [label="b?}\nnot"#), "{graph}");
+    }
+}

@@ -1,0 +1,41 @@
+//! `fhrd restore --tensor`: one tensor of a snapshot's models.
+
+use super::Session;
+use super::args::RestoreArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{print, print_json, printable, size, write_pairs};
+use crate::engine::tensor::{TensorReport, TensorRequest, default_output, tensor};
+use crate::error::Result;
+use crate::snapshot;
+
+/// Writes the tensor `name` into a file.
+///
+/// # Errors
+/// Those of the repository, the snapshot and [`tensor`].
+pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
+    let repository = location::open(&session.options)?;
+    let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
+    let output = arguments.output.clone().unwrap_or_else(|| default_output(name));
+    let request = TensorRequest { tensor: name, path: arguments.path.as_deref(), output: &output };
+    let report = tensor(&repository, &named, &request, &session.stop)?;
+    if session.options.json {
+        print_json(&report)?;
+    } else if !session.options.quiet {
+        print(|out| write_pairs(out, &summary(&report)))?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn summary(report: &TensorReport) -> Vec<(&'static str, String)> {
+    let shape: Vec<String> = report.shape.iter().map(u64::to_string).collect();
+    let is_same = report.written_as == report.dtype || report.written_as.starts_with(['<', '|']);
+    let written_as = if is_same { String::new() } else { format!(", as {}", report.written_as) };
+    vec![
+        ("tensor", printable(&report.tensor)),
+        ("model", format!("{} ({})", printable(&report.path), report.format)),
+        ("values", format!("{} [{}], {}", report.dtype, shape.join(", "), size(report.bytes))),
+        ("output", format!("{}{written_as}", printable(&report.output))),
+        ("read", format!("{} of {} chunks", report.chunks_read, report.chunks)),
+    ]
+}

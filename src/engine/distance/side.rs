@@ -1,0 +1,95 @@
+//! One of the models compared: a file on disk, or a file of a snapshot.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::engine::content::{SharedReader, StoredFile, unwrapped};
+use crate::engine::list::find;
+use crate::error::{Error, Result};
+use crate::format::{FORMATS, ReadAt, Recognised, Recognition, recognise};
+use crate::index::Listing;
+use crate::reader::ChunkReader;
+use crate::repo::Repository;
+use crate::snapshot::Named;
+use crate::tree::Kind;
+
+/// Decoded frames kept, bytes.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// A model open for reading.
+pub struct Side {
+    /// What people call it by.
+    pub label: String,
+    /// What it holds.
+    pub model: Recognised,
+    source: Box<dyn ReadAt>,
+}
+
+/// Opens files of snapshots, all through one reader.
+pub struct Stored {
+    reader: SharedReader,
+}
+
+impl Stored {
+    /// Of this repository.
+    ///
+    /// # Errors
+    /// Those of listing it.
+    pub fn new(repository: &Repository) -> Result<Self> {
+        let listing = Arc::new(Listing::take(&repository.store)?);
+        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+        Ok(Stored { reader: Rc::new(RefCell::new(reader)) })
+    }
+
+    /// The model at `path` of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPath`], [`Error::Usage`] for what is no file or no model, and those of reading.
+    pub fn side(&self, snapshot: &Named, path: &Path, label: &str) -> Result<Side> {
+        let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
+        let file = node.filter(|node| node.kind == Kind::File);
+        let Some(node) = file else { return Err(no_model(label, "no regular file".into())) };
+        let file = StoredFile::open(self.reader.clone(), node.content, node.size)?;
+        let len = file.len();
+        Side::of(label, Box::new(file), len)
+    }
+}
+
+impl Side {
+    /// The model in a file on disk.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for what is no file or no model, and those of reading.
+    pub fn open(path: &Path) -> Result<Self> {
+        let label = path.display().to_string();
+        let metadata = path.metadata().map_err(|error| Error::io("read", path, error))?;
+        if !metadata.is_file() {
+            return Err(no_model(&label, "no regular file".into()));
+        }
+        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        Self::of(&label, Box::new(file), metadata.len())
+    }
+
+    fn of(label: &str, source: Box<dyn ReadAt>, len: u64) -> Result<Self> {
+        match recognise(&*source, len).map_err(|error| unwrapped(error, Path::new(label)))? {
+            Recognition::Model(model) => Ok(Side { label: label.into(), model, source }),
+            Recognition::Opaque => Err(no_model(label, "none of them".into())),
+            Recognition::Defective { format, reason } => {
+                Err(no_model(label, format!("a defective {format}: {reason}")))
+            }
+        }
+    }
+
+    /// Its bytes.
+    pub fn source(&self) -> &dyn ReadAt {
+        &*self.source
+    }
+}
+
+fn no_model(label: &str, found: String) -> Error {
+    let formats: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    Error::Usage(format!("{label} is no model: expected a file of tensors ({}), found {found}", formats.join(", ")))
+}

@@ -1,0 +1,301 @@
+//! Models: which files of a snapshot are model files, what they descend from, and what they take.
+//!
+//! 1. The snapshot's tree is walked; a file is a model if the catalogue knows its content.
+//! 2. The shards of one folder are put together to one model.
+//! 3. What a model takes is the sum over its distinct chunks of their entries' shares of the stored bytes of their
+//!    frames. A delta's literal bytes are its payload; what is copied costs nothing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::known::{Catalogue, Known};
+use super::list::walk;
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::format::Dtype;
+use crate::index::Listing;
+use crate::lineage::BaseModel;
+use crate::reader::{ChunkReader, RecipeWalk};
+use crate::recipe::Reference;
+use crate::repo::Repository;
+use crate::snapshot::Named;
+use crate::tree::{Kind, Node};
+use crate::types::{Fingerprint, SnapshotId};
+
+/// Decoded frames of listings and records kept, bytes.
+const CACHE_BYTES: usize = 16 << 20;
+/// Models between a model and the root of its family, at most.
+pub const DEPTH_MAX: usize = 1 << 16;
+
+/// A model: a file, or the shards that make one.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// The snapshot it was found in.
+    pub snapshot: SnapshotId,
+    /// Where it is in the snapshot; of several shards a pattern.
+    pub path: PathBuf,
+    /// Its name for people.
+    pub name: String,
+    /// Names of its files.
+    pub ids: Vec<Fingerprint>,
+    /// How many files it is.
+    pub shards: usize,
+    /// Format of the files.
+    pub format: String,
+    /// Type of most of its bytes.
+    pub dtype: Dtype,
+    /// Values of all tensors.
+    pub parameters: u64,
+    /// Bytes of its files.
+    pub size: u64,
+    /// Bytes that its chunks take; none where that cannot be read.
+    pub stored_bytes: Option<u64>,
+    /// What most of it was stored against.
+    pub base: Option<BaseModel>,
+    /// Name of that, as far as it is known.
+    pub base_name: Option<String>,
+    /// Name of the model that its family begins with.
+    pub family: String,
+}
+
+/// The models found, and what else is known of them.
+pub struct Found {
+    /// By path.
+    pub models: Vec<Model>,
+    /// Every model that the repository has a record of.
+    pub catalogue: Catalogue,
+    /// What they were read through.
+    pub reader: ChunkReader,
+}
+
+/// The models of `snapshots`; a content is listed once, where it is found first, unless there is one snapshot only.
+///
+/// # Errors
+/// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
+pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Found> {
+    let listing = Arc::new(Listing::take(&repository.store)?);
+    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let mut catalogue = Catalogue::load(repository.store.as_ref())?;
+    let mut groups: BTreeMap<(PathBuf, usize), Group> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    for (number, snapshot) in snapshots.iter().enumerate() {
+        let mut files = Vec::new();
+        walk(&mut reader, snapshot, None, &mut |path, node| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let Some(content) = node.content else { return Ok(true) };
+            // Of several snapshots, folders and files that were seen are passed over.
+            let is_new = snapshots.len() == 1 || seen.insert(content);
+            if is_new && is_model(&catalogue, node) {
+                files.push((path.to_path_buf(), content, node.size));
+            }
+            Ok(is_new)
+        })?;
+        for (path, content, size) in files {
+            let Some(fingerprint) = name_of(&content) else { continue };
+            let Some(known) = catalogue.with_content(&fingerprint, &mut reader)? else { continue };
+            let group = groups.entry((pattern(&path).unwrap_or(path.clone()), number)).or_default();
+            group.files.push(File { path, content, size, known });
+        }
+    }
+    let mut models = Vec::with_capacity(groups.len());
+    for ((path, number), group) in groups {
+        if let Some(snapshot) = snapshots.get(number) {
+            models.push(group.model(snapshot.id, path, &mut catalogue, &mut reader)?);
+        }
+    }
+    Ok(Found { models, catalogue, reader })
+}
+
+/// Whether the catalogue knows the file's content.
+pub fn is_model(catalogue: &Catalogue, node: &Node) -> bool {
+    node.kind == Kind::File && node.content.as_ref().and_then(name_of).is_some_and(|name| catalogue.holds(&name))
+}
+
+/// The fingerprint that names a content.
+fn name_of(content: &Reference) -> Option<Fingerprint> {
+    match content {
+        Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => Some(*fingerprint),
+        Reference::Hole { .. } => None,
+    }
+}
+
+/// The path of a shard, `*` for its number: `x-00001-of-00004.y` is one of `x-*-of-00004.y`.
+fn pattern(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.as_bytes();
+    let is_number = |bytes: &[u8]| bytes.len() >= 5 && bytes.iter().all(u8::is_ascii_digit);
+    let at = name.windows(4).position(|window| window == b"-of-")?;
+    let (front, back) = (name.get(..at)?, name.get(at + 4..)?);
+    let dash = front.iter().rposition(|byte| *byte == b'-')?;
+    let total = back.split(|byte| *byte == b'.').next()?;
+    if !is_number(front.get(dash + 1..)?) || !is_number(total) || total.len() == back.len() {
+        return None;
+    }
+    let name = [front.get(..=dash)?, b"*-of-", back].concat();
+    Some(path.with_file_name(OsStr::from_bytes(&name)))
+}
+
+/// A model file of a snapshot.
+struct File {
+    path: PathBuf,
+    content: Reference,
+    size: u64,
+    known: Rc<Known>,
+}
+
+/// The files of one model.
+#[derive(Default)]
+struct Group {
+    files: Vec<File>,
+}
+
+impl Group {
+    fn model(
+        self,
+        snapshot: SnapshotId,
+        pattern: PathBuf,
+        catalogue: &mut Catalogue,
+        reader: &mut ChunkReader,
+    ) -> Result<Model> {
+        let known = || self.files.iter().map(|file| &file.known);
+        let mut dtypes: BTreeMap<u16, u64> = BTreeMap::new();
+        known().flat_map(|known| &known.dtypes).for_each(|(code, bytes)| *dtypes.entry(*code).or_default() += bytes);
+        let most = dtypes.into_iter().max_by_key(|total| total.1).and_then(|most| Dtype::from_code(most.0));
+        let ids: Vec<Fingerprint> = known().map(|known| known.id).collect();
+        let base = common_base(known().filter_map(|known| known.base.as_ref()));
+        let base_name = match &base {
+            Some(base) => catalogue.with_id(&base.id, reader)?.map(|known| known.name.clone()),
+            None => None,
+        };
+        let own = known().next();
+        let name = own.map(|known| known.name.clone()).unwrap_or_default();
+        let family = family(&name, &ids, base.as_ref(), catalogue, reader)?;
+        let path = match self.files.as_slice() {
+            [only] => only.path.clone(),
+            _ => pattern,
+        };
+        let stored_bytes = match stored_bytes(self.files.iter().map(|file| file.content), reader) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+                tracing::warn!("cannot tell what {} takes: {error}", path.display());
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Model {
+            snapshot,
+            path,
+            shards: self.files.len(),
+            format: own.map(|known| known.format.clone()).unwrap_or_default(),
+            dtype: most.unwrap_or(Dtype::Other),
+            parameters: known().map(|known| known.parameters).fold(0, u64::saturating_add),
+            size: self.files.iter().map(|file| file.size).sum(),
+            stored_bytes,
+            name,
+            ids,
+            base,
+            base_name,
+            family,
+        })
+    }
+}
+
+/// The base that most bytes of all shards have, at the mean distance of the shards that have it.
+fn common_base<'a>(bases: impl Iterator<Item = &'a BaseModel> + Clone) -> Option<BaseModel> {
+    let most = bases.clone().max_by_key(|base| base.bytes)?;
+    // Shards are stored against shards, each of its own name.
+    let (mut bytes, mut cast_bytes, mut distance) = (0u64, 0u64, 0.0);
+    for base in bases {
+        bytes = bytes.saturating_add(base.bytes);
+        cast_bytes = cast_bytes.saturating_add(if base.is_cast { base.bytes } else { 0 });
+        distance += base.bit_distance * base.bytes as f64;
+    }
+    let bit_distance = if bytes == 0 { most.bit_distance } else { distance / bytes as f64 };
+    Some(BaseModel { id: most.id, bit_distance, bytes, is_cast: cast_bytes > bytes / 2 })
+}
+
+/// Follows the bases to the first model of the family. One whose record is lost ends the way.
+fn family(
+    name: &str,
+    ids: &[Fingerprint],
+    base: Option<&BaseModel>,
+    catalogue: &mut Catalogue,
+    reader: &mut ChunkReader,
+) -> Result<String> {
+    let mut passed: HashSet<Fingerprint> = ids.iter().copied().collect();
+    let (mut root, mut next) = (name.to_string(), base.map(|base| base.id));
+    while let Some(id) = next
+        && passed.len() < DEPTH_MAX
+        && passed.insert(id)
+        && let Some(known) = catalogue.with_id(&id, reader)?
+    {
+        root.clone_from(&known.name);
+        next = known.base.as_ref().map(|base| base.id);
+    }
+    Ok(root)
+}
+
+/// What the distinct chunks of some contents take.
+fn stored_bytes(contents: impl Iterator<Item = Reference>, reader: &mut ChunkReader) -> Result<u64> {
+    let (mut seen, mut sum) = (HashSet::new(), 0.0f64);
+    for content in contents {
+        let mut walk = RecipeWalk::new(content);
+        while let Some(reference) = walk.next(reader)? {
+            if let Reference::Chunk { fingerprint, .. } = reference
+                && seen.insert(fingerprint)
+            {
+                sum += share(&fingerprint, reader)?;
+            }
+        }
+    }
+    Ok(sum.round() as u64)
+}
+
+/// The part of its frame's stored bytes that a chunk's literal bytes take.
+fn share(fingerprint: &Fingerprint, reader: &mut ChunkReader) -> Result<f64> {
+    let located = reader.resolver.locator.locate(fingerprint)?;
+    let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
+    let directory = &located.directory;
+    let entry = directory.entries.get(located.entry as usize);
+    let frame = entry.and_then(|entry| directory.frames.get(entry.frame as usize));
+    Ok(match entry.zip(frame) {
+        Some((entry, frame)) if frame.raw_len > 0 => {
+            frame.stored_bytes() as f64 * (f64::from(entry.literal_len) / f64::from(frame.raw_len))
+        }
+        _ => 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_of_one_folder_have_one_pattern() {
+        let of = |path: &str| pattern(Path::new(path)).map(|path| path.to_str().unwrap().to_string());
+        assert_eq!(of("a/x-00001-of-00004.safetensors").as_deref(), Some("a/x-*-of-00004.safetensors"));
+        assert_eq!(of("a/x-00004-of-00004.safetensors").as_deref(), Some("a/x-*-of-00004.safetensors"));
+        assert_eq!(of("a/x.f16-00002-of-00003.gguf").as_deref(), Some("a/x.f16-*-of-00003.gguf"));
+        for other in ["a/x-1-of-4.safetensors", "a/model.safetensors", "a/x-of-y.z", "a/x-00001-of-00004", "-of-"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn shards_have_the_base_of_most_bytes_at_their_mean_distance() {
+        let base = |id: u8, bytes: u64, bit_distance: f64, is_cast| BaseModel {
+            id: Fingerprint([id; 32]),
+            bytes,
+            bit_distance,
+            is_cast,
+        };
+        let bases = [base(1, 10, 1.0, true), base(2, 30, 2.0, false)];
+        assert_eq!(common_base(bases.iter()), Some(base(2, 40, 1.75, false)));
+        assert_eq!(common_base([].iter()), None);
+    }
+}
