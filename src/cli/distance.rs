@@ -115,23 +115,23 @@ fn share(count: u64, tally: &Tally) -> f64 {
 
 fn write_report(out: &mut dyn Write, first: &Side, second: &Side, found: &Distance) -> std::io::Result<()> {
     for side in [first, second] {
-        let tensors = side.model.tensors.len();
-        writeln!(out, "{} ({}, {tensors} tensors)", printable(&side.label), side.model.format)?;
+        let tensors = tensors(side.model.tensors.len() as u64);
+        writeln!(out, "{} ({}, {tensors})", printable(&side.label), side.model.format)?;
     }
     match found.of_family() {
         Some(distance) if distance < THRESHOLD => {
             writeln!(out, "bit distance {distance:.2}: the same family (below {THRESHOLD})")?;
         }
-        Some(distance) => writeln!(out, "bit distance {distance:.2}: no family (not below {THRESHOLD})")?,
+        Some(distance) => writeln!(out, "bit distance {distance:.2}: not of one family (not below {THRESHOLD})")?,
         None => writeln!(out, "no 16-bit floats in common: nothing to tell families by")?,
     }
     for of in &found.types {
         let (one, other) = (of.first.name(), of.second.name());
         let names = if one == other { one.to_string() } else { format!("{one} against {other}") };
-        let tensors = of.tensors;
-        write_tally(out, &format!("{names}, {tensors} tensors"), &of.tally)?;
+        let tensors = tensors(of.tensors);
+        write_tally(out, &format!("{names}, {tensors}"), &of.tally)?;
         if let Some(rounded) = &of.rounded {
-            write_tally(out, &format!("{names} rounded to BF16, {tensors} tensors"), rounded)?;
+            write_tally(out, &format!("{names} rounded to BF16, {tensors}"), rounded)?;
         }
     }
     write_left_out(out, &found.left_out)
@@ -142,6 +142,9 @@ fn write_tally(out: &mut dyn Write, title: &str, tally: &Tally) -> std::io::Resu
     let identical = 100.0 * share(tally.identical, tally);
     let distance = tally.bit_distance();
     writeln!(out, "\n{title}: {} {unit}, {distance:.3} bits differ, {identical:.1} % identical", tally.values)?;
+    if tally.identical == tally.values {
+        return Ok(());
+    }
     let counts = tally.bits();
     for (index, differing) in counts.iter().enumerate() {
         let (bit, field, share) = (counts.len() - 1 - index, tally.field(index).name(), share(*differing, tally));
@@ -149,6 +152,10 @@ fn write_tally(out: &mut dyn Write, title: &str, tally: &Tally) -> std::io::Resu
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
+}
+
+fn tensors(count: u64) -> String {
+    format!("{count} tensor{}", if count == 1 { "" } else { "s" })
 }
 
 /// A mark for each begun part.

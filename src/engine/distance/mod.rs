@@ -29,7 +29,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// How two models compare.
 #[derive(Debug, Default)]
 pub struct Distance {
-    /// By types of the two sides, in order of appearance.
+    /// By types of the two sides, that of most values first.
     pub types: Vec<OfType>,
     /// Tensors that were not compared.
     pub left_out: Vec<LeftOut>,
@@ -102,6 +102,7 @@ pub fn distance(first: &Side, second: &Side, stop: &AtomicBool) -> Result<Distan
         of.tensors += 1;
         compare(of, (first, one), (second, other), stop)?;
     }
+    distance.types.sort_by_key(|of| std::cmp::Reverse(of.tally.values));
     Ok(distance)
 }
 

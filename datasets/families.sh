@@ -1,0 +1,32 @@
+#!/bin/sh
+# How well a bit distance below 4 tells model families apart: every pair of BF16 models of one file in CORPUS, a folder of
+# folders with a model.safetensors each. What stands before the first dash of a folder's name is its family.
+#
+#   datasets/families.sh CORPUS      FHRD=./target/release/fhrd names another program
+set -eu
+corpus=${1:?usage: datasets/families.sh CORPUS}
+exec python3 - "${FHRD:-fhrd}" "$corpus" <<'PYTHON'
+import itertools, json, pathlib, subprocess, sys
+
+program, corpus = sys.argv[1], pathlib.Path(sys.argv[2])
+models = sorted(corpus.glob("*/model.safetensors"))
+table = {(near, same): 0 for near in (True, False) for same in (True, False)}
+for one, other in itertools.combinations(models, 2):
+    output = subprocess.run([program, "distance", "--json", one, other], check=True, stdout=subprocess.PIPE).stdout
+    report = json.loads(output)
+    types = {(kind["first"], kind["second"]) for kind in report["types"]}
+    if types - {("BF16", "BF16")}:
+        continue
+    # Without a tensor in common two models are no family.
+    distance = report["bit_distance"]
+    near = distance is not None and distance < report["threshold"]
+    names = one.parent.name, other.parent.name
+    same = names[0].split("-")[0] == names[1].split("-")[0]
+    table[near, same] += 1
+    print(f"{names[0]:30} {names[1]:30}", "-" if distance is None else f"{distance:.3f}")
+print(f"\n{'':24}{'one family':>12}{'two families':>14}")
+print(f"{'distance below 4':24}{table[True, True]:12}{table[True, False]:14}")
+print(f"{'other distance, or none':24}{table[False, True]:12}{table[False, False]:14}")
+right = table[True, True] + table[False, False]
+print(f"accuracy {100 * right / max(1, sum(table.values())):.1f} % of {sum(table.values())} pairs")
+PYTHON

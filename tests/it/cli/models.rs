@@ -1,0 +1,306 @@
+//! Models: what is listed of them, what they descend from, how far apart they are, and one tensor of them.
+
+use serde_json::{Value, json};
+
+use super::fixture::{Home, code, json as parsed, stderr, stdout};
+use crate::normal::{Normal, bf16, f32s, safetensors};
+
+const EMBED: &[u64] = &[512, 256];
+const LAYER: &[u64] = &[768, 256];
+const LAYER_VALUES: usize = 768 * 256;
+
+struct Weights {
+    embed: Vec<f32>,
+    layer: Vec<f32>,
+}
+
+impl Weights {
+    fn base() -> Self {
+        let mut normal = Normal::new(1);
+        Weights { embed: normal.weights(512 * 256, 0.04), layer: normal.weights(LAYER_VALUES, 0.03) }
+    }
+
+    fn tuned(&self, seed: u64) -> Self {
+        let mut normal = Normal::new(seed);
+        Weights { embed: self.embed.clone(), layer: normal.tuned(&self.layer, 0.0004) }
+    }
+
+    fn bf16(&self) -> Vec<u8> {
+        let small = ("bias", "BF16", &[16][..], bf16(&self.layer[..16]));
+        safetensors(&[
+            ("embed", "BF16", EMBED, bf16(&self.embed)),
+            ("layer.weight", "BF16", LAYER, bf16(&self.layer)),
+            small,
+        ])
+    }
+
+    fn f32(&self) -> Vec<u8> {
+        let parts = [("embed", "F32", EMBED, f32s(&self.embed)), ("layer.weight", "F32", LAYER, f32s(&self.layer))];
+        safetensors(&parts)
+    }
+}
+
+/// A base, a fine-tune, one of that, and something else, stored one after another.
+fn stored() -> Home {
+    let home = Home::new();
+    let base = Weights::base();
+    let tuned = base.tuned(2);
+    home.write("m/letter.txt", &b"no model at all\n".repeat(9000));
+    let models = [("a-base", base.bf16()), ("b-tune", tuned.bf16()), ("c-tune-again", tuned.tuned(3).bf16())];
+    for (folder, bytes) in models {
+        home.write(&format!("m/{folder}/model.safetensors"), &bytes);
+        home.backup(&["m"]);
+    }
+    home
+}
+
+/// Differing bits of two lists of 16-bit values, computed the slow way.
+fn differing(one: &[u8], other: &[u8]) -> u64 {
+    one.iter().zip(other).map(|(one, other)| u64::from((one ^ other).count_ones())).sum()
+}
+
+/// The header and the values of a safetensors file.
+fn opened(file: &[u8]) -> (Value, &[u8]) {
+    let len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    (serde_json::from_slice(&file[8..8 + len]).unwrap(), &file[8 + len..])
+}
+
+#[test]
+fn models_are_listed_with_their_bases() {
+    let home = stored();
+    let models = parsed(&home.run(&["models", "--json"]));
+    let models = models.as_array().unwrap();
+    let paths: Vec<&str> = models.iter().map(|model| model["path"].as_str().unwrap()).collect();
+    let expected = ["m/a-base/model.safetensors", "m/b-tune/model.safetensors", "m/c-tune-again/model.safetensors"];
+    assert_eq!(paths, expected);
+    let [base, tune, again] = models.as_slice() else { panic!("{models:?}") };
+    assert_eq!((&base["name"], &base["family"], &base["base"]), (&"a-base".into(), &"a-base".into(), &Value::Null));
+    assert_eq!((&base["format"], &base["dtype"], &base["shards"]), (&"safetensors".into(), &"BF16".into(), &1.into()));
+    assert_eq!(base["parameters"], 512 * 256 + LAYER_VALUES + 16);
+    assert_eq!(base["size"], home.read("m/a-base/model.safetensors").len());
+    assert_eq!((&tune["base"]["name"], &tune["base"]["kind"]), (&"a-base".into(), &"delta".into()));
+    assert_eq!((&tune["family"], &again["family"]), (&"a-base".into(), &"a-base".into()));
+    assert!(again["base"]["name"] == "b-tune", "{again}");
+    let distance = tune["base"]["bit_distance"].as_f64().unwrap();
+    assert!(distance > 0.5 && distance < 4.0, "{distance}");
+    let stored = |model: &Value| model["stored"].as_u64().unwrap();
+    assert!(stored(base) > 300_000 && stored(base) < base["size"].as_u64().unwrap(), "{base}");
+    assert!(stored(tune) < stored(base), "{tune}");
+
+    let table = stdout(&home.run(&["models", "latest"]));
+    let line = table.lines().find(|line| line.contains("b-tune/model")).unwrap();
+    assert!(["safetensors", "BF16", "327.7K", "a-base", "delta"].iter().all(|word| line.contains(word)), "{table}");
+    assert_eq!(table.lines().count(), 4);
+    assert_eq!(code(&home.run(&["models", "latest", "--all"])), 2);
+    assert_eq!(code(&home.run(&["models", "ffffffffffff"])), 1);
+}
+
+#[test]
+fn without_models_or_without_the_catalogue_nothing_is_listed() {
+    let home = Home::new();
+    home.write("file", b"x");
+    home.backup(&["file"]);
+    assert_eq!(parsed(&home.run(&["models", "--json"])), json!([]));
+    assert_eq!(parsed(&home.run(&["models", "--all", "--json"])), json!([]));
+    assert_eq!(parsed(&home.run(&["lineage", "--json"])), json!([]));
+
+    let home = stored();
+    for name in home.names("data/fhrd/repository/models") {
+        home.write(&format!("data/fhrd/repository/models/{name}"), b"junk");
+    }
+    let output = home.run(&["models", "--json"]);
+    assert_eq!(parsed(&output), json!([]));
+    assert!(stderr(&output).contains("warning: passing over models/"), "{}", stderr(&output));
+}
+
+#[test]
+fn all_snapshots_have_each_model_once_and_a_base_that_is_gone_is_still_named() {
+    let home = stored();
+    std::fs::remove_dir_all(home.path("m/a-base")).unwrap();
+    std::fs::rename(home.path("m/c-tune-again"), home.path("m/c-renamed")).unwrap();
+    home.backup(&["m"]);
+    assert_eq!(parsed(&home.run(&["models", "--json"])).as_array().map(Vec::len), Some(2));
+    let all = parsed(&home.run(&["models", "--all", "--json"]));
+    let paths: Vec<&str> = all.as_array().unwrap().iter().map(|model| model["path"].as_str().unwrap()).collect();
+    let expected = ["m/a-base/model.safetensors", "m/b-tune/model.safetensors", "m/c-renamed/model.safetensors"];
+    assert_eq!(paths, expected);
+
+    let members = parsed(&home.run(&["lineage", "--json"]));
+    let shown = |at: usize| (members[at]["name"].as_str().unwrap(), members[at]["parent"].as_u64());
+    assert_eq!([shown(0), shown(1), shown(2)], [("a-base", None), ("b-tune", Some(0)), ("c-tune-again", Some(1))]);
+    assert_eq!((&members[0]["in_snapshot"], &members[1]["in_snapshot"]), (&false.into(), &true.into()));
+    let tree = stdout(&home.run(&["lineage"]));
+    assert!(tree.lines().any(|line| line.starts_with("a-base ") && line.ends_with("(not in this snapshot)")), "{tree}");
+    assert!(tree.lines().any(|line| line.starts_with("└── b-tune ")), "{tree}");
+    assert!(tree.lines().any(|line| line.starts_with("    └── c-tune-again ")), "{tree}");
+    let dot = stdout(&home.run(&["lineage", "--dot"]));
+    assert!(dot.starts_with("digraph lineage {") && dot.contains("m0 -> m1 [label=\"delta "), "{dot}");
+    assert!(dot.contains("style=dashed"), "{dot}");
+    assert_eq!(code(&home.run(&["lineage", "--dot", "--json"])), 2);
+}
+
+#[test]
+fn shards_of_a_folder_are_one_model() {
+    let home = Home::new();
+    let base = Weights::base();
+    for (folder, weights) in [("a", &base), ("b", &base.tuned(7))] {
+        let embed = safetensors(&[("embed", "BF16", EMBED, bf16(&weights.embed))]);
+        let layer = safetensors(&[("layer.weight", "BF16", LAYER, bf16(&weights.layer))]);
+        home.write(&format!("m/{folder}/model-00001-of-00002.safetensors"), &embed);
+        home.write(&format!("m/{folder}/model-00002-of-00002.safetensors"), &layer);
+        home.backup(&["m"]);
+    }
+    let models = parsed(&home.run(&["models", "--json"]));
+    assert_eq!(models.as_array().map(Vec::len), Some(2), "{models}");
+    assert_eq!(models[0]["path"], "m/a/model-*-of-00002.safetensors");
+    assert_eq!((&models[0]["shards"], &models[0]["parameters"]), (&2.into(), &(512 * 256 + LAYER_VALUES).into()));
+    assert_eq!((&models[1]["base"]["name"], &models[1]["family"]), (&"a".into(), &"a".into()));
+    let tree = stdout(&home.run(&["lineage"]));
+    assert!(tree.lines().any(|line| line.starts_with("└── b ")), "{tree}");
+}
+
+#[test]
+fn distances_are_exact_wherever_the_models_are() {
+    let home = stored();
+    let (one, other) = ("m/a-base/model.safetensors", "m/b-tune/model.safetensors");
+    let expected = differing(opened(&home.read(one)).1, opened(&home.read(other)).1);
+    let on_disk = parsed(&home.run(&["distance", one, other, "--json"]));
+    let compared = &on_disk["types"][0]["compared"];
+    assert_eq!((&compared["type"], &compared["differing_bits"]), (&"BF16".into(), &expected.into()));
+    let values = 512 * 256 + LAYER_VALUES as u64 + 16;
+    assert_eq!((&compared["values"], &on_disk["types"][0]["tensors"]), (&values.into(), &3.into()));
+    assert_eq!(on_disk["bit_distance"].as_f64(), Some(expected as f64 / values as f64));
+    assert_eq!((&on_disk["same_family"], &on_disk["left_out"]), (&true.into(), &json!([])));
+    let bits = compared["bits"].as_array().unwrap();
+    assert_eq!(bits.iter().map(|bit| bit["differing"].as_u64().unwrap()).sum::<u64>(), expected);
+    assert_eq!(
+        (&bits[0]["bit"], &bits[0]["field"], &bits[15]["field"]),
+        (&15.into(), &"sign".into(), &"mantissa".into())
+    );
+
+    let of = |path: &str| format!("latest:{path}");
+    let stored = parsed(&home.run(&["distance", &of(one), &of(other), "--json"]));
+    assert_eq!(stored["types"], on_disk["types"]);
+    let mixed = parsed(&home.run(&["distance", one, &of(one), "--json"]));
+    assert_eq!((&mixed["bit_distance"], &mixed["types"][0]["compared"]["identical_share"]), (&0.0.into(), &1.0.into()));
+    let text = stdout(&home.run(&["distance", one, other]));
+    assert!(
+        text.contains("the same family (below 4)") && text.lines().any(|line| line.starts_with("  15  sign ")),
+        "{text}"
+    );
+}
+
+#[test]
+fn casts_are_compared_after_rounding_and_other_names_by_shape() {
+    let home = Home::new();
+    let base = Weights::base();
+    home.write("wide", &base.f32());
+    home.write("narrow", &base.bf16());
+    home.write(
+        "unrelated",
+        &Weights { embed: base.embed.clone(), layer: Normal::new(77).weights(LAYER_VALUES, 0.03) }.f32(),
+    );
+    let renamed = [("token_embd", "BF16", EMBED, bf16(&base.embed)), ("blk.0", "BF16", LAYER, bf16(&base.layer))];
+    home.write("renamed", &safetensors(&renamed));
+    let cast = parsed(&home.run(&["distance", "wide", "narrow", "--json"]));
+    assert_eq!((&cast["types"][0]["first"], &cast["types"][0]["second"]), (&"F32".into(), &"BF16".into()));
+    assert_eq!(cast["bit_distance"], 0.0);
+    assert_eq!(cast["left_out"], json!([{"tensor": "bias", "model": "second", "reason": "no counterpart"}]));
+    let renamed = parsed(&home.run(&["distance", "renamed", "wide", "--json"]));
+    assert_eq!((&renamed["bit_distance"], &renamed["types"][0]["tensors"]), (&0.0.into(), &2.into()));
+    let far = parsed(&home.run(&["distance", "wide", "unrelated", "--json"]));
+    let rounded = &far["types"][0]["as_bf16"];
+    assert!(far["types"][0]["compared"]["bit_distance"].as_f64() > rounded["bit_distance"].as_f64(), "{far}");
+    assert_eq!(rounded["type"], "BF16");
+}
+
+#[test]
+fn what_is_no_model_is_named() {
+    let home = stored();
+    home.write("cut.safetensors", &Weights::base().bf16()[..5000]);
+    let model = "m/a-base/model.safetensors";
+    for (other, words) in [
+        ("m/letter.txt", "m/letter.txt is no model: expected a file of tensors (safetensors, gguf"),
+        ("cut.safetensors", "found a defective safetensors"),
+        ("latest:m/letter.txt", "latest:m/letter.txt is no model"),
+        ("latest:m", "no regular file"),
+        ("m", "no regular file"),
+        ("absent", "absent"),
+        ("latest:absent", "holds no `absent`"),
+        ("ffff:absent", "no snapshot matches"),
+    ] {
+        for pair in [[model, other], [other, model]] {
+            let output = home.run(&["distance", pair[0], pair[1]]);
+            assert_eq!((code(&output), stdout(&output)), (1, String::new()), "{other}");
+            assert!(stderr(&output).contains(words), "{other}: {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn one_tensor_comes_out_alone() {
+    let home = stored();
+    let model = "m/b-tune/model.safetensors";
+    let report = parsed(&home.run(&["restore", "latest", "--tensor", "layer.weight", "--path", model, "--json"]));
+    assert_eq!((&report["output"], &report["dtype"]), (&"layer.weight.safetensors".into(), &"BF16".into()));
+    assert_eq!((&report["path"], &report["shape"]), (&model.into(), &json!(LAYER)));
+    assert!(report["chunks_read"].as_u64() < report["chunks"].as_u64(), "{report}");
+    let file = home.read("layer.weight.safetensors");
+    let (header, values) = opened(&file);
+    let range = json!([0, 2 * LAYER_VALUES]);
+    assert_eq!(header, json!({"layer.weight": {"dtype": "BF16", "shape": LAYER, "data_offsets": range}}));
+    assert_eq!(values, bf16(&Weights::base().tuned(2).layer));
+
+    let again = home.run(&["restore", "latest", "--tensor", "layer.weight", "--path", model]);
+    assert_eq!(code(&again), 1);
+    assert!(stderr(&again).contains("layer.weight.safetensors already holds something"), "{}", stderr(&again));
+    assert_eq!(home.read("layer.weight.safetensors"), file);
+    for (arguments, words) in [
+        (&["--tensor", "layer.weight"][..], "3 files have a tensor `layer.weight`: m/a-base/model.safetensors"),
+        (&["--tensor", "layer.weigth", "--path", "m/a-base"], "similar names: `layer.weight`"),
+        (&["--tensor", "x", "--path", "m/letter.txt"], "there is no model there"),
+        (&["--tensor", "embed", "--path", "m/absent"], "m/absent"),
+        (&["--tensor", "embed", "--path", "m/a-base", "--output", "x.npy"], "numpy has no type for the BF16 values"),
+        (&["--tensor", "embed", "--path", "m/a-base", "--output", "x.bin"], ".npy or .safetensors"),
+    ] {
+        let output = home.run(&[&["restore", "latest"], arguments].concat());
+        assert_eq!((code(&output), stdout(&output)), (1, String::new()), "{arguments:?}");
+        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+    }
+    assert_eq!(code(&home.run(&["restore", "latest", "--path", "m"])), 2);
+    assert_eq!(home.names(""), ["cache", "data", "layer.weight.safetensors", "m"]);
+}
+
+#[test]
+fn types_are_kept_and_hostile_names_stay_here() {
+    let home = Home::new();
+    let counts: Vec<u8> = (0..40_000u32).flat_map(u32::to_le_bytes).collect();
+    let parts = [
+        ("../../x", "U32", &[200, 200][..], counts.clone()),
+        ("__metadata", "F8_E5M2", &[70_000], vec![7; 70_000]),
+        ("flags", "BOOL", &[4], vec![0, 1, 1, 0]),
+    ];
+    home.write("in/folder/m/model.safetensors", &safetensors(&parts));
+    home.write("in/small.safetensors", &safetensors(&[("tiny", "F32", &[2], f32s(&[1.0, -2.0]))]));
+    home.backup(&["in"]);
+    home.write("deep/down/here", b"");
+    let run = |arguments: &[&str]| {
+        let mut command = home.command(&[&["restore", "latest", "--tensor"], arguments].concat());
+        parsed(&command.current_dir(home.path("deep/down")).output().unwrap())
+    };
+    assert_eq!(run(&["../../x", "--json"])["output"], ".._.._x.safetensors");
+    assert_eq!(home.names("deep/down"), [".._.._x.safetensors", "here"]);
+    let file = home.read("deep/down/.._.._x.safetensors");
+    assert_eq!((&opened(&file).0["../../x"]["dtype"], opened(&file).1), (&"U32".into(), counts.as_slice()));
+    run(&["__metadata", "--output", "e5m2.safetensors", "--json"]);
+    assert_eq!(opened(&home.read("deep/down/e5m2.safetensors")).0["__metadata"]["dtype"], "F8_E5M2");
+    run(&["flags", "--output", "flags.npy", "--json"]);
+    let flags = home.read("deep/down/flags.npy");
+    assert!(flags.starts_with(b"\x93NUMPY\x01\x00") && flags.ends_with(&[0, 1, 1, 0]));
+    assert!(flags.len() == 128 + 4 && flags.windows(5).any(|window| window == b"'|b1'"));
+    // Too small for the catalogue, it is found by its beginning.
+    let report = run(&["tiny", "--output", "tiny.npy", "--json"]);
+    assert_eq!((&report["path"], &report["written_as"]), (&"in/small.safetensors".into(), &"<f4".into()));
+    assert!(home.read("deep/down/tiny.npy").ends_with(&f32s(&[1.0, -2.0])));
+    assert_eq!(home.names("deep"), ["down"]);
+}
