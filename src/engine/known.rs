@@ -4,6 +4,8 @@
 //! several records of one model the oldest that can be read counts: a later copy may name the model itself as its base.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::error::{Kind, Result};
@@ -54,6 +56,19 @@ impl Known {
             base: record.base.clone().filter(|base| base.id != record.id),
         }
     }
+}
+
+/// What a model at `path` is called.
+pub fn name_at(path: &Path) -> String {
+    let text = |name: Option<&OsStr>| name.map(|name| name.to_string_lossy().into_owned());
+    let above = path.ancestors().skip(1).take(3);
+    let hub = above.filter_map(|folder| text(folder.file_name())).find_map(|folder| {
+        // As a hub's cache names folders.
+        folder.strip_prefix("models--").map(|name| name.replace("--", "/"))
+    });
+    let folder = path.parent().and_then(Path::file_name);
+    let names = [text(folder), hub, text(path.file_stem())];
+    name(&names.into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// The name on a hub, if there is one; else the file's, unless that is what everybody calls it: then the folder's.
@@ -149,5 +164,8 @@ mod tests {
         assert_eq!(of(&["downloads", "tiny.Q8_0"]), "tiny.Q8_0");
         assert_eq!(of(&["tune", "org/tune", "0123abc"]), "org/tune");
         assert_eq!(of(&[]), "");
+        assert_eq!(name_at(Path::new("home/tune/model-*-of-00002.safetensors")), "tune");
+        assert_eq!(name_at(Path::new("hub/models--org--tune/blobs/0123abc")), "org/tune");
+        assert_eq!(name_at(Path::new("tiny.Q8_0.gguf")), "tiny.Q8_0");
     }
 }

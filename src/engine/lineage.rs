@@ -1,7 +1,8 @@
 //! Lineage: the models of a snapshot as the trees that their bases make.
 //!
-//! 1. A model hangs below the model that its base is a file of. A base that the snapshot does not hold and the catalogue
-//!    still knows becomes a node of its own, and so does that one's base; where the record is lost the tree begins.
+//! 1. A model hangs below the model that its base is a file of. A base that the snapshot does not hold and the
+//!    catalogue still knows becomes a node of its own, and so does that one's base; where a record is lost the tree
+//!    begins.
 //! 2. What records say is a claim: of a circle of bases the first model by path becomes a root.
 //! 3. Nodes are given parents first, the way they are printed, by a stack of our own: a chain of checkpoints is as deep
 //!    as it is long.

@@ -5,7 +5,7 @@
 //! 3. What a model takes is the sum over its distinct chunks of their entries' shares of the stored bytes of their
 //!    frames. A delta's literal bytes are its payload; what is copied costs nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::known::{Catalogue, Known};
+use super::known::{Catalogue, Known, name_at};
 use super::list::walk;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::format::Dtype;
@@ -60,6 +60,8 @@ pub struct Model {
     pub base_name: Option<String>,
     /// Name of the model that its family begins with.
     pub family: String,
+    /// That model.
+    root: Option<Fingerprint>,
 }
 
 /// The models found, and what else is known of them.
@@ -109,7 +111,26 @@ pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -
             models.push(group.model(snapshot.id, path, &mut catalogue, &mut reader)?);
         }
     }
+    call_by_place(&mut models);
     Ok(Found { models, catalogue, reader })
+}
+
+/// Calls bases and roots that are listed themselves what they are called there, whatever their records say.
+fn call_by_place(models: &mut [Model]) {
+    let mut names: HashMap<Fingerprint, String> = HashMap::new();
+    for model in models.iter() {
+        for id in &model.ids {
+            names.entry(*id).or_insert_with(|| model.name.clone());
+        }
+    }
+    for model in models {
+        if let Some(name) = model.base.as_ref().and_then(|base| names.get(&base.id)) {
+            model.base_name = Some(name.clone());
+        }
+        if let Some(name) = model.root.as_ref().and_then(|root| names.get(root)) {
+            model.family.clone_from(name);
+        }
+    }
 }
 
 /// Whether the catalogue knows the file's content.
@@ -173,12 +194,12 @@ impl Group {
             None => None,
         };
         let own = known().next();
-        let name = own.map(|known| known.name.clone()).unwrap_or_default();
-        let family = family(&name, &ids, base.as_ref(), catalogue, reader)?;
         let path = match self.files.as_slice() {
             [only] => only.path.clone(),
             _ => pattern,
         };
+        let name = name_at(&path);
+        let (root, family) = family(&name, &ids, base.as_ref(), catalogue, reader)?;
         let stored_bytes = match stored_bytes(self.files.iter().map(|file| file.content), reader) {
             Ok(bytes) => Some(bytes),
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
@@ -201,6 +222,7 @@ impl Group {
             base,
             base_name,
             family,
+            root,
         })
     }
 }
@@ -226,18 +248,19 @@ fn family(
     base: Option<&BaseModel>,
     catalogue: &mut Catalogue,
     reader: &mut ChunkReader,
-) -> Result<String> {
+) -> Result<(Option<Fingerprint>, String)> {
     let mut passed: HashSet<Fingerprint> = ids.iter().copied().collect();
-    let (mut root, mut next) = (name.to_string(), base.map(|base| base.id));
+    let (mut root, mut name, mut next) = (None, name.to_string(), base.map(|base| base.id));
     while let Some(id) = next
         && passed.len() < DEPTH_MAX
         && passed.insert(id)
         && let Some(known) = catalogue.with_id(&id, reader)?
     {
-        root.clone_from(&known.name);
+        root = Some(id);
+        name.clone_from(&known.name);
         next = known.base.as_ref().map(|base| base.id);
     }
-    Ok(root)
+    Ok((root, name))
 }
 
 /// What the distinct chunks of some contents take.

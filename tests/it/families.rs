@@ -12,7 +12,8 @@ use fhrd::snapshot::find;
 use fhrd::store::CountingStore;
 
 use crate::input::{TestRepository, write};
-use crate::normal::{Normal, bf16, safetensors};
+use crate::normal::Normal;
+use crate::weights::{self, bfloat16, safetensors};
 
 /// ZipLLM's bound between models of one family and others.
 const THRESHOLD: f64 = 4.0;
@@ -21,11 +22,11 @@ const THRESHOLD: f64 = 4.0;
 fn a_tensor_is_read_without_the_rest_of_its_model() {
     let (repository, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
     let mut normal = Normal::new(5);
-    let weights: Vec<Vec<f32>> = (0..8).map(|_| normal.weights(1 << 19, 0.03)).collect();
+    let layers: Vec<Vec<f32>> = (0..8).map(|_| normal.weights(1 << 19, 0.03)).collect();
     let names: Vec<String> = (0..8).map(|number| format!("layer.{number}")).collect();
-    let parts: Vec<_> =
-        names.iter().zip(&weights).map(|(name, layer)| (&**name, "BF16", &[512u64, 1024][..], bf16(layer))).collect();
-    write(source.path().join("model.safetensors"), &safetensors(&parts));
+    let parts = names.iter().zip(&layers);
+    let parts = parts.map(|(name, layer)| weights::Tensor::new(name, "BF16", &[512, 1024], bfloat16(layer)));
+    write(source.path().join("model.safetensors"), &safetensors(&parts.collect::<Vec<_>>()));
     repository.backup(source.path(), &TestRepository::config());
     let opened = repository.open();
     let store = Arc::new(CountingStore::new(opened.store.clone()));
@@ -40,7 +41,7 @@ fn a_tensor_is_read_without_the_rest_of_its_model() {
     // Two of sixteen blocks, the header, and the repository's own structures.
     assert!(report.chunks_read <= 4 && report.chunks >= 16, "{report:?}");
     assert!(read > 600_000 && read < 2_500_000, "{read} bytes read for a tensor of 1 MiB");
-    assert!(std::fs::read(&output).unwrap().ends_with(&bf16(&weights[6])));
+    assert!(std::fs::read(&output).unwrap().ends_with(&bfloat16(&layers[6])));
 
     // Listing models reads no frame of data at all.
     let before = store.counts().bytes_read;
@@ -101,7 +102,7 @@ const LAYER_VALUES: usize = 16 << 10;
 
 fn sketches(model: &[Vec<f32>]) -> Sketches {
     let of = |layer: &Vec<f32>| {
-        let bytes = bf16(layer);
+        let bytes = bfloat16(layer);
         let len = bytes.len() as u64;
         let tensor =
             Tensor { name: "w".into(), dtype: Dtype::Bfloat16, shape: vec![LAYER_VALUES as u64], offset: 0, len };

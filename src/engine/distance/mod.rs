@@ -1,8 +1,8 @@
 //! Distance: in how many bits the values of two models differ, exactly.
 //!
 //! 1. The tensors of the one are paired with those of the other: by name, else by shape and order ([`pairs`]).
-//! 2. Each pair is read a piece at a time, both sides together, and every value is tallied ([`tally`]): FP32 against BF16
-//!    or FP16 after rounding to nearest, ties to even, all else as it is.
+//! 2. Each pair is read a piece at a time, both sides together, and every value is tallied ([`tally`]): FP32 against
+//!    BF16 or FP16 after rounding to nearest, ties to even, all else as it is.
 //! 3. The tallies of one type are put together. ZipLLM (section 4.2) takes two BF16 models for relatives where a value
 //!    differs in less than [`THRESHOLD`] bits on average; FP32 is rounded to BF16 for that.
 

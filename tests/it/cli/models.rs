@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fixture::{Home, code, json as parsed, stderr, stdout};
-use crate::normal::{Normal, bf16, f32s, safetensors};
+use crate::normal::Normal;
+use crate::weights::{Tensor, bfloat16, float32, gguf, safetensors};
 
 const EMBED: &[u64] = &[512, 256];
 const LAYER: &[u64] = &[768, 256];
@@ -26,17 +27,18 @@ impl Weights {
     }
 
     fn bf16(&self) -> Vec<u8> {
-        let small = ("bias", "BF16", &[16][..], bf16(&self.layer[..16]));
         safetensors(&[
-            ("embed", "BF16", EMBED, bf16(&self.embed)),
-            ("layer.weight", "BF16", LAYER, bf16(&self.layer)),
-            small,
+            Tensor::new("embed", "BF16", EMBED, bfloat16(&self.embed)),
+            Tensor::new("layer.weight", "BF16", LAYER, bfloat16(&self.layer)),
+            Tensor::new("bias", "BF16", &[16], bfloat16(&self.layer[..16])),
         ])
     }
 
     fn f32(&self) -> Vec<u8> {
-        let parts = [("embed", "F32", EMBED, f32s(&self.embed)), ("layer.weight", "F32", LAYER, f32s(&self.layer))];
-        safetensors(&parts)
+        safetensors(&[
+            Tensor::new("embed", "F32", EMBED, float32(&self.embed)),
+            Tensor::new("layer.weight", "F32", LAYER, float32(&self.layer)),
+        ])
     }
 }
 
@@ -127,12 +129,12 @@ fn all_snapshots_have_each_model_once_and_a_base_that_is_gone_is_still_named() {
 
     let members = parsed(&home.run(&["lineage", "--json"]));
     let shown = |at: usize| (members[at]["name"].as_str().unwrap(), members[at]["parent"].as_u64());
-    assert_eq!([shown(0), shown(1), shown(2)], [("a-base", None), ("b-tune", Some(0)), ("c-tune-again", Some(1))]);
+    assert_eq!([shown(0), shown(1), shown(2)], [("a-base", None), ("b-tune", Some(0)), ("c-renamed", Some(1))]);
     assert_eq!((&members[0]["in_snapshot"], &members[1]["in_snapshot"]), (&false.into(), &true.into()));
     let tree = stdout(&home.run(&["lineage"]));
     assert!(tree.lines().any(|line| line.starts_with("a-base ") && line.ends_with("(not in this snapshot)")), "{tree}");
     assert!(tree.lines().any(|line| line.starts_with("└── b-tune ")), "{tree}");
-    assert!(tree.lines().any(|line| line.starts_with("    └── c-tune-again ")), "{tree}");
+    assert!(tree.lines().any(|line| line.starts_with("    └── c-renamed ")), "{tree}");
     let dot = stdout(&home.run(&["lineage", "--dot"]));
     assert!(dot.starts_with("digraph lineage {") && dot.contains("m0 -> m1 [label=\"delta "), "{dot}");
     assert!(dot.contains("style=dashed"), "{dot}");
@@ -144,8 +146,8 @@ fn shards_of_a_folder_are_one_model() {
     let home = Home::new();
     let base = Weights::base();
     for (folder, weights) in [("a", &base), ("b", &base.tuned(7))] {
-        let embed = safetensors(&[("embed", "BF16", EMBED, bf16(&weights.embed))]);
-        let layer = safetensors(&[("layer.weight", "BF16", LAYER, bf16(&weights.layer))]);
+        let embed = safetensors(&[Tensor::new("embed", "BF16", EMBED, bfloat16(&weights.embed))]);
+        let layer = safetensors(&[Tensor::new("layer.weight", "BF16", LAYER, bfloat16(&weights.layer))]);
         home.write(&format!("m/{folder}/model-00001-of-00002.safetensors"), &embed);
         home.write(&format!("m/{folder}/model-00002-of-00002.safetensors"), &layer);
         home.backup(&["m"]);
@@ -200,8 +202,8 @@ fn casts_are_compared_after_rounding_and_other_names_by_shape() {
         "unrelated",
         &Weights { embed: base.embed.clone(), layer: Normal::new(77).weights(LAYER_VALUES, 0.03) }.f32(),
     );
-    let renamed = [("token_embd", "BF16", EMBED, bf16(&base.embed)), ("blk.0", "BF16", LAYER, bf16(&base.layer))];
-    home.write("renamed", &safetensors(&renamed));
+    let embed = Tensor::new("token_embd", "BF16", EMBED, bfloat16(&base.embed));
+    home.write("renamed", &safetensors(&[embed, Tensor::new("blk.0", "BF16", LAYER, bfloat16(&base.layer))]));
     let cast = parsed(&home.run(&["distance", "wide", "narrow", "--json"]));
     assert_eq!((&cast["types"][0]["first"], &cast["types"][0]["second"]), (&"F32".into(), &"BF16".into()));
     assert_eq!(cast["bit_distance"], 0.0);
@@ -249,14 +251,17 @@ fn one_tensor_comes_out_alone() {
     let (header, values) = opened(&file);
     let range = json!([0, 2 * LAYER_VALUES]);
     assert_eq!(header, json!({"layer.weight": {"dtype": "BF16", "shape": LAYER, "data_offsets": range}}));
-    assert_eq!(values, bf16(&Weights::base().tuned(2).layer));
+    assert_eq!(values, bfloat16(&Weights::base().tuned(2).layer));
 
     let again = home.run(&["restore", "latest", "--tensor", "layer.weight", "--path", model]);
     assert_eq!(code(&again), 1);
     assert!(stderr(&again).contains("layer.weight.safetensors already holds something"), "{}", stderr(&again));
     assert_eq!(home.read("layer.weight.safetensors"), file);
     for (arguments, words) in [
-        (&["--tensor", "layer.weight"][..], "3 files have a tensor `layer.weight`: m/a-base/model.safetensors"),
+        (
+            &["--tensor", "layer.weight", "--output", "x.npy"][..],
+            "3 files have a tensor `layer.weight`: m/a-base/model.safetensors",
+        ),
         (&["--tensor", "layer.weigth", "--path", "m/a-base"], "similar names: `layer.weight`"),
         (&["--tensor", "x", "--path", "m/letter.txt"], "there is no model there"),
         (&["--tensor", "embed", "--path", "m/absent"], "m/absent"),
@@ -276,12 +281,14 @@ fn types_are_kept_and_hostile_names_stay_here() {
     let home = Home::new();
     let counts: Vec<u8> = (0..40_000u32).flat_map(u32::to_le_bytes).collect();
     let parts = [
-        ("../../x", "U32", &[200, 200][..], counts.clone()),
-        ("__metadata", "F8_E5M2", &[70_000], vec![7; 70_000]),
-        ("flags", "BOOL", &[4], vec![0, 1, 1, 0]),
+        Tensor::new("../../x", "U32", &[200, 200], counts.clone()),
+        Tensor::new("__metadata", "F8_E5M2", &[70_000], vec![7; 70_000]),
+        Tensor::new("flags", "BOOL", &[4], vec![0, 1, 1, 0]),
     ];
     home.write("in/folder/m/model.safetensors", &safetensors(&parts));
-    home.write("in/small.safetensors", &safetensors(&[("tiny", "F32", &[2], f32s(&[1.0, -2.0]))]));
+    home.write("in/small.safetensors", &safetensors(&[Tensor::new("tiny", "F32", &[2], float32(&[1.0, -2.0]))]));
+    // Two blocks of Q8_0 in two rows.
+    home.write("in/x.gguf", &gguf(&[("quantised", 8, &[32, 2], &[5; 68])]));
     home.backup(&["in"]);
     home.write("deep/down/here", b"");
     let run = |arguments: &[&str]| {
@@ -301,6 +308,10 @@ fn types_are_kept_and_hostile_names_stay_here() {
     // Too small for the catalogue, it is found by its beginning.
     let report = run(&["tiny", "--output", "tiny.npy", "--json"]);
     assert_eq!((&report["path"], &report["written_as"]), (&"in/small.safetensors".into(), &"<f4".into()));
-    assert!(home.read("deep/down/tiny.npy").ends_with(&f32s(&[1.0, -2.0])));
+    assert!(home.read("deep/down/tiny.npy").ends_with(&float32(&[1.0, -2.0])));
+    run(&["quantised", "--output", "quantised.safetensors", "--json"]);
+    let quantised = home.read("deep/down/quantised.safetensors");
+    assert_eq!(opened(&quantised).0["__metadata__"], json!({"dtype": "Q8_0", "shape": "[2,32]"}));
+    assert_eq!((&opened(&quantised).0["quantised"]["dtype"], opened(&quantised).1), (&"U8".into(), &[5; 68][..]));
     assert_eq!(home.names("deep"), ["down"]);
 }
