@@ -1,6 +1,6 @@
 #!/bin/sh
-# How well a bit distance below 4 tells model families apart: every pair of BF16 models of one file in CORPUS, a folder of
-# folders with a model.safetensors each. What stands before the first dash of a folder's name is its family.
+# How well a bit distance below 4 tells model families apart: every pair of the BF16 models in CORPUS, a folder of folders with
+# a model.safetensors each. What stands before the first dash of a folder's name is its family.
 #
 #   datasets/families.sh CORPUS      FHRD=./target/release/fhrd names another program
 set -eu
@@ -9,14 +9,20 @@ exec python3 - "${FHRD:-fhrd}" "$corpus" <<'PYTHON'
 import itertools, json, pathlib, subprocess, sys
 
 program, corpus = sys.argv[1], pathlib.Path(sys.argv[2])
-models = sorted(corpus.glob("*/model.safetensors"))
+
+
+def is_bf16(path):
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    types = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
+    return "BF16" in types and not types & {"F16", "F32"}
+
+
+models = [path for path in sorted(corpus.glob("*/model.safetensors")) if is_bf16(path)]
 table = {(near, same): 0 for near in (True, False) for same in (True, False)}
 for one, other in itertools.combinations(models, 2):
     output = subprocess.run([program, "distance", "--json", one, other], check=True, stdout=subprocess.PIPE).stdout
     report = json.loads(output)
-    types = {(kind["first"], kind["second"]) for kind in report["types"]}
-    if types - {("BF16", "BF16")}:
-        continue
     # Without a tensor in common two models are no family.
     distance = report["bit_distance"]
     near = distance is not None and distance < report["threshold"]
