@@ -273,7 +273,8 @@ fn one_tensor_comes_out_alone() {
         assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
     }
     assert_eq!(code(&home.run(&["restore", "latest", "--path", "m"])), 2);
-    assert_eq!(home.names(""), ["cache", "data", "layer.weight.safetensors", "m"]);
+    let rest: Vec<String> = home.names("").into_iter().filter(|name| name != "cache").collect();
+    assert_eq!(rest, ["data", "layer.weight.safetensors", "m"]);
 }
 
 #[test]
