@@ -53,7 +53,7 @@ pub enum Verb {
     Init,
     /// Store paths as a new snapshot
     Backup(BackupArguments),
-    /// Write a snapshot's tree into a folder, or one tensor into a file; nothing that exists is overwritten
+    /// Write a snapshot, or one tensor of it, to disk; nothing that exists is overwritten
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
     Snapshots,

@@ -316,3 +316,23 @@ fn types_are_kept_and_hostile_names_stay_here() {
     assert_eq!((&opened(&quantised).0["quantised"]["dtype"], opened(&quantised).1), (&"U8".into(), &[5; 68][..]));
     assert_eq!(home.names("deep"), ["down"]);
 }
+
+#[test]
+fn damage_is_told_and_leaves_no_half_of_a_tensor() {
+    let home = stored();
+    let folders = std::fs::read_dir(home.path("data/fhrd/repository/containers")).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let largest = files.map(|file| file.unwrap().path()).max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    let end = bytes.len() - 4096;
+    bytes[1024..end].iter_mut().step_by(4096).for_each(|byte| *byte ^= 1);
+    std::fs::write(&largest, bytes).unwrap();
+    let base = "m/a-base/model.safetensors";
+    let output = home.run(&["restore", "latest", "--tensor", "layer.weight", "--path", base]);
+    assert_eq!(code(&output), 20, "{}", stderr(&output));
+    assert!(stderr(&output).contains(largest.file_name().unwrap().to_str().unwrap()), "{}", stderr(&output));
+    let rest: Vec<String> = home.names("").into_iter().filter(|name| name != "cache").collect();
+    assert_eq!(rest, ["data", "m"]);
+    assert_eq!(code(&home.run(&["distance", base, &format!("latest:{base}")])), 20);
+    assert_eq!(parsed(&home.run(&["models", "--json"])).as_array().map(Vec::len), Some(3));
+}
