@@ -70,7 +70,15 @@ fn a_configuration_that_contradicts_the_repository_is_refused() {
 fn without_a_repository_the_exit_code_is_10_and_the_remedy_is_named() {
     let home = Home::new();
     home.write("file", b"x");
-    let verbs = [&["snapshots"][..], &["restore", "latest"], &["ls", "latest"], &["stats"], &["check"], &["models"], &["lineage"]];
+    let verbs = [
+        &["snapshots"][..],
+        &["restore", "latest"],
+        &["ls", "latest"],
+        &["stats"],
+        &["check"],
+        &["models"],
+        &["lineage"],
+    ];
     for verb in verbs {
         assert_eq!(code(&home.run(verb)), 10, "{verb:?}");
     }
