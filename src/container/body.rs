@@ -3,8 +3,8 @@
 //! A body is a list of pieces that cover the chunk from its first byte to its last: literal bytes, which lie one
 //! after another in the chunk's frame, copies from another chunk's content, and copies from another chunk's literal
 //! bytes (those of a chunk that was flattened because its chain had become too long). The body of a delta names ranges
-//! of bases only; the literal bytes say how the chunk differs from them. A base is named as an entry: its fingerprint and the digest of its body. A digest covers the digests of the bases, so references are acyclic
-//! by construction.
+//! of bases only; the literal bytes say how the chunk differs from them. A base is named as an entry: its fingerprint
+//! and the digest of its body. A digest covers the digests of the bases, so references are acyclic by construction.
 
 use crate::types::Fingerprint;
 

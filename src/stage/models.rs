@@ -4,8 +4,8 @@
 //!    ([`crate::lineage`]), and each that is near to one gets that as its base.
 //! 2. A new block is planned against the same range of its base. Blocks are looked up by their fingerprints in the
 //!    base's record; what is not there any more is no base.
-//! 3. A block that is a delta itself serves as long as the chain stays within its bound; beyond that, what it is a delta
-//!    to serves in its place.
+//! 3. A block that is a delta itself serves as long as the chain stays within its bound; beyond that, what it is a
+//!    delta to serves in its place.
 //! 4. When the model ends, its record is complete: the names of all blocks, and what most of them descend from.
 
 use std::num::NonZeroUsize;

@@ -3,7 +3,7 @@
 //! `tests/fixtures/v1/repository` was written by the first program of format 1; `expected.json` beside it says what
 //! its snapshots hold, `counts.json` what it consists of. `FHRD_WRITE_FIXTURES=1 cargo test --test it compatibility`
 //! (on Linux) writes all of it anew, with a new key: that is right only as long as no released program has written the
-//! format.
+//! format. `tests/fixtures/v1-models` is the same for models; `FHRD_WRITE_FIXTURES=models` writes it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,6 +27,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, ut
 
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
+use crate::weights::{Tensor, bfloat16, float32, gguf, npy, safetensors, tuned, weights, zip};
 
 /// What each snapshot holds, by its tag.
 type Expected = BTreeMap<String, BTreeMap<String, Looks>>;
@@ -297,4 +298,84 @@ fn version_1_can_be_written_to() {
     let again = place.path("again");
     place.run(&["restore", "latest", "--target", again.to_str().unwrap()]);
     assert_same(&expected()["second"], &describe(&again.join("tree")), "after one more backup");
+}
+
+fn models_fixture() -> &'static Path {
+    static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
+    WRITTEN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1-models");
+        if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "models") {
+            write_models_fixture(&folder);
+        }
+        folder
+    })
+}
+
+/// A base, its cast, a fine-tune of each kind of change, the base again in other files, quantised tensors.
+fn write_models(tree: &Path, second: bool) {
+    let base = weights(1, 1 << 15);
+    let one = |dtype, bytes: Vec<u8>| safetensors(&[Tensor::new("w", dtype, &[128, 256], bytes)]);
+    let mut quantised = Random(5).bytes(34 * 2048);
+    let mut files = vec![("base", one("F32", float32(&base))), ("cast", one("BF16", bfloat16(&base)))];
+    if second {
+        quantised.iter_mut().step_by(40).for_each(|byte| *byte = byte.wrapping_add(1));
+        let mut sparse = base.clone();
+        sparse[7000..7100].iter_mut().for_each(|weight| *weight *= 1.01);
+        files = vec![
+            ("dense", one("BF16", bfloat16(&tuned(&base, 2, 0.0003)))),
+            ("single", one("F32", float32(&tuned(&base, 3, 0.0003)))),
+            ("sparse", one("F32", float32(&sparse))),
+            ("same.npz", zip(&[("w.npy", &npy("<f4", "128, 256", &float32(&base)))])),
+        ];
+    }
+    let name = if second { "q8-second.gguf" } else { "q8.gguf" };
+    files.push((name, gguf(&[("blk.0.w", 8, &[64, 1024], &quantised)])));
+    for (name, bytes) in files {
+        fs::write(tree.join(name), bytes).unwrap();
+    }
+}
+
+fn write_models_fixture(folder: &Path) {
+    let place = Place::new();
+    let work = std::env::temp_dir().join("fhrd-models-fixture");
+    let tree = work.join("tree");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(&tree).unwrap();
+    let run = |words: &[&str]| finished(place.command(&work, words).output().unwrap(), "fixture");
+    run(&["init"]);
+    for (tag, second) in [("first", false), ("second", true)] {
+        write_models(&tree, second);
+        settle(&tree);
+        run(&["backup", "tree", "--host", "fixture", "--tag", tag]);
+    }
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).unwrap();
+    copy_folder(&place.repository(), &folder.join("repository"));
+    fs::write(folder.join("expected.json"), serde_json::to_vec(&describe(&tree)).unwrap()).unwrap();
+    fs::remove_dir_all(work).unwrap();
+}
+
+#[test]
+fn models_of_version_1_restore_to_the_last_byte_and_are_known_again() {
+    let place = Place::new();
+    copy_folder(&models_fixture().join("repository"), &place.repository());
+    let last = place.path("last");
+    place.run(&["restore", "latest", "--target", last.to_str().unwrap()]);
+    let expected = serde_json::from_slice(&fs::read(models_fixture().join("expected.json")).unwrap()).unwrap();
+    assert_same(&expected, &describe(&last.join("tree")), "restored");
+    let repository = Repository::open(&place.repository()).unwrap();
+    let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!(report.defects, Vec::<String>::new());
+    let listing = Listing::take(&repository.store).unwrap();
+    let mut deltas = 0;
+    for id in &listing.containers {
+        let directory = read_directory(repository.store.as_ref(), id).unwrap();
+        let is_delta = |entry| matches!(directory.pieces(entry).first(), Some(Piece::Delta { .. }));
+        deltas += directory.entries.iter().filter(|entry| is_delta(entry)).count();
+    }
+    assert!(deltas >= 5, "{deltas} deltas");
+    let models = place.run(&["models"]);
+    assert_eq!(models.as_array().unwrap().len(), 8, "{models}");
+    let report = finished(place.command(&last, &["backup", "tree", "--force"]).output().unwrap(), "backup");
+    assert_eq!(number(&report, "chunks_new"), 0, "cut, named and found as then: {report}");
 }

@@ -27,6 +27,7 @@ use fhrd::store::{FaultyStore, Store, Trouble};
 
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
+use crate::weights::{model, tuned, weights};
 
 fn config() -> Config {
     let mut config = Config::default();
@@ -115,6 +116,8 @@ impl Scene {
         fs::write(source.join("below/old"), random.bytes(900_000)).unwrap();
         let mut text = random.text(200_000);
         fs::write(source.join("below/text"), &text).unwrap();
+        let base = weights(30, 1 << 17);
+        fs::write(source.join("below/base.safetensors"), model(&base, &base[..1 << 16])).unwrap();
         // Settled, so that the next backup takes unchanged files from this one.
         std::thread::sleep(Duration::from_millis(2100));
         let repository = folder.path().join("repository");
@@ -127,6 +130,8 @@ impl Scene {
         for number in 0..3 {
             fs::write(source.join(format!("below/deeper/{number}")), random.bytes(1_100_000)).unwrap();
         }
+        let tune = model(&tuned(&base, 31, 0.0003), &base[..1 << 16]);
+        fs::write(source.join("below/tune.safetensors"), tune).unwrap();
         fs::remove_file(source.join("below/old")).unwrap();
         let after = describe(&source);
         Scene { folder, first, before, after, _copy: copy }

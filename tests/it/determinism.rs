@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::input::{copy_folder, edit, files, write, write_sparse};
 use crate::program::{Place, finished};
 use crate::trees::Random;
+use crate::weights::{model, tuned, weights};
 
 /// A few megabytes of every sort; `version` changes some of it.
 fn write_input(folder: &Path, version: u64) {
@@ -16,9 +17,15 @@ fn write_input(folder: &Path, version: u64) {
         write(folder.join(format!("text/copy-{copy}.txt")), &text);
         text = edit(&mut random, &text, 40);
     }
-    let mut weights = random.floats(400_000);
-    weights[1000] ^= version as u8;
-    write(folder.join("model/weights.f32"), &weights);
+    let mut floats = random.floats(400_000);
+    floats[1000] ^= version as u8;
+    write(folder.join("model/weights.f32"), &floats);
+    let base = weights(30, 1 << 18);
+    write(folder.join("model/base/model.safetensors"), &model(&base, &base[..1 << 17]));
+    for tune in 0..2 + version {
+        let file = model(&tuned(&base, 31 + tune, 0.0003), &base[..1 << 17]);
+        write(folder.join(format!("model/tune-{tune}/model.safetensors")), &file);
+    }
     write(folder.join(format!("media/noise-{version}.bin")), &Random(3 + version).bytes(3_000_000));
     for number in 0..300 {
         let len = 50 + random.below(5000) as usize;
