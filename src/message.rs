@@ -12,6 +12,7 @@ use crate::identify::Class;
 use crate::kernel::sieve::Anchor;
 use crate::lineage::ModelRecord;
 use crate::pipeline::Weigh;
+use crate::recipe::Reference;
 use crate::tree::{HoleMap, Node};
 use crate::types::Fingerprint;
 
@@ -77,6 +78,8 @@ pub enum ReadItem {
     Tree(TreeItem),
     /// The file begun is a model.
     Model(Arc<ModelFile>),
+    /// What the file begun was in the parent snapshot.
+    Earlier(Reference),
     /// The next bytes of the file begun.
     Data(Bytes),
     /// A hole of this many bytes.
@@ -118,6 +121,8 @@ pub enum ChunkItem {
     Tree(TreeItem),
     /// The file begun is a model.
     Model(Arc<ModelFile>),
+    /// What the file begun was in the parent snapshot.
+    Earlier(Reference),
     /// The next chunk of the file begun.
     Chunk(Chunk),
     /// A hole.
@@ -173,6 +178,8 @@ pub enum FrameKind {
 pub struct DeltaPlan {
     /// How.
     pub derivation: Derivation,
+    /// Bytes before the first whole word.
+    pub phase: usize,
     /// Words of the block: how it is stored if a base proves damaged.
     pub word: Word,
     /// Ranges of bases, one after another.

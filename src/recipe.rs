@@ -45,6 +45,14 @@ pub enum Reference {
 }
 
 impl Reference {
+    /// Name of the chunk or recipe; a hole has none.
+    pub fn fingerprint(self) -> Option<Fingerprint> {
+        match self {
+            Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => Some(fingerprint),
+            Reference::Hole { .. } => None,
+        }
+    }
+
     /// Bytes of content that it stands for.
     pub fn content_len(&self) -> u64 {
         match *self {

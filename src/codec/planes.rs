@@ -38,6 +38,13 @@ impl Layout {
     pub const fn width(self) -> usize {
         self.width as usize
     }
+    /// Bytes before the first whole word, if the words are floats: the last byte of a word is low, as its exponent is,
+    /// the one before it is not. 0 where no place or every place is like that.
+    pub fn phase(self) -> usize {
+        let (width, mask) = (self.width(), usize::from(self.mask));
+        let is_low = |group: usize| mask >> (group % width) & 1 == 1;
+        (0..width).find(|phase| is_low(phase + width - 1) && !is_low(phase + 2 * width - 2)).unwrap_or(0)
+    }
     /// The compressed groups, bit `g` for byte `g` of a word.
     pub const fn mask(self) -> u8 {
         self.mask
@@ -288,6 +295,14 @@ mod tests {
             assert!(payload.len() < 65_536 / 4 + 120, "phase {phase}: {}", payload.len());
             assert_eq!(decoded(&payload, raw.len()).unwrap(), raw);
         }
+    }
+
+    #[test]
+    fn the_phase_is_where_the_exponent_ends() {
+        let phase = |width, mask| Layout::new(width, mask).unwrap().phase();
+        assert_eq!([phase(4, 0b1000), phase(4, 0b0001), phase(4, 0b0010), phase(4, 0b0100)], [0, 1, 2, 3]);
+        assert_eq!([phase(2, 0b10), phase(2, 0b01), phase(2, 0b11), phase(2, 0)], [0, 1, 0, 0]);
+        assert_eq!([phase(8, 0b1000_0000), phase(8, 0b1_1000), phase(1, 1)], [0, 4, 0]);
     }
 
     #[test]

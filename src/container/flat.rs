@@ -135,10 +135,7 @@ impl Flat {
                 flat.within(range.clone()).try_for_each(|run| flat.append(&run, &own, &mut base))?;
             }
         }
-        let Some((id, payload)) = payload.split_first() else {
-            return Err(Error::corrupt("chunk body", 0, "a delta", "nothing"));
-        };
-        delta::decode(*id, payload, &base, delta.raw_len as usize, scratch, out)
+        delta::decode_body(payload, &base, delta.raw_len as usize, scratch, out)
     }
 
     /// Adds frames, each once.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::Word;
-use crate::codec::delta::{Derivation, encode};
+use crate::codec::delta::{Derivation, encode_body};
 use crate::container::{BodyView, Pieces};
 
 /// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
@@ -33,9 +33,9 @@ impl Chunks {
             self.contents[*entry as usize][range.start as usize..range.end as usize].to_vec()
         };
         let base: Vec<u8> = ranges.iter().flat_map(part).collect();
-        let derivation = Derivation::Context(Word::Bf16);
-        let mut payload = vec![derivation.id()];
-        encode(derivation, &content, &base, &mut Scratch::default(), &mut payload).unwrap();
+        let (derivation, phase) = (Derivation::Context(Word::Bf16), content.len() % 3);
+        let mut payload = Vec::new();
+        encode_body(derivation, phase, &content, &base, &mut Scratch::default(), &mut payload).unwrap();
         if payload.len() >= content.len() {
             payload = content.clone();
         }

@@ -83,6 +83,11 @@ impl Heads {
     /// Those of the store, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a blob that is none.
     pub fn load(store: &dyn Store, name: &str) -> Result<Heads> {
         let blob = store.get(name, BYTES_LIMIT)?;
+        let digest = hex(blake3::hash(&blob).as_bytes());
+        if name.rsplit('/').next() != Some(digest.as_str()) {
+            let (what, expected) = (name.to_string(), name.to_string());
+            return Err(Error::ChecksumMismatch { what, offset: 0, expected, got: digest });
+        }
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
     }

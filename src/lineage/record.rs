@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use super::sketch::Sketched;
+use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::format::Dtype;
 use crate::types::Fingerprint;
@@ -193,7 +194,11 @@ impl ModelRecord {
     pub fn decode(fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ModelRecord> {
         let corrupt = |got: String| Error::corrupt(format!("model record {fingerprint}"), 0, "a model's record", got);
         let Some(map) = bytes.strip_prefix(&PREFIX) else { return Err(corrupt(format!("{:?}", bytes.get(..2)))) };
-        minicbor::decode(map).map_err(|error| corrupt(error.to_string()))
+        let record: ModelRecord = minicbor::decode(map).map_err(|error| corrupt(error.to_string()))?;
+        if !(1..=CHUNK_BYTES_LIMIT).contains(&record.block_bytes) {
+            return Err(corrupt(format!("blocks of {} bytes", record.block_bytes)));
+        }
+        Ok(record)
     }
 }
 
@@ -231,6 +236,14 @@ mod tests {
         assert_eq!(record.tensors[0].block(1), Some(Fingerprint([4; 32])));
         assert_eq!(record.tensors[0].block(2), None);
         assert_eq!(record.tensors[0].block(u64::MAX), None);
+    }
+
+    #[test]
+    fn blocks_have_a_length() {
+        for block_bytes in [0, CHUNK_BYTES_LIMIT + 1, u64::MAX] {
+            let bytes = ModelRecord { block_bytes, ..record(Vec::new()) }.encode().unwrap().unwrap();
+            assert!(matches!(ModelRecord::decode(&Fingerprint([0; 32]), &bytes), Err(Error::Corrupt { .. })));
+        }
     }
 
     #[test]

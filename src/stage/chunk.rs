@@ -217,6 +217,7 @@ impl Stage for ChunkStage {
                     (self.model, self.offset) = (Some(model.clone()), 0);
                     self.push(ChunkItem::Model(model), emit)?;
                 }
+                ReadItem::Earlier(content) => self.push(ChunkItem::Earlier(content), emit)?,
                 ReadItem::Hole(len) => {
                     self.end_data(emit)?;
                     self.push(ChunkItem::Hole(len), emit)?;

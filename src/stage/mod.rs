@@ -7,6 +7,7 @@ pub mod chunk;
 pub mod compress;
 pub mod decode;
 pub mod dedup;
+pub mod earlier;
 pub mod fetch;
 pub mod finish;
 pub mod gather;

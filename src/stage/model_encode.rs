@@ -161,13 +161,11 @@ impl ModelEncodeWorker {
             }
             Err(error) => return Err(error),
         };
-        let mut payload = vec![plan.derivation.id()];
-        delta::encode(plan.derivation, raw, &base, &mut self.scratch, &mut payload)?;
+        let mut payload = Vec::new();
+        delta::encode_body(plan.derivation, plan.phase, raw, &base, &mut self.scratch, &mut payload)?;
         payload.shrink_to_fit();
-        let decode = |scratch: &mut Scratch, back: &mut Vec<u8>| {
-            let (id, rest) = payload.split_first().unwrap_or((&0, &[]));
-            delta::decode(*id, rest, &base, raw.len(), scratch, back)
-        };
+        let decode =
+            |scratch: &mut Scratch, back: &mut Vec<u8>| delta::decode_body(&payload, &base, raw.len(), scratch, back);
         // As long as the block: the block itself.
         let pays = payload.len() < raw.len() && self.comes_back(raw, decode);
         let payload = if pays { Bytes::from(payload) } else { raw.clone() };

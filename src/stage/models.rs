@@ -14,14 +14,16 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use crate::codec::Word;
+use super::earlier::{Covered, Earlier};
 use crate::codec::delta::{Cast, Derivation};
+use crate::codec::{Layout, Word};
 use crate::config::ModelConfig;
 use crate::container::{Base, Piece};
 use crate::error::{Kind, Result};
 use crate::format::Dtype;
 use crate::lineage::{Families, Heads, ModelRecord, TensorBase, choose, likeness};
 use crate::message::{Block, Chunk, DeltaPlan, ModelFile, Outcome};
+use crate::recipe::Reference;
 use crate::store::Store;
 use crate::subdedup::Bases;
 use crate::types::Fingerprint;
@@ -63,6 +65,8 @@ pub struct Models {
     /// Entry numbers of this session's blocks.
     blocks: LruCache<Fingerprint, u64>,
     open: Option<Open>,
+    /// The last version of a file that is no model.
+    earlier: Option<Earlier>,
 }
 
 /// A range of a base, by its entry number.
@@ -76,7 +80,14 @@ struct Part {
 impl Models {
     /// Over the models that `store` holds.
     pub fn new(store: Arc<dyn Store>, config: &ModelConfig) -> Self {
-        Models { store, config: config.clone(), families: None, blocks: LruCache::new(BLOCKS_MAX), open: None }
+        Models {
+            store,
+            config: config.clone(),
+            families: None,
+            blocks: LruCache::new(BLOCKS_MAX),
+            open: None,
+            earlier: None,
+        }
     }
 
     /// A model begins.
@@ -125,6 +136,7 @@ impl Models {
 
     /// The file ends; its record, if it was a model and all of it came.
     pub fn end(&mut self, outcome: Outcome) -> Option<Arc<ModelRecord>> {
+        self.earlier = None;
         let open = self.open.take().filter(|_| outcome == Outcome::Complete)?;
         let mut record = open.file.record.clone();
         record.id = Fingerprint(*open.id.finalize().as_bytes());
@@ -166,17 +178,42 @@ impl Models {
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(chunk.len)).min(base.len);
         let (model, at, word) = (chosen.model.clone(), chosen.tensor, word_of(tensor.dtype()));
-        let made = self.parts(&model, at, range, bases).and_then(|parts| match parts {
-            Some(parts) => planned(&parts, derivation, word, bases),
-            None => Ok(None),
-        });
-        match made {
-            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
-                tracing::warn!("storing a block without its base: {error}");
-                Ok(None)
+        let parts = self.parts(&model, at, range, bases);
+        settle(parts.and_then(|parts| planned(parts, derivation, word, bases)))
+    }
+
+    /// The next bytes are of a file that was there before, and no model.
+    pub fn begin_earlier(&mut self, content: Reference) {
+        self.earlier = (self.config.delta != "none").then(|| Earlier::new(content));
+    }
+
+    /// How to store a chunk of floats that lie like `layout` as a delta to bytes `range` of the file's last version.
+    ///
+    /// # Errors
+    /// Those that end the run.
+    pub fn plan_earlier(&mut self, range: Range<u64>, layout: Layout, bases: &mut Bases) -> Result<Option<Planned>> {
+        let Some(mut earlier) = self.earlier.take() else { return Ok(None) };
+        let covered = earlier.cover(range, bases);
+        self.earlier = Some(earlier);
+        let word = match layout.width() {
+            2 => Word::Bf16,
+            4 => Word::Fp32,
+            8 => Word::Fp64,
+            _ => Word::Byte,
+        };
+        let derivation = if self.config.delta == "xor" { Derivation::Xor } else { Derivation::Context(word) };
+        let mut parts = Vec::new();
+        let found = covered.and_then(|covered| {
+            for Covered { fingerprint, offset, len } in covered.unwrap_or_default() {
+                if !self.push_part(&fingerprint, offset..offset + len, bases, &mut parts)? {
+                    return Ok(None);
+                }
             }
-            made => made,
-        }
+            Ok((!parts.is_empty()).then_some(parts))
+        });
+        let mut made = settle(found.and_then(|parts| planned(parts, derivation, Word::Unknown, bases)))?;
+        made.iter_mut().for_each(|made| made.plan.phase = layout.phase());
+        Ok(made)
     }
 
     /// The stored blocks that make a range of a tensor, none of them too deep.
@@ -194,17 +231,28 @@ impl Models {
             let start = index * model.block_bytes;
             let end = (start + model.block_bytes).min(range.end);
             let Some(fingerprint) = record.block(index) else { return Ok(None) };
-            let known = self.blocks.get(&fingerprint).copied();
-            let Some(entry) = known.map_or_else(|| bases.entry_of(&fingerprint), |entry| Ok(Some(entry)))? else {
-                return Ok(None);
-            };
-            let part = Part { entry, offset: (at - start) as u32, len: (end - at) as u32 };
-            if !self.push_shallow(part, bases, &mut parts)? {
+            let inside = (at - start) as u32..(end - start) as u32;
+            if !self.push_part(&fingerprint, inside, bases, &mut parts)? {
                 return Ok(None);
             }
             at = end;
         }
         Ok((!parts.is_empty()).then_some(parts))
+    }
+
+    /// Adds a range of a stored chunk; `false` if it is no base.
+    fn push_part(
+        &mut self,
+        fingerprint: &Fingerprint,
+        range: Range<u32>,
+        bases: &mut Bases,
+        parts: &mut Vec<Part>,
+    ) -> Result<bool> {
+        let known = self.blocks.get(fingerprint).copied();
+        let Some(entry) = known.map_or_else(|| bases.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
+            return Ok(false);
+        };
+        self.push_shallow(Part { entry, offset: range.start, len: range.end - range.start }, bases, parts)
     }
 
     /// Adds a part, or what it is a delta to if its chain is as long as it may be.
@@ -256,8 +304,20 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
     }
 }
 
-fn planned(parts: &[Part], derivation: Derivation, word: Word, bases: &mut Bases) -> Result<Option<Planned>> {
-    let plan = DeltaPlan { derivation, word, base: Vec::new(), frames: Vec::new() };
+/// A base that is damaged or gone is none.
+fn settle(made: Result<Option<Planned>>) -> Result<Option<Planned>> {
+    match made {
+        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
+            tracing::warn!("storing a block without its base: {error}");
+            Ok(None)
+        }
+        made => made,
+    }
+}
+
+fn planned(parts: Option<Vec<Part>>, derivation: Derivation, word: Word, bases: &mut Bases) -> Result<Option<Planned>> {
+    let Some(parts) = parts else { return Ok(None) };
+    let plan = DeltaPlan { derivation, phase: 0, word, base: Vec::new(), frames: Vec::new() };
     let mut planned = Planned { plan, pieces: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
     for part in parts {
         let flat = bases.flat(part.entry)?;

@@ -3,7 +3,6 @@
 use crate::reader::{ChunkReader, RecipeWalk};
 use crate::recipe::Reference;
 use crate::tree::{HOLES_KEY, Kind, Node, Timestamp, TreeCursor};
-use crate::types::Fingerprint;
 
 /// Files changed less than this before the parent's start are read again: they may have changed once more within the
 /// resolution of their times.
@@ -20,7 +19,7 @@ pub struct Parent {
     reader: ChunkReader,
     time_ns: i64,
     levels: Vec<Option<Level>>,
-    last_version: Option<Fingerprint>,
+    last_version: Option<Reference>,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
@@ -75,10 +74,7 @@ impl Parent {
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<Reference>> {
         self.last_version = None;
         let known = self.find(&node.name)?;
-        self.last_version = match known.content {
-            Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) => Some(fingerprint),
-            _ => None,
-        };
+        self.last_version = known.content;
         let same = known.kind == Kind::File
             && !known.changed
             && known.size == node.size
@@ -97,7 +93,7 @@ impl Parent {
     }
 
     /// The content that the file asked for last had in the parent.
-    pub fn last_version(&self) -> Option<Fingerprint> {
+    pub fn last_version(&self) -> Option<Reference> {
         self.last_version
     }
 

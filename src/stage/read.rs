@@ -29,13 +29,15 @@ use crate::message::{ModelFile, Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
 use crate::reader::at_least_one;
+use crate::recipe::Reference;
 use crate::tree::{FileIdentity, HoleMap, Kind, Node};
-use crate::types::Fingerprint;
 
 /// Items of a batch, at most.
 const ITEMS_MAX: usize = 1024;
 /// Smaller files get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
+/// Of larger files the last version is named: float chunks may be deltas to it.
+const CHANGED_BYTES_MIN: u64 = 64 << 10;
 /// Memory for what is known of models that wait to be put in order; what is beyond is not sent ahead.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
@@ -190,15 +192,16 @@ impl<'a> ReadStage<'a> {
         &mut self,
         source: &SourceFile,
         begin: TreeItem,
-        last_version: Option<Fingerprint>,
+        last_version: Option<Reference>,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
         self.push(ReadItem::Tree(begin), emit)?;
         let mut small_holes = HoleMap::default();
-        let outcome = match model_file(source, &self.model, last_version) {
+        let name = last_version.and_then(Reference::fingerprint);
+        let outcome = match model_file(source, &self.model, name) {
             Ok(model) => {
-                if let Some(model) = &model {
-                    self.push(ReadItem::Model(model.clone()), emit)?;
+                if let Some(item) = announced(model.as_ref(), last_version, source.size()) {
+                    self.push(item, emit)?;
                 }
                 self.content(source, model.as_deref(), &mut small_holes, emit)?
             }
@@ -326,6 +329,14 @@ impl<'a> ReadStage<'a> {
             }
         }
         Ok(Outcome::Complete)
+    }
+}
+
+/// What is said of a file before its content: that it is a model, or what it was in the parent snapshot.
+fn announced(model: Option<&Arc<ModelFile>>, last_version: Option<Reference>, size: u64) -> Option<ReadItem> {
+    match model {
+        Some(model) => Some(ReadItem::Model(model.clone())),
+        None => last_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::Earlier),
     }
 }
 

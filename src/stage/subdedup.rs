@@ -40,6 +40,8 @@ pub struct SubDedupStage {
     depth_max: u8,
     frame_bytes: usize,
     group_bytes_max: u64,
+    /// Where in its file the next chunk begins.
+    offset: u64,
     next_frame: u64,
     group_first: u64,
     group_bytes: u64,
@@ -56,6 +58,7 @@ impl SubDedupStage {
             frame_bytes: config.compress.frame_bytes.0 as usize,
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
+            offset: 0,
             next_frame: 0,
             group_first: 0,
             group_bytes: 0,
@@ -112,7 +115,11 @@ impl SubDedupStage {
         match chunk.class {
             // Most of it copied: the rest is worth less than what the float codec saves.
             Class::Float(layout) if encoded.literal_len() * 2 > chunk.len => {
-                self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?;
+                let range = self.offset..self.offset + u64::from(chunk.len);
+                match self.models.plan_earlier(range, layout, &mut self.bases)? {
+                    Some(planned) => self.delta(chunk, planned, emit)?,
+                    None => self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?,
+                };
             }
             class => self.ordinary_chunk(chunk, class, (found.features, encoded), emit)?,
         }
@@ -275,19 +282,25 @@ impl Stage for SubDedupStage {
         for item in batch.items {
             match item {
                 ChunkItem::Tree(item) => {
+                    self.offset = 0;
                     if let TreeItem::End { outcome, .. } = &item {
                         items.extend(self.models.end(*outcome).map(SaveItem::Model));
                     }
                     items.push(SaveItem::Tree(item));
                 }
                 ChunkItem::Model(file) => self.models.begin(file, &mut self.bases)?,
-                ChunkItem::Hole(len) => items.push(SaveItem::Hole(len)),
+                ChunkItem::Earlier(content) => self.models.begin_earlier(content),
+                ChunkItem::Hole(len) => {
+                    self.offset += len;
+                    items.push(SaveItem::Hole(len));
+                }
                 ChunkItem::Chunk(chunk) => {
                     let (fingerprint, len, is_new) = (chunk.fingerprint, chunk.len, chunk.is_new);
                     self.models.note(&chunk);
                     if is_new {
                         self.encode_chunk(chunk, emit)?;
                     }
+                    self.offset += u64::from(len);
                     items.push(SaveItem::Chunk { fingerprint, len, is_new });
                 }
             }

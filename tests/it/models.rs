@@ -255,3 +255,44 @@ fn a_damaged_base_costs_ratio_and_loses_nothing_more() {
     place.run(&["backup", later.to_str().unwrap()]);
     assert_restores(&place, &later, "stored beside a damaged base");
 }
+
+#[test]
+fn floats_of_an_unknown_format_are_deltas_to_the_last_version_of_their_file() {
+    let place = new_place();
+    let source = place.path("state");
+    let before = weights(60, 1 << 19);
+    write(source.join("weights.f32"), &[b"of no format".as_slice(), &float32(&before)].concat());
+    write(source.join("other"), b"unchanged");
+    round_trip(&place, &source, "first");
+    let mut parts = Vec::new();
+    for (seed, step) in [(61, 0.00002), (62, 0.00002), (63, 0.00002)] {
+        let after = [b"of no format".as_slice(), &float32(&tuned(&before, seed, step))].concat();
+        write(source.join("weights.f32"), &after);
+        let report = round_trip(&place, &source, "changed");
+        parts.push(number(&report, "bytes_stored") as f64 / after.len() as f64);
+    }
+    assert!(parts.iter().all(|part| *part < 0.6), "{parts:?}");
+    // Another content altogether, and a shorter one.
+    write(source.join("weights.f32"), &float32(&weights(64, 1 << 18)));
+    round_trip(&place, &source, "replaced");
+}
+
+#[test]
+fn a_damaged_catalogue_is_a_defect_and_no_more() {
+    let place = new_place();
+    let source = place.path("models");
+    write_family(&source, ["base", "tune-1", "tune-2"]);
+    round_trip(&place, &source, "whole");
+    let folder = place.repository().join("models");
+    let name = files(&folder).remove(0);
+    let mut bytes = fs::read(folder.join(&name)).unwrap();
+    bytes[60] ^= 1;
+    fs::write(folder.join(&name), bytes).unwrap();
+    let words = ["check"];
+    let output = place.command(&source, &words).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), number(&report, "defect_count")), (Some(20), 1), "{report}");
+    assert!(report["defects"][0].as_str().unwrap().contains(&name), "{report}");
+    place.run(&["backup", source.to_str().unwrap(), "--force"]);
+    assert_restores(&place, &source, "beside a damaged catalogue");
+}

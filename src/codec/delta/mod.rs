@@ -108,6 +108,48 @@ pub(super) struct Buffers {
     trial: Vec<u8>,
 }
 
+/// Bytes of a first word that are missing, at most.
+const PHASE_MAX: usize = 7;
+
+/// Appends to `out` a derivation and how `raw` follows from `base` by it, where `phase` bytes (at most 7) lie before
+/// the first whole word of both: a byte with the derivation's number and, above its lowest four bits, the phase; those
+/// bytes of `raw` as they are; what [`encode`] makes of the rest.
+///
+/// # Errors
+/// As for [`encode`].
+pub fn encode_body(
+    derivation: Derivation,
+    phase: usize,
+    raw: &[u8],
+    base: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let phase = phase.min(PHASE_MAX).min(raw.len()).min(base.len());
+    out.push(derivation.id() | (phase as u8) << 4);
+    out.extend_from_slice(&raw[..phase]);
+    encode(derivation, &raw[phase..], &base[phase..], scratch, out)
+}
+
+/// Inverse of [`encode_body`]: appends `raw_len` bytes to `out`.
+///
+/// # Errors
+/// As for [`decode`].
+pub fn decode_body(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    let mut reader = Reader::new(WHAT, 0, body);
+    let first = reader.u8()?;
+    let phase = usize::from(first >> 4);
+    let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
+    let rest = raw_len.checked_sub(phase).zip(base.get(phase..)).filter(|_| phase <= PHASE_MAX);
+    let Some((rest_len, base)) = rest else {
+        return Err(
+            reader.error(format!("at most {PHASE_MAX} bytes before a word, in chunk and base"), phase.to_string())
+        );
+    };
+    out.extend_from_slice(head);
+    decode(first & 15, payload, base, rest_len, scratch, out)
+}
+
 /// Appends to `out` how `raw` follows from `base`.
 ///
 /// # Errors

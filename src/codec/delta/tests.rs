@@ -272,3 +272,24 @@ fn numbers_name_derivations() {
     assert!((0..=255u8).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
     assert!(decoded(0, &[SAME], &[], 0).is_err() && decoded(99, &[SAME], &[], 0).is_err());
 }
+
+proptest! {
+    #[test]
+    fn bodies_with_any_phase_round_trip_and_hostile_ones_are_errors_or_bytes(
+        raw in prop::collection::vec(any::<u8>(), 0..300), base in prop::collection::vec(any::<u8>(), 0..300),
+        phase in 0usize..12, which in 0..Derivation::ALL.len(), hostile in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let mut scratch = Scratch::default();
+        let derivation = Derivation::ALL[which];
+        if !matches!(derivation, Derivation::Cast(_)) {
+            let (mut body, mut out) = (Vec::new(), Vec::new());
+            encode_body(derivation, phase, &raw, &base, &mut scratch, &mut body).unwrap();
+            decode_body(&body, &base, raw.len(), &mut scratch, &mut out).unwrap();
+            prop_assert_eq!(&out, &raw);
+        }
+        let mut out = Vec::new();
+        if decode_body(&hostile, &base, raw.len(), &mut scratch, &mut out).is_ok() {
+            prop_assert_eq!(out.len(), raw.len());
+        }
+    }
+}

@@ -26,6 +26,7 @@ use self::log::{Log, damage};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::index::Listing;
+use crate::lineage;
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::snapshot;
@@ -82,6 +83,13 @@ pub fn check(
         log.damaged(&name, &damage(error)?);
     }
     report.snapshots = snapshots.len() as u64;
+    for listed in repository.store.list(lineage::FOLDER)? {
+        if let Err(error) = lineage::Heads::load(repository.store.as_ref(), &listed.name)
+            && error.kind() != Kind::NotFound
+        {
+            log.damaged(&listed.name, &damage(error)?);
+        }
+    }
 
     let mut listing = Listing::take(&repository.store)?;
     for (name, error) in listing.damaged.drain(..) {
