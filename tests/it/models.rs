@@ -296,3 +296,20 @@ fn a_damaged_catalogue_is_a_defect_and_no_more() {
     place.run(&["backup", source.to_str().unwrap(), "--force"]);
     assert_restores(&place, &source, "beside a damaged catalogue");
 }
+
+#[test]
+fn a_grown_vocabulary_is_a_delta_as_far_as_its_rows_go() {
+    let place = new_place();
+    let (source, later) = (place.path("base"), place.path("grown"));
+    let (embedding, layer) = (weights(1, 1100 * 512), weights(2, 1 << 17));
+    write(source.join("model.safetensors"), &model(&embedding, &layer));
+    round_trip(&place, &source, "base");
+    // Rows at the end, and all rows trained on.
+    let mut grown = tuned(&embedding, 5, 0.0002);
+    grown.extend(weights(6, 30 * 512));
+    let file = model(&grown, &layer);
+    write(later.join("model.safetensors"), &file);
+    let report = round_trip(&place, &later, "grown");
+    let part = number(&report, "bytes_stored") as f64 / grown.len() as f64 / 2.0;
+    assert!(part < 0.42, "{part}");
+}
