@@ -9,6 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::error::{Kind, Result};
+use crate::format::card::hub_name;
 use crate::lineage::{BaseModel, Head, Heads, ModelRecord};
 use crate::reader::ChunkReader;
 use crate::store::Store;
@@ -39,20 +40,13 @@ pub struct Known {
 
 impl Known {
     fn of(record: &ModelRecord) -> Self {
-        let mut dtypes: Vec<(u16, u64)> = Vec::new();
-        for tensor in &record.tensors {
-            match dtypes.iter_mut().find(|total| total.0 == tensor.dtype) {
-                Some(total) => total.1 = total.1.saturating_add(tensor.len),
-                None => dtypes.push((tensor.dtype, tensor.len)),
-            }
-        }
         Known {
             id: record.id,
             name: name(&record.names),
             path: record.path.clone(),
             format: record.format.clone(),
             parameters: record.parameters,
-            dtypes,
+            dtypes: record.dtypes(),
             base: record.base.clone().filter(|base| base.id != record.id),
         }
     }
@@ -62,10 +56,7 @@ impl Known {
 pub fn name_at(path: &Path) -> String {
     let text = |name: Option<&OsStr>| name.map(|name| name.to_string_lossy().into_owned());
     let above = path.ancestors().skip(1).take(3);
-    let hub = above.filter_map(|folder| text(folder.file_name())).find_map(|folder| {
-        // As a hub's cache names folders.
-        folder.strip_prefix("models--").map(|name| name.replace("--", "/"))
-    });
+    let hub = above.filter_map(|folder| text(folder.file_name())).find_map(|folder| hub_name(&folder));
     let folder = path.parent().and_then(Path::file_name);
     let names = [text(folder), hub, text(path.file_stem())];
     name(&names.into_iter().flatten().collect::<Vec<_>>())

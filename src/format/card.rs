@@ -12,38 +12,6 @@ const CONFIG_BYTES_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 1024;
 const NAMES_MAX: usize = 64;
 
-/// What the files beside a model say of its origin.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Card {
-    /// Models it was made from, the most direct claims first, each once.
-    pub base_models: Vec<String>,
-    /// Its own name: the card's `model_name`, or its first heading.
-    pub name: Option<String>,
-    /// Whether it only holds what is added to a base.
-    pub is_adapter: bool,
-}
-
-impl Card {
-    /// Gathers the claims of those files that are there.
-    pub fn gather(readme: Option<&[u8]>, config: Option<&[u8]>, adapter_config: Option<&[u8]>) -> Card {
-        let readme = readme.unwrap_or_default();
-        let configs = [adapter_config, config].into_iter().flatten();
-        let mut base_models = Vec::new();
-        for base in card(readme).into_iter().chain(configs.filter_map(config_base)) {
-            if !base_models.contains(&base) {
-                base_models.push(base);
-            }
-        }
-        let text = lines(readme);
-        let stated = values_of(&text, "model_name").into_iter().next();
-        let heading = || text.lines().find_map(|line| line.strip_prefix("# ")).and_then(tidy);
-        let is_adapter = adapter_config.is_some()
-            || values_of(&text, "library_name").iter().any(|library| library == "peft")
-            || values_of(&text, "base_model_relation").iter().any(|relation| relation == "adapter");
-        Card { base_models, name: stated.or_else(heading), is_adapter }
-    }
-}
-
 /// The `base_model` values of a card's front matter.
 pub fn card(readme: &[u8]) -> Vec<String> {
     values_of(&lines(readme), "base_model")
@@ -59,6 +27,11 @@ pub fn config_base(json: &[u8]) -> Option<String> {
     let config: Config = serde_json::from_slice(json.get(..CONFIG_BYTES_MAX).unwrap_or(json)).ok()?;
     let named = |value: Option<Value>| value.as_ref().and_then(Value::as_str).and_then(tidy);
     named(config.base_model_name_or_path).or_else(|| named(config._name_or_path))
+}
+
+/// The name on a hub of a model whose folder in the hub's cache is called `folder`: `models--org--name` is `org/name`.
+pub fn hub_name(folder: &str) -> Option<String> {
+    folder.strip_prefix("models--").map(|name| name.replace("--", "/"))
 }
 
 /// The part of a card that is read.
@@ -153,16 +126,5 @@ mod tests {
         for nothing in [&b"{}"[..], b"", b"[", br#"{"_name_or_path": ""}"#, br#"{"_name_or_path": 7}"#] {
             assert_eq!(config_base(nothing), None);
         }
-    }
-
-    #[test]
-    fn claims_are_gathered_once_each() {
-        let readme = b"---\nbase_model: a/b\nlibrary_name: peft\n---\n\n# My model\n";
-        let adapter = br#"{"base_model_name_or_path": "a/b"}"#;
-        let gathered = Card::gather(Some(readme), Some(br#"{"_name_or_path": "c/d"}"#), Some(adapter));
-        let expected =
-            Card { base_models: vec!["a/b".into(), "c/d".into()], name: Some("My model".into()), is_adapter: true };
-        assert_eq!(gathered, expected);
-        assert_eq!(Card::gather(None, None, None), Card::default());
     }
 }

@@ -214,7 +214,7 @@ proptest! {
             [b"", b"GGUF\x03\0\0\0", b"\x93NUMPY\x01\0\x40\0{", b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{\"a", b"GGUF\x01\0\0\0"];
         keeps_promises(&[heads[kind], &bytes].concat());
         let _ = super::pickle::Tree::read(&bytes);
-        let _ = card::Card::gather(Some(&bytes), Some(&bytes), None);
+        let _ = (card::card(&bytes), card::config_base(&bytes));
     }
 
     #[test]

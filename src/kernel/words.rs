@@ -33,13 +33,30 @@ fn xor_to(out: &mut [u8], base: &[u8]) {
     }
 }
 
+/// The bits of an FP32 word as BF16.
+#[inline(always)]
+pub fn bf16(word: u32) -> u16 {
+    let rounded = word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16;
+    let nan = word & 0x7fff_ffff > 0x7f80_0000;
+    (if nan { word >> 16 | 0x40 } else { rounded }) as u16
+}
+
+/// The bits of an FP32 word as FP16.
+#[inline(always)]
+pub fn fp16(word: u32) -> u16 {
+    let (sign, size) = (word >> 16 & 0x8000, word & 0x7fff_ffff);
+    let normal = size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (size >> 13 & 1)) >> 13;
+    // The sum with a half has its last bit where the smallest half-precision number has its own.
+    let tiny = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+    let finite = if size < 0x3880_0000 { tiny } else { normal };
+    let large = if size > 0x7f80_0000 { 0x7e00 | (size >> 13 & 0x3ff) } else { 0x7c00 };
+    (sign | if size < 0x477f_f000 { finite } else { large }) as u16
+}
+
 #[inline(always)]
 fn bf16_of(words: &[u8], out: &mut [u8]) {
     for (out, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-        let word = u32::from_le_bytes(*word);
-        let rounded = word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16;
-        let nan = word & 0x7fff_ffff > 0x7f80_0000;
-        *out = (if nan { word >> 16 | 0x40 } else { rounded } as u16).to_le_bytes();
+        *out = bf16(u32::from_le_bytes(*word)).to_le_bytes();
     }
 }
 
@@ -53,14 +70,7 @@ fn halves_of(words: &[u8], out: &mut [u8]) {
 #[inline(always)]
 fn fp16_of(words: &[u8], out: &mut [u8]) {
     for (out, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-        let word = u32::from_le_bytes(*word);
-        let (sign, size) = (word >> 16 & 0x8000, word & 0x7fff_ffff);
-        let normal = size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (size >> 13 & 1)) >> 13;
-        // The sum with a half has its last bit where the smallest half-precision number has its own.
-        let tiny = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
-        let finite = if size < 0x3880_0000 { tiny } else { normal };
-        let large = if size > 0x7f80_0000 { 0x7e00 | (size >> 13 & 0x3ff) } else { 0x7c00 };
-        *out = ((sign | if size < 0x477f_f000 { finite } else { large }) as u16).to_le_bytes();
+        *out = fp16(u32::from_le_bytes(*word)).to_le_bytes();
     }
 }
 

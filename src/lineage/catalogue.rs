@@ -18,6 +18,8 @@ const MAGIC: [u8; 8] = *b"FHRDMODL";
 const BYTES_LIMIT: u64 = 64 << 20;
 /// Heads kept in memory, those stored last.
 const HEADS_MAX: usize = 1 << 16;
+/// Heads of a blob; a backup of more models writes several.
+pub const BLOB_HEADS_MAX: usize = 1 << 12;
 
 /// What is known of a model without reading its record.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -94,18 +96,42 @@ impl Heads {
 
     /// The heads of all blobs, latest last; blobs that cannot be read are passed over with a warning.
     pub fn load_all(store: &dyn Store) -> Result<Vec<Head>> {
-        let mut found = Vec::new();
+        let (mut found, mut count) = (Vec::new(), 0);
         for listed in store.list(FOLDER)? {
             match Heads::load(store, &listed.name) {
-                Ok(heads) => found.push((heads.time_ns, listed.name, heads.heads)),
+                Ok(heads) => {
+                    count += heads.heads.len();
+                    found.push((heads.time_ns, listed.name, heads.heads));
+                }
                 Err(error) => tracing::warn!("passing over {}: {error}", listed.name),
             }
+            // However many there are, not many more than are kept are in memory.
+            if count > 2 * HEADS_MAX {
+                count = keep_latest(&mut found);
+            }
         }
-        found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        keep_latest(&mut found);
         let mut heads: Vec<Head> = found.into_iter().flat_map(|found| found.2).collect();
         heads.drain(..heads.len().saturating_sub(HEADS_MAX));
         Ok(heads)
     }
+}
+
+/// A blob's time, name and heads.
+type Found = (i64, String, Vec<Head>);
+
+/// Puts the latest blobs last and drops those before them that are not needed; the number of heads left.
+fn keep_latest(found: &mut Vec<Found>) -> usize {
+    found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    let mut count = 0;
+    let needed = found.iter().rev().take_while(|found| {
+        let is_needed = count < HEADS_MAX;
+        count += if is_needed { found.2.len() } else { 0 };
+        is_needed
+    });
+    let needed = needed.count();
+    found.drain(..found.len() - needed);
+    count
 }
 
 #[cfg(test)]
@@ -126,6 +152,16 @@ mod tests {
         store.put_if_absent("models/abc", &[b"junk"]).unwrap();
         let all = Heads::load_all(&store).unwrap();
         assert_eq!(all, [head(1), head(2), head(3)]);
+    }
+
+    #[test]
+    fn only_the_latest_blobs_are_kept() {
+        let head =
+            Head { id: Fingerprint([1; 32]), record: Fingerprint([0; 32]), names: vec![], keys: vec![], content: None };
+        let blob = |time: i64| (time, time.to_string(), vec![head.clone(); HEADS_MAX / 4]);
+        let mut found: Vec<Found> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();
+        assert_eq!(keep_latest(&mut found), HEADS_MAX);
+        assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [3, 4, 5, 6]);
     }
 
     #[test]

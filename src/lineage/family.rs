@@ -135,7 +135,7 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> Vec<Option<
     let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
     let mut chosen = Vec::with_capacity(new.tensors.len());
     for tensor in &new.tensors {
-        let rank = seen.entry(shape_of(tensor)).or_default();
+        let rank = seen.entry(tensor.unordered_shape()).or_default();
         let mut best: Option<TensorBase> = None;
         for (model, places) in candidates.iter().zip(&places) {
             let Some((at, comparison)) = places.counterpart(model, tensor, *rank) else { continue };
@@ -181,19 +181,12 @@ struct Places<'a> {
     shapes: HashMap<Vec<u64>, Vec<usize>>,
 }
 
-/// Dimensions in any order.
-fn shape_of(tensor: &TensorRecord) -> Vec<u64> {
-    let mut shape: Vec<u64> = tensor.shape.iter().copied().filter(|dimension| *dimension > 1).collect();
-    shape.sort_unstable();
-    shape
-}
-
 impl<'a> Places<'a> {
     fn of(record: &'a ModelRecord) -> Self {
         let mut places = Places { names: HashMap::new(), shapes: HashMap::new() };
         for (at, tensor) in record.tensors.iter().enumerate() {
             places.names.insert(&tensor.name, at);
-            places.shapes.entry(shape_of(tensor)).or_default().push(at);
+            places.shapes.entry(tensor.unordered_shape()).or_default().push(at);
         }
         places
     }
@@ -207,7 +200,7 @@ impl<'a> Places<'a> {
         if let Some(found) = self.names.get(tensor.name.as_str()).and_then(|at| compared(*at)) {
             return Some(found);
         }
-        let same = self.shapes.get(&shape_of(tensor))?;
+        let same = self.shapes.get(&tensor.unordered_shape())?;
         let (from, to) = (rank.saturating_sub(NEIGHBOURS), (rank + NEIGHBOURS + 1).min(same.len()));
         let near = same.get(from..to).unwrap_or_default().iter().filter_map(|at| compared(*at));
         near.min_by(|one, other| one.1.delta_bits.total_cmp(&other.1.delta_bits))

@@ -14,7 +14,7 @@ mod family;
 mod record;
 mod sketch;
 
-pub use catalogue::{FOLDER, Head, Heads};
+pub use catalogue::{BLOB_HEADS_MAX, FOLDER, Head, Heads};
 pub use family::{Families, Load, TensorBase, choose, likeness};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
-pub use sketch::{Comparison, Sketched, compare, sample, standalone_bits, to_bfloat16, to_float16};
+pub use sketch::{Comparison, Sketched, compare, sample, standalone_bits};

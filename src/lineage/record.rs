@@ -127,10 +127,16 @@ impl TensorRecord {
         Fingerprint(*hasher.finalize().as_bytes()).prefix()
     }
 
-    /// A hash of its dimensions in any order: other formats turn them round and name tensors otherwise.
-    fn shape_key(&self) -> u64 {
+    /// Its dimensions above 1, ascending.
+    pub fn unordered_shape(&self) -> Vec<u64> {
         let mut shape: Vec<u64> = self.shape.iter().copied().filter(|dimension| *dimension > 1).collect();
         shape.sort_unstable();
+        shape
+    }
+
+    /// A hash of its dimensions in any order: other formats turn them round and name tensors otherwise.
+    fn shape_key(&self) -> u64 {
+        let shape = self.unordered_shape();
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"shape");
         for dimension in shape {
@@ -154,16 +160,21 @@ impl ModelRecord {
         keys
     }
 
-    /// The type of most of its bytes, and how many they are.
-    pub fn main_dtype(&self) -> (Dtype, u64) {
+    /// Bytes of tensors by the code of their type.
+    pub fn dtypes(&self) -> Vec<(u16, u64)> {
         let mut totals: Vec<(u16, u64)> = Vec::new();
         for tensor in &self.tensors {
             match totals.iter_mut().find(|total| total.0 == tensor.dtype) {
-                Some(total) => total.1 += tensor.len,
+                Some(total) => total.1 = total.1.saturating_add(tensor.len),
                 None => totals.push((tensor.dtype, tensor.len)),
             }
         }
-        let most = totals.into_iter().max_by_key(|total| total.1);
+        totals
+    }
+
+    /// The type of most of its bytes, and how many they are.
+    pub fn main_dtype(&self) -> (Dtype, u64) {
+        let most = self.dtypes().into_iter().max_by_key(|total| total.1);
         most.map_or((Dtype::Other, 0), |(code, bytes)| (Dtype::from_code(code).unwrap_or(Dtype::Other), bytes))
     }
 

@@ -10,6 +10,7 @@
 use std::io;
 
 use crate::format::{Dtype, ReadAt, Tensor};
+use crate::kernel::words::{bf16, fp16};
 
 /// Values of a group; one block of a quantised tensor.
 const GROUP_VALUES: u64 = 16;
@@ -153,7 +154,7 @@ impl Sum {
     fn cast(&mut self, dtype: Dtype, narrow: &[u8], wide: &[u8]) {
         for (narrow, wide) in narrow.chunks_exact(2).zip(wide.chunks_exact(4)) {
             let (narrow, wide) = (word(narrow), word(wide) as u32);
-            let made = if dtype == Dtype::Bfloat16 { to_bfloat16(wide) } else { to_float16(wide) };
+            let made = if dtype == Dtype::Bfloat16 { bf16(wide) } else { fp16(wide) };
             self.not_cast += u64::from(narrow != u64::from(made));
             self.pair(narrow, u64::from(made), 16, true);
         }
@@ -203,40 +204,6 @@ fn ordered(word: u64, bits: u32) -> u64 {
     if sign == 1 { word ^ below } else { word }
 }
 
-/// FP32 to BF16, round to nearest, ties to even.
-pub fn to_bfloat16(word: u32) -> u16 {
-    if word & 0x7fff_ffff > 0x7f80_0000 {
-        return (word >> 16) as u16 | 0x40;
-    }
-    (word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16) as u16
-}
-
-/// FP32 to FP16, round to nearest, ties to even.
-pub fn to_float16(word: u32) -> u16 {
-    let (sign, magnitude) = ((word >> 16 & 0x8000) as u16, word & 0x7fff_ffff);
-    if magnitude >= 0x7f80_0000 {
-        // Infinity, or a NaN with its first payload bits.
-        let payload = (magnitude >> 13 & 0x3ff) as u16;
-        return sign | 0x7c00 | if magnitude > 0x7f80_0000 { payload | 0x200 } else { 0 };
-    }
-    if magnitude >= 0x4780_0000 {
-        return sign | 0x7c00;
-    }
-    if magnitude < 0x3880_0000 {
-        // Below the smallest normal number: the significand is shifted into place.
-        let shift = 126 - (magnitude >> 23);
-        if shift > 24 {
-            return sign;
-        }
-        let significand = magnitude & 0x7f_ffff | 0x80_0000;
-        let half = 1u32 << (shift - 1);
-        let rounded = significand + half - 1 + (significand >> shift & 1);
-        return sign | (rounded >> shift) as u16;
-    }
-    let rounded = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1));
-    sign | ((rounded - 0x3800_0000) >> 13) as u16
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,14 +219,14 @@ mod tests {
         let halves = [(1.0f32, 0x3c00u16), (-2.0, 0xc000), (65504.0, 0x7bff), (65520.0, 0x7c00), (65519.9, 0x7bff)];
         let small = [(6.103_515_6e-5, 0x0400), (5.960_464_5e-8, 0x0001), (2.980_232_2e-8, 0x0000), (0.0, 0)];
         for (value, half) in halves.into_iter().chain(small) {
-            assert_eq!(to_float16(value.to_bits()), half, "{value}");
+            assert_eq!(fp16(value.to_bits()), half, "{value}");
         }
-        assert_eq!(to_float16((2.980_232_6e-8f32).to_bits()), 1);
-        assert_eq!(to_float16(f32::NEG_INFINITY.to_bits()), 0xfc00);
-        assert_eq!(to_bfloat16(0x3f80_8000), 0x3f80, "a tie goes to even");
-        assert_eq!(to_bfloat16(0x3f81_8000), 0x3f82, "a tie goes to even");
-        assert_eq!(to_bfloat16(0x3f80_8001), 0x3f81);
-        assert_eq!(to_bfloat16(f32::INFINITY.to_bits()), 0x7f80);
+        assert_eq!(fp16((2.980_232_6e-8f32).to_bits()), 1);
+        assert_eq!(fp16(f32::NEG_INFINITY.to_bits()), 0xfc00);
+        assert_eq!(bf16(0x3f80_8000), 0x3f80, "a tie goes to even");
+        assert_eq!(bf16(0x3f81_8000), 0x3f82, "a tie goes to even");
+        assert_eq!(bf16(0x3f80_8001), 0x3f81);
+        assert_eq!(bf16(f32::INFINITY.to_bits()), 0x7f80);
     }
 
     proptest! {
@@ -299,7 +266,7 @@ mod tests {
         let distant = of((&far, single), (&base_bytes, single)).unwrap();
         assert!(close.delta_bits < 16.0 && distant.delta_bits > 24.0, "{close:?} {distant:?}");
         assert!(close.bit_distance < distant.bit_distance);
-        let cast: Vec<u8> = base.iter().flat_map(|value| to_bfloat16(value.to_bits()).to_le_bytes()).collect();
+        let cast: Vec<u8> = base.iter().flat_map(|value| bf16(value.to_bits()).to_le_bytes()).collect();
         let other = Dtype::Bfloat16;
         assert!(of((&cast, other), (&base_bytes, single)).unwrap().is_cast);
         assert!(of((&base_bytes, single), (&cast, other)).unwrap().is_cast);

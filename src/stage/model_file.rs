@@ -107,7 +107,7 @@ pub fn names(path: &Path) -> Names {
     let Some(folder) = path.parent() else { return found };
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let mut cards = vec![folder.to_path_buf()];
-    let hub = folder.ancestors().take(3).find_map(|above| hub_name(&name_of(above)?));
+    let hub = folder.ancestors().take(3).find_map(|above| card::hub_name(&name_of(above)?));
     match hub {
         Some(name) => {
             // In a hub's cache the card lies in a snapshot's folder, which names the content by a link.
@@ -130,11 +130,6 @@ pub fn names(path: &Path) -> Names {
     found.bases.retain(|base| !found.names.contains(base));
     found.bases.dedup();
     found
-}
-
-/// `models--org--name` is `org/name`.
-fn hub_name(folder: &str) -> Option<String> {
-    folder.strip_prefix("models--").map(|name| name.replace("--", "/"))
 }
 
 fn with_last_part(name: String) -> Vec<String> {

@@ -15,7 +15,7 @@ use super::metadata::MetadataWriter;
 use crate::container::{Body, ContainerKind, Directory, EntryFields, Shelf, Stretch, TO_THE_END, Writer};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
-use crate::lineage::{Head, Heads, ModelRecord};
+use crate::lineage::{BLOB_HEADS_MAX, Head, Heads, ModelRecord};
 use crate::message::{Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem};
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
@@ -260,6 +260,10 @@ impl<'a> SaveStage<'a> {
         if let Some(bytes) = record.encode()? {
             let chunk = self.metadata.put(bytes)?;
             self.heads.heads.push(Head::new(&record, chunk));
+            if self.heads.heads.len() >= BLOB_HEADS_MAX {
+                self.heads.save(self.store.as_ref())?;
+                self.heads.heads.clear();
+            }
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use fhrd::engine::models::models;
 use fhrd::engine::tensor::{TensorRequest, tensor};
 use fhrd::format::{Dtype, Tensor};
-use fhrd::lineage::{Sketched, compare, sample, to_bfloat16};
+use fhrd::kernel::words::bf16;
+use fhrd::lineage::{Sketched, compare, sample};
 use fhrd::repo::Repository;
 use fhrd::snapshot::find;
 use fhrd::store::CountingStore;
@@ -53,7 +54,7 @@ fn a_tensor_is_read_without_the_rest_of_its_model() {
 /// Mean differing bits of BF16 values `w` and `w'`, from the definition.
 fn expected_distance(normal: &mut Normal, sigma: f64, moved: impl Fn(&mut Normal, f64) -> f64) -> f64 {
     const COUNT: u32 = 100_000;
-    let bits = |value: f64| to_bfloat16((value as f32).to_bits());
+    let bits = |value: f64| bf16((value as f32).to_bits());
     let mut differing = 0;
     for _ in 0..COUNT {
         let weight = normal.next() * sigma;

@@ -28,8 +28,6 @@ const ROUNDED: u8 = 0;
 const CUT: u8 = 1;
 /// Words of a sample.
 const SAMPLE: usize = 4096;
-/// Of so many words one may differ from the cast.
-const EXCEPTIONS: usize = 64;
 
 impl Cast {
     /// The cast between these types, if there is one.
@@ -76,33 +74,14 @@ impl Cast {
         }
     }
 
-    /// How many of the first words of `raw` are the converted ones of `base`, and of how many.
-    fn agreeing(self, how: u8, base: &[u8], raw: &[u8], words: usize) -> (usize, usize) {
+    /// How many of the first words of `raw` are the converted ones of `base`.
+    fn agreeing(self, how: u8, base: &[u8], raw: &[u8]) -> usize {
         let width = self.to().width();
         let mut converted = Vec::new();
-        self.convert(how, base, raw.len().min(words * width), &mut converted);
+        self.convert(how, base, raw.len().min(SAMPLE * width), &mut converted);
         let pairs = converted.chunks_exact(width).zip(raw.chunks_exact(width));
-        (pairs.clone().filter(|(converted, raw)| converted == raw).count(), pairs.count())
+        pairs.filter(|(converted, raw)| converted == raw).count()
     }
-}
-
-/// Whether `raw`, words of type `to`, seems to be `base`, words of type `from`, cast; by stretches from the front, the
-/// middle and the end.
-pub fn is_cast(from: Word, base: &[u8], to: Word, raw: &[u8]) -> bool {
-    let Some(cast) = Cast::between(from, to) else { return false };
-    let words = (base.len() / from.width()).min(raw.len() / to.width());
-    if words == 0 {
-        return false;
-    }
-    let seems = |how: u8| {
-        [0, words / 2, words.saturating_sub(SAMPLE / 4)].into_iter().all(|at| {
-            let base = base.get(at * from.width()..).unwrap_or_default();
-            let raw = raw.get(at * to.width()..).unwrap_or_default();
-            let (agreeing, seen) = cast.agreeing(how, base, raw, SAMPLE / 4);
-            (seen - agreeing) * EXCEPTIONS <= seen
-        })
-    };
-    seems(ROUNDED) || (cast == Cast::Fp32ToBf16 && seems(CUT))
 }
 
 /// Appends how words were converted, and how `raw` follows from those.
@@ -114,7 +93,7 @@ pub(super) fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let agreeing = |how: u8| cast.agreeing(how, base, raw, SAMPLE).0;
+    let agreeing = |how: u8| cast.agreeing(how, base, raw);
     let how = if cast == Cast::Fp32ToBf16 && agreeing(CUT) > agreeing(ROUNDED) { CUT } else { ROUNDED };
     let mut converted = std::mem::take(&mut buffers.converted);
     cast.convert(how, base, raw.len(), &mut converted);

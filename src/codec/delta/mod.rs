@@ -31,7 +31,7 @@ use super::{Scratch, Word};
 use crate::error::{Error, Result};
 use crate::kernel::words as kernel;
 use crate::wire::Reader;
-pub use cast::{Cast, is_cast};
+pub use cast::Cast;
 
 /// How a chunk follows from its base. Numbers are on disk and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

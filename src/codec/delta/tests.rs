@@ -241,7 +241,6 @@ fn casts_cost_next_to_nothing_and_their_originals_the_bits_they_lost() {
         [(Word::Bf16, Cast::Fp32ToBf16, Cast::Bf16ToFp32), (Word::Fp16, Cast::Fp32ToFp16, Cast::Fp16ToFp32)]
     {
         let narrow = narrowed(&wide, word);
-        assert!(is_cast(Word::Fp32, &wide, word, &narrow) && !is_cast(word, &narrow, Word::Fp32, &wide));
         assert_eq!(check(Derivation::Cast(down), &narrow, &wide), [ROUNDED, SAME]);
         let mut damaged = narrow.clone();
         damaged[5000..5003].fill(1);
@@ -257,7 +256,6 @@ fn casts_cost_next_to_nothing_and_their_originals_the_bits_they_lost() {
         assert_eq!(check(Derivation::Cast(up), &widened, &narrow), [ROUNDED, SAME]);
     }
     let cut: Vec<u8> = wide.chunks(4).flat_map(|word| [word[2], word[3]]).collect();
-    assert!(is_cast(Word::Fp32, &wide, Word::Bf16, &cut));
     assert_eq!(check(Derivation::Cast(Cast::Fp32ToBf16), &cut, &wide), [CUT, SAME]);
 }
 

@@ -4,7 +4,7 @@
 //! each byte, and the bits are counted once at the end.
 
 use crate::format::Dtype;
-use crate::lineage::{to_bfloat16, to_float16};
+use crate::kernel::words::{bf16, fp16};
 
 /// Bytes compared at once, to pass over what is the same; a multiple of every width.
 const RUN_BYTES: usize = 4096;
@@ -133,7 +133,7 @@ impl Tally {
 
 /// FP32 values rounded to `narrow`, BF16 or FP16.
 pub fn rounded(wide: &[u8], narrow: Dtype) -> Vec<u8> {
-    let round = if narrow == Dtype::Bfloat16 { to_bfloat16 } else { to_float16 };
+    let round = if narrow == Dtype::Bfloat16 { bf16 } else { fp16 };
     let mut rounded = Vec::with_capacity(wide.len() / 2);
     wide.as_chunks::<4>().0.iter().for_each(|word| rounded.extend(round(u32::from_le_bytes(*word)).to_le_bytes()));
     rounded
