@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use crate::format::Dtype;
 use crate::lineage::{ModelRecord, compare};
+use crate::tree::Node;
 
 /// Models of one architecture that are compared, at most; more are taken as they come.
 const COMPARED_MAX: usize = 128;
@@ -19,12 +20,14 @@ const TENSORS_MAX: usize = 8;
 pub struct Waiting {
     /// Where it is.
     pub path: PathBuf,
+    /// As it was when it was looked at.
+    pub node: Node,
     /// Its record, without blocks.
     pub record: ModelRecord,
 }
 
 /// `files` in the order of storing.
-pub fn order(files: Vec<Waiting>) -> Vec<PathBuf> {
+pub fn order(files: Vec<Waiting>) -> Vec<Waiting> {
     let mut groups: Vec<(usize, Vec<u64>, Vec<Waiting>)> = Vec::new();
     for file in files {
         let (width, keys) = (width_of(&file.record), file.record.keys());
@@ -43,9 +46,9 @@ fn width_of(record: &ModelRecord) -> usize {
     if dtype == Dtype::Other { 0 } else { dtype.width().unwrap_or(0) }
 }
 
-fn order_group(files: Vec<Waiting>) -> Vec<PathBuf> {
+fn order_group(files: Vec<Waiting>) -> Vec<Waiting> {
     if files.len() > COMPARED_MAX || files.len() < 2 {
-        return files.into_iter().map(|file| file.path).collect();
+        return files;
     }
     let mut distances = vec![vec![0.0; files.len()]; files.len()];
     for (i, one) in files.iter().enumerate() {
@@ -63,8 +66,8 @@ fn order_group(files: Vec<Waiting>) -> Vec<PathBuf> {
         taken.push(next);
         reach.iter_mut().zip(&distances[next]).for_each(|(reach, distance)| *reach = reach.min(*distance));
     }
-    let mut paths: Vec<Option<PathBuf>> = files.into_iter().map(|file| Some(file.path)).collect();
-    taken.into_iter().filter_map(|at| paths.get_mut(at).and_then(Option::take)).collect()
+    let mut files: Vec<Option<Waiting>> = files.into_iter().map(Some).collect();
+    taken.into_iter().filter_map(|at| files.get_mut(at).and_then(Option::take)).collect()
 }
 
 /// The place of the smallest value that is not taken; the first of equals.
@@ -129,11 +132,11 @@ mod tests {
             base: None,
             content: None,
         };
-        Waiting { path: name.into(), record }
+        Waiting { path: name.into(), node: Node::default(), record }
     }
 
     fn order_of(files: Vec<Waiting>) -> Vec<String> {
-        order(files).into_iter().map(|path| path.display().to_string()).collect()
+        order(files).into_iter().map(|file| file.path.display().to_string()).collect()
     }
 
     #[test]

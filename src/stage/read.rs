@@ -180,7 +180,8 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), last_version, emit)?;
+        let model = model_file(&source, &self.model, last_version.and_then(Reference::fingerprint));
+        let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), (model, last_version), emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
         }
@@ -192,13 +193,12 @@ impl<'a> ReadStage<'a> {
         &mut self,
         source: &SourceFile,
         begin: TreeItem,
-        last_version: Option<Reference>,
+        (model, last_version): (Result<Option<Arc<ModelFile>>>, Option<Reference>),
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
         self.push(ReadItem::Tree(begin), emit)?;
         let mut small_holes = HoleMap::default();
-        let name = last_version.and_then(Reference::fingerprint);
-        let outcome = match model_file(source, &self.model, name) {
+        let outcome = match model {
             Ok(model) => {
                 if let Some(item) = announced(model.as_ref(), last_version, source.size()) {
                     self.push(item, emit)?;
@@ -219,20 +219,24 @@ impl<'a> ReadStage<'a> {
         let (capturer, mut waiting, mut bytes) = (Capturer::new(), Vec::new(), 0);
         for path in std::mem::take(&mut self.suspects) {
             emit.check()?;
-            let Some((_, source)) = self.open_suspect(&capturer, &path) else { continue };
+            let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
             // The walk reports what is wrong with it.
             let Ok(Some(model)) = model_file(&source, &self.model, None) else { continue };
             let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
             bytes += record.memory_bytes();
-            waiting.push(Waiting { path, record });
+            waiting.push(Waiting { path, node, record });
             if bytes > WAITING_BYTES_MAX {
                 break;
             }
         }
-        for path in if waiting.len() > 1 { order(waiting) } else { Vec::new() } {
+        for Waiting { path, node: before, record } in if waiting.len() > 1 { order(waiting) } else { Vec::new() } {
             let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
+            let model = match is_same(&before, &node) {
+                true => Ok(Some(Arc::new(ModelFile { record, last_version: None }))),
+                false => model_file(&source, &self.model, None),
+            };
             let begin = TreeItem::Ahead(Box::new(node.clone()));
-            if self.send(&source, begin, None, emit)? == Outcome::Complete {
+            if self.send(&source, begin, (model, None), emit)? == Outcome::Complete {
                 self.sent.insert(node.identity(), node);
             }
         }
