@@ -3,7 +3,7 @@
 #
 #   datasets/django.sh FOLDER      writes FOLDER/code/Django-*.tar
 #
-# Needs bash, gzip and Python 3 with venv and pip. `FHRD_CORPUS=FOLDER fhrd bench configs/bench-code.toml` uses it.
+# Needs bash, gzip and Python 3 with venv and pip. `FHRD_CORPUS=FOLDER fhrd bench configs/bench/code.toml` uses it.
 
 set -euo pipefail
 

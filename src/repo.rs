@@ -75,11 +75,20 @@ impl Repository {
                 return Err(Error::AlreadyExists { path: path.into(), what: "other files" });
             }
         }
-        let store = LocalStore::create(path)?;
         let mut random = [0u8; 48];
         getrandom::fill(&mut random)
             .map_err(|error| Error::io("get random bytes for", path, std::io::Error::other(error)))?;
-        let (id, key) = random.split_at(16);
+        Self::init_with(path, config, &random)
+    }
+
+    /// [`Repository::init`] in a folder known to be free, with 16 bytes of id and 32 bytes of key: repositories of the
+    /// same key cut and name chunks alike, which measurements need and nobody else may have.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`]; those of writing.
+    pub(crate) fn init_with(path: &Path, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
+        let store = LocalStore::create(path)?;
+        let (id, key) = identity.split_at(16);
         let parameters = BTreeMap::from([
             ("chunk_bytes_min".to_string(), config.chunk_bytes_min.0),
             ("chunk_bytes_avg".to_string(), config.chunk_bytes_avg.0),

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::data::words::{brain, half};
+use super::data::{Random, expand, files_below};
 use crate::error::{Error, Result};
 
 /// Another representation of the same data.
@@ -53,25 +55,6 @@ impl Transform {
     }
 }
 
-/// BF16 nearest to `value`, ties to even.
-fn brain(value: f32) -> u16 {
-    let bits = value.to_bits();
-    (bits.saturating_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
-}
-
-/// FP16 nearest to `value`, ties to even; what is too large becomes infinite.
-fn half(value: f32) -> u16 {
-    let (sign, magnitude) = ((value.to_bits() >> 16 & 0x8000) as u16, value.abs());
-    if magnitude.is_nan() || magnitude >= 65_520.0 {
-        return sign | if value.is_nan() { 0x7e00 } else { 0x7c00 };
-    }
-    // Adding a power of two whose last place is the half's rounds as the half would.
-    let exponent = (magnitude.to_bits() >> 23).max(113);
-    let rounder = f32::from_bits((exponent + 13) << 23);
-    let units = (magnitude + rounder).to_bits().wrapping_sub(rounder.to_bits());
-    sign | (((exponent - 113) << 10) + units) as u16
-}
-
 /// A run of bytes of a file.
 struct Extent {
     path: PathBuf,
@@ -102,7 +85,7 @@ impl Blocks {
     ) -> Result<Blocks> {
         let mut extents = Vec::new();
         for pattern in patterns {
-            for path in expand(corpus, pattern)? {
+            for path in files_of(corpus, pattern)? {
                 match tensor_dtype {
                     Some(dtype) => extents.extend(tensor_extents(&path, dtype)?),
                     None => {
@@ -112,7 +95,7 @@ impl Blocks {
                 }
             }
         }
-        let blocks = Blocks { extents, transform, block_bytes, random: Random(seed) };
+        let blocks = Blocks { extents, transform, block_bytes, random: Random::new(seed) };
         if blocks.positions().all(|count| count == 0) {
             let patterns = patterns.join(" ");
             let kind = tensor_dtype.map_or(String::new(), |dtype| format!(" of {dtype} tensors"));
@@ -161,69 +144,13 @@ impl Blocks {
     }
 }
 
-/// splitmix64: the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed ^ (mixed >> 31)) * u128::from(limit)) >> 64) as u64
-    }
-}
-
-/// Regular files that match `pattern` under `corpus`, in order of their names.
-fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
-    let mut paths = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { corpus.to_path_buf() }];
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        let mut next = Vec::new();
-        for path in paths {
-            if part.contains('*') {
-                next.extend(children(&path)?.into_iter().filter(|child| {
-                    child.file_name().is_some_and(|name| matches(part.as_bytes(), name.as_encoded_bytes()))
-                }));
-            } else if path.join(part).exists() {
-                next.push(path.join(part));
-            }
-        }
-        paths = next;
-    }
+/// The files that `pattern` stands for, folders taken whole.
+fn files_of(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    while let Some(path) = paths.pop() {
-        if path.is_dir() {
-            paths.extend(children(&path)?);
-        } else if path.is_file() {
-            files.push(path);
-        }
+    for path in expand(corpus, pattern)? {
+        files.extend(files_below(&path)?);
     }
-    files.sort();
     Ok(files)
-}
-
-fn children(folder: &Path) -> Result<Vec<PathBuf>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let entries = std::fs::read_dir(folder).and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>()
-    });
-    let mut paths = entries.map_err(|error| Error::io("list", folder, error))?;
-    paths.retain(|path| !path.is_symlink());
-    paths.sort();
-    Ok(paths)
-}
-
-/// Whether `name` matches `pattern`, in which `*` stands for any bytes.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern.split_first(), name.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) if matches(rest, name) => true,
-        (Some((b'*', _)), Some((_, name))) => matches(pattern, name),
-        (Some((a, pattern)), Some((b, name))) => a == b && matches(pattern, name),
-        _ => false,
-    }
 }
 
 /// Longest safetensors header read, bytes.
@@ -268,27 +195,6 @@ fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<Extent>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rounding_to_half_and_brain_floats() {
-        let halves = [(1.0, 0x3c00), (-2.0, 0xc000), (65_504.0, 0x7bff), (65_520.0, 0x7c00), (0.0, 0), (-0.0, 0x8000)];
-        let small = [(6.103_515_6e-5, 0x0400), (5.960_464_5e-8, 1), (2e-8, 0), (0.333_333_34, 0x3555)];
-        for (value, bits) in halves.into_iter().chain(small) {
-            assert_eq!(half(value), bits, "{value}");
-        }
-        assert_eq!(half(2049.0), 0x6800, "a tie goes to even");
-        assert_eq!(half(2051.0), 0x6802, "a tie goes to even");
-        assert!(half(f32::NAN) & 0x7fff > 0x7c00);
-        assert_eq!((brain(1.0), brain(f32::INFINITY), brain(1.0 + 1.0 / 256.0)), (0x3f80, 0x7f80, 0x3f80));
-    }
-
-    #[test]
-    fn patterns_match_whole_names() {
-        let cases = [("*", "a"), ("*.rs", "a.rs"), ("a*c", "abbc"), ("a*", "a"), ("a**b", "ab")];
-        assert!(cases.iter().all(|(pattern, name)| matches(pattern.as_bytes(), name.as_bytes())));
-        let cases = [("*.rs", "a.rs.bak"), ("a", "ab"), ("a*c", "ab"), ("", "a")];
-        assert!(!cases.iter().any(|(pattern, name)| matches(pattern.as_bytes(), name.as_bytes())));
-    }
 
     #[test]
     fn only_tensors_of_the_dtype_are_drawn_and_a_seed_fixes_them() {

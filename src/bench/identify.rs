@@ -13,6 +13,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::blocks::{Blocks, Transform};
+use super::claim::Claim;
+use super::comparison::corpus_folder;
+use super::data::expand;
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 use crate::codec::{Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
@@ -20,14 +23,16 @@ use crate::error::{Error, Result};
 use crate::identify::{Class, Identifier};
 
 /// A measurement of identification, as read from TOML.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentifyBench {
     /// `"identify"`.
     pub kind: String,
-    /// Folder that the classes' paths are relative to; the environment's `FHRD_CORPUS` comes first.
-    #[serde(default)]
-    pub corpus: PathBuf,
+    /// What the report is called.
+    #[serde(default = "default_title")]
+    pub title: String,
+    /// Folder that the classes' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    pub corpus: Option<PathBuf>,
     /// Blocks drawn of each class.
     #[serde(default = "default_blocks")]
     pub blocks: usize,
@@ -45,6 +50,9 @@ pub struct IdentifyBench {
     pub identify: IdentifyConfig,
     /// What is measured.
     pub class: Vec<ClassBench>,
+    /// What others say of the same figures.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
 }
 
 /// One class of blocks.
@@ -76,6 +84,9 @@ pub enum ClassKind {
     Other,
 }
 
+fn default_title() -> String {
+    "Identification".into()
+}
 fn default_blocks() -> usize {
     200
 }
@@ -110,6 +121,16 @@ impl IdentifyBench {
             return Err(wrong("`block_bytes` must be at least 1024 and `blocks` at least 1".into()));
         }
         Ok(config)
+    }
+
+    /// Why classes cannot be drawn from, as far as that shows from their paths.
+    pub fn missing(&self) -> Vec<String> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let of_class = |class: &ClassBench| {
+            let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
+            fault.map(|error| format!("class `{}`: {error}", class.name))
+        };
+        self.class.iter().filter_map(of_class).collect()
     }
 }
 
@@ -179,7 +200,7 @@ impl Oracle {
 /// # Errors
 /// Reading fails, or a class has nothing to draw from.
 pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
-    let corpus = std::env::var_os("FHRD_CORPUS").map_or_else(|| config.corpus.clone(), PathBuf::from);
+    let corpus = corpus_folder(config.corpus.as_deref());
     let failed = |error| Error::io("write", "the report", error);
     let mut report = Report::default();
     writeln!(out, "{HEADING}").map_err(failed)?;
@@ -242,8 +263,8 @@ mod tests {
 
     #[test]
     fn the_documented_configuration_parses_and_mistakes_are_named() {
-        let text = include_str!("../../configs/bench-identify.toml");
-        let config = IdentifyBench::parse(text, "bench-identify.toml").unwrap();
+        let text = include_str!("../../configs/bench/identify.toml");
+        let config = IdentifyBench::parse(text, "identify.toml").unwrap();
         assert!(config.class.len() > 20 && config.class.iter().any(|class| class.kind == ClassKind::Float));
         let error = IdentifyBench::parse(&text.replace("seed =", "sed ="), "x.toml").unwrap_err().to_string();
         assert!(error.contains("x.toml") && error.contains("sed"), "{error}");
@@ -267,7 +288,9 @@ mod tests {
         };
         let config = IdentifyBench {
             kind: "identify".into(),
-            corpus: PathBuf::new(),
+            title: String::new(),
+            claim: Vec::new(),
+            corpus: None,
             blocks: 5,
             block_bytes: 65_536,
             seed: 1,

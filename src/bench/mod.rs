@@ -1,8 +1,12 @@
 //! Measurements on real data: each is a TOML file, a function that runs it and a report it prints.
 
 mod blocks;
+pub mod claim;
 pub mod comparison;
+pub mod data;
+pub mod experiment;
 pub mod identify;
+pub mod report;
 mod same;
 pub mod schemes;
 pub mod score;

@@ -19,19 +19,40 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison};
+use super::report::{Grid, Profile, Report, objects, pictures};
 use super::table::{Line, flush, mb, or_dash, two, write_line};
-use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
+use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, noise, rounds, together, warm};
 use crate::engine::stats::repository_stats;
 use crate::error::Result;
+use crate::metrics::StageMetrics;
 
 /// Bytes of a feature's slot in the similarity table.
 const FEATURE_BYTES: u64 = 8;
 /// Titles of the numbers.
-const TITLES: [&str; 11] =
-    ["chunk KiB", "MB", "MB stored", "ratio", "index MB", "backup s", "CPU s", "restore s", "CPU s", "MB/s", "decoded"];
+const TITLES: [&str; 12] = [
+    "chunk KiB",
+    "MB",
+    "MB stored",
+    "ratio",
+    "index MB",
+    "backup s",
+    "± %",
+    "CPU s",
+    "restore s",
+    "CPU s",
+    "MB/s",
+    "decoded",
+];
+/// What is drawn.
+const PICTURES: [(&str, &str, &str); 4] = [
+    ("ratio", "Ratio of content to what is stored", "times"),
+    ("backup_mb_per_s", "Backup", "MB/s"),
+    ("restore_mb_per_s", "Restore", "MB/s"),
+    ("backup_cpu_seconds", "Processor time of the backup", "s"),
+];
 
 /// What was measured of a case.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Figures {
     /// Bytes of content.
     pub bytes: u64,
@@ -41,18 +62,29 @@ pub struct Figures {
     pub segment_bytes: u64,
     /// Bytes of the features' slots in the similarity table.
     pub feature_bytes: u64,
+    /// Bytes of content for each byte stored.
+    pub ratio: f64,
     /// Wall seconds of the backup.
     pub backup_seconds: f64,
+    /// Half the range of those of the rounds, as a share of the median.
+    pub backup_noise: Option<f64>,
+    /// Millions of bytes of content backed up per second.
+    pub backup_mb_per_s: f64,
     /// Processor seconds of the backup.
     pub backup_cpu_seconds: f64,
     /// Wall seconds of the restore.
     pub restore_seconds: Option<f64>,
+    /// Half the range of those of the rounds, as a share of the median.
+    pub restore_noise: Option<f64>,
     /// Processor seconds of the restore.
     pub restore_cpu_seconds: Option<f64>,
     /// Millions of bytes restored per second.
     pub restore_mb_per_s: Option<f64>,
     /// Bytes of frames decoded for each byte restored.
     pub amplification: Option<f64>,
+    /// What the stages of all backups did, and of all restores.
+    #[serde(skip)]
+    pub stages: [Vec<StageMetrics>; 2],
 }
 
 /// What one round gave.
@@ -62,10 +94,11 @@ struct Sample {
     segment_bytes: u64,
     features: u64,
     backup: Cost,
+    stages: Vec<StageMetrics>,
     restored: Option<Restored>,
 }
 
-fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, paths: &[PathBuf]) -> Result<Sample> {
+fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[PathBuf]) -> Result<Sample> {
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
     let (report, backup) = bench.backup(&repository, &case.config, paths)?;
@@ -82,6 +115,7 @@ fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, paths: &
         segment_bytes: stats.stored_bytes.index,
         features: stats.features,
         backup,
+        stages: report.metrics,
         restored,
     })
 }
@@ -89,13 +123,24 @@ fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, paths: &
 impl Figures {
     fn of(samples: &[Sample]) -> Self {
         let number = |value: fn(&Sample) -> u64| median_u64(samples.iter().map(value));
-        let restored = |value: fn(&Restored) -> f64| {
-            let values: Vec<f64> = samples.iter().filter_map(|sample| sample.restored.as_ref()).map(value).collect();
-            (!values.is_empty()).then(|| median(values))
+        let of_restores = |value: fn(&Restored) -> f64| -> Vec<f64> {
+            samples.iter().filter_map(|sample| sample.restored.as_ref()).map(value).collect()
         };
+        let restored = |value| Some(of_restores(value)).filter(|values| !values.is_empty()).map(median);
+        let (bytes, stored) = (number(|sample| sample.bytes), number(|sample| sample.stored));
+        let seconds: Vec<f64> = samples.iter().map(|sample| sample.backup.wall_seconds).collect();
+        let restores = samples.iter().filter_map(|sample| sample.restored.as_ref());
         Figures {
-            bytes: number(|sample| sample.bytes),
-            stored: number(|sample| sample.stored),
+            bytes,
+            stored,
+            ratio: bytes as f64 / (stored as f64).max(1.0),
+            backup_noise: noise(&seconds),
+            backup_mb_per_s: bytes as f64 / 1e6 / median(seconds).max(1e-9),
+            restore_noise: noise(&of_restores(|restored| restored.cost.wall_seconds)),
+            stages: [
+                together(samples.iter().map(|sample| sample.stages.as_slice())),
+                together(restores.map(|restored| restored.metrics.as_slice())),
+            ],
             segment_bytes: number(|sample| sample.segment_bytes),
             feature_bytes: FEATURE_BYTES * number(|sample| sample.features),
             backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
@@ -111,9 +156,10 @@ impl Figures {
         vec![
             mb(self.bytes),
             mb(self.stored),
-            two(self.bytes as f64 / (self.stored as f64).max(1.0)),
+            two(self.ratio),
             two((self.segment_bytes + self.feature_bytes) as f64 / 1e6),
             two(self.backup_seconds),
+            or_dash(self.backup_noise, |noise| format!("{:.1}", 100.0 * noise)),
             two(self.backup_cpu_seconds),
             or_dash(self.restore_seconds, two),
             or_dash(self.restore_cpu_seconds, two),
@@ -127,23 +173,48 @@ impl Figures {
 ///
 /// # Errors
 /// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
-pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<Line<Figures>>> {
-    let (sources, cases) = (comparison.sources()?, comparison.cases());
-    let mut bench = Workbench::new(&comparison.work, stop)?;
+pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+    let sources = comparison.sources()?;
+    let bench = Workbench::new(&comparison.work, stop)?;
     write_line(out, "set", "scheme", &TITLES)?;
     let mut lines = Vec::new();
-    for (set, paths) in &sources {
-        paths.iter().try_for_each(|path| warm(path))?;
-        let outcomes = rounds(&cases, comparison.repeats, |case| measure(&mut bench, comparison, case, paths))?;
-        for (case, outcome) in cases.iter().zip(outcomes) {
-            let line = Line::new(set, case, outcome, Figures::of);
+    for source in &sources {
+        source.paths.iter().try_for_each(|path| warm(path))?;
+        let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
+            measure(&bench, comparison, case, &source.paths)
+        })?;
+        for (case, outcome) in comparison.cases.iter().zip(outcomes) {
+            let line = Line::new(source, case, outcome, Figures::of);
             line.write(out, Figures::cells)?;
             lines.push(line);
         }
         flush(out)?;
     }
     bench.clear()?;
-    Ok(lines)
+    report(comparison, &lines)
+}
+
+fn report(comparison: &Comparison, lines: &[Line<Figures>]) -> Result<Report> {
+    let titles = ["set", "scheme"].into_iter().chain(TITLES).map(str::to_string).collect();
+    let rows = lines.iter().map(|line| line.row(Figures::cells)).collect();
+    let objects = objects(lines)?;
+    Ok(Report {
+        title: comparison.title.clone(),
+        failures: lines.iter().filter(|line| line.failure.is_some()).count(),
+        grids: vec![Grid { title: String::new(), columns: titles, rows }],
+        plots: pictures(&objects, &PICTURES),
+        profiles: lines.iter().flat_map(profiles).collect(),
+        lines: objects,
+    })
+}
+
+fn profiles(line: &Line<Figures>) -> Vec<Profile> {
+    let runs = line.figures.iter().flat_map(|figures| ["backup", "restore"].into_iter().zip(&figures.stages));
+    let profile = |(run, stages): (&str, &Vec<StageMetrics>)| {
+        let name = format!("{}, {}, {} KiB: {run}", line.set, line.label(), line.chunk_bytes >> 10);
+        Profile { name, stages: stages.clone() }
+    };
+    runs.filter(|(_, stages)| !stages.is_empty()).map(profile).collect()
 }
 
 #[cfg(test)]
@@ -158,7 +229,13 @@ mod tests {
             segment_bytes: 20_000,
             features: 10_000,
             backup: cost,
-            restored: restored.then_some(Restored { cost, bytes: 4_000_000, frame_bytes: 3_000_000 }),
+            stages: Vec::new(),
+            restored: restored.then(|| Restored {
+                cost,
+                bytes: 4_000_000,
+                frame_bytes: 3_000_000,
+                metrics: Vec::new(),
+            }),
         }
     }
 
@@ -166,8 +243,8 @@ mod tests {
     fn figures_are_medians_and_the_index_counts_its_features() {
         let figures = Figures::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
         let cells = figures.cells();
-        assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "4.00", "2.00", "4.00", "2", "0.75"]);
+        assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "200.0", "4.00", "2.00", "4.00", "2", "0.75"]);
         let cells = Figures::of(&[sample(1.0, false)]).cells();
-        assert_eq!(cells[6..], ["-"; 4]);
+        assert_eq!((cells[5].as_str(), &cells[7..]), ("-", &["-"; 4].map(str::to_string)[..]));
     }
 }

@@ -58,6 +58,10 @@ impl Score {
     pub fn excess(&self) -> f64 {
         share(self.bytes, self.bytes_best) - 1.0
     }
+    /// Microseconds per block.
+    pub fn block_us(&self) -> f64 {
+        self.time.as_secs_f64() * 1e6 / self.blocks().max(1) as f64
+    }
     /// Adds another class's counts.
     pub(super) fn add(&mut self, other: &Score) {
         for (row, other) in self.confusion.iter_mut().zip(other.confusion) {
@@ -87,7 +91,7 @@ impl Score {
             self.recall() * 100.0,
             self.accuracy() * 100.0,
             self.excess() * 100.0,
-            self.time.as_secs_f64() * 1e6 / self.blocks().max(1) as f64,
+            self.block_us(),
         )
     }
 }

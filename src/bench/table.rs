@@ -1,10 +1,12 @@
 //! Tables of comparisons: fixed columns, so that runs can be laid side by side; a case that failed is a line, too.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
 
-use super::comparison::Case;
+use super::comparison::{Case, Parameter};
+use super::data::Source;
 use crate::error::{Error, Result};
 
 /// What became of a case with a set.
@@ -14,6 +16,8 @@ pub struct Line<F> {
     pub set: String,
     /// Configuration.
     pub scheme: String,
+    /// What tells it from other lines of the set and the scheme.
+    pub parameters: BTreeMap<String, Parameter>,
     /// Its average chunk, bytes.
     pub chunk_bytes: u64,
     /// Why there are no figures.
@@ -25,14 +29,34 @@ pub struct Line<F> {
 
 impl<F> Line<F> {
     /// Sums up what the rounds of `case` gave, or says why it failed.
-    pub fn new<T>(set: &str, case: &Case, outcome: Result<Vec<T>, String>, sum_up: impl FnOnce(&[T]) -> F) -> Self {
+    pub fn new<T>(
+        source: &Source,
+        case: &Case,
+        outcome: Result<Vec<T>, String>,
+        sum_up: impl FnOnce(&[T]) -> F,
+    ) -> Self {
+        let of_set = source.parameters.iter().map(|(name, value)| (name.clone(), Parameter::Number(*value as f64)));
         Line {
-            set: set.into(),
+            set: source.name.clone(),
             scheme: case.scheme.clone(),
+            parameters: case.parameters.clone().into_iter().chain(of_set).collect(),
             chunk_bytes: case.config.repository.chunk_bytes_avg.0,
             failure: outcome.as_ref().err().cloned(),
             figures: outcome.ok().map(|samples| sum_up(&samples)),
         }
+    }
+
+    /// The scheme with its parameters.
+    pub fn label(&self) -> String {
+        let parameters = self.parameters.iter().map(|(name, value)| format!(" {name} {value}"));
+        std::iter::once(self.scheme.clone()).chain(parameters).collect()
+    }
+
+    /// All cells: set, scheme, chunk length, and the figures' or why there are none.
+    pub fn row(&self, cells: impl FnOnce(&F) -> Vec<String>) -> Vec<String> {
+        let failed = || vec![format!("FAILED: {}", self.failure.as_deref().unwrap_or_default())];
+        let figures = self.figures.as_ref().map_or_else(failed, cells);
+        [self.set.clone(), self.label(), kib(self.chunk_bytes)].into_iter().chain(figures).collect()
     }
 
     /// Writes the figures' cells behind the chunk length, or the failure.
@@ -43,7 +67,7 @@ impl<F> Line<F> {
         let failed = || vec![format!(" FAILED: {}", self.failure.as_deref().unwrap_or_default())];
         let mut line = vec![kib(self.chunk_bytes)];
         line.extend(self.figures.as_ref().map_or_else(failed, cells));
-        write_line(out, &self.set, &self.scheme, &line)
+        write_line(out, &self.set, &self.label(), &line)
     }
 }
 
@@ -90,16 +114,15 @@ pub fn or_dash(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::bench::comparison::Comparison;
 
     fn line(outcome: Result<Vec<u64>, String>) -> Line<u64> {
         let text = "kind = \"schemes\"\ncorpus = \"\"\nwork = \"\"\nchunk_bytes = [1536]\nsets = [\"a\"]\n\
             [[scheme]]\nname = \"none\"\n";
-        let cases = Comparison::parse(text, "x").unwrap().cases();
-        Line::new("code", &cases[0], outcome, |samples| samples[0])
+        let cases = Comparison::parse(text, "x".as_ref()).unwrap().cases;
+        let source = Source { name: "code".into(), paths: Vec::new(), parameters: BTreeMap::new() };
+        Line::new(&source, &cases[0], outcome, |samples| samples[0])
     }
 
     #[test]
@@ -131,6 +154,7 @@ mod tests {
     }
 
     fn named() -> Line<BTreeMap<&'static str, u64>> {
-        Line { set: "code".into(), scheme: "none".into(), chunk_bytes: 1, failure: None, figures: None }
+        let (set, scheme, parameters) = ("code".into(), "none".into(), BTreeMap::new());
+        Line { set, scheme, parameters, chunk_bytes: 1, failure: None, figures: None }
     }
 }

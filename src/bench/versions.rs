@@ -9,13 +9,15 @@
 //! each byte restored) says how much. All figures are medians of the rounds.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-use super::comparison::{Case, Comparison};
+use super::comparison::{Case, Comparison, Versions};
+use super::data::Source;
+use super::report::{Grid, Plot, Report, Scales, objects, pictures};
 use super::table::{Line, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
 use crate::engine::backup::BackupReport;
@@ -41,6 +43,13 @@ const TITLES: [&str; 15] = [
     "decoded",
 ];
 
+/// What is drawn.
+const PICTURES: [(&str, &str, &str); 3] = [
+    ("ratio", "Ratio of all versions' content to what is stored", "times"),
+    ("first.mb_per_s", "Restore of the first version", "MB/s"),
+    ("last.mb_per_s", "Restore of the last version", "MB/s"),
+];
+
 /// What was measured of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
@@ -48,8 +57,12 @@ pub struct Figures {
     pub bytes: u64,
     /// Bytes of the repository's blobs after the last.
     pub stored: u64,
+    /// Bytes of content for each byte stored.
+    pub ratio: f64,
     /// What each version added to them, bytes.
     pub added: Vec<u64>,
+    /// Bytes of content of each version.
+    pub contents: Vec<u64>,
     /// Wall seconds of all backups.
     pub backup_seconds: f64,
     /// Processor seconds of all backups.
@@ -78,7 +91,7 @@ type Pair = (Restored, Option<Restored>);
 
 /// What one round gave.
 struct Sample {
-    bytes: u64,
+    contents: Vec<u64>,
     added: Vec<u64>,
     backup: Cost,
     ends: Option<[Pair; 2]>,
@@ -88,10 +101,10 @@ fn stored_bytes(repository: &Repository) -> Result<u64> {
     Ok(repository.store.list("")?.iter().map(|blob| blob.len).sum())
 }
 
-fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<Sample> {
+fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<Sample> {
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
-    let mut sample = Sample { bytes: 0, added: Vec::new(), backup: Cost::default(), ends: None };
+    let mut sample = Sample { contents: Vec::new(), added: Vec::new(), backup: Cost::default(), ends: None };
     let mut reports = Vec::new();
     let mut stored = 0;
     for version in versions {
@@ -99,7 +112,7 @@ fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, versions
         let now = stored_bytes(&repository)?;
         sample.added.push(now - stored);
         stored = now;
-        sample.bytes += report.bytes;
+        sample.contents.push(report.bytes);
         sample.backup.wall_seconds += cost.wall_seconds;
         sample.backup.cpu_seconds += cost.cpu_seconds;
         reports.push((report, version));
@@ -113,15 +126,16 @@ fn measure(bench: &mut Workbench, comparison: &Comparison, case: &Case, versions
             true => [Some(restore(first, PageCache::Cold)?), Some(restore(last, PageCache::Cold)?)],
             false => [None, None],
         };
-        sample.ends = Some([(warm[0], cold[0]), (warm[1], cold[1])]);
+        let ([warm_first, warm_last], [cold_first, cold_last]) = (warm, cold);
+        sample.ends = Some([(warm_first, cold_first), (warm_last, cold_last)]);
     }
     bench.discard(&repository)?;
     Ok(sample)
 }
 
 impl Restores {
-    fn of(pairs: &[Pair]) -> Option<Self> {
-        let cold: Vec<f64> = pairs.iter().filter_map(|(_, cold)| *cold).map(|cold| cold.mb_per_second()).collect();
+    fn of(pairs: &[&Pair]) -> Option<Self> {
+        let cold: Vec<f64> = pairs.iter().filter_map(|(_, cold)| cold.as_ref()).map(Restored::mb_per_second).collect();
         (!pairs.is_empty()).then(|| Restores {
             mb_per_s: median(pairs.iter().map(|(warm, _)| warm.mb_per_second())),
             cpu_seconds: median(pairs.iter().map(|(warm, _)| warm.cost.cpu_seconds)),
@@ -135,17 +149,22 @@ impl Figures {
     fn of(samples: &[Sample]) -> Self {
         let versions = samples.first().map_or(0, |sample| sample.added.len());
         let added = |number: usize| median_u64(samples.iter().filter_map(|sample| sample.added.get(number)).copied());
-        let pairs = |end: fn(&[Pair; 2]) -> Pair| -> Vec<Pair> {
+        let pairs = |end: fn(&[Pair; 2]) -> &Pair| -> Vec<&Pair> {
             samples.iter().filter_map(|sample| sample.ends.as_ref()).map(end).collect()
         };
+        let contents = samples.first().map_or_else(Vec::new, |sample| sample.contents.clone());
+        let bytes = contents.iter().sum();
+        let stored = median_u64(samples.iter().map(|sample| sample.added.iter().sum()));
         Figures {
-            bytes: median_u64(samples.iter().map(|sample| sample.bytes)),
-            stored: median_u64(samples.iter().map(|sample| sample.added.iter().sum())),
+            bytes,
+            contents,
+            stored,
+            ratio: bytes as f64 / (stored as f64).max(1.0),
             added: (0..versions).map(added).collect(),
             backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
             backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
-            first: Restores::of(&pairs(|[first, _]| *first)),
-            last: Restores::of(&pairs(|[_, last]| *last)),
+            first: Restores::of(&pairs(|[first, _]| first)),
+            last: Restores::of(&pairs(|[_, last]| last)),
         }
     }
 
@@ -155,7 +174,7 @@ impl Figures {
             self.added.len().to_string(),
             mb(self.bytes),
             mb(self.stored),
-            two(self.bytes as f64 / (self.stored as f64).max(1.0)),
+            two(self.ratio),
             two(self.backup_seconds),
             two(self.backup_cpu_seconds),
             mb(self.added.first().copied().unwrap_or(0)),
@@ -171,9 +190,12 @@ impl Figures {
     }
 }
 
-/// The regular files of a set, those of folders in name order.
-fn versions_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// The regular files of a set, those of folders in name order; or its paths.
+fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
     let mut versions = Vec::new();
+    if kind == Versions::Paths {
+        return Ok(paths.to_vec());
+    }
     for path in paths {
         if path.is_file() {
             versions.push(path.clone());
@@ -197,33 +219,73 @@ fn versions_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
-pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<Line<Figures>>> {
-    let (sources, cases) = (comparison.sources()?, comparison.cases());
-    let mut bench = Workbench::new(&comparison.work, stop)?;
-    let mut lines = Vec::new();
-    for (set, paths) in &sources {
-        let versions = versions_of(paths)?;
+pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+    let sources = comparison.sources()?;
+    let bench = Workbench::new(&comparison.work, stop)?;
+    let mut report = Report { title: comparison.title.clone(), ..Report::default() };
+    for source in &sources {
+        let versions = versions_of(&source.paths, comparison.versions)?;
         versions.iter().try_for_each(|path| warm(path))?;
-        let outcomes = rounds(&cases, comparison.repeats, |case| measure(&mut bench, comparison, case, &versions))?;
-        let line = |(case, outcome)| Line::new(set, case, outcome, Figures::of);
-        let of_set: Vec<Line<Figures>> = cases.iter().zip(outcomes).map(line).collect();
-        write_set(&of_set, &versions, out)?;
-        lines.extend(of_set);
+        let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
+            measure(&bench, comparison, case, &versions)
+        })?;
+        let line = |(case, outcome)| Line::new(source, case, outcome, Figures::of);
+        let lines: Vec<Line<Figures>> = comparison.cases.iter().zip(outcomes).map(line).collect();
+        write_set(&lines, &versions, out)?;
+        add_set(&mut report, source, &lines, &versions)?;
     }
+    report.plots.extend(pictures(&report.lines, &PICTURES));
     bench.clear()?;
-    Ok(lines)
+    Ok(report)
+}
+
+/// The set's lines, its tables, and a picture of how the ratio went from version to version.
+fn add_set(report: &mut Report, source: &Source, lines: &[Line<Figures>], versions: &[PathBuf]) -> Result<()> {
+    let titles = |titles: &[&str]| ["set", "scheme"].iter().chain(titles).map(|title| title.to_string()).collect();
+    let rows = lines.iter().map(|line| line.row(Figures::cells)).collect();
+    report.grids.push(Grid { title: source.name.clone(), columns: titles(&TITLES), rows });
+    let mut columns: Vec<String> = titles(&["chunk KiB"]);
+    columns.extend(versions.iter().map(|path| name_of(path)));
+    let rows = lines.iter().map(|line| line.row(added)).collect();
+    report.grids.push(Grid { title: format!("{}: KB added by each version", source.name), columns, rows });
+    let ratios = |figures: &Figures| -> Vec<(f64, f64)> {
+        let (mut content, mut stored) = (0.0, 0.0);
+        let sum = |(number, (bytes, added)): (u32, (&u64, &u64))| {
+            content += *bytes as f64;
+            stored += *added as f64;
+            (f64::from(number), content / stored.max(1.0))
+        };
+        (1..).zip(figures.contents.iter().zip(&figures.added)).map(sum).collect()
+    };
+    let series = lines.iter().filter_map(|line| Some((line.label(), ratios(line.figures.as_ref()?)))).collect();
+    report.plots.push(Plot::Lines {
+        title: format!("{}: ratio of all content to all that is stored, as versions are added", source.name),
+        across: "versions".into(),
+        unit: "times".into(),
+        scales: Scales::default(),
+        series,
+    });
+    report.failures += lines.iter().filter(|line| line.failure.is_some()).count();
+    report.lines.extend(objects(lines)?);
+    Ok(())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn added(figures: &Figures) -> Vec<String> {
+    figures.added.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e3)).collect()
 }
 
 fn write_set(lines: &[Line<Figures>], versions: &[PathBuf], out: &mut dyn Write) -> Result<()> {
     write_line(out, "set", "scheme", &TITLES)?;
     lines.iter().try_for_each(|line| line.write(out, Figures::cells))?;
-    let name = |path: &PathBuf| path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     // The column holds nine characters: the end of a name tells versions apart.
     let short = |name: String| name.chars().skip(name.chars().count().saturating_sub(9)).collect::<String>();
-    let names = versions.iter().map(|path| short(name(path)));
+    let names = versions.iter().map(|path| short(name_of(path)));
     let titles: Vec<String> = std::iter::once("chunk KiB".into()).chain(names).collect();
     write_line(out, "KB added by version", "scheme", &titles)?;
-    let added = |figures: &Figures| figures.added.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e3)).collect();
     lines.iter().filter(|line| line.figures.is_some()).try_for_each(|line| line.write(out, added))?;
     flush(out)
 }

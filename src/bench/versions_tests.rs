@@ -8,7 +8,7 @@ fn comparison(folder: &std::path::Path, more: &str) -> Comparison {
         [[scheme]]\nname = \"none\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n[[scheme]]\nname = \"default\"\n",
         folder.display()
     );
-    Comparison::parse(&text, "versions.toml").unwrap()
+    Comparison::parse(&text, "versions.toml".as_ref()).unwrap()
 }
 
 /// Three versions of one text, each with one more line changed in every 4000.
@@ -33,17 +33,23 @@ fn each_version_adds_little_and_both_ends_are_restored() {
     let folder = tempfile::tempdir().unwrap();
     series(folder.path());
     let mut out = Vec::new();
-    let lines = run(&comparison(folder.path(), ""), &Arc::default(), &mut out).unwrap();
+    let report = run(&comparison(folder.path(), ""), &Arc::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    let figures: Vec<&Figures> = lines.iter().filter_map(|line| line.figures.as_ref()).collect();
-    let [none, default] = figures.as_slice() else { panic!("{text}") };
-    assert_eq!(none.added.len(), 3);
-    assert_eq!(none.added.iter().sum::<u64>(), none.stored);
-    assert!(default.added[1] < none.added[1] && default.stored < none.stored, "{text}");
-    for end in [default.first, default.last] {
-        let end = end.unwrap();
-        assert!(end.mb_per_s > 0.0 && end.amplification > 0.0 && end.cold_mb_per_s.is_none(), "{text}");
+    let [none, default] = report.lines.as_slice() else { panic!("{text}") };
+    let added = |line: &serde_json::Value| -> Vec<u64> { serde_json::from_value(line["added"].clone()).unwrap() };
+    assert_eq!(added(none).len(), 3);
+    assert_eq!(Some(added(none).iter().sum::<u64>()), none["stored"].as_u64());
+    assert!(added(default)[1] < added(none)[1] && default["stored"].as_u64() < none["stored"].as_u64(), "{text}");
+    for end in [&default["first"], &default["last"]] {
+        let number = |key: &str| end[key].as_f64();
+        assert!(number("mb_per_s") > Some(0.0) && number("amplification") > Some(0.0), "{text}");
+        assert!(end["cold_mb_per_s"].is_null(), "{text}");
     }
+    let ratios = report.plots.iter().find_map(|plot| match plot {
+        Plot::Lines { series, .. } => Some(series.iter().map(|(_, points)| points.len()).collect::<Vec<_>>()),
+        Plot::Bars { .. } => None,
+    });
+    assert_eq!((ratios, report.failures), (Some(vec![3, 3]), 0));
     let titles: Vec<&str> = text.lines().filter(|line| line.starts_with("KB added")).collect();
     assert!(titles[0].ends_with("       v1        v2        v3"), "{text}");
 }
@@ -53,12 +59,9 @@ fn each_version_adds_little_and_both_ends_are_restored() {
 fn cold_restores_are_told_beside_the_warm_ones() {
     let folder = tempfile::tempdir().unwrap();
     series(folder.path());
-    let lines =
-        run(&comparison(folder.path(), "cold = true\nrepeats = 2\n"), &Arc::default(), &mut std::io::sink()).unwrap();
-    let cold = |line: &Line<Figures>| {
-        line.figures.as_ref().and_then(|figures| figures.last).and_then(|last| last.cold_mb_per_s)
-    };
-    assert!(lines.iter().all(|line| cold(line).is_some()), "{lines:?}");
+    let comparison = comparison(folder.path(), "cold = true\nrepeats = 2\n");
+    let lines = run(&comparison, &Arc::default(), &mut std::io::sink()).unwrap().lines;
+    assert!(lines.iter().all(|line| line["last"]["cold_mb_per_s"].as_f64() > Some(0.0)), "{lines:?}");
     assert!(!folder.path().join("work/repository").exists());
 }
 
@@ -69,6 +72,7 @@ fn files_stand_as_given_and_folders_in_name_order() {
     std::fs::create_dir(folder.path().join("series/deeper")).unwrap();
     let path = |name: &str| folder.path().join("series").join(name);
     let given = [path("v3.txt"), folder.path().join("series")];
-    assert_eq!(versions_of(&given).unwrap(), ["v3.txt", "v1.txt", "v2.txt", "v3.txt"].map(path));
-    assert!(versions_of(&[path("deeper")]).is_err());
+    assert_eq!(versions_of(&given, Versions::Paths).unwrap(), given);
+    assert_eq!(versions_of(&given, Versions::Files).unwrap(), ["v3.txt", "v1.txt", "v2.txt", "v3.txt"].map(path));
+    assert!(versions_of(&[path("deeper")], Versions::Files).is_err());
 }

@@ -1,6 +1,6 @@
 //! Backs up and restores in a folder of its own and measures what that takes.
 //!
-//! 1. Repositories whose fixed configuration is the same share one id and key, so chunks are cut alike.
+//! 1. All repositories have the same id and key, in every run: chunks are cut alike and sizes do not vary.
 //! 2. A backup starts without a cache of an earlier one of the same id.
 //! 3. A restore goes to a new folder, from the page cache as the backup left it, or *cold*: every file of the
 //!    repository is written out and the system advised to forget its pages (names and inodes stay cached).
@@ -18,10 +18,12 @@ use crate::config::Config;
 use crate::engine::backup::{BackupReport, BackupRequest, backup};
 use crate::engine::restore::restore;
 use crate::error::{Error, Kind, Result};
-use crate::metrics::Progress;
+use crate::filesystem::last_names;
+use crate::metrics::{Progress, StageMetrics};
 use crate::place::cache_folder;
 use crate::repo::Repository;
 use crate::snapshot;
+use crate::types::hex;
 
 /// What something took, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -33,7 +35,7 @@ pub struct Cost {
 }
 
 /// What a restore did and took.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Restored {
     /// Its time.
     pub cost: Cost,
@@ -41,6 +43,8 @@ pub struct Restored {
     pub bytes: u64,
     /// Bytes of the frames decoded for them.
     pub frame_bytes: u64,
+    /// What each stage did.
+    pub metrics: Vec<StageMetrics>,
 }
 
 impl Restored {
@@ -68,8 +72,12 @@ pub enum PageCache {
 pub struct Workbench {
     work: PathBuf,
     stop: Arc<AtomicBool>,
-    models: Vec<Repository>,
 }
+
+/// Id and key of every repository made here.
+const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
+/// What is removed after use.
+const PLACES: [&str; 2] = ["repository", "restored"];
 
 impl Workbench {
     /// Measures below `work` until `stop` is set.
@@ -79,7 +87,7 @@ impl Workbench {
     pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
         let work = real.map_err(|error| Error::io("create", work, error))?;
-        let bench = Workbench { work, stop: stop.clone(), models: Vec::new() };
+        let bench = Workbench { work, stop: stop.clone() };
         bench.clear()?;
         Ok(bench)
     }
@@ -89,31 +97,19 @@ impl Workbench {
     /// # Errors
     /// [`Error::Io`].
     pub fn clear(&self) -> Result<()> {
-        let path = self.work.join("repository");
-        self.models.iter().try_for_each(|model| remove(&cache_folder(&path, &model.id)?))?;
-        ["models", "repository", "restored"].iter().try_for_each(|name| remove(&self.work.join(name)))
+        let id = hex(IDENTITY.get(..16).unwrap_or_default());
+        remove(&cache_folder(&self.work.join("repository"), &id)?)?;
+        PLACES.iter().try_for_each(|name| remove(&self.work.join(name)))
     }
 
     /// A new, empty repository in place of the last.
     ///
     /// # Errors
     /// Those of creating it.
-    pub fn repository(&mut self, config: &Config) -> Result<Repository> {
+    pub fn repository(&self, config: &Config) -> Result<Repository> {
         let path = self.work.join("repository");
         remove(&path)?;
-        let model = match self.models.iter().find(|model| model.config == config.repository) {
-            Some(model) => model,
-            None => {
-                let place = self.work.join("models").join(self.models.len().to_string());
-                self.models.push(Repository::init(&place, &config.repository)?);
-                self.models.last().ok_or_else(|| Error::Usage("no model repository".into()))?
-            }
-        };
-        std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
-        for name in ["config", "config-copy"] {
-            std::fs::copy(model.path.join(name), path.join(name)).map_err(|error| Error::io("copy", &path, error))?;
-        }
-        let repository = Repository::open(&path)?;
+        let repository = Repository::init_with(&path, &config.repository, IDENTITY)?;
         remove(&cache_folder(&path, &repository.id)?)?;
         Ok(repository)
     }
@@ -132,7 +128,9 @@ impl Workbench {
     /// # Errors
     /// Those of the engine; entries that could not be read.
     pub fn backup(&self, repository: &Repository, config: &Config, paths: &[PathBuf]) -> Result<(BackupReport, Cost)> {
-        let request = BackupRequest { paths: paths.into(), host: "bench".into(), ..BackupRequest::default() };
+        // What lies above the paths has times that change from run to run.
+        let request =
+            BackupRequest { paths: paths.into(), host: "bench".into(), bare: true, ..BackupRequest::default() };
         let (report, cost) = timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
         match report.problems {
             0 => Ok((report, cost)),
@@ -163,9 +161,11 @@ impl Workbench {
         if restored.damaged + restored.problems > 0 || restored.files != report.files {
             return Err(Error::Usage("the restore was not complete".into()));
         }
-        paths.iter().try_for_each(|path| compare(path, &target.join(below_root(path))))?;
+        let names = last_names(paths).map(|names| names.into_iter().map(PathBuf::from).collect::<Vec<_>>());
+        let names = names.unwrap_or_else(|| paths.iter().map(|path| below_root(path)).collect());
+        paths.iter().zip(names).try_for_each(|(path, name)| compare(path, &target.join(name)))?;
         remove(&target)?;
-        Ok(Restored { cost, bytes: restored.bytes, frame_bytes: restored.frame_bytes })
+        Ok(Restored { cost, bytes: restored.bytes, frame_bytes: restored.frame_bytes, metrics: restored.metrics })
     }
 }
 
@@ -178,18 +178,19 @@ impl Drop for Workbench {
     }
 }
 
-/// Runs `measure` for each of `cases`, `repeats` times: round by round, every second one backwards, so that drift of
-/// the machine hits all alike. Gives for each case its values, or why it failed; a failed case is not run again.
+/// Runs `measure` for each of `cases`, `warm_up` and then `repeats` times: round by round, every second one backwards,
+/// so that drift of the machine hits all alike. Gives for each case its values, or why it failed: rounds that only warm
+/// up give none, and a failed case is not run again.
 ///
 /// # Errors
 /// An interruption.
 pub fn rounds<C, T>(
     cases: &[C],
-    repeats: usize,
+    (warm_up, repeats): (usize, usize),
     mut measure: impl FnMut(&C) -> Result<T>,
 ) -> Result<Vec<Result<Vec<T>, String>>> {
     let mut outcomes: Vec<Result<Vec<T>, String>> = cases.iter().map(|_| Ok(Vec::new())).collect();
-    for round in 0..repeats {
+    for round in 0..warm_up + repeats {
         let mut order: Vec<_> = cases.iter().zip(&mut outcomes).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -197,6 +198,7 @@ pub fn rounds<C, T>(
         for (case, outcome) in order {
             let Ok(values) = outcome else { continue };
             match measure(case) {
+                Ok(_) if round < warm_up => {}
                 Ok(value) => values.push(value),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                 Err(error) => *outcome = Err(error.to_string()),
@@ -213,6 +215,29 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let middle = values.len().saturating_sub(1) / 2;
     let both = values.get(middle..=values.len() / 2).filter(|both| !both.is_empty()).unwrap_or(&[0.0]);
     both.iter().sum::<f64>() / both.len() as f64
+}
+
+/// Half the range of values as a share of their median; none of fewer than two.
+pub fn noise(values: &[f64]) -> Option<f64> {
+    let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
+    (values.len() > 1).then(|| (largest - least) / 2.0 / median(values.iter().copied()).max(1e-9))
+}
+
+/// The stages of several runs as those of one.
+pub fn together<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
+    let mut all: Vec<StageMetrics> = Vec::new();
+    for run in runs {
+        if all.is_empty() {
+            all = run.to_vec();
+            continue;
+        }
+        for (sum, stage) in all.iter_mut().zip(run) {
+            let workers = sum.workers;
+            sum.merge(stage);
+            sum.workers = workers;
+        }
+    }
+    all
 }
 
 /// [`median`] of whole numbers.

@@ -16,7 +16,7 @@ fn bench() -> (tempfile::TempDir, Workbench, PathBuf) {
 
 #[test]
 fn a_backup_is_restored_and_compared_warm_and_cold() {
-    let (_folder, mut bench, source) = bench();
+    let (_folder, bench, source) = bench();
     let (config, paths) = (Config::default(), [source]);
     let repository = bench.repository(&config).unwrap();
     let (report, _) = bench.backup(&repository, &config, &paths).unwrap();
@@ -35,9 +35,9 @@ fn a_backup_is_restored_and_compared_warm_and_cold() {
 
 #[test]
 fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
-    let (_folder, mut bench, source) = bench();
+    let (_folder, bench, source) = bench();
     let (config, paths) = (Config::default(), [source.clone()]);
-    let outcomes = rounds(&[false, true, false], 2, |spoil| {
+    let outcomes = rounds(&[false, true, false], (0, 2), |spoil| {
         let repository = bench.repository(&config)?;
         let (report, _) = bench.backup(&repository, &config, &paths)?;
         let before = std::fs::read(source.join("file")).unwrap();
@@ -60,13 +60,46 @@ fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
 #[test]
 fn rounds_alternate_their_direction_and_an_interruption_ends_them() {
     let mut order = Vec::new();
-    let outcomes = rounds(&['a', 'b', 'c'], 3, |case| {
+    let outcomes = rounds(&['a', 'b', 'c'], (0, 3), |case| {
         order.push(*case);
         if *case == 'b' && order.len() > 3 { Err(Error::Usage("no".into())) } else { Ok(order.len()) }
     });
     assert_eq!(order.iter().collect::<String>(), "abccbaac");
     assert_eq!(outcomes.unwrap(), [Ok(vec![1, 6, 7]), Err("no".into()), Ok(vec![3, 4, 8])]);
-    assert!(rounds(&[1], 1, |_| Err::<(), _>(Error::Interrupted)).is_err());
+    assert!(rounds(&[1], (0, 1), |_| Err::<(), _>(Error::Interrupted)).is_err());
+}
+
+#[test]
+fn rounds_that_warm_up_do_not_count() {
+    let mut count = 0;
+    let outcomes = rounds(&[()], (2, 3), |()| {
+        count += 1;
+        Ok(count)
+    });
+    assert_eq!(outcomes.unwrap(), [Ok(vec![3, 4, 5])]);
+}
+
+#[test]
+fn sizes_are_the_same_in_every_run() {
+    let (_folder, bench, source) = bench();
+    let (config, paths) = (Config::default(), [source.clone()]);
+    let stored = || {
+        let repository = bench.repository(&config).unwrap();
+        bench.backup(&repository, &config, &paths).unwrap();
+        repository.store.list("").unwrap().iter().map(|blob| blob.len).sum::<u64>()
+    };
+    let first = stored();
+    // What lies above the source has other times now.
+    std::fs::write(source.parent().unwrap().join("other"), "").unwrap();
+    assert_eq!(stored(), first);
+}
+
+#[test]
+fn noise_is_half_the_range_and_stages_of_several_runs_add_up() {
+    assert_eq!((noise(&[2.0]), noise(&[2.0, 4.0, 3.0])), (None, Some(1.0 / 3.0)));
+    let run = |items_in| vec![StageMetrics { workers: 4, items_in, ..StageMetrics::new("hash") }];
+    let all = together([run(3).as_slice(), run(4).as_slice()]);
+    assert_eq!((all.len(), all[0].workers, all[0].items_in), (1, 4, 7));
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub enum Verb {
     Stats(StatsArguments),
     /// Verify that everything stored is there and as it was written
     Check(CheckArguments),
-    /// Run a measurement described by a TOML file
+    /// Run measurements described by TOML files
     Bench(BenchArguments),
 }
 
@@ -179,9 +179,15 @@ pub struct CheckArguments {
 /// Of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// The measurement; its `kind` says which
-    #[arg(value_name = "CONFIG.TOML")]
-    pub file: PathBuf,
+    /// The measurements; the key `kind` of each says which
+    #[arg(value_name = "CONFIG.TOML", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Folder for result.json, report.html and histograms; of several measurements, one below it for each
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Say what would be run and which data is missing, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
         tags: arguments.tags.clone(),
         host: arguments.host.clone().unwrap_or_else(host_name),
         force: arguments.force,
+        bare: false,
     };
     let progress = Progress::default();
     let skip = [Ok(repository.path.clone()), cache_folder(&repository.path, &repository.id)];

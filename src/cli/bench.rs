@@ -1,97 +1,124 @@
 //! `fhrd bench`.
 
 use std::io;
-use std::path::Path;
-
-use serde::Serialize;
-use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::Session;
 use super::args::BenchArguments;
 use super::exit::Exit;
-use super::output::{note, print, print_json};
-use crate::bench::comparison::{Comparison, Kind};
-use crate::bench::identify::{self, IdentifyBench};
-use crate::bench::score::Score;
-use crate::bench::table::Line;
-use crate::bench::{schemes, versions};
+use super::output::{Align, failed, note, print, print_json, write_table};
+use crate::bench::claim::{Verdict, markdown};
+use crate::bench::experiment::{Experiment, Outline};
+use crate::bench::report::{Document, Report, write};
 use crate::error::{Error, Result};
 
-/// Runs the measurement that the file's `kind` names; a comparison with lines that failed ends with
-/// [`Exit::Failed`].
+/// Runs the measurements one after another; one with lines that failed ends with [`Exit::Failed`].
 ///
 /// # Errors
-/// [`Error::Config`] for an unknown kind; those of the measurement.
+/// [`Error::Config`] for a file without sense, before anything is run; those of the measurements.
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
-    let path = &arguments.file;
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
-    match kind(&text, path)?.as_str() {
-        "identify" => {
-            run_identify(session, &IdentifyBench::parse(&text, &path.display().to_string())?)?;
-            Ok(Exit::Fine)
+    let mut experiments = Vec::new();
+    for path in &arguments.files {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
+        experiments.push((path, Experiment::parse(&text, path)?, text));
+    }
+    if arguments.dry_run {
+        let outlines = experiments.iter().map(|(path, experiment, _)| (path.as_path(), experiment.outline()));
+        return outline(session, &outlines.collect::<Vec<_>>());
+    }
+    let folders = folders(arguments)?;
+    let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
+    for ((path, experiment, text), folder) in experiments.iter().zip(folders) {
+        let (started, clock) = (jiff::Timestamp::now().to_string(), Instant::now());
+        let report = measure(session, experiment, path, experiments.len() > 1)?;
+        let judged: Vec<Verdict> = experiment.claims().iter().map(|claim| claim.judge(&report.lines)).collect();
+        verdicts.extend(judged.clone());
+        let document = Document::new(&report, judged, (path, text), (started, clock.elapsed().as_secs_f64()));
+        if let Some(folder) = folder {
+            write(&folder, &report, &document)?;
+            note(&format!("report    {}", folder.join("report.html").display()));
         }
-        "schemes" | "versions" => run_comparison(session, &Comparison::parse(&text, &path.display().to_string())?),
-        other => Err(wrong(path, format!("`kind` must be `identify`, `schemes` or `versions`, found `{other}`"))),
+        failures += report.failures;
+        documents.push(document);
     }
-}
-
-fn wrong(path: &Path, message: String) -> Error {
-    Error::Config { origin: path.display().to_string(), message }
-}
-
-fn kind(text: &str, path: &Path) -> Result<String> {
-    let table: toml::Table = toml::from_str(text).map_err(|error| wrong(path, error.to_string()))?;
-    let kind = table.get("kind").and_then(toml::Value::as_str);
-    kind.map(str::to_string).ok_or_else(|| wrong(path, "the key `kind` says what to measure; it is missing".into()))
-}
-
-fn run_identify(session: &Session, config: &IdentifyBench) -> Result<()> {
-    if !session.options.json {
-        return print(|out| identify::run(config, out).map(|_| ()));
+    if let Some(folder) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
+        let path = folder.join("claims.md");
+        std::fs::write(&path, markdown(&verdicts)).map_err(|error| Error::io("write", &path, error))?;
     }
-    let report = identify::run(config, &mut io::sink())?;
-    let scores = |scores: &[Score]| scores.iter().map(score).collect::<Vec<_>>();
-    print_json(&json!({"kind": "identify", "classes": scores(&report.classes), "sets": scores(&report.sets)}))
-}
-
-fn run_comparison(session: &Session, comparison: &Comparison) -> Result<Exit> {
-    let failures = match comparison.kind {
-        Kind::Schemes => report(session, |out| schemes::run(comparison, &session.stop, out))?,
-        Kind::Versions => report(session, |out| versions::run(comparison, &session.stop, out))?,
-    };
+    match (session.options.json, documents.as_slice()) {
+        (true, [document]) => print_json(document)?,
+        (true, documents) => print_json(&documents)?,
+        (false, _) => print_claims(&verdicts)?,
+    }
     if failures == 0 {
         return Ok(Exit::Fine);
     }
-    note(&format!("error: {failures} of the comparison's lines failed"));
+    note(&format!("error: {failures} lines failed"));
     Ok(Exit::Failed)
 }
 
-/// Prints the table as it comes, or its lines as one document; gives the number of lines that failed.
-fn report<F: Serialize>(
-    session: &Session,
-    measure: impl FnOnce(&mut dyn io::Write) -> Result<Vec<Line<F>>>,
-) -> Result<usize> {
-    let mut lines = Vec::new();
+fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_several: bool) -> Result<Report> {
     if session.options.json {
-        lines = measure(&mut io::sink())?;
-        print_json(&lines)?;
-    } else {
-        print(|out| measure(out).map(|measured| lines = measured))?;
+        return experiment.run(&session.stop, &mut io::sink());
     }
-    Ok(lines.iter().filter(|line| line.failure.is_some()).count())
+    let mut report = None;
+    print(|out| {
+        if is_one_of_several {
+            writeln!(out, "\n{}", path.display()).map_err(failed)?;
+        }
+        report = Some(experiment.run(&session.stop, out)?);
+        Ok(())
+    })?;
+    report.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))
 }
 
-fn score(score: &Score) -> Value {
-    json!({
-        "name": score.name,
-        "confusion": score.confusion,
-        "weights": score.weights,
-        "weights_found": score.weights_found,
-        "recall": score.recall(),
-        "accuracy": score.accuracy(),
-        "bytes": score.bytes,
-        "bytes_best": score.bytes_best,
-        "excess": score.excess(),
-        "seconds": score.time.as_secs_f64(),
+/// Where each report goes: the folder itself, or one below it for each of several files.
+fn folders(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
+    let several = arguments.files.len() > 1;
+    let mut folders: Vec<Option<PathBuf>> = Vec::new();
+    for path in &arguments.files {
+        let folder = arguments.out.as_ref().map(|out| match path.file_stem() {
+            Some(name) if several => out.join(name),
+            _ => out.clone(),
+        });
+        if folder.is_some() && folders.contains(&folder) {
+            return Err(Error::Usage(format!("two files are called {}: their reports would mix", path.display())));
+        }
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
+/// Prints what would be run.
+fn outline(session: &Session, outlines: &[(&Path, Outline)]) -> Result<Exit> {
+    if session.options.json {
+        let object = |(path, Outline { runs, missing }): &(&Path, Outline)| serde_json::json!({"file": path.display().to_string(), "runs": runs, "missing": missing});
+        print_json(&outlines.iter().map(object).collect::<Vec<_>>())?;
+        return Ok(Exit::Fine);
+    }
+    print(|out| {
+        for (path, Outline { runs, missing }) in outlines {
+            writeln!(out, "{}", path.display()).map_err(failed)?;
+            runs.iter().try_for_each(|run| writeln!(out, "  {run}").map_err(failed))?;
+            missing.iter().try_for_each(|reason| writeln!(out, "  missing: {reason}").map_err(failed))?;
+        }
+        Ok(())
+    })?;
+    Ok(Exit::Fine)
+}
+
+fn print_claims(verdicts: &[Verdict]) -> Result<()> {
+    if verdicts.is_empty() {
+        return Ok(());
+    }
+    let columns = ["source", "claim", "there", "here", "measured on"].map(|title| (title, Align::Left));
+    let row = |verdict: &Verdict| {
+        let Verdict { source, text, expected, .. } = verdict;
+        vec![source.clone(), text.clone(), expected.clone(), verdict.measured_text(), verdict.sets.join(", ")]
+    };
+    print(|out| {
+        writeln!(out).map_err(failed)?;
+        write_table(out, &columns, &verdicts.iter().map(row).collect::<Vec<_>>())
     })
 }

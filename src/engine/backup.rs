@@ -65,6 +65,8 @@ pub struct BackupRequest {
     pub host: String,
     /// Read every file, whatever the parent snapshot says.
     pub force: bool,
+    /// Store the paths under their last names, as [`Plan::bare`] does.
+    pub bare: bool,
 }
 
 /// What a backup did.
@@ -106,6 +108,9 @@ pub struct BackupReport {
     pub index_hits: Hits,
     /// What each stage did.
     pub stages: Vec<StageSummary>,
+    /// The same with whole distributions.
+    #[serde(skip)]
+    pub metrics: Vec<StageMetrics>,
 }
 
 /// Runs a backup. Problems with single entries are logged (`tracing::warn!`) and counted, and the rest goes on.
@@ -124,7 +129,7 @@ pub fn backup(
     let time_ns = now_ns();
     repository.check_writable()?;
     repository.check_run(&config.repository)?;
-    let plan = Plan::new(&request.paths)?;
+    let plan = if request.bare { Plan::bare(&request.paths)? } else { Plan::new(&request.paths)? };
     if plan.found() == 0 {
         let names: Vec<String> = request.paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Usage(format!("nothing to back up: {} does not exist", names.join(", "))));
@@ -176,6 +181,7 @@ pub fn backup(
         seconds: started.elapsed().as_secs_f64(),
         index_hits: hits,
         stages: stages.iter().map(StageMetrics::summary).collect(),
+        metrics: stages,
     })
 }
 

@@ -53,6 +53,9 @@ pub struct RestoreReport {
     pub seconds: f64,
     /// What each stage did.
     pub stages: Vec<StageSummary>,
+    /// The same with whole distributions.
+    #[serde(skip)]
+    pub metrics: Vec<StageMetrics>,
 }
 
 /// Restores a snapshot below `target`, which is created if absent; nothing that exists is overwritten.
@@ -109,5 +112,6 @@ pub fn restore(
         damaged: counts.damaged.get(),
         seconds: started.elapsed().as_secs_f64(),
         stages: stages.iter().map(StageMetrics::summary).collect(),
+        metrics: stages,
     })
 }

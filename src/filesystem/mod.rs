@@ -12,7 +12,7 @@ mod walk;
 
 pub use capture::Capturer;
 pub use event::Event;
-pub use plan::Plan;
+pub use plan::{Plan, last_names};
 pub use source::{Segment, Segments, SourceFile};
 pub use survey::survey;
 pub use target::{Descent, Target};

@@ -4,11 +4,12 @@
 //!    full path, without the leading slash.
 //! 2. A path that does not exist is noted as missing and left out.
 //! 3. What lies above a path becomes a directory of the plan; a path below another one is part of that one.
-//! 4. Two different places on disk that would be stored under one name are refused.
+//! 4. A bare plan stores paths under their last names and leaves out what lies above them.
+//! 5. Two different places on disk that would be stored under one name are refused.
 
 use crate::error::{Error, Result};
 use rustix::fs::lstat;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -41,6 +42,23 @@ impl Plan {
     pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Plan> {
         let current = std::env::current_dir().map_err(|error| Error::io("find", "the current directory", error))?;
         Self::relative_to(&current, paths)
+    }
+
+    /// Plans existing paths to be stored under their last names, without what lies above them; under their full paths
+    /// where two have the same last name.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn bare(paths: &[PathBuf]) -> Result<Plan> {
+        let Some(names) = last_names(paths) else { return Self::new(paths) };
+        let mut plan = Plan::default();
+        for (path, name) in paths.iter().zip(names) {
+            lstat(path).map_err(|error| Error::io("read", path, std::io::Error::from(error)))?;
+            let entry = PlannedEntry { source: path.clone(), is_whole: true, children: BTreeMap::new() };
+            plan.root.children.insert(name.as_bytes().to_vec(), entry);
+            plan.found += 1;
+        }
+        Ok(plan)
     }
 
     fn relative_to<P: AsRef<Path>>(current: &Path, paths: &[P]) -> Result<Plan> {
@@ -109,6 +127,13 @@ impl PlannedEntry {
         *entry = PlannedEntry { source: place, is_whole: true, children: BTreeMap::new() };
         Ok(())
     }
+}
+
+/// The last names of paths, if each has one and all differ.
+pub fn last_names(paths: &[PathBuf]) -> Option<Vec<&OsStr>> {
+    let names: Vec<&OsStr> = paths.iter().map(|path| path.file_name()).collect::<Option<_>>()?;
+    let distinct: BTreeSet<&OsStr> = names.iter().copied().collect();
+    (distinct.len() == names.len()).then_some(names)
 }
 
 fn conflict(one: &Path, other: &Path) -> Error {
@@ -197,6 +222,21 @@ mod tests {
         assert_eq!(plan(&["link"]), [entry("link")]);
         assert_eq!(plan(&["a", "."]), [(String::new(), PathBuf::new())]);
         assert_eq!(plan(&[".", "a"]), [(String::new(), PathBuf::new())]);
+    }
+
+    #[test]
+    fn a_bare_plan_stores_last_names_unless_they_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = ["a/x", "b/x", "b/y"].iter().map(|name| folder.path().join(name)).collect();
+        for path in &paths {
+            fs::create_dir_all(path).unwrap();
+        }
+        let bare = Plan::bare(&paths[1..]).unwrap();
+        assert_eq!(whole(&bare), [("/x".into(), paths[1].clone()), ("/y".into(), paths[2].clone())]);
+        assert_eq!((bare.found(), last_names(&paths)), (2, None));
+        let full = |path: &PathBuf| (path.display().to_string(), path.clone());
+        assert_eq!(whole(&Plan::bare(&paths).unwrap()), paths.iter().map(full).collect::<Vec<_>>());
+        assert!(Plan::bare(&[folder.path().join("none")]).is_err());
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(super) struct Intake<T> {
     lanes: Vec<Receiver<Message<T>>>,
     next: usize,
     fault: Arc<Fault>,
+    /// When the run began, near enough: its links are made at once.
+    started: Instant,
     pub(super) metrics: StageMetrics,
 }
 
@@ -75,6 +77,7 @@ pub(super) fn connect<T>(
         lanes: receivers.iter().skip(consumer).step_by(consumers.1).cloned().collect(),
         next: 0,
         fault: Arc::clone(fault),
+        started: Instant::now(),
         metrics: StageMetrics::new(consumers.0),
     });
     (emits.collect(), intakes.collect())
@@ -175,6 +178,7 @@ impl<T: Weigh> Intake<T> {
             (Message::Item(item), waited) => {
                 self.metrics.receive_wait_us.record_duration(waited);
                 self.metrics.queue_depth.record(depth.max(1) as u64);
+                self.metrics.occupancy.record(self.started.elapsed(), depth as u64);
                 self.metrics.items_in += 1;
                 self.metrics.bytes_in += item.bytes();
                 Ok(Some(item))

@@ -251,9 +251,9 @@ fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_dee
 
 #[test]
 fn the_bench_compares_every_strategy() {
-    let text = include_str!("../../configs/bench-strategies.toml");
-    let bench = fhrd::bench::comparison::Comparison::parse(text, "configs/bench-strategies.toml").unwrap();
-    let strategy = |scheme: &fhrd::bench::comparison::Scheme| scheme.config.subdedup.strategy.clone();
-    let compared: Vec<String> = bench.scheme.iter().map(strategy).collect();
+    let text = include_str!("../../configs/bench/strategies.toml");
+    let bench = fhrd::bench::comparison::Comparison::parse(text, "configs/bench/strategies.toml".as_ref()).unwrap();
+    let mut compared: Vec<String> = bench.cases.iter().map(|case| case.config.subdedup.strategy.clone()).collect();
+    compared.dedup();
     assert_eq!(compared, STRATEGIES);
 }

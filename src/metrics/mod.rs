@@ -4,13 +4,18 @@
 //! 2. A [`StageMetrics`] says what a stage took, gave, and spent its time on: serving, waiting for input, waiting
 //!    for room at the output.
 //! 3. [`StageMetrics::summary`] is what `--stats` and the bench print as JSON.
-//! 4. [`Progress`] holds the few shared counters a progress bar shows.
+//! 4. A [`Timeline`] says how a quantity went over the time of a run, also in constant memory.
+//! 5. [`Progress`] holds the few shared counters a progress bar shows.
+
+mod timeline;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+
+pub use timeline::Timeline;
 
 /// Largest value a [`Distribution`] tells apart, microseconds (one hour); longer ones count as this.
 const VALUE_MAX: u64 = 3_600_000_000;
@@ -54,17 +59,56 @@ impl Distribution {
         self.max = self.max.max(other.max);
     }
 
+    /// The values recorded and how often each was, ascending; values that the histogram does not tell apart count as
+    /// the largest of them.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+    }
+
+    /// Steps through the values: each is a fraction of them and the value they do not exceed, five steps for each
+    /// halving of what is left.
+    pub fn quantiles(&self) -> impl Iterator<Item = QuantileStep> {
+        let steps =
+            self.histogram.iter_quantiles(5).map(|step| (step.value_iterated_to(), step.quantile_iterated_to()));
+        let total = self.histogram.len();
+        let steps = steps.take(if total == 0 { 0 } else { usize::MAX });
+        steps.map(move |(value, fraction)| {
+            let count = self.histogram.count_between(0, value);
+            QuantileStep { value: value.min(self.max), fraction, count: count.min(total) }
+        })
+    }
+
+    /// The value at or below which the fraction `quantile` (0 to 1) of all values lies, to two digits.
+    pub fn quantile(&self, quantile: f64) -> u64 {
+        self.histogram.value_at_quantile(quantile).min(self.max)
+    }
+
+    /// The mean of the values, and their standard deviation as far as the histogram tells them apart.
+    pub fn mean_and_deviation(&self) -> (f64, f64) {
+        (self.total as f64 / self.histogram.len().max(1) as f64, self.histogram.stdev())
+    }
+
     /// The figures worth printing.
     pub fn summary(&self) -> DistributionSummary {
-        let quantile = |q| self.histogram.value_at_quantile(q).min(self.max);
         DistributionSummary {
             count: self.histogram.len(),
             total: self.total,
-            p50: quantile(0.50),
-            p99: quantile(0.99),
+            p50: self.quantile(0.50),
+            p99: self.quantile(0.99),
             max: self.max,
         }
     }
+}
+
+/// A step through the values of a [`Distribution`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantileStep {
+    /// The value, to two digits.
+    pub value: u64,
+    /// The fraction of the values up to it, 0 to 1.
+    pub fraction: f64,
+    /// Their number.
+    pub count: u64,
 }
 
 /// Figures of a [`Distribution`]; the unit is that of the field it stands in.
@@ -105,6 +149,8 @@ pub struct StageMetrics {
     pub send_wait_us: Distribution,
     /// Items waiting in the queue when one was received, that one included.
     pub queue_depth: Distribution,
+    /// The same over the time of the run.
+    pub occupancy: Timeline,
 }
 
 impl StageMetrics {
@@ -124,6 +170,7 @@ impl StageMetrics {
         self.receive_wait_us.merge(&other.receive_wait_us);
         self.send_wait_us.merge(&other.send_wait_us);
         self.queue_depth.merge(&other.queue_depth);
+        self.occupancy.merge(&other.occupancy);
     }
 
     /// The figures worth printing.

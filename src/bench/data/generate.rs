@@ -1,0 +1,143 @@
+//! Data made from a seed: the same bytes for the same parameters on every machine.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::image::Image;
+use super::model::Family;
+use super::text::Text;
+use crate::error::Result;
+
+/// What to make; each part goes to a folder of its name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generate {
+    /// Where all random numbers start from.
+    pub seed: u64,
+    /// A family of models, in `models`.
+    pub models: Option<Family>,
+    /// Versions of text, in `text`.
+    pub text: Option<Text>,
+    /// Versions of a disk image, in `images`.
+    pub images: Option<Image>,
+}
+
+impl Generate {
+    /// What is wrong with the parameters.
+    pub fn fault(&self) -> Option<&'static str> {
+        let faults = [
+            self.models.as_ref().and_then(Family::fault),
+            self.text.as_ref().and_then(Text::fault),
+            self.images.as_ref().and_then(Image::fault),
+        ];
+        let is_empty = self.models.is_none() && self.text.is_none() && self.images.is_none();
+        let nothing = "`generate` takes one of `models`, `text` and `images` at least";
+        faults.into_iter().flatten().next().or(is_empty.then_some(nothing))
+    }
+
+    /// Writes everything below `folder`.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        if let Some(models) = &self.models {
+            models.write(self.seed, &folder.join("models"))?;
+        }
+        if let Some(text) = &self.text {
+            text.write(self.seed, &folder.join("text"))?;
+        }
+        match &self.images {
+            Some(images) => images.write(self.seed, &folder.join("images")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::files_below;
+    use super::*;
+
+    const SMALL: &str = r#"
+        seed = 1
+        models = { layers = 1, hidden = 16, vocabulary = 40, fine_tunes = 2 }
+        text = { files = 3, file_bytes = "2 KiB", versions = 3, files_edited = 0.5 }
+        images = { bytes = "512 KiB", versions = 2, moved = 0.1 }
+    "#;
+
+    fn made(text: &str) -> (tempfile::TempDir, Vec<(String, Vec<u8>)>) {
+        let folder = tempfile::tempdir().unwrap();
+        let generate: Generate = toml::from_str(text).unwrap();
+        assert_eq!(generate.fault(), None);
+        generate.write(folder.path()).unwrap();
+        let files = files_below(folder.path()).unwrap();
+        let named = |path: &std::path::PathBuf| {
+            let name = path.strip_prefix(folder.path()).unwrap().display().to_string();
+            (name, std::fs::read(path).unwrap())
+        };
+        let files = files.iter().map(named).collect();
+        (folder, files)
+    }
+
+    #[test]
+    fn a_seed_fixes_every_byte() {
+        let (_first, files) = made(SMALL);
+        let mut hasher = blake3::Hasher::new();
+        files.iter().for_each(|(name, bytes)| {
+            hasher.update(name.as_bytes()).update(bytes);
+        });
+        let digest = hasher.finalize().to_hex();
+        assert_eq!(&digest[..16], "21b880c7bd46c302", "the generator's output has changed: {} files", files.len());
+        let (_second, others) = made(&SMALL.replace("seed = 1", "seed = 2"));
+        assert!(files.iter().zip(&others).all(|(a, b)| a.0 == b.0 && (a.1 != b.1 || a.0.ends_with(".md"))));
+    }
+
+    #[test]
+    fn fine_tunes_versions_and_images_are_near_their_predecessors() {
+        let (folder, files) = made(SMALL);
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = [
+            "images/image-00.img",
+            "images/image-01.img",
+            "models/base/model.safetensors",
+            "models/fine-tune-00/README.md",
+            "models/fine-tune-00/model.safetensors",
+            "models/fine-tune-01/README.md",
+            "models/fine-tune-01/model.safetensors",
+            "text/version-00/file-0000.txt",
+        ];
+        assert_eq!(names[..8], expected);
+        let bytes = |name: &str| &files.iter().find(|file| file.0 == name).unwrap().1;
+        let (base, tune) = (bytes("models/base/model.safetensors"), bytes("models/fine-tune-00/model.safetensors"));
+        let parsed = safetensors::SafeTensors::deserialize(base).unwrap();
+        assert_eq!((parsed.len(), parsed.tensor("model.embed_tokens.weight").unwrap().shape()), (10, &[40, 16][..]));
+        let same = base.iter().zip(tune).filter(|(a, b)| a == b).count() as f64 / base.len() as f64;
+        assert!(base.len() == tune.len() && (0.5..1.0).contains(&same), "{same}");
+        let (first, second) = (bytes("images/image-00.img"), bytes("images/image-01.img"));
+        let blocks = first.chunks(4096).zip(second.chunks(4096));
+        let same = blocks.filter(|(a, b)| a == b).count();
+        assert!((96..128).contains(&same), "{same} of 128 blocks are where they were");
+        let text = |version: u32| {
+            std::fs::read_to_string(folder.path().join(format!("text/version-0{version}/file-0001.txt")))
+        };
+        assert!(text(0).unwrap().len() >= 2048 && text(0).unwrap().lines().count() > 20);
+    }
+
+    #[test]
+    fn parameters_without_sense_are_named() {
+        for (from, to, word) in [
+            ("hidden = 16", "hidden = 0", "hidden"),
+            ("fine_tunes = 2", "fine_tunes = 2, sigma_delta = [-1.0]", "sigma_delta"),
+            ("fine_tunes = 2", "fine_tunes = 2, sigma_weight = [0.2, 0.1]", "sigma_weight"),
+            ("files = 3", "files = 0", "files"),
+            ("files_edited = 0.5", "files_edited = 1.5", "files_edited"),
+            ("moved = 0.1", "moved = -0.1", "moved"),
+            ("\"512 KiB\"", "\"1 KiB\"", "block"),
+        ] {
+            let generate: Generate = toml::from_str(&SMALL.replace(from, to)).unwrap();
+            assert!(generate.fault().is_some_and(|fault| fault.contains(word)), "{word}: {:?}", generate.fault());
+        }
+        assert!(toml::from_str::<Generate>("seed = 1").unwrap().fault().is_some());
+    }
+}

@@ -1,0 +1,73 @@
+//! Mixtures of model files and others of the same total at several shares, as the FHRD paper varies the model share.
+//!
+//! Files are taken whole, in order of their names, until a side has its bytes; the last one is cut to length.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use super::files::{expand, files_below};
+use crate::error::{Error, Result};
+
+/// Parameters of mixtures: one set for each share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// Paths of model files.
+    pub models: Vec<String>,
+    /// Paths of other files.
+    pub others: Vec<String>,
+    /// Bytes of a mixture.
+    pub bytes: ByteSize,
+    /// Percent of them that are models'.
+    pub shares: Vec<u64>,
+}
+
+impl Mix {
+    /// What is wrong with the parameters.
+    pub fn fault(&self) -> Option<&'static str> {
+        let outside = self.shares.iter().any(|share| *share > 100);
+        (outside || self.shares.is_empty()).then_some("`shares` are percents from 0 to 100")
+    }
+
+    /// Copies the mixture of `share` percent below `folder`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Usage`] where there is less than a share takes.
+    pub fn write(&self, corpus: &Path, share: u64, folder: &Path) -> Result<()> {
+        let bytes = (u128::from(self.bytes.0) * u128::from(share) / 100) as u64;
+        copy(corpus, &self.models, bytes, &folder.join("models"))?;
+        copy(corpus, &self.others, self.bytes.0 - bytes, &folder.join("others"))
+    }
+}
+
+/// Copies the first `bytes` of what `patterns` stand for.
+fn copy(corpus: &Path, patterns: &[String], bytes: u64, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for pattern in patterns {
+        for path in expand(corpus, pattern)? {
+            files.extend(files_below(&path)?);
+        }
+    }
+    let mut left = bytes;
+    for path in files {
+        if left == 0 {
+            break;
+        }
+        let relative = path.strip_prefix(corpus).or_else(|_| path.strip_prefix("/")).unwrap_or(&path);
+        let place = folder.join(relative);
+        let parent = place.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
+        let from = File::open(&path).map_err(|error| Error::io("read", &path, error))?;
+        let mut to = File::create(&place).map_err(|error| Error::io("create", &place, error))?;
+        left -= std::io::copy(&mut from.take(left), &mut to).map_err(|error| Error::io("copy", &path, error))?;
+    }
+    match left {
+        0 => Ok(()),
+        _ => Err(Error::Usage(format!("{} holds {left} bytes too few for a mixture", patterns.join(" ")))),
+    }
+}

@@ -1,0 +1,18 @@
+//! Data sets of measurements: files as they lie, members of archives, mixtures, and data made from a seed.
+//!
+//! What has to be made is made once, in a folder named by its description, and kept for the next run: two runs then
+//! read the same inodes with the same times.
+
+mod files;
+mod generate;
+mod image;
+mod mix;
+mod model;
+mod random;
+mod set;
+mod text;
+pub mod words;
+
+pub use files::{expand, files_below};
+pub use random::Random;
+pub use set::{Set, Source};

@@ -1,0 +1,241 @@
+//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in folders of their own.
+//!
+//! 1. The tensors are those of a transformer: embeddings, and in every layer four square matrices, three of the
+//!    feed-forward network and two norms.
+//! 2. Each tensor of the base has a deviation of its own between the two of `sigma_weight`, evenly on a logarithmic
+//!    scale.
+//! 3. Each tensor of a fine-tune adds to the base's stored values normal numbers of one of the deviations in
+//!    `sigma_delta`, drawn for that tensor; 0 leaves it unchanged. ZipLLM's figures have 0.015 to 0.05 and up to 0.02.
+//!
+//! One tensor is in memory at a time; the base's is made anew for each fine-tune.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::random::Random;
+use super::words::{brain, half};
+use crate::error::{Error, Result};
+
+/// Words of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Dtype {
+    /// Brain floats.
+    #[serde(rename = "BF16")]
+    Bf16,
+    /// Halves.
+    #[serde(rename = "F16")]
+    F16,
+    /// Singles.
+    #[serde(rename = "F32")]
+    F32,
+}
+
+/// Parameters of a family.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Family {
+    /// Layers of each model.
+    pub layers: usize,
+    /// Width of the matrices, values.
+    pub hidden: usize,
+    /// Rows of the embeddings.
+    pub vocabulary: usize,
+    /// Models that descend from the base.
+    pub fine_tunes: usize,
+    /// Words.
+    #[serde(default = "default_dtype")]
+    pub dtype: Dtype,
+    /// Least and largest deviation of a tensor's weights.
+    #[serde(default = "default_sigma_weight")]
+    pub sigma_weight: [f64; 2],
+    /// Deviations of a tensor's changes, one drawn for each.
+    #[serde(default = "default_sigma_delta")]
+    pub sigma_delta: Vec<f64>,
+}
+
+fn default_dtype() -> Dtype {
+    Dtype::Bf16
+}
+fn default_sigma_weight() -> [f64; 2] {
+    [0.015, 0.05]
+}
+fn default_sigma_delta() -> Vec<f64> {
+    vec![0.0, 0.0002, 0.0005, 0.002]
+}
+
+/// Most values of a tensor: it is held in memory.
+const VALUES_MAX: usize = 1 << 28;
+
+/// The value `steps` of 256 equal factors up from `least` to `largest`: roots round alike on every machine, powers with
+/// broken exponents do not.
+fn between(least: f64, largest: f64, steps: u64) -> f64 {
+    let (mut value, mut root) = (least, largest / least);
+    for bit in (0..8).rev() {
+        root = root.sqrt();
+        if steps >> bit & 1 == 1 {
+            value *= root;
+        }
+    }
+    value
+}
+
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+}
+
+impl Dtype {
+    fn name(self) -> &'static str {
+        match self {
+            Dtype::Bf16 => "BF16",
+            Dtype::F16 => "F16",
+            Dtype::F32 => "F32",
+        }
+    }
+
+    fn bytes(self) -> usize {
+        if self == Dtype::F32 { 4 } else { 2 }
+    }
+
+    /// Appends `value` rounded, and gives what was stored.
+    fn append(self, value: f32, out: &mut Vec<u8>) -> f32 {
+        match self {
+            Dtype::F32 => out.extend_from_slice(&value.to_le_bytes()),
+            Dtype::Bf16 => out.extend_from_slice(&brain(value).to_le_bytes()),
+            Dtype::F16 => out.extend_from_slice(&half(value).to_le_bytes()),
+        }
+        match self {
+            Dtype::Bf16 => f32::from_bits(u32::from(brain(value)) << 16),
+            // The changes of a fine-tune are added to the value before rounding to half: they are smaller than a place.
+            Dtype::F16 | Dtype::F32 => value,
+        }
+    }
+}
+
+impl Tensor {
+    fn values(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl Family {
+    /// What is wrong with the parameters.
+    pub fn fault(&self) -> Option<&'static str> {
+        let [least, largest] = self.sigma_weight;
+        let values = self.hidden.checked_mul(self.vocabulary.max(self.hidden.saturating_mul(4)));
+        match () {
+            () if self.hidden == 0 || self.vocabulary == 0 => Some("`hidden` and `vocabulary` are at least 1"),
+            () if values.is_none_or(|values| values > VALUES_MAX) => Some("a tensor has 2^28 values at most"),
+            () if self.layers > 1024 || self.fine_tunes > 1000 => Some("1024 layers and 1000 fine-tunes at most"),
+            () if !(least > 0.0 && least <= largest && largest <= 100.0) => Some("`sigma_weight` is [least, largest]"),
+            () if self.sigma_delta.iter().any(|sigma| !(0.0..=100.0).contains(sigma)) => {
+                Some("`sigma_delta` is 0 to 100")
+            }
+            () if self.sigma_delta.is_empty() => Some("`sigma_delta` has one deviation at least"),
+            () => None,
+        }
+    }
+
+    fn tensors(&self) -> Vec<Tensor> {
+        let tensor = |name: String, shape: &[usize]| Tensor { name, shape: shape.to_vec() };
+        let (hidden, wide) = (self.hidden, self.hidden * 4);
+        let mut tensors = vec![tensor("model.embed_tokens.weight".into(), &[self.vocabulary, hidden])];
+        for layer in 0..self.layers {
+            let place = format!("model.layers.{layer}");
+            for name in ["q_proj", "k_proj", "v_proj", "o_proj"] {
+                tensors.push(tensor(format!("{place}.self_attn.{name}.weight"), &[hidden, hidden]));
+            }
+            for (name, shape) in
+                [("gate_proj", [wide, hidden]), ("up_proj", [wide, hidden]), ("down_proj", [hidden, wide])]
+            {
+                tensors.push(tensor(format!("{place}.mlp.{name}.weight"), &shape));
+            }
+            for name in ["input_layernorm", "post_attention_layernorm"] {
+                tensors.push(tensor(format!("{place}.{name}.weight"), &[hidden]));
+            }
+        }
+        tensors
+    }
+
+    /// Writes `base/model.safetensors` and `fine-tune-NN/model.safetensors` below `folder`, each with its card.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, seed: u64, folder: &Path) -> Result<()> {
+        self.write_model(seed, None, &folder.join("base"))?;
+        (0..self.fine_tunes)
+            .try_for_each(|number| self.write_model(seed, Some(number), &folder.join(format!("fine-tune-{number:02}"))))
+    }
+
+    fn write_model(&self, seed: u64, fine_tune: Option<usize>, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+        let path = folder.join("model.safetensors");
+        let tensors = self.tensors();
+        self.write_file(seed, fine_tune, &tensors, &path).map_err(|error| Error::io("write", &path, error))?;
+        if fine_tune.is_some() {
+            let card = folder.join("README.md");
+            let text = "---\nbase_model: fhrd-synthetic/base\n---\n";
+            std::fs::write(&card, text).map_err(|error| Error::io("write", &card, error))?;
+        }
+        Ok(())
+    }
+
+    fn write_file(&self, seed: u64, fine_tune: Option<usize>, tensors: &[Tensor], path: &Path) -> std::io::Result<()> {
+        let (mut header, mut offset) = (serde_json::Map::new(), 0);
+        for tensor in tensors {
+            let end = offset + tensor.values() * self.dtype.bytes();
+            let place = json!({"dtype": self.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end]});
+            header.insert(tensor.name.clone(), place);
+            offset = end;
+        }
+        let mut header = serde_json::to_vec(&header)?;
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        let mut bytes = Vec::new();
+        for tensor in tensors {
+            bytes.clear();
+            self.append_values(seed, fine_tune, tensor, &mut bytes);
+            out.write_all(&bytes)?;
+        }
+        out.flush()
+    }
+
+    fn append_values(&self, seed: u64, fine_tune: Option<usize>, tensor: &Tensor, out: &mut Vec<u8>) {
+        let mut random = Random::of_part(seed, &tensor.name);
+        let (is_norm, [least, largest]) = (tensor.shape.len() == 1, self.sigma_weight);
+        let sigma = between(least, largest, random.below(256));
+        let mut base = || (f64::from(u8::from(is_norm)) + sigma * random.normal()) as f32;
+        let Some(number) = fine_tune else {
+            (0..tensor.values()).for_each(|_| {
+                self.dtype.append(base(), out);
+            });
+            return;
+        };
+        let mut changes = Random::of_part(seed, &format!("{}/{number}", tensor.name));
+        let delta = changes.choose(&self.sigma_delta).copied().unwrap_or_default();
+        let mut stored = Vec::with_capacity(self.dtype.bytes());
+        for _ in 0..tensor.values() {
+            stored.clear();
+            let value = self.dtype.append(base(), &mut stored);
+            let change = if delta > 0.0 { (delta * changes.normal()) as f32 } else { 0.0 };
+            self.dtype.append(value + change, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_lie_evenly_on_a_logarithmic_scale() {
+        assert_eq!((between(0.015, 0.05, 0), between(1.0, 16.0, 128), between(1.0, 16.0, 64)), (0.015, 4.0, 2.0));
+        assert!((between(0.015, 0.05, 255) / 0.05 - 1.0).abs() < 0.01);
+    }
+}

@@ -1,0 +1,280 @@
+//! What a measurement reads: a path, or a table of a name and one of
+//!
+//! - `paths`: files and folders, with `*` for any part of a name;
+//! - `tar`: an archive, and `members`: patterns of those of its files that are taken, all without it;
+//! - `generate`: data made from a seed;
+//! - `mix`: model files and others at several shares, each share a set of its own with the parameter `share`.
+//!
+//! The last three are written to a folder named by a digest of what they come from. It is put in place when it is
+//! complete, and kept: another run finds it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::files::expand;
+use super::generate::Generate;
+use super::mix::Mix;
+use crate::error::{Error, Result};
+
+/// Files and folders that are backed up together.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub struct Set {
+    /// Its name in tables.
+    pub name: String,
+    origin: Origin,
+}
+
+/// Where a set comes from.
+#[derive(Debug, Clone, PartialEq)]
+enum Origin {
+    Paths(Vec<String>),
+    Tar(PathBuf, Vec<String>),
+    Generate(Generate),
+    Mix(Mix),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    name: String,
+    paths: Option<Vec<String>>,
+    tar: Option<PathBuf>,
+    members: Option<Vec<String>>,
+    generate: Option<Generate>,
+    mix: Option<Mix>,
+}
+
+impl TryFrom<toml::Value> for Set {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> std::result::Result<Self, String> {
+        if let toml::Value::String(path) = value {
+            return Ok(Set { name: path.clone(), origin: Origin::Paths(vec![path]) });
+        }
+        let table: Table = value.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+        let name = table.name;
+        if table.members.is_some() && table.tar.is_none() {
+            return Err(format!("set `{name}`: `members` belong to a `tar`"));
+        }
+        let origin = match (table.paths, table.tar, table.generate, table.mix) {
+            (Some(paths), None, None, None) if !paths.is_empty() => Origin::Paths(paths),
+            (None, Some(tar), None, None) => Origin::Tar(tar, table.members.unwrap_or_else(|| vec!["**".into()])),
+            (None, None, Some(generate), None) => Origin::Generate(generate),
+            (None, None, None, Some(mix)) => Origin::Mix(mix),
+            _ => return Err(format!("set `{name}` takes one of `paths`, `tar`, `generate` and `mix`")),
+        };
+        let fault = match &origin {
+            Origin::Generate(generate) => generate.fault(),
+            Origin::Mix(mix) => mix.fault(),
+            _ => None,
+        };
+        fault.map_or_else(|| Ok(Set { name: name.clone(), origin }), |fault| Err(format!("set `{name}`: {fault}")))
+    }
+}
+
+/// A set as it lies on the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Name in tables.
+    pub name: String,
+    /// Files and folders, absolute, without links.
+    pub paths: Vec<PathBuf>,
+    /// What tells it from other sets of its origin.
+    pub parameters: BTreeMap<String, u64>,
+}
+
+impl Set {
+    /// The set's sources; what has to be made is made below `made`, unless it is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for the first path that is not there; those of making it.
+    pub fn sources(&self, corpus: &Path, made: &Path) -> Result<Vec<Source>> {
+        let source = |paths: Vec<PathBuf>| {
+            let real = |path: &PathBuf| std::fs::canonicalize(path).map_err(|error| Error::io("find", path, error));
+            let paths = paths.iter().map(real).collect::<Result<_>>()?;
+            Ok(Source { name: self.name.clone(), paths, parameters: BTreeMap::new() })
+        };
+        match &self.origin {
+            Origin::Paths(patterns) => {
+                let paths = patterns.iter().map(|pattern| expand(corpus, pattern)).collect::<Result<Vec<_>>>()?;
+                Ok(vec![source(paths.concat())?])
+            }
+            Origin::Tar(archive, members) => {
+                let archive = corpus.join(archive);
+                let metadata = archive.metadata().map_err(|error| Error::io("find", &archive, error))?;
+                let identity = format!("{} {} {:?}", archive.display(), metadata.len(), metadata.modified().ok());
+                let folder = make(made, &(identity, members), |folder| unpack(&archive, members, folder))?;
+                Ok(vec![source(vec![folder])?])
+            }
+            Origin::Generate(generate) => {
+                let folder = make(made, generate, |folder| generate.write(folder))?;
+                Ok(vec![source(vec![folder])?])
+            }
+            Origin::Mix(mix) => mix.shares.iter().map(|share| self.mixture(mix, *share, corpus, made)).collect(),
+        }
+    }
+
+    fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<Source> {
+        let origin = (corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
+        let folder = make(made, &origin, |folder| mix.write(corpus, share, folder))?;
+        let path = std::fs::canonicalize(&folder).map_err(|error| Error::io("find", &folder, error))?;
+        let parameters = BTreeMap::from([("share".to_string(), share)]);
+        Ok(Source { name: self.name.clone(), paths: vec![path], parameters })
+    }
+
+    /// Why the set cannot be read or made from `corpus`, if so; makes nothing.
+    pub fn missing(&self, corpus: &Path) -> Option<String> {
+        let all = |patterns: &[String]| {
+            patterns.iter().find_map(|pattern| expand(corpus, pattern).err()).map(|error| error.to_string())
+        };
+        match &self.origin {
+            Origin::Paths(patterns) => all(patterns),
+            Origin::Tar(archive, _) => all(&[archive.display().to_string()]),
+            Origin::Generate(_) => None,
+            Origin::Mix(mix) => all(&mix.models).or_else(|| all(&mix.others)),
+        }
+    }
+}
+
+/// The folder of what `origin` describes below `made`, written by `write` unless it is there.
+fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let description =
+        serde_json::to_vec(origin).map_err(|error| Error::Usage(format!("cannot name a set: {error}")))?;
+    let digest = blake3::hash(&description).to_hex();
+    let (folder, partial) = (made.join(&digest[..16]), made.join(format!("{}.partial", &digest[..16])));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    match std::fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &partial, error)),
+        _ => {}
+    }
+    std::fs::create_dir_all(&partial).map_err(|error| Error::io("create", &partial, error))?;
+    write(&partial)?;
+    std::fs::rename(&partial, &folder).map_err(|error| Error::io("rename", &partial, error))?;
+    Ok(folder)
+}
+
+/// Unpacks those regular files of an archive whose names match one of `members`.
+fn unpack(archive: &Path, members: &[String], folder: &Path) -> Result<()> {
+    let fail = |error| Error::io("unpack", archive, error);
+    let pattern =
+        |member: &String| glob::Pattern::new(member).map_err(|error| Error::Usage(format!("{member}: {error}")));
+    let patterns = members.iter().map(pattern).collect::<Result<Vec<_>>>()?;
+    let file = std::fs::File::open(archive).map_err(fail)?;
+    let mut unpacked = 0;
+    let mut entries = tar::Archive::new(file);
+    for entry in entries.entries().map_err(fail)? {
+        let mut entry = entry.map_err(fail)?;
+        let name = entry.path().map_err(fail)?.into_owned();
+        let is_wanted = patterns.iter().any(|pattern| pattern.matches_path(&name));
+        if entry.header().entry_type().is_file() && is_wanted {
+            unpacked += u64::from(entry.unpack_in(folder).map_err(fail)?);
+        }
+    }
+    match unpacked {
+        0 => Err(Error::Usage(format!("{} holds no file that matches {}", archive.display(), members.join(" ")))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::files_below;
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Sets {
+        sets: Vec<Set>,
+    }
+
+    fn parse(set: &str) -> Result<Set, String> {
+        let parsed: Result<Sets, _> = toml::from_str(&format!("sets = [{set}]"));
+        parsed.map(|mut sets| sets.sets.remove(0)).map_err(|error| error.to_string())
+    }
+
+    fn below(folder: &Path) -> Vec<(String, u64)> {
+        let named =
+            |path: &PathBuf| (path.strip_prefix(folder).unwrap().display().to_string(), path.metadata().unwrap().len());
+        files_below(folder).unwrap().iter().map(named).collect()
+    }
+
+    #[test]
+    fn a_path_and_a_list_of_patterns_are_sets() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.img", "b.img", "c"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+        }
+        let root = folder.path().canonicalize().unwrap();
+        let sources = |set: &str| parse(set).unwrap().sources(&root, &root);
+        let expected = Source { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new() };
+        assert_eq!(sources("\"c\"").unwrap(), [expected]);
+        let found = sources("{ name = \"x\", paths = [\"*.img\", \"c\"] }").unwrap();
+        assert_eq!(found[0].paths, [root.join("a.img"), root.join("b.img"), root.join("c")]);
+        let error = sources("\"d\"").unwrap_err().to_string();
+        assert!(error.contains("/d"), "{error}");
+        assert!(parse("\"d\"").unwrap().missing(&root).is_some() && parse("\"c\"").unwrap().missing(&root).is_none());
+    }
+
+    #[test]
+    fn members_of_an_archive_are_unpacked_once_and_none_outside_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in [("p/a.py", "one"), ("p/q/b.py", "three"), ("p/c.txt", "x")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, name, content.as_bytes()).unwrap();
+        }
+        std::fs::write(folder.path().join("s.tar"), archive.into_inner().unwrap()).unwrap();
+        let set = parse("{ name = \"py\", tar = \"s.tar\", members = [\"**/*.py\"] }").unwrap();
+        let made = folder.path().join("made");
+        let sources = set.sources(folder.path(), &made).unwrap();
+        assert_eq!(below(&sources[0].paths[0]), [("p/a.py".into(), 3), ("p/q/b.py".into(), 5)]);
+        std::fs::write(sources[0].paths[0].join("kept"), "").unwrap();
+        assert_eq!(set.sources(folder.path(), &made).unwrap(), sources);
+        assert!(sources[0].paths[0].join("kept").exists(), "it is not made again");
+        let none = parse("{ name = \"py\", tar = \"s.tar\", members = [\"*.rs\"] }").unwrap();
+        assert!(none.sources(folder.path(), &made).unwrap_err().to_string().contains("*.rs"));
+    }
+
+    #[test]
+    fn a_mixture_has_its_bytes_at_every_share() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("m/a", 700), ("m/b", 700), ("o/a", 1000), ("o/b", 900)] {
+            std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), vec![7; bytes]).unwrap();
+        }
+        let text =
+            "{ name = \"mix\", mix = { models = [\"m\"], others = [\"o/*\"], bytes = 1400, shares = [0, 60, 100] } }";
+        let sources = parse(text).unwrap().sources(folder.path(), &folder.path().join("made")).unwrap();
+        let shares: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.parameters["share"])).collect();
+        assert_eq!(shares, [("mix", 0), ("mix", 60), ("mix", 100)]);
+        let files: Vec<_> = sources.iter().map(|source| below(&source.paths[0])).collect();
+        assert_eq!(files[0], [("others/o/a".into(), 1000), ("others/o/b".into(), 400)]);
+        assert_eq!(files[1], [("models/m/a".into(), 700), ("models/m/b".into(), 140), ("others/o/a".into(), 560)]);
+        assert_eq!(files[2], [("models/m/a".into(), 700), ("models/m/b".into(), 700)]);
+        let more = parse(&text.replace("1400", "5000")).unwrap();
+        let error = more.sources(folder.path(), &folder.path().join("made")).unwrap_err().to_string();
+        assert!(error.contains("too few"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_set_is_refused_by_name() {
+        for (text, word) in [
+            ("{ name = \"x\" }", "one of `paths`"),
+            ("{ name = \"x\", paths = [\"a\"], z = 1 }", "unknown field `z`"),
+            ("{ paths = [\"a\"] }", "missing field `name`"),
+            ("{ name = \"x\", paths = [] }", "one of `paths`"),
+            ("{ name = \"x\", paths = [\"a\"], members = [\"b\"] }", "`tar`"),
+            ("{ name = \"x\", generate = { seed = 1 } }", "`models`, `text` and `images`"),
+            ("{ name = \"x\", mix = { models = [], others = [], bytes = 1, shares = [101] } }", "percents"),
+            ("1", "invalid type"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(word), "{word}: {error}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A measurement as its file describes it: the key `kind` says which one.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Value, json};
+
+use super::claim::Claim;
+use super::comparison::{Comparison, Kind};
+use super::identify::{self, IdentifyBench};
+use super::report::{Grid, Report, pictures};
+use super::score::Score;
+use super::{schemes, versions};
+use crate::error::{Error, Result};
+
+/// A measurement.
+pub enum Experiment {
+    /// Configurations on sets.
+    Comparison(Box<Comparison>),
+    /// How well chunks are identified.
+    Identify(Box<IdentifyBench>),
+}
+
+/// What a measurement would run.
+pub struct Outline {
+    /// A line for each run.
+    pub runs: Vec<String>,
+    /// Why some cannot be, as far as that shows without running them.
+    pub missing: Vec<String>,
+}
+
+/// The kinds there are.
+const KINDS: &str = "`identify`, `schemes` or `versions`";
+
+impl Experiment {
+    /// Parses a measurement's file; `path` is its place.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unknown kind and whatever its kind refuses.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        let origin = path.display().to_string();
+        let wrong = |message: String| Error::Config { origin: origin.clone(), message };
+        let table: toml::Table = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let kind = table.get("kind").and_then(toml::Value::as_str);
+        match kind.ok_or_else(|| wrong("the key `kind` says what to measure; it is missing".into()))? {
+            "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
+            "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
+            other => Err(wrong(format!("`kind` must be {KINDS}, found `{other}`"))),
+        }
+    }
+
+    /// What others say of its figures.
+    pub fn claims(&self) -> &[Claim] {
+        match self {
+            Experiment::Comparison(comparison) => &comparison.claims,
+            Experiment::Identify(bench) => &bench.claim,
+        }
+    }
+
+    /// What it would run.
+    pub fn outline(&self) -> Outline {
+        match self {
+            Experiment::Comparison(comparison) => {
+                let case = |case: &super::comparison::Case| {
+                    let parameters = case.parameters.iter().map(|(name, value)| format!(" {name} {value}"));
+                    let chunk_bytes = case.config.repository.chunk_bytes_avg.0 >> 10;
+                    format!("{}{}, {chunk_bytes} KiB", case.scheme, parameters.collect::<String>())
+                };
+                let missing = comparison.sets.iter().filter_map(|set| {
+                    set.missing(&comparison.corpus).map(|reason| format!("set `{}`: {reason}", set.name))
+                });
+                Outline { runs: comparison.cases.iter().map(case).collect(), missing: missing.collect() }
+            }
+            Experiment::Identify(bench) => {
+                let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+        }
+    }
+
+    /// Runs it and prints its tables to `out`.
+    ///
+    /// # Errors
+    /// What keeps it from going on; lines that fail are counted in the report.
+    pub fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+        match self {
+            Experiment::Comparison(comparison) => match comparison.kind {
+                Kind::Schemes => schemes::run(comparison, stop, out),
+                Kind::Versions => versions::run(comparison, stop, out),
+            },
+            Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
+        }
+    }
+}
+
+/// Scores as a report.
+fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
+    let line = |kind: &str, score: &Score| -> Value {
+        json!({
+            "set": score.name,
+            "name": kind,
+            "confusion": score.confusion,
+            "weights": score.weights,
+            "weights_found": score.weights_found,
+            "recall": score.recall(),
+            "accuracy": score.accuracy(),
+            "bytes": score.bytes,
+            "bytes_best": score.bytes_best,
+            "excess": score.excess(),
+            "block_us": score.block_us(),
+        })
+    };
+    let classes = scores.classes.iter().map(|score| line("class", score));
+    let lines: Vec<Value> = classes.chain(scores.sets.iter().map(|score| line("all", score))).collect();
+    let percent = |value: f64| format!("{:.2}", 100.0 * value);
+    let row = |score: &Score| {
+        let speed = format!("{:.1}", score.block_us());
+        vec![score.name.clone(), percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed]
+    };
+    let columns =
+        ["class", "recall %", "accuracy %", "bytes above the best %", "µs a block"].map(str::to_string).to_vec();
+    let figures = [
+        ("accuracy", "Share of blocks told right", "of 1"),
+        ("excess", "Bytes above those of the best encodings", "of 1"),
+        ("block_us", "Time for a block", "µs"),
+    ];
+    Report {
+        title: bench.title.clone(),
+        grids: vec![Grid {
+            title: String::new(),
+            columns,
+            rows: scores.classes.iter().chain(&scores.sets).map(row).collect(),
+        }],
+        plots: pictures(&lines, &figures),
+        lines,
+        ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_says_what_is_measured() {
+        let message = |text: &str| {
+            let parsed = Experiment::parse(text, Path::new("x.toml"));
+            parsed.err().map_or_else(String::new, |error| error.to_string())
+        };
+        assert!(message("work = \"w\"").contains("`kind` says"), "{}", message("work = \"w\""));
+        assert!(message("kind = \"magic\"").contains("found `magic`"));
+        assert!(message("kind = \"schemes\"").contains("x.toml"));
+    }
+
+    #[test]
+    fn an_outline_names_every_case_and_what_is_missing() {
+        let text = "kind = \"schemes\"\nwork = \"w\"\ncorpus = \"/nowhere\"\nsets = [\"code\", { name = \"made\", \
+            generate = { seed = 1, text = { files = 1, file_bytes = 1, versions = 1 } } }]\n[[scheme]]\nname = \"one\"\n\
+            [[sweep]]\nkey = \"compress.level\"\nvalues = [1, 3]\n";
+        let Outline { runs, missing } = Experiment::parse(text, Path::new("x.toml")).unwrap().outline();
+        assert_eq!(runs, ["one level 1, 128 KiB", "one level 3, 128 KiB"]);
+        assert!(
+            missing.len() == 1 && missing[0].contains("set `code`") && missing[0].contains("/nowhere"),
+            "{missing:?}"
+        );
+    }
+}

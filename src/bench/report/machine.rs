@@ -1,0 +1,70 @@
+//! The machine that measured, as far as it tells.
+
+use serde::Serialize;
+
+/// What figures of speed depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Name of the processor.
+    pub processor: String,
+    /// Threads it runs at a time.
+    pub processors: usize,
+    /// Instruction sets that kernels are chosen by.
+    pub instructions: Vec<&'static str>,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// System and its version.
+    pub system: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let system = rustix::system::uname();
+        let words = [system.sysname(), system.release(), system.machine()];
+        let pages =
+            |name: &str| field("/proc/meminfo", name).and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        Machine {
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            instructions: instructions(),
+            memory_bytes: pages("MemTotal").unwrap_or(0) << 10,
+            system: words.map(|word| word.to_string_lossy().into_owned()).join(" "),
+        }
+    }
+}
+
+/// The value of the first line `name: value` of a file.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim_start().strip_prefix(':')?.trim().to_string())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> Vec<&'static str> {
+    let known = [
+        ("AVX2", std::is_x86_feature_detected!("avx2")),
+        ("AVX-512BW", std::is_x86_feature_detected!("avx512bw")),
+        ("GFNI", std::is_x86_feature_detected!("gfni")),
+    ];
+    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> Vec<&'static str> {
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_processors_and_a_system() {
+        let machine = Machine::here();
+        assert!(machine.processors >= 1 && machine.system.split(' ').count() >= 3, "{machine:?}");
+        #[cfg(target_os = "linux")]
+        assert!(machine.memory_bytes > 1 << 20 && !machine.processor.is_empty(), "{machine:?}");
+    }
+}

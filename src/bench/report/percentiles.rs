@@ -1,0 +1,51 @@
+//! Histograms as text in the percentile format of HdrHistogram's plotters (`.hgrm`): a value in milliseconds, the
+//! fraction of values up to it, their number, and 1/(1 − fraction).
+
+use std::fmt::Write;
+
+use crate::metrics::Distribution;
+
+/// The `.hgrm` text of microseconds.
+pub fn hgrm(distribution: &Distribution) -> String {
+    let mut out = format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+    let mut line = |value: f64, fraction: f64, count: u64| {
+        let rest = 1.0 - fraction;
+        let inverse = if rest > 0.0 { format!("{:14.2}", 1.0 / rest) } else { String::new() };
+        // Writing into a string cannot fail.
+        let _ = writeln!(out, "{value:12.3} {fraction:2.12} {count:10} {inverse}");
+    };
+    for step in distribution.quantiles() {
+        line(step.value as f64 / 1e3, step.fraction, step.count);
+    }
+    let summary = distribution.summary();
+    let (mean, deviation) = distribution.mean_and_deviation();
+    let _ = writeln!(out, "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]", mean / 1e3, deviation / 1e3);
+    let _ = writeln!(out, "#[Max     = {:12.3}, Total count    = {:12}]", summary.max as f64 / 1e3, summary.count);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_holds_all_values_and_none_is_lost() {
+        let mut distribution = Distribution::default();
+        (1..=1000).for_each(|value| distribution.record(value * 1000));
+        let text = hgrm(&distribution);
+        let lines: Vec<Vec<f64>> = text
+            .lines()
+            .skip(2)
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split_whitespace().map(|word| word.parse().unwrap()).collect())
+            .collect();
+        assert!(lines.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][2] <= pair[1][2]), "{text}");
+        let middle = lines.iter().find(|line| line[1] >= 0.5).unwrap();
+        assert!((middle[0] - 500.0).abs() < 6.0 && middle[3] >= 2.0, "{middle:?}");
+        let last = lines.last().unwrap();
+        assert!(last[1] == 1.0 && last[2] == 1000.0 && last.len() == 3, "{last:?}");
+        assert!(text.contains("#[Max     =     1000.000, Total count    =         1000]"), "{text}");
+        assert!(text.contains("#[Mean    =      500.500"), "{text}");
+        assert!(hgrm(&Distribution::default()).contains("Total count    =            0]"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Plots of lines: bars by set, or, where a parameter has several numbers, lines over it for each set.
+
+use serde_json::Value;
+
+use super::plot::{Plot, Scale, Scales};
+use crate::bench::claim::field;
+
+/// Fields that name a line besides its set and its parameters, the first that is there.
+const NAMES: [&str; 3] = ["scheme", "method", "name"];
+/// Numbers further apart than this factor are drawn by their factors.
+const WIDE: f64 = 7.0;
+
+/// Plots of figures, each a field of a line (`a.b` for `b` in `a`) with its title and unit; a figure that no line has
+/// is not drawn.
+pub fn pictures(lines: &[Value], figures: &[(&str, &str, &str)]) -> Vec<Plot> {
+    let axis = axis(lines);
+    let picture = |(key, title, unit): &(&str, &str, &str)| -> Vec<Plot> {
+        let with: Vec<&Value> = lines.iter().filter(|line| number(line, key).is_some()).collect();
+        match &axis {
+            _ if with.is_empty() => Vec::new(),
+            None => vec![bars(&with, key, title, unit)],
+            Some(axis) => each(&with, set).iter().map(|name| over(&with, name, axis, (key, title, unit))).collect(),
+        }
+    };
+    figures.iter().flat_map(picture).collect()
+}
+
+fn number(line: &Value, key: &str) -> Option<f64> {
+    field(line, key)?.as_f64()
+}
+
+fn set(line: &Value) -> String {
+    line.get("set").and_then(Value::as_str).unwrap_or_default().into()
+}
+
+/// The first parameter with several numbers; the chunk length is the last.
+fn axis(lines: &[Value]) -> Option<String> {
+    let parameters =
+        lines.iter().filter_map(|line| line.get("parameters")?.as_object()).flat_map(|map| map.keys().cloned());
+    let mut keys: Vec<String> = parameters.collect();
+    keys.sort();
+    keys.dedup();
+    keys.push("chunk_bytes".into());
+    keys.into_iter().find(|key| {
+        let mut values: Vec<f64> = lines.iter().filter_map(|line| number(line, key)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        values.len() > 1 && (key != "chunk_bytes" || shared_by_schemes(lines, values.len()))
+    })
+}
+
+/// Whether chunk lengths are swept, not just different from scheme to scheme.
+fn shared_by_schemes(lines: &[Value], lengths: usize) -> bool {
+    let mut names: Vec<String> = lines.iter().map(|line| name(line, "chunk_bytes")).collect();
+    names.sort();
+    names.dedup();
+    let mut sets: Vec<String> = lines.iter().map(set).collect();
+    sets.sort();
+    sets.dedup();
+    lines.len() >= names.len() * lengths * sets.len()
+}
+
+/// Scheme and parameters without the axis.
+fn name(line: &Value, axis: &str) -> String {
+    let first = NAMES.iter().find_map(|key| line.get(*key)?.as_str()).unwrap_or_default();
+    let parameters = line.get("parameters").and_then(Value::as_object).into_iter().flatten();
+    let others = parameters
+        .filter(|(key, _)| *key != axis)
+        .map(|(key, value)| format!(" {key} {}", value.as_str().map_or_else(|| value.to_string(), str::to_string)));
+    std::iter::once(first.to_string()).chain(others).collect()
+}
+
+/// What `of` gives, each once, in order of first mention.
+fn each(lines: &[&Value], of: impl Fn(&Value) -> String) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for value in lines.iter().map(|line| of(line)) {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
+}
+
+fn bars(lines: &[&Value], key: &str, title: &str, unit: &str) -> Plot {
+    let (groups, names) = (each(lines, set), each(lines, |line| name(line, "")));
+    let figure = |of_name: &str, group: &String| {
+        let line = lines.iter().find(|line| name(line, "") == of_name && set(line) == *group);
+        line.and_then(|line| number(line, key))
+    };
+    let series = |of_name: String| {
+        let figures = groups.iter().map(|group| figure(&of_name, group)).collect();
+        (of_name, figures)
+    };
+    let series = names.into_iter().map(series).collect();
+    Plot::Bars { title: title.into(), unit: unit.into(), groups: groups.clone(), series }
+}
+
+fn over(lines: &[&Value], of_set: &str, axis: &str, (key, title, unit): (&str, &str, &str)) -> Plot {
+    let lines: Vec<&Value> = lines.iter().copied().filter(|line| set(line) == of_set).collect();
+    let points = |of_name: String| {
+        let of_it = lines.iter().filter(|line| name(line, axis) == of_name);
+        let mut points: Vec<(f64, f64)> =
+            of_it.filter_map(|line| Some((number(line, axis)?, number(line, key)?))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (of_name, points)
+    };
+    let series: Vec<(String, Vec<(f64, f64)>)> =
+        each(&lines, |line| name(line, axis)).into_iter().map(points).collect();
+    let xs = || series.iter().flat_map(|(_, points)| points).map(|(x, _)| *x);
+    let (least, largest) = (xs().fold(f64::MAX, f64::min), xs().fold(0.0, f64::max));
+    let across = if least > 0.0 && largest / least > WIDE { Scale::Logarithmic } else { Scale::Plain };
+    Plot::Lines {
+        title: if of_set.is_empty() { title.into() } else { format!("{of_set}: {title}") },
+        across: axis.replace('_', " "),
+        unit: unit.into(),
+        scales: Scales { across, logarithmic: false },
+        series,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const RATIO: [(&str, &str, &str); 2] = [("ratio", "Ratio", "times"), ("speed", "Speed", "MB/s")];
+
+    #[test]
+    fn schemes_without_numbers_are_bars_by_set() {
+        let line = |set, scheme, ratio| json!({"set": set, "scheme": scheme, "chunk_bytes": ratio, "ratio": ratio});
+        let lines = [line("code", "a", 1.0), line("code", "b", 2.0), line("images", "b", 3.0), json!({"set": "tar"})];
+        let plots = pictures(&lines, &RATIO);
+        let [Plot::Bars { title, groups, series, .. }] = plots.as_slice() else { panic!("{plots:?}") };
+        assert_eq!((title.as_str(), groups.join(" ")), ("Ratio", "code images".to_string()));
+        let expected = [("a".to_string(), vec![Some(1.0), None]), ("b".to_string(), vec![Some(2.0), Some(3.0)])];
+        assert_eq!(*series, expected);
+    }
+
+    #[test]
+    fn a_swept_number_is_the_axis() {
+        let line = |set, scheme, bytes: u64, level: u64| json!({"set": set, "scheme": scheme, "chunk_bytes": bytes, "parameters": {"level": level}, "ratio": level});
+        let lines = [line("x", "a", 16, 9), line("x", "a", 16, 1), line("x", "b", 16, 1), line("y", "a", 16, 2)];
+        let plots = pictures(&lines, &RATIO);
+        let [Plot::Lines { title, across, scales, series, .. }, Plot::Lines { .. }] = plots.as_slice() else {
+            panic!("{plots:?}")
+        };
+        assert_eq!((title.as_str(), across.as_str(), scales.across), ("x: Ratio", "level", Scale::Logarithmic));
+        assert_eq!(*series, [("a".into(), vec![(1.0, 1.0), (9.0, 9.0)]), ("b".into(), vec![(1.0, 1.0)])]);
+        let sized = [line("x", "a", 16, 1), line("x", "a", 64, 1), line("x", "b", 16, 1), line("x", "b", 64, 1)];
+        let plots = pictures(&sized, &RATIO);
+        assert!(matches!(&plots[..], [Plot::Lines { across, .. }] if across == "chunk bytes"), "{plots:?}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The files of a report: `result.json`, `report.html` and, of every stage of every run, `.hgrm` histograms.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::html::page;
+use super::percentiles::hgrm;
+use super::{Machine, Profile, Report};
+use crate::bench::claim::Verdict;
+use crate::error::{Error, Result};
+use crate::metrics::{Distribution, StageMetrics};
+
+/// What a report says of itself, and its figures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Document {
+    /// Program and version.
+    pub program: &'static str,
+    /// Commit of the checkout that the configuration lies in, 40 hex digits.
+    pub commit: Option<String>,
+    /// Whether files there differ from that commit.
+    pub modified: bool,
+    /// When the measurement began (UTC).
+    pub started: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Where.
+    pub machine: Machine,
+    /// What was measured.
+    pub config: ConfigText,
+    /// Every line of the tables.
+    pub lines: Vec<Value>,
+    /// What others say of the same figures.
+    pub claims: Vec<Verdict>,
+    /// What the stages of each run did.
+    pub profiles: Vec<Value>,
+}
+
+/// A measurement's file.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfigText {
+    /// Its path as given.
+    pub path: String,
+    /// What stands in it.
+    pub text: String,
+}
+
+impl Document {
+    /// Sums up a report: `started` and `seconds` are its time, `text` the file at `path` that described it.
+    pub fn new(
+        report: &Report,
+        claims: Vec<Verdict>,
+        (path, text): (&Path, &str),
+        (started, seconds): (String, f64),
+    ) -> Self {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Document {
+            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")),
+            commit: git(folder, &["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty()),
+            modified: git(folder, &["status", "--porcelain", "--untracked-files=no"])
+                .is_some_and(|text| !text.is_empty()),
+            started,
+            seconds,
+            machine: Machine::here(),
+            config: ConfigText { path: path.display().to_string(), text: text.into() },
+            lines: report.lines.clone(),
+            claims,
+            profiles: report.profiles.iter().map(profile).collect(),
+        }
+    }
+}
+
+/// What git says in `folder`; none where it is not there or knows nothing of it.
+fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+fn profile(profile: &Profile) -> Value {
+    let counts = |distribution: &Distribution| -> Vec<[u64; 2]> {
+        distribution.counts().map(|(value, count)| [value, count]).collect()
+    };
+    let stage = |stage: &StageMetrics| {
+        let occupancy: Vec<[f64; 2]> = stage.occupancy.means().map(|(at, mean)| [at, mean]).collect();
+        json!({
+            "summary": stage.summary(),
+            "service_us": counts(&stage.service_us),
+            "receive_wait_us": counts(&stage.receive_wait_us),
+            "send_wait_us": counts(&stage.send_wait_us),
+            "queue_depth": counts(&stage.queue_depth),
+            "occupancy_by_seconds": occupancy,
+        })
+    };
+    json!({"run": profile.name, "stages": profile.stages.iter().map(stage).collect::<Vec<_>>()})
+}
+
+/// Writes the files below `folder`, over those of an earlier run.
+///
+/// # Errors
+/// [`Error::Io`]; a plot that cannot be drawn.
+pub fn write(folder: &Path, report: &Report, document: &Document) -> Result<()> {
+    let put = |name: &Path, bytes: &[u8]| {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
+        std::fs::write(&path, bytes).map_err(|error| Error::io("write", &path, error))
+    };
+    let result = serde_json::to_vec_pretty(document)
+        .map_err(|error| Error::io("write", folder.join("result.json"), std::io::Error::from(error)))?;
+    put(Path::new("result.json"), &result)?;
+    put(Path::new("report.html"), page(report, document)?.as_bytes())?;
+    for (number, profile) in report.profiles.iter().enumerate() {
+        for stage in &profile.stages {
+            for (what, distribution) in [("work", &stage.service_us), ("input-wait", &stage.receive_wait_us)] {
+                let name = format!("histograms/{number:02}-{}-{}-{what}.hgrm", plain(&profile.name), plain(stage.name));
+                put(Path::new(&name), hgrm(distribution).as_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name that any file system takes.
+fn plain(name: &str) -> String {
+    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::bench::report) fn document() -> Document {
+        let verdict = Verdict {
+            source: "A paper".into(),
+            text: "it is small".into(),
+            expected: "2 %".into(),
+            measured: Some(3.0),
+            range: None,
+            unit: "%".into(),
+            sets: vec!["code".into()],
+            remark: "other data".into(),
+        };
+        let origin = (Path::new("x/y.toml"), "[[scheme]]\n");
+        Document::new(&Report::default(), vec![verdict], origin, ("2026-01-01T00:00:00Z".into(), 1.5))
+    }
+
+    #[test]
+    fn the_files_hold_every_count_and_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut stage = StageMetrics::new("read ahead");
+        [1, 1, 2000].iter().for_each(|value| stage.service_us.record(*value));
+        stage.occupancy.record(std::time::Duration::ZERO, 3);
+        let profile = Profile { name: "code, 128 KiB: backup".into(), stages: vec![stage] };
+        let report = Report { lines: vec![json!({"ratio": 2.5})], profiles: vec![profile], ..Report::default() };
+        let described = Document::new(&report, Vec::new(), (folder.path(), ""), (String::new(), 0.0));
+        write(folder.path(), &report, &described).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("result.json")).unwrap();
+        let result: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&result["lines"][0]["ratio"], &result["commit"]), (&json!(2.5), &Value::Null));
+        let stage = &result["profiles"][0]["stages"][0];
+        assert_eq!(stage["service_us"][0], json!([1, 2]));
+        assert_eq!(stage["service_us"][1][1], json!(1));
+        assert_eq!(
+            (&stage["summary"]["name"], &stage["occupancy_by_seconds"]),
+            (&json!("read ahead"), &json!([[0.002, 3.0]]))
+        );
+        assert!(result["machine"]["processors"].as_u64() >= Some(1));
+        let histogram = folder.path().join("histograms/00-code-128-KiB-backup-read-ahead-work.hgrm");
+        assert!(std::fs::read_to_string(histogram).unwrap().contains("Total count    =            3]"));
+        assert!(std::fs::read_to_string(folder.path().join("report.html")).unwrap().ends_with("</html>"));
+    }
+
+    #[test]
+    fn the_commit_is_that_of_the_checkout_where_there_is_one() {
+        let document =
+            Document::new(&Report::default(), Vec::new(), (Path::new("Cargo.toml"), ""), (String::new(), 0.0));
+        let is_checkout = Path::new(".git").exists();
+        assert_eq!(document.commit.is_some_and(|commit| commit.len() == 40), is_checkout);
+    }
+}

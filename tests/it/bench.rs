@@ -1,0 +1,88 @@
+//! The committed measurements: every file under configs/ makes sense, and the quick one runs from the sample alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fhrd::bench::experiment::Experiment;
+use fhrd::bench::report::{Document, write};
+use fhrd::config::Config;
+use serde_json::Value;
+
+fn toml_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(toml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_committed_configuration_makes_sense() {
+    let (mut measurements, mut schemes) = (0, 0);
+    for path in toml_files(&root().join("configs")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        if table.contains_key("kind") {
+            let experiment = Experiment::parse(&text, &path).unwrap_or_else(|error| panic!("{error}"));
+            let outline = experiment.outline();
+            assert!(!outline.runs.is_empty(), "{} runs nothing", path.display());
+            measurements += 1;
+        } else {
+            Config::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            schemes += 1;
+        }
+        let head = text.lines().next().unwrap_or_default();
+        assert!(head.starts_with("# "), "{} does not say what it is", path.display());
+    }
+    assert!(measurements >= 7 && schemes >= 2, "{measurements} measurements, {schemes} schemes");
+}
+
+/// The quick measurement on the sample, in a folder of its own.
+fn quick(work: &Path) -> (Experiment, String, PathBuf) {
+    let path = root().join("configs/bench/quick.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let corpus = root().join("datasets/sample");
+    let text = text
+        .replace("corpus = \"datasets/sample\"", &format!("corpus = {corpus:?}"))
+        .replace("work = \"target/bench\"", &format!("work = {work:?}"));
+    (Experiment::parse(&text, &path).unwrap(), text, path)
+}
+
+#[test]
+fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let (experiment, text, path) = quick(&folder.path().join("work"));
+    assert_eq!(experiment.outline().missing, [""; 0], "it reads nothing that is not committed");
+    let run = || {
+        let mut printed = Vec::new();
+        let report = experiment.run(&Arc::default(), &mut printed).unwrap();
+        assert_eq!(report.failures, 0, "{}", String::from_utf8_lossy(&printed));
+        report
+    };
+    let (first, second) = (run(), run());
+    let ratios = |lines: &[Value]| -> Vec<(String, String, f64)> {
+        let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_string();
+        lines.iter().map(|line| (text(line, "set"), text(line, "scheme"), line["ratio"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(ratios(&first.lines), ratios(&second.lines));
+    assert!(first.lines.iter().all(|line| line["backup_noise"].as_f64().is_some()));
+    let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
+    assert!(!claims.is_empty() && claims.iter().all(|verdict| verdict.measured.is_some()), "{claims:?}");
+    let out = folder.path().join("report");
+    let document = Document::new(&first, claims, (&path, &text), (String::new(), 1.0));
+    write(&out, &first, &document).unwrap();
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "a plot of each figure, and two of each run");
+    let histograms = std::fs::read_dir(out.join("histograms")).unwrap().count();
+    assert!(histograms >= 2 * 9, "{histograms} histograms");
+}
