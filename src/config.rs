@@ -168,7 +168,9 @@ pub struct ModelConfig {
     pub formats: bool,
     /// Blocks in which tensors are cut, bytes.
     pub block_bytes: ByteSize,
-    /// `"floats"` (entropy-coded byte planes) or `"planes"` (FHRD: the low-entropy byte groups with zstd).
+    /// `"floats"` (entropy-coded byte planes), `"planes"` (FHRD: the low-entropy byte groups with zstd), `"all-planes"`
+    /// (FHRD-1, ZipNN: every byte group with zstd), `"bg4-lz4"` (Xet), `"bit-planes"` (with LZ4) or `"zstd"` (as other
+    /// chunks, at `compress.level`).
     pub codec: String,
     /// Deltas to tensors of stored models: `"context"`, `"xor"` (BitX: XOR and zstd) or `"none"`.
     pub delta: String,
@@ -176,7 +178,7 @@ pub struct ModelConfig {
     pub delta_depth_max: u8,
     /// Decode every float block again before it is stored.
     pub verify: bool,
-    /// zstd level of the byte groups of `"planes"`.
+    /// zstd level of the byte groups of `"planes"` and `"all-planes"`.
     pub level: i32,
 }
 
@@ -184,7 +186,9 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompressConfig {
-    /// zstd level: 1 fast, 3 default, up to 19 for archives.
+    /// `"zstd"` or `"lz4"`.
+    pub codec: String,
+    /// zstd level: 1 fast, 3 default, up to 19 for archives; LZ4 has none.
     pub level: i32,
     /// Raw bytes of a solid frame; 0 = each chunk has a frame of its own.
     pub frame_bytes: ByteSize,
@@ -310,7 +314,7 @@ impl Default for ModelConfig {
 
 impl Default for CompressConfig {
     fn default() -> Self {
-        CompressConfig { level: 3, frame_bytes: ByteSize::kib(512) }
+        CompressConfig { codec: "zstd".into(), level: 3, frame_bytes: ByteSize::kib(512) }
     }
 }
 
@@ -387,6 +391,7 @@ impl Config {
         within("subdedup.candidates_max", self.subdedup.candidates_max as u64, 1, 8)?;
         within("subdedup.depth_max", u64::from(self.subdedup.depth_max), 1, 64)?;
         one_of("model.codec", &self.model.codec, FLOAT_CODECS)?;
+        one_of("compress.codec", &self.compress.codec, COMPRESS_CODECS)?;
         one_of("model.delta", &self.model.delta, DELTAS)?;
         within("model.block_bytes", self.model.block_bytes.0, 64 << 10, 4 << 20)?;
         if !self.model.block_bytes.0.is_multiple_of(4096) {
@@ -409,7 +414,9 @@ impl Config {
 /// Names `repository.chunker` takes.
 pub const CHUNKERS: &[&str] = &["sieve", "fastcdc", "gear-xet", "ultracdc", "fixed"];
 /// Names `model.codec` takes.
-pub const FLOAT_CODECS: &[&str] = &["floats", "planes"];
+pub const FLOAT_CODECS: &[&str] = &["floats", "planes", "all-planes", "bg4-lz4", "bit-planes", "zstd"];
+/// Names `compress.codec` takes.
+pub const COMPRESS_CODECS: &[&str] = &["zstd", "lz4"];
 /// Names `model.delta` takes.
 pub const DELTAS: &[&str] = &["context", "xor", "none"];
 /// Names `subdedup.strategy` takes.

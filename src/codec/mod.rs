@@ -1,13 +1,23 @@
 //! Codecs: reversible transforms of one frame. A codec is one file plus one line in [`CODECS`]; ids ascend and
 //! are never reused.
 
+mod bit_planes;
+mod byte_groups;
+mod choice;
+#[cfg(test)]
+mod contract_tests;
 pub mod delta;
 pub mod floats;
+mod lz4;
 mod planes;
 mod raw;
 mod zstandard;
 
+pub use bit_planes::BitPlanes;
+pub use byte_groups::ByteGroups;
+pub use choice::{FloatCodec, Known};
 pub use floats::{Floats, Word};
+pub use lz4::Lz4;
 pub use planes::{Layout, Planes};
 pub use raw::Raw;
 pub use zstandard::Zstandard;
@@ -41,12 +51,18 @@ pub trait Codec: Sync {
 }
 
 /// Every codec, by ascending id.
-pub static CODECS: &[&dyn Codec] = &[&Raw, &Zstandard, &Planes, &Floats];
+pub static CODECS: &[&dyn Codec] = &[&Raw, &Zstandard, &Planes, &Floats, &Lz4, &ByteGroups, &BitPlanes];
 
 /// The codec with this id.
 pub fn codec(id: u8) -> Result<&'static dyn Codec> {
     let found = CODECS.iter().find(|codec| codec.id() == id).copied();
     found.ok_or_else(|| Error::corrupt("frame", 0, "a known codec id", id.to_string()))
+}
+
+/// The codec of this name.
+pub fn codec_named(name: &str) -> Result<&'static dyn Codec> {
+    let found = CODECS.iter().find(|codec| codec.name() == name).copied();
+    found.ok_or_else(|| Error::Usage(format!("there is no codec `{name}`")))
 }
 
 /// The error of a payload that does not decode.

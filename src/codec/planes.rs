@@ -34,6 +34,15 @@ impl Layout {
         let within = matches!(width, 1 | 2 | 4 | 8) && (mask as u16) < 1 << width;
         if within { Some(Layout { width, mask }) } else { None }
     }
+    /// Words of `width` bytes of which every group is compressed; words of one byte where there is no such width.
+    pub const fn all(width: usize) -> Layout {
+        match width {
+            2 => Layout { width: 2, mask: 0x03 },
+            4 => Layout { width: 4, mask: 0x0f },
+            8 => Layout { width: 8, mask: 0xff },
+            _ => Layout { width: 1, mask: 0x01 },
+        }
+    }
     /// Bytes of a word.
     pub const fn width(self) -> usize {
         self.width as usize

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::adopt::adopt_orphans;
-use crate::codec::Scratch;
+use crate::codec::{FloatCodec, Scratch, codec_named};
 use crate::config::Config;
 use crate::container::{Shelf, Stretch};
 use crate::error::{Error, Result};
@@ -231,6 +231,8 @@ fn run_stages(
     let sieve = strategy.wants_anchors().then(|| Sieve::new(chunker_seed));
     let target = config.container.bytes_target.0;
     let metadata = MetadataWriter::new(key, index.clone(), target);
+    let compress_codec = codec_named(&config.compress.codec)?;
+    let (float_codec, float_level) = float_codec(config)?;
 
     let mut line = Pipeline::new(workers.queue_depth, stop.clone());
     let link = line.source(read);
@@ -244,10 +246,10 @@ fn run_stages(
     let models = Models::new(store.clone(), &config.model);
     let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config));
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
-        by_planes: config.model.codec == "planes",
+        codec: float_codec,
         verify: config.model.verify,
         back: Vec::new(),
-        level: config.model.level,
+        level: float_level,
         scratch: Scratch::default(),
         bases: BaseReader {
             store: store.clone(),
@@ -256,6 +258,7 @@ fn run_stages(
         },
     });
     let link = line.parallel(link, workers.workers_of(workers.compress_workers), || CompressWorker {
+        codec: compress_codec,
         level: config.compress.level,
         scratch: Scratch::default(),
         space: Vec::new(),
@@ -266,6 +269,14 @@ fn run_stages(
     let done = line.run(link, save)?;
     indexes.keep_similarity(&shelf);
     Ok(done)
+}
+
+/// What encodes float frames that are no deltas, and its zstd level.
+fn float_codec(config: &Config) -> Result<(FloatCodec, i32)> {
+    let name = &config.model.codec;
+    let codec = FloatCodec::named(name).ok_or_else(|| Error::Usage(format!("there is no codec of floats `{name}`")))?;
+    let is_ordinary = codec == FloatCodec::Zstandard;
+    Ok((codec, if is_ordinary { config.compress.level } else { config.model.level }))
 }
 
 /// What is known of stored chunks.

@@ -1,6 +1,7 @@
 //! Kernels: pure loops on slices that never fail; each has a readable twin as its oracle. The loops never allocate; the
 //! entropy coder makes its tables and its buffer in front of them.
 
+pub mod bits;
 pub mod compare;
 pub mod delta;
 pub mod entropy;

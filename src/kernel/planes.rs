@@ -193,7 +193,7 @@ fn eights_turned_back(planes: [&[u8]; 8], out: &mut [u8]) {
     }
 }
 
-fn runs_mut<const N: usize>(bytes: &mut [u8], len: usize) -> [&mut [u8]; N] {
+pub(super) fn runs_mut<const N: usize>(bytes: &mut [u8], len: usize) -> [&mut [u8]; N] {
     let mut runs = bytes.chunks_exact_mut(len);
     std::array::from_fn(|_| runs.next().unwrap_or_default())
 }

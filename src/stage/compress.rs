@@ -1,8 +1,8 @@
-//! Compress: encodes the frames that are not encoded yet: zstd, or raw where zstd does not help.
+//! Compress: encodes the frames that are not encoded yet: zstd or LZ4, or raw where that does not help.
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, Raw, Scratch, Zstandard};
+use crate::codec::{Codec, Raw, Scratch};
 use crate::container::StoredFrame;
 use crate::error::Result;
 use crate::message::{FrameKind, Packet};
@@ -10,21 +10,29 @@ use crate::pipeline::Map;
 
 /// One worker.
 pub struct CompressWorker {
+    /// What encodes.
+    pub codec: &'static dyn Codec,
     /// zstd level.
     pub level: i32,
     /// Contexts and buffers.
     pub scratch: Scratch,
-    /// Where zstd writes before the payload is cut to size.
+    /// Where it writes before the payload is cut to size.
     pub space: Vec<u8>,
 }
 
-/// zstd at `level`, or raw where that is not larger.
-pub fn compress(raw: &Bytes, level: i32, scratch: &mut Scratch, space: &mut Vec<u8>) -> Result<StoredFrame> {
+/// The encoding of `raw` by `codec`, at `level` if that has levels, or raw where it is not smaller.
+pub fn compress(
+    codec: &dyn Codec,
+    raw: &Bytes,
+    level: i32,
+    scratch: &mut Scratch,
+    space: &mut Vec<u8>,
+) -> Result<StoredFrame> {
     space.clear();
-    scratch.compress(raw, level, space)?;
+    codec.encode(raw, level, scratch, space)?;
     let raw_len = raw.len() as u32;
     if space.len() < raw.len() {
-        return Ok(StoredFrame { codec: Zstandard.id(), raw_len, payload: Bytes::copy_from_slice(space) });
+        return Ok(StoredFrame { codec: codec.id(), raw_len, payload: Bytes::copy_from_slice(space) });
     }
     Ok(StoredFrame { codec: Raw.id(), raw_len, payload: raw.clone() })
 }
@@ -44,7 +52,7 @@ impl Map for CompressWorker {
                     FrameKind::Incompressible => {
                         StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() }
                     }
-                    _ => compress(&frame.raw, self.level, &mut self.scratch, &mut self.space)?,
+                    _ => compress(self.codec, &frame.raw, self.level, &mut self.scratch, &mut self.space)?,
                 });
             }
             frame.raw = Bytes::new();

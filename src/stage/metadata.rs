@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use super::compress::compress;
-use crate::codec::Scratch;
+use crate::codec::{Scratch, Zstandard};
 use crate::container::{Body, ContainerKind, EntryFields, Sealed, Writer};
 use crate::error::Result;
 use crate::index::ChunkIndex;
@@ -65,7 +65,7 @@ impl MetadataWriter {
             return Ok(());
         }
         let raw = Bytes::from(std::mem::take(&mut self.frame));
-        let stored = compress(&raw, LEVEL, &mut self.scratch, &mut self.space)?;
+        let stored = compress(&Zstandard, &raw, LEVEL, &mut self.scratch, &mut self.space)?;
         let number = self.writer.push_frame(&stored);
         for fields in self.pending.drain(..) {
             self.writer.push_entry(EntryFields { frame: number, ..fields }, &Body::default(), &[]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, Floats, Layout, Planes, Raw, Scratch, Word, delta, floats};
+use crate::codec::{Codec, FloatCodec, Known, Raw, Scratch, delta};
 use crate::container::{Flat, FrameSource, Place, Shelf, StoredFrame, blob_name, decode_frame};
 use crate::error::{Error, Kind, Result};
 use crate::index::Directories;
@@ -22,9 +22,9 @@ use crate::store::Store;
 
 /// One worker.
 pub struct ModelEncodeWorker {
-    /// Byte planes with zstd instead of the entropy coder.
-    pub by_planes: bool,
-    /// zstd level of those.
+    /// What encodes frames that are no deltas.
+    pub codec: FloatCodec,
+    /// zstd level of that.
     pub level: i32,
     /// Decode everything again.
     pub verify: bool,
@@ -107,23 +107,10 @@ fn part(flat: &Flat, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut 
 }
 
 impl ModelEncodeWorker {
-    fn float(&mut self, layout: Layout, raw: &Bytes) -> Result<Option<StoredFrame>> {
+    fn words(&mut self, known: Known, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let mut payload = Vec::new();
-        if !self.by_planes {
-            return self.words(Word::Unknown, raw);
-        }
-        Planes.encode_layout(layout, raw, self.level, &mut self.scratch, &mut payload)?;
-        Ok(self.stored(&Planes, payload, raw))
-    }
-
-    fn words(&mut self, word: Word, raw: &Bytes) -> Result<Option<StoredFrame>> {
-        let mut payload = Vec::new();
-        if self.by_planes {
-            Planes.encode(raw, self.level, &mut self.scratch, &mut payload)?;
-            return Ok(self.stored(&Planes, payload, raw));
-        }
-        floats::encode(word, 0, raw, &mut self.scratch, &mut payload)?;
-        Ok(self.stored(&Floats, payload, raw))
+        let codec = self.codec.encode(known, raw, self.level, &mut self.scratch, &mut payload)?;
+        Ok(self.stored(codec, payload, raw))
     }
 
     /// What is stored of a frame; where the codec does not pay, Compress takes it.
@@ -175,11 +162,11 @@ impl ModelEncodeWorker {
     fn frame(&mut self, frame: &mut Frame) -> Result<()> {
         let plan = match &frame.kind {
             FrameKind::Float(layout) => {
-                frame.stored = self.float(*layout, &frame.raw)?;
+                frame.stored = self.words(Known::Layout(*layout), &frame.raw)?;
                 return Ok(());
             }
             FrameKind::Words(word) => {
-                frame.stored = self.words(*word, &frame.raw)?;
+                frame.stored = self.words(Known::Word(*word), &frame.raw)?;
                 return Ok(());
             }
             FrameKind::Delta(plan) => plan.clone(),
@@ -188,7 +175,7 @@ impl ModelEncodeWorker {
         frame.stored = self.delta(&plan, &frame.raw)?;
         if frame.stored.is_none() {
             frame.kind = FrameKind::Words(plan.word);
-            frame.stored = self.words(plan.word, &frame.raw)?;
+            frame.stored = self.words(Known::Word(plan.word), &frame.raw)?;
         }
         Ok(())
     }
@@ -213,6 +200,7 @@ impl Map for ModelEncodeWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::{Floats, Word};
     use crate::store::MemoryStore;
 
     #[test]
@@ -220,10 +208,10 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let directories = Directories::new(store.clone(), 1, 1 << 10);
         let bases = BaseReader { store, shelf: Arc::default(), directories };
-        let scratch = Scratch::default();
-        let mut worker = ModelEncodeWorker { by_planes: false, level: 1, verify: true, back: vec![9], scratch, bases };
+        let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
+        let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, back: vec![9], scratch, bases };
         let raw = Bytes::from_iter((0..60_000u32).flat_map(|word| [word as u8 & 3, 0x3f]));
-        let made = worker.words(Word::Bf16, &raw).unwrap().expect("pays");
+        let made = worker.words(Known::Word(Word::Bf16), &raw).unwrap().expect("pays");
         assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);
         let mut other = made.payload.to_vec();
         let last = other.len() - 1;

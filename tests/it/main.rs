@@ -9,6 +9,7 @@ mod crash;
 mod determinism;
 mod families;
 mod golden;
+mod golden_codecs;
 mod golden_floats;
 mod input;
 mod list;

@@ -1,0 +1,145 @@
+//! Bit planes: the bits of all words, one plane for each place in a word, then LZ4 over all of them.
+//!
+//! 1. The words' bytes go to byte planes, as in [`super::Planes`]; words count from the frame's first byte.
+//! 2. Each byte plane goes to eight bit planes. Only whole eights of words count, so that a plane has whole bytes.
+//! 3. What is left over, less than eight words and a word, follows the planes as it is; LZ4 packs all of it.
+//!
+//! A payload is the word's width (1 byte) and the LZ4 block. Bits that hardly change (sign, high exponent) become runs,
+//! which LZ4 finds though it has no entropy coder; this is the bit grouping that Xet weighed against its byte groups.
+
+use super::{Codec, Layout, Scratch, lz4};
+use crate::error::Result;
+use crate::kernel::entropy::Profile;
+use crate::kernel::{bits, planes};
+use crate::wire::Reader;
+
+/// Bit planes and LZ4; [`BitPlanes::encode_width`] where the words are known.
+pub struct BitPlanes;
+
+/// Words of which a plane's byte has a bit each.
+const EIGHT: usize = 8;
+/// Windows that [`Codec::encode`] samples.
+const WINDOWS: usize = 512;
+/// [`Codec::encode`] takes a byte group under this many bits per byte for low.
+const LOW_BITS: f32 = 7.3;
+
+/// Bytes of `raw_len` that lie in whole eights of words.
+fn whole_len(raw_len: usize, width: usize) -> usize {
+    raw_len / (EIGHT * width) * (EIGHT * width)
+}
+
+impl BitPlanes {
+    /// Appends the encoding of `raw` as words of `width` (1, 2, 4 or 8) bytes to `out`; any other width is 1.
+    ///
+    /// # Errors
+    /// What LZ4 refuses.
+    pub fn encode_width(&self, width: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        let width = if matches!(width, 2 | 4 | 8) { width } else { 1 };
+        let (whole, rest) = raw.split_at(whole_len(raw.len(), width));
+        let space = &mut scratch.planes;
+        space.resize(2 * whole.len(), 0);
+        let (bytes, split) = space.split_at_mut(whole.len());
+        planes::split(whole, width, bytes);
+        let plane = (whole.len() / width).max(1);
+        for (bytes, split) in bytes.chunks_exact(plane).zip(split.chunks_exact_mut(plane)) {
+            bits::split(bytes, split);
+        }
+        space.extend_from_slice(rest);
+        out.push(width as u8);
+        lz4::pack(space.get(whole.len()..).unwrap_or_default(), out)
+    }
+}
+
+impl Codec for BitPlanes {
+    fn id(&self) -> u8 {
+        6
+    }
+    fn name(&self) -> &'static str {
+        "bit-planes"
+    }
+    /// Samples the width.
+    fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        let (layout, _) = Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS);
+        self.encode_width(layout.width(), raw, scratch, out)
+    }
+    fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        let mut reader = Reader::new("frame payload (bit-planes)", 0, payload);
+        let width = match reader.u8()? {
+            width @ (1 | 2 | 4 | 8) => usize::from(width),
+            other => return Err(reader.error("a word width", other.to_string())),
+        };
+        let space = &mut scratch.planes;
+        space.clear();
+        lz4::unpack(self, reader.bytes(reader.remaining())?, raw_len, space)?;
+        let (whole, plane) = (whole_len(raw_len, width), (whole_len(raw_len, width) / width).max(1));
+        space.resize(raw_len + whole, 0);
+        let (split, bytes) = space.split_at_mut(raw_len);
+        let (split, rest) = split.split_at(whole);
+        for (split, bytes) in split.chunks_exact(plane).zip(bytes.chunks_exact_mut(plane)) {
+            bits::join(split, bytes);
+        }
+        let mut runs = [[].as_slice(); 8];
+        for (run, bytes) in runs.iter_mut().zip(bytes.chunks_exact(plane)) {
+            *run = bytes;
+        }
+        let start = out.len();
+        out.resize(start + whole, 0);
+        planes::join(runs.get(..width).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
+        out.extend_from_slice(rest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(width: usize, raw: &[u8]) -> Vec<u8> {
+        let mut payload = Vec::new();
+        BitPlanes.encode_width(width, raw, &mut Scratch::default(), &mut payload).unwrap();
+        payload
+    }
+
+    fn decoded(payload: &[u8], raw_len: usize) -> Result<Vec<u8>> {
+        let mut raw = Vec::new();
+        BitPlanes.decode(payload, raw_len, &mut Scratch::default(), &mut raw)?;
+        Ok(raw)
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_of_any_width_round_trip(raw in prop::collection::vec(any::<u8>(), 0..700), power in 0usize..4) {
+            prop_assert_eq!(decoded(&encoded(1 << power, &raw), raw.len()).unwrap(), raw);
+        }
+
+        #[test]
+        fn a_changed_payload_is_an_error_or_bytes(
+            raw in prop::collection::vec(0u8..3, 1..700), power in 0usize..4, at: prop::sample::Index, to: u8,
+        ) {
+            let mut payload = encoded(1 << power, &raw);
+            let at = at.index(payload.len());
+            payload[at] = to;
+            if let Ok(bytes) = decoded(&payload, raw.len()) {
+                prop_assert_eq!(bytes.len(), raw.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_width_that_none_has_is_an_error() {
+        let mut payload = encoded(2, &[7; 100]);
+        for width in [0, 3, 5, 16, 255] {
+            payload[0] = width;
+            assert!(decoded(&payload, 100).is_err(), "{width}");
+        }
+    }
+
+    #[test]
+    fn bits_that_do_not_change_cost_next_to_nothing() {
+        // Four bits in sixteen change: LZ4 sees nothing of that in the words.
+        let noise = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 17) as u16 & 0x0891);
+        let raw: Vec<u8> = noise.flat_map(|word| (word | 0x3000).to_le_bytes()).collect();
+        assert!(encoded(2, &raw).len() < raw.len() * 4 / 16 + raw.len() / 50, "{}", encoded(2, &raw).len());
+    }
+}

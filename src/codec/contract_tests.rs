@@ -1,0 +1,89 @@
+//! What every codec promises, asked of each in the table.
+
+use super::*;
+use proptest::prelude::*;
+
+fn decoded(codec: &dyn Codec, payload: &[u8], raw_len: usize) -> Result<Vec<u8>> {
+    let mut out = b"before".to_vec();
+    codec.decode(payload, raw_len, &mut Scratch::default(), &mut out)?;
+    assert_eq!(out[..6], *b"before");
+    Ok(out.split_off(6))
+}
+
+fn encoded(codec: &dyn Codec, raw: &[u8], scratch: &mut Scratch) -> Vec<u8> {
+    let mut out = b"before".to_vec();
+    codec.encode(raw, 1, scratch, &mut out).unwrap();
+    assert_eq!(out[..6], *b"before");
+    out.split_off(6)
+}
+
+/// Bytes of some kind: any, few values, words.
+fn contents() -> impl Strategy<Value = Vec<u8>> {
+    let word = |(low, high): (u16, u8)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat();
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..1200),
+        prop::collection::vec(0u8..3, 0..3000),
+        prop::collection::vec(any::<(u16, u8)>().prop_map(word), 0..700).prop_map(|words| words.concat()),
+    ]
+}
+
+#[test]
+fn ids_ascend_and_names_differ() {
+    assert!(CODECS.windows(2).all(|pair| pair[0].id() < pair[1].id()));
+    for known in CODECS {
+        assert_eq!(codec(known.id()).unwrap().name(), known.name());
+        assert_eq!(CODECS.iter().filter(|other| other.name() == known.name()).count(), 1);
+    }
+    assert!(codec(CODECS.last().unwrap().id() + 1).is_err());
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_comes_back(first in contents(), raw in contents()) {
+        for codec in CODECS {
+            let mut scratch = Scratch::default();
+            encoded(*codec, &first, &mut scratch);
+            let payload = encoded(*codec, &raw, &mut scratch);
+            prop_assert_eq!(&payload, &encoded(*codec, &raw, &mut Scratch::default()), "{}", codec.name());
+            prop_assert_eq!(&decoded(*codec, &payload, raw.len()).unwrap(), &raw, "{}", codec.name());
+        }
+    }
+
+    #[test]
+    fn another_length_or_a_missing_end_is_an_error(raw in contents(), by in 1usize..40) {
+        for codec in CODECS {
+            let payload = encoded(*codec, &raw, &mut Scratch::default());
+            prop_assert!(decoded(*codec, &payload, raw.len() + by).is_err(), "{}", codec.name());
+            if by <= raw.len() {
+                prop_assert!(decoded(*codec, &payload, raw.len() - by).is_err(), "{}", codec.name());
+            }
+            if by <= payload.len() {
+                let cut = decoded(*codec, &payload[..payload.len() - by], raw.len());
+                prop_assert!(cut.is_err(), "{}: {by} bytes missing", codec.name());
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_payloads_are_errors_or_bytes(payload: Vec<u8>, raw_len in 0usize..5000) {
+        for codec in CODECS {
+            if let Ok(bytes) = decoded(*codec, &payload, raw_len) {
+                prop_assert_eq!(bytes.len(), raw_len, "{}", codec.name());
+            }
+        }
+    }
+
+    #[test]
+    fn changed_payloads_are_errors_or_bytes(raw in contents(), at: prop::sample::Index, to: u8) {
+        for codec in CODECS {
+            let mut payload = encoded(*codec, &raw, &mut Scratch::default());
+            if !payload.is_empty() {
+                let at = at.index(payload.len());
+                payload[at] = to;
+            }
+            if let Ok(bytes) = decoded(*codec, &payload, raw.len()) {
+                prop_assert_eq!(bytes.len(), raw.len(), "{}", codec.name());
+            }
+        }
+    }
+}
