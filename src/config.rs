@@ -464,7 +464,24 @@ mod tests {
         let documented: toml::Table = text.parse().expect("is TOML");
         let all = toml::Table::try_from(Config::default()).expect("serialises");
         assert_eq!(keys(&documented), keys(&all), "every key is documented");
-        Config::parse(include_str!("../configs/fhrd.toml"), "configs/fhrd.toml").expect("parses");
+    }
+
+    #[test]
+    fn every_scheme_that_is_no_bench_parses() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+        let (mut schemes, mut benches) = (0, 0);
+        for entry in std::fs::read_dir(folder).expect("is a folder") {
+            let path = entry.expect("is listed").path();
+            let text = std::fs::read_to_string(&path).expect("is text");
+            if text.parse::<toml::Table>().expect("is TOML").contains_key("kind") {
+                benches += 1;
+                continue;
+            }
+            Config::load(&path).expect("parses");
+            assert!(text.starts_with("# "), "{} says what it stands for", path.display());
+            schemes += 1;
+        }
+        assert!(schemes >= 11 && benches >= 6, "{schemes} and {benches}");
     }
 
     #[test]

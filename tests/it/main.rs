@@ -16,6 +16,7 @@ mod list;
 mod models;
 mod normal;
 mod program;
+mod schemes;
 mod strategies;
 mod tidy;
 mod trees;
