@@ -21,7 +21,7 @@ Exit codes:
   0    done
   1    failed, or a restore that could not write every entry
   2    the command line makes no sense
-  3    the backup is complete but for entries that could not be read
+  3    the backup or trace is complete but for entries that could not be read
   10   no repository there
   20   the repository is damaged
   130  interrupted";
@@ -70,6 +70,9 @@ pub enum Verb {
     /// Verify that everything stored is there and as it was written
     Check(CheckArguments),
     /// Run measurements described by TOML files
+    /// Write the chunks of paths as a trace in Destor's text format, which `bench` simulates with
+    Trace(TraceArguments),
+    /// Run a measurement described by a TOML file
     Bench(BenchArguments),
 }
 
@@ -174,6 +177,17 @@ pub struct CheckArguments {
     /// Read, decode and verify all data too, not only the metadata
     #[arg(long)]
     pub read_data: bool,
+}
+
+/// Of `trace`.
+#[derive(Debug, Args)]
+pub struct TraceArguments {
+    /// Files and folders to cut, as `repository.*` of the configuration says
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// File to write, which must not exist; without it, the standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Of `bench`.

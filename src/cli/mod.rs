@@ -21,6 +21,7 @@ mod snapshots;
 mod stages;
 mod stats;
 mod tensor;
+mod trace;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Distance(arguments) => distance::run(session, arguments),
         Verb::Stats(arguments) => stats::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
+        Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Bench(arguments) => bench::run(session, arguments),
     }
 }

@@ -12,3 +12,4 @@ pub mod models;
 pub mod restore;
 pub mod stats;
 pub mod tensor;
+pub mod trace;

@@ -363,8 +363,11 @@ fn stretch(model: &ModelRecord, offset: u64, bytes_max: u64) -> u64 {
     if left <= bytes_max || whole <= inside { left.min(bytes_max) } else { whole - inside }
 }
 
-/// Reads until `space` is full or the file ends.
-fn read_full(file: &std::fs::File, space: &mut [u8], offset: u64) -> std::io::Result<usize> {
+/// Reads until `space` is full or the file ends; gives how much of it is filled.
+///
+/// # Errors
+/// Those of the system.
+pub fn read_full(file: &std::fs::File, space: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset + filled as u64) {

@@ -1,0 +1,116 @@
+//! `fhrd trace`: the chunks of paths as a trace that simulations read.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::TraceArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{is_closed, is_terminal, print, print_json, printable, size, write_pairs};
+use super::progress::shown;
+use super::scan::Scan;
+use crate::config::Config;
+use crate::engine::trace::{TraceOutput, TraceReport, trace};
+use crate::error::{Error, Result};
+use crate::metrics::Progress;
+use crate::tree::FileIdentity;
+
+/// Text kept before it is written, bytes.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The report with the file that was written.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a TraceReport,
+    output: String,
+}
+
+/// Writes the trace to a new file, or to the standard output.
+///
+/// # Errors
+/// Those of the configuration and of [`trace`]; [`Error::Usage`] for `--json` without `--output`;
+/// [`Error::AlreadyExists`] if there is something in the file's place.
+pub fn run(session: &Session, arguments: &TraceArguments) -> Result<Exit> {
+    let options = &session.options;
+    let config = location::config(options)?;
+    let report = match &arguments.output {
+        None if options.json => {
+            return Err(Error::Usage("--json needs --output: the standard output is the trace's without it".into()));
+        }
+        None => to_standard_output(session, &config, arguments)?,
+        Some(output) => {
+            let report = to_file(session, &config, arguments, output)?;
+            if options.json {
+                print_json(&Document { report: &report, output: location::shown(output) })?;
+            } else if !options.quiet {
+                write_summary(&report, output)?;
+            }
+            report
+        }
+    };
+    Ok(if report.problems > 0 { Exit::Incomplete } else { Exit::Fine })
+}
+
+fn to_standard_output(session: &Session, config: &Config, arguments: &TraceArguments) -> Result<TraceReport> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+    let output = TraceOutput { out: &mut out, name: Path::new("to the standard output"), identity: None };
+    let traced = write(session, config, arguments, output, !is_terminal());
+    match traced {
+        Err(error) if is_closed(&error) => Ok(TraceReport::default()),
+        traced => traced,
+    }
+}
+
+/// Writes a new file; what a failure leaves of it is removed.
+fn to_file(session: &Session, config: &Config, arguments: &TraceArguments, path: &Path) -> Result<TraceReport> {
+    let file = File::create_new(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.into(), what: "something" },
+        _ => Error::io("create", path, error),
+    })?;
+    let failed = |error| Error::io("write", path, error);
+    let written = (|| {
+        let metadata = file.metadata().map_err(failed)?;
+        let identity = Some(FileIdentity { device: metadata.dev(), inode: metadata.ino() });
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
+        let report = write(session, config, arguments, TraceOutput { out: &mut out, name: path, identity }, true)?;
+        out.flush().and_then(|()| file.sync_all()).map_err(failed)?;
+        Ok(report)
+    })();
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}
+
+fn write(
+    session: &Session,
+    config: &Config,
+    arguments: &TraceArguments,
+    output: TraceOutput<'_>,
+    with_progress: bool,
+) -> Result<TraceReport> {
+    let progress = Progress::default();
+    let work = || trace(&arguments.paths, &config.repository, output, &progress, &session.stop);
+    if !with_progress {
+        return work();
+    }
+    let scan = Scan { paths: &arguments.paths, skip: Vec::new() };
+    shown(&session.options, &progress, Some(scan), work)
+}
+
+fn write_summary(report: &TraceReport, output: &Path) -> Result<()> {
+    let pairs = [
+        ("output", printable(&output.display().to_string())),
+        ("files", report.files.to_string()),
+        ("chunks", report.chunks.to_string()),
+        ("content", size(report.bytes)),
+        ("problems", report.problems.to_string()),
+    ];
+    print(|out| write_pairs(out, &pairs))
+}
