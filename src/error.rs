@@ -84,6 +84,18 @@ pub enum Error {
         /// What is there.
         got: String,
     },
+    /// A file that was given to read, and is no part of a repository, does not parse.
+    #[error("{} {place}: expected {expected}, found {got}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, as in "at byte 12".
+        place: String,
+        /// What the format demands.
+        expected: String,
+        /// What is there.
+        got: String,
+    },
     /// Stored bytes do not have the checksum recorded for them.
     #[error("{what} is damaged: checksum mismatch at byte {offset}: expected {expected}, found {got}")]
     ChecksumMismatch {

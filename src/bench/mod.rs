@@ -11,5 +11,6 @@ mod same;
 pub mod schemes;
 pub mod score;
 pub mod table;
+pub mod trace;
 pub mod versions;
 mod workbench;
