@@ -12,6 +12,7 @@ use super::comparison::{Comparison, Kind};
 use super::identify::{self, IdentifyBench};
 use super::report::{Grid, Report, pictures};
 use super::score::Score;
+use super::trace::{self, TraceBench};
 use super::{schemes, versions};
 use crate::error::{Error, Result};
 
@@ -21,6 +22,8 @@ pub enum Experiment {
     Comparison(Box<Comparison>),
     /// How well chunks are identified.
     Identify(Box<IdentifyBench>),
+    /// Indexes, rewriting methods and restore caches on traces.
+    Trace(Box<TraceBench>),
 }
 
 /// What a measurement would run.
@@ -32,7 +35,7 @@ pub struct Outline {
 }
 
 /// The kinds there are.
-const KINDS: &str = "`identify`, `schemes` or `versions`";
+const KINDS: &str = "`identify`, `schemes`, `trace` or `versions`";
 
 impl Experiment {
     /// Parses a measurement's file; `path` is its place.
@@ -47,6 +50,7 @@ impl Experiment {
         match kind.ok_or_else(|| wrong("the key `kind` says what to measure; it is missing".into()))? {
             "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
+            "trace" => Ok(Experiment::Trace(Box::new(TraceBench::parse(text, &origin)?))),
             other => Err(wrong(format!("`kind` must be {KINDS}, found `{other}`"))),
         }
     }
@@ -56,6 +60,7 @@ impl Experiment {
         match self {
             Experiment::Comparison(comparison) => &comparison.claims,
             Experiment::Identify(bench) => &bench.claim,
+            Experiment::Trace(plan) => &plan.claim,
         }
     }
 
@@ -77,6 +82,13 @@ impl Experiment {
                 let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
                 Outline { runs, missing: bench.missing() }
             }
+            Experiment::Trace(plan) => {
+                let of_index = |index: &String| -> Vec<String> {
+                    plan.rewrite.iter().map(|rewrite| format!("{index} {rewrite}")).collect()
+                };
+                let missing = plan.traces().err().map(|error| error.to_string());
+                Outline { runs: plan.index.iter().flat_map(of_index).collect(), missing: missing.into_iter().collect() }
+            }
         }
     }
 
@@ -91,6 +103,7 @@ impl Experiment {
                 Kind::Versions => versions::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
+            Experiment::Trace(plan) => trace::summary(plan, &trace::run(plan, stop, out)?),
         }
     }
 }

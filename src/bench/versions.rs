@@ -191,7 +191,10 @@ impl Figures {
 }
 
 /// The regular files of a set, those of folders in name order; or its paths.
-fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// [`Error::Io`] for a folder that cannot be read; [`Error::Usage`] if there is no file.
+pub fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
     let mut versions = Vec::new();
     if kind == Versions::Paths {
         return Ok(paths.to_vec());

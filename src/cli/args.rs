@@ -69,10 +69,9 @@ pub enum Verb {
     Stats(StatsArguments),
     /// Verify that everything stored is there and as it was written
     Check(CheckArguments),
-    /// Run measurements described by TOML files
     /// Write the chunks of paths as a trace in Destor's text format, which `bench` simulates with
     Trace(TraceArguments),
-    /// Run a measurement described by a TOML file
+    /// Run measurements described by TOML files
     Bench(BenchArguments),
 }
 

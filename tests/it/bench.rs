@@ -44,7 +44,7 @@ fn every_committed_configuration_makes_sense() {
         let head = text.lines().next().unwrap_or_default();
         assert!(head.starts_with("# "), "{} does not say what it is", path.display());
     }
-    assert!(measurements >= 7 && schemes >= 2, "{measurements} measurements, {schemes} schemes");
+    assert!(measurements >= 8 && schemes >= 11, "{measurements} measurements, {schemes} schemes");
 }
 
 /// The quick measurement on the sample, in a folder of its own.

@@ -4,6 +4,7 @@ mod damage;
 mod fixture;
 mod inspect;
 mod models;
+mod trace;
 mod tree;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,146 @@
+//! The containers of a simulated repository: what is stored where.
+//!
+//! Chunks are numbered as they first appear. Kept are, in memory, for every distinct chunk its fingerprint and number (24
+//! bytes and the hash table's room) and the container of its newest copy (4 bytes); for a chunk that was stored again
+//! the containers of its older copies (4 bytes each and a table entry); for every container its bytes (8).
+//!
+//! A container takes chunks until the next one would make it longer than its target; a longer chunk has one of its own.
+//! It is closed at the end of a stream.
+
+use std::collections::HashMap;
+
+use super::item::TraceFingerprint;
+use crate::error::{Error, Result};
+
+/// Number of a distinct chunk.
+pub type ChunkNumber = u32;
+/// Number of a container, in the order they were filled in.
+pub type ContainerNumber = u32;
+
+/// No container: the chunk is not stored.
+const NOWHERE: ContainerNumber = ContainerNumber::MAX;
+
+/// All containers and the chunks in them.
+#[derive(Debug)]
+pub struct Containers {
+    bytes_target: u64,
+    numbers: HashMap<TraceFingerprint, ChunkNumber>,
+    newest: Vec<ContainerNumber>,
+    older: HashMap<ChunkNumber, Vec<ContainerNumber>>,
+    bytes: Vec<u64>,
+    is_open: bool,
+    stored_bytes: u64,
+}
+
+impl Containers {
+    /// None yet; each of at most `bytes_target` bytes.
+    pub fn new(bytes_target: u64) -> Self {
+        Containers {
+            bytes_target,
+            numbers: HashMap::new(),
+            newest: Vec::new(),
+            older: HashMap::new(),
+            bytes: Vec::new(),
+            is_open: false,
+            stored_bytes: 0,
+        }
+    }
+
+    /// The number of a chunk, a new one at its first appearance.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for more distinct chunks than numbers.
+    pub fn number(&mut self, fingerprint: &TraceFingerprint) -> Result<ChunkNumber> {
+        if let Some(number) = self.numbers.get(fingerprint) {
+            return Ok(*number);
+        }
+        let number = ChunkNumber::try_from(self.newest.len()).ok().filter(|number| *number < NOWHERE);
+        let number = number.ok_or_else(|| Error::Usage("traces of more than 2^32 distinct chunks".into()))?;
+        self.numbers.insert(*fingerprint, number);
+        self.newest.push(NOWHERE);
+        Ok(number)
+    }
+
+    /// The container of a chunk's newest copy.
+    pub fn newest(&self, chunk: ChunkNumber) -> Option<ContainerNumber> {
+        self.newest.get(chunk as usize).copied().filter(|container| *container != NOWHERE)
+    }
+
+    /// The containers of all copies of a chunk, the newest first.
+    pub fn copies(&self, chunk: ChunkNumber) -> impl Iterator<Item = ContainerNumber> {
+        let older = self.older.get(&chunk).map(Vec::as_slice).unwrap_or_default();
+        self.newest(chunk).into_iter().chain(older.iter().rev().copied())
+    }
+
+    /// Stores a copy of a chunk in the open container, or in a new one, and gives its number.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for more containers than numbers.
+    pub fn store(&mut self, chunk: ChunkNumber, bytes: u32) -> Result<ContainerNumber> {
+        let bytes = u64::from(bytes);
+        let fits = self.bytes.last().is_some_and(|filled| self.is_open && filled + bytes <= self.bytes_target);
+        if !fits {
+            self.bytes.push(0);
+            self.is_open = true;
+        }
+        let number = ContainerNumber::try_from(self.bytes.len() - 1).ok().filter(|number| *number < NOWHERE);
+        let number = number.ok_or_else(|| Error::Usage("traces of more than 2^32 containers".into()))?;
+        if let Some(filled) = self.bytes.last_mut() {
+            *filled += bytes;
+        }
+        self.stored_bytes += bytes;
+        if let Some(before) = self.newest.get_mut(chunk as usize) {
+            if *before != NOWHERE && *before != number {
+                self.older.entry(chunk).or_default().push(*before);
+            }
+            *before = number;
+        }
+        Ok(number)
+    }
+
+    /// The container being filled.
+    pub fn open(&self) -> Option<ContainerNumber> {
+        self.is_open.then(|| self.bytes.len() as ContainerNumber - 1)
+    }
+
+    /// Ends the container being filled.
+    pub fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Bytes that a container holds.
+    pub fn bytes(&self, container: ContainerNumber) -> u64 {
+        self.bytes.get(container as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes that a full container holds.
+    pub fn bytes_target(&self) -> u64 {
+        self.bytes_target
+    }
+
+    /// Bytes of all containers.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_fill_up_and_copies_are_told_newest_first() {
+        let mut containers = Containers::new(10);
+        let numbers: Vec<u32> = [1, 2, 1].map(|byte| containers.number(&[byte; 20]).unwrap()).into();
+        assert_eq!(numbers, [0, 1, 0]);
+        assert_eq!((containers.newest(0), containers.open()), (None, None));
+        assert_eq!([(0, 6), (1, 4), (0, 1)].map(|(chunk, bytes)| containers.store(chunk, bytes).unwrap()), [0, 0, 1]);
+        containers.close();
+        assert_eq!((containers.open(), containers.store(0, 30).unwrap()), (None, 2));
+        assert_eq!((containers.open(), containers.store(0, 1).unwrap()), (Some(2), 3));
+        assert_eq!(containers.copies(0).collect::<Vec<_>>(), [3, 2, 1, 0]);
+        assert_eq!(containers.copies(1).collect::<Vec<_>>(), [0]);
+        assert_eq!([0, 1, 2, 3, 9].map(|number| containers.bytes(number)), [10, 1, 30, 1, 0]);
+        assert_eq!(containers.stored_bytes(), 42);
+    }
+}

@@ -1,0 +1,80 @@
+//! Tests of restore caches: small recipes by hand, and the order between them for any recipe.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn pieces(containers: &[u32]) -> Vec<Piece> {
+    containers.iter().map(|container| Piece { container: *container, bytes: 10 }).collect()
+}
+
+fn read(name: &str, containers: &[u32], cache: usize) -> u64 {
+    containers_read(name, &pieces(containers), CacheSize { containers: cache, container_bytes: 20 })
+}
+
+#[test]
+fn small_recipes_by_hand() {
+    let uses = [1, 2, 3, 1, 2, 3, 1, 1];
+    // Of two containers the older one always goes before it is needed again.
+    assert_eq!(read("lru", &uses, 2), 7);
+    assert_eq!(read("lru", &uses, 3), 3);
+    // 1 2; 3 drops 2; 1 hits; 2 drops 1, the last needed; 3 hits; 1 drops any.
+    assert_eq!(read("belady", &uses, 2), 5);
+    assert_eq!(read("belady", &uses, 3), 3);
+    assert_eq!(read("belady", &uses, 1), 7);
+    // Stretches of two chunks: 12 31 23 11; of four: 1231 2311.
+    assert_eq!(read("forward-assembly", &uses, 2), 7);
+    assert_eq!(read("forward-assembly", &uses, 3), 6);
+    assert_eq!(read("forward-assembly", &uses, 9), 3);
+    for (name, _) in RESTORE_CACHES {
+        assert_eq!(read(name, &[], 2), 0);
+    }
+}
+
+#[test]
+fn a_chunk_larger_than_the_area_is_restored_alone() {
+    let recipe = [5, 100, 5].map(|bytes| Piece { container: 1, bytes });
+    assert_eq!(containers_read("forward-assembly", &recipe, CacheSize { containers: 2, container_bytes: 20 }), 3);
+}
+
+/// The fewest reads, by trying every container that could make room.
+fn fewest(uses: &[u32], cache: &[u32], size: usize) -> u64 {
+    let Some((first, rest)) = uses.split_first() else { return 0 };
+    if cache.contains(first) {
+        return fewest(rest, cache, size);
+    }
+    if cache.len() < size {
+        return 1 + fewest(rest, &[cache, &[*first]].concat(), size);
+    }
+    let without = |dropped: usize| {
+        let kept: Vec<u32> = cache.iter().enumerate().filter(|(at, _)| *at != dropped).map(|(_, c)| *c).collect();
+        fewest(rest, &[&kept[..], &[*first]].concat(), size)
+    };
+    1 + (0..cache.len()).map(without).min().unwrap_or(0)
+}
+
+proptest! {
+    #[test]
+    fn no_cache_of_containers_reads_fewer_than_beladys(
+        uses in prop::collection::vec(0u32..6, 0..12),
+        size in 1usize..4,
+    ) {
+        prop_assert_eq!(read("belady", &uses, size), fewest(&uses, &[], size));
+    }
+
+    #[test]
+    fn more_memory_and_more_knowledge_never_read_more(
+        uses in prop::collection::vec(0u32..40, 0..300),
+        size in 2usize..20,
+    ) {
+        let distinct = uses.iter().collect::<std::collections::HashSet<_>>().len() as u64;
+        for name in ["lru", "belady"] {
+            prop_assert!(read(name, &uses, size + 1) <= read(name, &uses, size));
+        }
+        prop_assert!(read("belady", &uses, size) <= read("lru", &uses, size));
+        for (name, _) in RESTORE_CACHES {
+            let read = read(name, &uses, size);
+            prop_assert!(distinct <= read && read <= uses.len() as u64, "{} {}", name, read);
+        }
+    }
+}

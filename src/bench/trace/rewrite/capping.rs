@@ -1,0 +1,63 @@
+//! Capping: a segment of the stream may refer to so many old containers and no more (Lillibridge, Eshghi and Bhagwat,
+//! FAST 2013, section 5).
+//!
+//! 1. Chunks are held back until they are a segment of `segment_bytes`.
+//! 2. The old containers that its duplicates lie in are put in order of how much of the segment they hold; of two that
+//!    hold as much the newer one comes first.
+//! 3. The first `level` of them stay; duplicates in the others are written again.
+//!
+//! Read here: a container's part of the segment is counted in bytes, each chunk once, for bytes are what a restore takes
+//! from it. The container being filled and chunks of the same segment do not count: they are read anyway.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Decided, Located, Rewriter, Surroundings};
+use crate::bench::trace::containers::ContainerNumber;
+use crate::bench::trace::plan::CappingPlan;
+
+pub(super) struct Capping {
+    level: usize,
+    segment_bytes: u64,
+    segment: Vec<Located>,
+    bytes: u64,
+}
+
+impl Capping {
+    pub(super) fn new(plan: &CappingPlan) -> Self {
+        Capping { level: plan.level, segment_bytes: plan.segment_bytes.0, segment: Vec::new(), bytes: 0 }
+    }
+
+    /// The containers that stay.
+    fn kept(&self, surroundings: &Surroundings<'_>) -> HashSet<ContainerNumber> {
+        let (mut parts, mut seen) = (HashMap::new(), HashSet::new());
+        for chunk in &self.segment {
+            if let Some(container) = surroundings.old_home(chunk)
+                && seen.insert((container, chunk.chunk))
+            {
+                *parts.entry(container).or_insert(0) += u64::from(chunk.bytes);
+            }
+        }
+        let mut parts: Vec<(u64, ContainerNumber)> = parts.into_iter().map(|(at, bytes)| (bytes, at)).collect();
+        parts.sort_unstable_by(|one, other| other.cmp(one));
+        parts.into_iter().take(self.level).map(|(_, container)| container).collect()
+    }
+}
+
+impl Rewriter for Capping {
+    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+        self.segment.push(chunk);
+        self.bytes += u64::from(chunk.bytes);
+        if self.bytes >= self.segment_bytes {
+            self.finish(surroundings, decided);
+        }
+    }
+
+    fn finish(&mut self, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+        let kept = self.kept(surroundings);
+        self.bytes = 0;
+        decided.extend(self.segment.drain(..).map(|chunk| {
+            let rewrite = surroundings.old_home(&chunk).is_some_and(|container| !kept.contains(&container));
+            Decided { chunk, rewrite }
+        }));
+    }
+}

@@ -1,0 +1,165 @@
+//! Tests of simulated backups: small streams by hand, and what must hold for any streams and methods.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::bench::trace::plan::INDEXES;
+use crate::bench::trace::rewrite::REWRITERS;
+
+/// Bytes of a chunk; a container holds four.
+const CHUNK: u32 = 256;
+
+fn plan(more: &str) -> TraceBench {
+    let text = format!("kind = \"trace\"\nstreams = [\"x\"]\ncontainer_bytes = 1024\nsample_rate = 4\n{more}");
+    TraceBench::parse(&text, "x").unwrap()
+}
+
+/// One file of chunks; a chunk's number is the first byte of its name, so multiples of four are hooks.
+fn stream(chunks: &[u8]) -> Trace {
+    let chunk = |number: u8| {
+        let fingerprint = std::array::from_fn(|at| if at == 0 { number } else { 0 });
+        Ok(TraceItem::Chunk(TraceChunk { fingerprint, bytes: CHUNK }))
+    };
+    let mut items = vec![Ok(TraceItem::FileStart { name: Vec::new() })];
+    items.extend(chunks.iter().map(|number| chunk(*number)));
+    items.extend([Ok(TraceItem::FileEnd), Ok(TraceItem::StreamEnd)]);
+    Box::new(items.into_iter())
+}
+
+/// Stores a stream and gives what that did but for the time, and the containers of its chunks.
+fn store(simulation: &mut Simulation<'_>, chunks: &[u8]) -> (Stored, Vec<u32>) {
+    let (stored, recipe) = simulation.store(stream(chunks), true, &AtomicBool::new(false)).unwrap();
+    assert!(recipe.iter().all(|piece| piece.bytes == CHUNK));
+    (Stored { seconds: 0.0, ..stored }, recipe.iter().map(|piece| piece.container).collect())
+}
+
+fn bytes(chunks: u64) -> u64 {
+    chunks * u64::from(CHUNK)
+}
+
+#[test]
+fn an_exact_index_without_rewriting() {
+    let plan = plan("");
+    let mut simulation = Simulation::new(&plan, "exact", "none");
+    let (first, recipe) = store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(recipe, [0, 0, 0, 0, 1, 1, 1, 1]);
+    let expected = Stored {
+        files: 1,
+        chunks: 8,
+        bytes: bytes(8),
+        new_bytes: bytes(8),
+        accumulated_bytes: bytes(8),
+        index: IndexCounts { lookups: 8, cache_hits: 0, updates: 8 },
+        index_bytes: 8 * 28,
+        usage: Usage { containers: 2, sparse: 0, inherited: 0 },
+        ..Stored::default()
+    };
+    assert_eq!(first, expected);
+    // 0 is asked for and brings 1 in; 9 is new; 5 is asked for; the second 9 is in the open container.
+    let (second, recipe) = store(&mut simulation, &[0, 1, 9, 5, 9]);
+    assert_eq!(recipe, [0, 0, 2, 1, 2]);
+    let expected = Stored {
+        files: 1,
+        chunks: 5,
+        bytes: bytes(5),
+        new_bytes: bytes(1),
+        accumulated_bytes: bytes(9),
+        index: IndexCounts { lookups: 3, cache_hits: 2, updates: 1 },
+        index_bytes: 9 * 28,
+        usage: Usage { containers: 3, sparse: 2, inherited: 0 },
+        ..Stored::default()
+    };
+    assert_eq!(second, expected);
+}
+
+#[test]
+fn a_sampled_index_misses_what_no_hook_brought_in() {
+    let plan = plan("fingerprint_cache_containers = 1\n");
+    let mut simulation = Simulation::new(&plan, "sampled", "none");
+    let (first, _) = store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!((first.index, first.index_bytes), (IndexCounts { lookups: 2, cache_hits: 0, updates: 2 }, 2 * 28));
+    // 1 is missed before 0 brings it in, 5 before 4; then 2 is missed, for 4 took the place of its container.
+    let (second, recipe) = store(&mut simulation, &[1, 0, 2, 5, 4, 6, 2]);
+    assert_eq!(recipe, [2, 0, 0, 2, 1, 1, 2]);
+    assert_eq!((second.missed_chunks, second.missed_bytes, second.new_bytes), (3, bytes(3), bytes(3)));
+    assert_eq!(second.index, IndexCounts { lookups: 2, cache_hits: 2, updates: 0 });
+    assert_eq!(second.accumulated_bytes, bytes(11));
+}
+
+#[test]
+fn har_moves_what_was_scattered_into_new_containers_once() {
+    let plan = plan("[har]\nlimit = 1.0\n");
+    let mut simulation = Simulation::new(&plan, "exact", "har");
+    store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let (second, recipe) = store(&mut simulation, &[0, 1, 9, 5]);
+    assert_eq!((recipe, second.rewritten_bytes), (vec![0, 0, 2, 1], 0));
+    assert_eq!(second.usage, Usage { containers: 3, sparse: 2, inherited: 0 });
+    // Containers 1 and 2 were sparse: their chunks move to 3, each once.
+    let (third, recipe) = store(&mut simulation, &[0, 1, 9, 5, 5]);
+    assert_eq!((recipe, third.rewritten_bytes), (vec![0, 0, 3, 3, 3], bytes(2)));
+    assert_eq!(third.usage, Usage { containers: 2, sparse: 0, inherited: 2 });
+    let (fourth, recipe) = store(&mut simulation, &[0, 1, 9, 5]);
+    assert_eq!((recipe, fourth.rewritten_bytes), (vec![0, 0, 3, 3], 0));
+    assert_eq!(fourth.accumulated_bytes, bytes(11));
+}
+
+#[test]
+fn capping_waits_for_its_segment_and_stores_what_repeats_in_it_once() {
+    let plan = plan("[capping]\nlevel = 1\nsegment_bytes = 2048\n");
+    let mut simulation = Simulation::new(&plan, "exact", "capping");
+    let (first, recipe) = store(&mut simulation, &[0, 1, 0, 2, 3, 4, 5, 6]);
+    assert_eq!((recipe, first.new_bytes), (vec![0, 0, 0, 0, 0, 1, 1, 1], bytes(7)));
+    // Of the segment container 0 holds two chunks, 1 one: that one is stored again, once.
+    let (second, recipe) = store(&mut simulation, &[4, 0, 9, 1, 4, 9]);
+    assert_eq!((recipe, second.rewritten_bytes, second.new_bytes), (vec![2, 0, 2, 0, 2, 2], bytes(1), bytes(1)));
+}
+
+#[test]
+fn an_empty_stream_is_nothing_and_a_stop_is_heard() {
+    let plan = plan("");
+    let mut simulation = Simulation::new(&plan, "exact", "cbr");
+    assert_eq!(store(&mut simulation, &[]), (Stored { files: 1, ..Stored::default() }, Vec::new()));
+    let stopped = simulation.store(stream(&[1]), false, &AtomicBool::new(true));
+    assert!(matches!(stopped, Err(Error::Interrupted)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_recipe_names_containers_that_hold_its_chunks(
+        streams in prop::collection::vec(prop::collection::vec(0u8..60, 0..120), 1..5),
+        cache in 1usize..4,
+    ) {
+        let plan = plan(&format!(
+            "fingerprint_cache_containers = {cache}\n[capping]\nlevel = 1\nsegment_bytes = 2560\n\
+            [cbr]\nlimit = 0.2\nstream_context_bytes = 2048\n[cfl]\nusage = 0.5\n[har]\nlimit = 0.3\n"
+        ));
+        for index in INDEXES {
+            for rewrite in REWRITERS {
+                let mut simulation = Simulation::new(&plan, index, rewrite);
+                let mut total = 0;
+                for chunks in &streams {
+                    let (stored, recipe) = store(&mut simulation, chunks);
+                    total += stored.new_bytes + stored.rewritten_bytes;
+                    prop_assert_eq!(stored.accumulated_bytes, total);
+                    prop_assert_eq!(recipe.len(), chunks.len());
+                    for (chunk, container) in chunks.iter().zip(&recipe) {
+                        let name = std::array::from_fn(|at| if at == 0 { *chunk } else { 0 });
+                        let number = simulation.containers.number(&name).unwrap();
+                        let holds = simulation.containers.copies(number).any(|copy| copy == *container);
+                        prop_assert!(holds, "{} {}: chunk {} in {}", index, rewrite, chunk, container);
+                    }
+                    let distinct = recipe.iter().collect::<HashSet<_>>().len() as u64;
+                    prop_assert_eq!(stored.usage.containers, distinct);
+                    prop_assert!(*index == "sampled" || stored.missed_chunks == 0);
+                    prop_assert!(*rewrite != "none" || stored.rewritten_bytes == 0);
+                    prop_assert!(*rewrite != "cbr" || stored.rewritten_bytes as f64 <= 0.2 * stored.bytes as f64);
+                    prop_assert!(simulation.in_flight.is_empty());
+                }
+                let all = simulation.containers.bytes(0);
+                prop_assert!(all <= simulation.containers.bytes_target());
+            }
+        }
+    }
+}
