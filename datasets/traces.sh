@@ -19,5 +19,5 @@ chunk_bytes_max = "$((average * 8)) KiB"
 TOML
 for version in 5.1.15 5.2 5.2.1 5.2.2 5.2.3 5.2.4 5.2.5 5.2.6 5.2.7; do
   rm -f "$corpus/traces/Django-$version.trace"
-  (cd "$corpus/code" && "${FHRD:-fhrd}" trace "Django-$version.tar" --config "$config" --output "../traces/Django-$version.trace")
+  "${FHRD:-fhrd}" trace "$corpus/code/Django-$version.tar" --config "$config" --output "$corpus/traces/Django-$version.trace" --quiet
 done

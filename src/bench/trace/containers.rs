@@ -1,11 +1,11 @@
 //! The containers of a simulated repository: what is stored where.
 //!
-//! Chunks are numbered as they first appear. Kept are, in memory, for every distinct chunk its fingerprint and number (24
-//! bytes and the hash table's room) and the container of its newest copy (4 bytes); for a chunk that was stored again
-//! the containers of its older copies (4 bytes each and a table entry); for every container its bytes (8).
+//! Chunks are numbered as they first appear. Kept are, in memory, for every distinct chunk its fingerprint and number
+//! (24 bytes and the hash table's room) and the container of its newest copy (4 bytes); for a chunk that was stored
+//! again the containers of its older copies (4 bytes each and a table entry); for every container its bytes (8).
 //!
-//! A container takes chunks until the next one would make it longer than its target; a longer chunk has one of its own.
-//! It is closed at the end of a stream.
+//! A container takes chunks until the next one would make it longer than its target; a longer chunk has one of its
+//! own. It is closed at the end of a stream.
 
 use std::collections::HashMap;
 

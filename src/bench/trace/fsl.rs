@@ -1,10 +1,10 @@
 //! FSL's hash files: the traces of home directories and servers that the File systems and Storage Lab publishes.
 //!
-//! All is packed and little-endian. The file's header names the version, the number of files, how they were chunked and
-//! the bits of a hash; later versions add times and bytes. Then come the files, each a header of its version and its
-//! chunks. A chunk of variable chunking has its size (from version 3 on; earlier ones do not tell and are refused),
-//! then its hash, then, from version 6 on, a byte with its compression ratio. Of fixed chunking only the last chunk of a
-//! file is shorter: what remains of the file's size.
+//! All is packed and little-endian. The file's header names the version, the number of files, how they were chunked
+//! and the bits of a hash; later versions add times and bytes. Then come the files, each a header of its version and
+//! its chunks. A chunk of variable chunking has its size (from version 3 on; earlier ones do not tell and are
+//! refused), then its hash, then, from version 6 on, a byte with its compression ratio. Of fixed chunking only the
+//! last chunk of a file is shorter: what remains of the file's size.
 
 use std::io::BufRead;
 

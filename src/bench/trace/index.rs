@@ -1,17 +1,17 @@
 //! The fingerprint index of a simulated repository: which duplicates are found, and at what cost.
 //!
-//! 1. A chunk is looked for in what memory holds anyway: the container being filled, and a cache of the fingerprints of
-//!    the containers that were used last (locality-preserved caching: Zhu et al., DDFS, FAST 2008). Of several copies
-//!    the newest one found there counts.
-//! 2. Else, if its fingerprint is one that the index holds, the index is asked: a look-up. A hit brings the fingerprints
-//!    of the whole container into the cache, for duplicates come in the order they were stored in.
-//!    Each stream starts with an empty cache.
+//! 1. A chunk is looked for in what memory holds anyway: the container being filled, and a cache of the fingerprints
+//!    of the containers that were used last (locality-preserved caching: Zhu et al., DDFS, FAST 2008). Of several
+//!    copies the newest one found there counts.
+//! 2. Else, if its fingerprint is one that the index holds, the index is asked: a look-up. A hit brings the
+//!    fingerprints of the whole container into the cache, for duplicates come in the order they were stored in. Each
+//!    stream starts with an empty cache.
 //! 3. What is found in neither is new to the simulated system, even where it is stored: a missed duplicate.
 //!
 //! The exact index holds every fingerprint and misses nothing. The sampled one holds those that are 0 modulo its rate
-//! (the hooks of Lillibridge et al., Sparse Indexing, FAST 2009, and of near-exact indexes in Fu et al., FAST 2015); the
-//! others are found through the containers that hooks bring in. There is no filter in front of the exact index, so new
-//! chunks cost a look-up.
+//! (the hooks of Lillibridge et al., Sparse Indexing, FAST 2009, and of near-exact indexes in Fu et al., FAST 2015);
+//! the others are found through the containers that hooks bring in. There is no filter in front of the exact index, so
+//! new chunks cost a look-up.
 
 use std::num::NonZeroUsize;
 

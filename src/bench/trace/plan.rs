@@ -1,6 +1,6 @@
-//! The file of a simulation, `kind = "trace"`: traces in the order of the backups they stand for, and lists of indexes,
-//! rewriting methods and restore caches. Every index is simulated with every rewriting method, and what they store is
-//! restored with every cache in every size.
+//! The file of a simulation, `kind = "trace"`: traces in the order of the backups they stand for, and lists of
+//! indexes, rewriting methods and restore caches. Every index is simulated with every rewriting method, and what they
+//! store is restored with every cache in every size.
 
 use std::path::PathBuf;
 

@@ -183,13 +183,19 @@ fn numbers_of_hash_files_are_bounded() {
     assert!(with(4176 + 4096, &4096u64.to_le_bytes(), &one).contains("a chunk of 1 to"));
 }
 
+/// How traces begin.
+const HEADS: &[&[u8]] = &[b"", b"file start ", b"file start 1\nx\n", b"stream end", b"\xad\xde\xad\xde"];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn garbage_is_refused_or_read_to_its_end(
-        head in prop::sample::select(vec![&b""[..], b"file start ", b"file start 1\nx\n", b"stream end", b"\xad\xde\xad\xde"]),
-        bytes in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"file end stream\n 0AF".to_vec())], 0..300),
+        head in prop::sample::select(HEADS),
+        bytes in prop::collection::vec(
+            prop_oneof![any::<u8>(), prop::sample::select(b"file end stream\n 0AF".to_vec())],
+            0..300,
+        ),
     ) {
         let whole = [head, &bytes].concat();
         let Ok(trace) = recognise(Path::new("x"), Cursor::new(whole.clone())) else { return Ok(()) };

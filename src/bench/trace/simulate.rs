@@ -1,14 +1,14 @@
 //! Simulates backups of traces, one stream after another, with an index and a rewriting method.
 //!
 //! 1. Each chunk is looked for: among those of the stream that wait to be stored, then by the index.
-//! 2. The rewriting method decides which duplicates are stored again. A chunk is stored again at most once in a stream:
-//!    later duplicates that should be, too, refer to that copy.
+//! 2. The rewriting method decides which duplicates are stored again. A chunk is stored again at most once in a
+//!    stream: later duplicates that should be, too, refer to that copy.
 //! 3. Chunks that were not found, and those to be stored again, go into the open container; the index learns of them.
 //! 4. The container of every chunk is the stream's recipe, which is kept only where a restore is to be simulated.
 //!
 //! In memory, beside what [`Containers`], [`Index`] and [`History`] keep: what the rewriting method holds back (36
-//! bytes and a table entry a chunk), 8 bytes and a table entry for each chunk the stream stored again, 8 a chunk of the
-//! recipe.
+//! bytes and a table entry a chunk), 8 bytes and a table entry for each chunk the stream stored again, 8 a chunk of
+//! the recipe.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;

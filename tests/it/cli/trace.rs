@@ -109,9 +109,9 @@ fn simulations_of_traces_report_every_job_and_restore() {
     let home = Home::new();
     plant_traces(&home);
     let plan = format!(
-        "kind = \"trace\"\ncorpus = \"{}\"\nstreams = [\"traces\"]\ncontainer_bytes = \"256 KiB\"\nsample_rate = 16\n\
+        "kind = \"trace\"\nstreams = [\"{}\"]\ncontainer_bytes = \"256 KiB\"\nsample_rate = 16\n\
         restore = \"each\"\ncache_containers = [2, 3]\n[capping]\nlevel = 1\nsegment_bytes = \"1 MiB\"\n",
-        home.path("").display()
+        home.path("traces").display()
     );
     home.write("plan.toml", plan.as_bytes());
     let document = json(&home.run(&["bench", "plan.toml", "--json"]));

@@ -1,5 +1,5 @@
-//! The optimum (Belady, IBM Systems Journal 1966): the recipe tells the future, so the container that is needed last, or
-//! never again, makes room. No cache of whole containers reads fewer.
+//! The optimum (Belady, IBM Systems Journal 1966): the recipe tells the future, so the container that is needed last,
+//! or never again, makes room. No cache of whole containers reads fewer.
 //!
 //! 1. Runs of one container are a use each; from the last to the first, each use learns the next one of its container.
 //! 2. The cache is ordered by next uses. A hit moves the container to its next use; a miss drops the last one.

@@ -6,8 +6,8 @@
 //!    hold as much the newer one comes first.
 //! 3. The first `level` of them stay; duplicates in the others are written again.
 //!
-//! Read here: a container's part of the segment is counted in bytes, each chunk once, for bytes are what a restore takes
-//! from it. The container being filled and chunks of the same segment do not count: they are read anyway.
+//! Read here: a container's part of the segment is counted in bytes, each chunk once, for bytes are what a restore
+//! takes from it. The container being filled and chunks of the same segment do not count: they are read anyway.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,17 +1,17 @@
-//! Context-based rewriting: a duplicate is written again if reading it brings little else (Kaczmarek, Barczynski, Kilian
-//! and Dubnicki, SYSTOR 2012).
+//! Context-based rewriting: a duplicate is written again if reading it brings little else (Kaczmarek, Barczynski,
+//! Kilian and Dubnicki, SYSTOR 2012).
 //!
-//! 1. Chunks are held back until `stream_context_bytes` of the stream follow them: their *stream context*. What is read
-//!    with a chunk is its *disk context*.
+//! 1. Chunks are held back until `stream_context_bytes` of the stream follow them: their *stream context*. What is
+//!    read with a chunk is its *disk context*.
 //! 2. The *rewrite utility* of a duplicate is the part of its disk context that is not in its stream context.
-//! 3. It is written again if its utility is at least `minimal_utility`, and among the highest `limit` of those evaluated
-//!    so far, and if what was written again, with it, stays within `limit` of the stream so far.
+//! 3. It is written again if its utility is at least `minimal_utility`, and among the highest `limit` of those
+//!    evaluated so far, and if what was written again, with it, stays within `limit` of the stream so far.
 //! 4. If it stays, so do the other chunks of its disk context in the stream context: their container is read for it.
 //!
 //! Read here: the disk context is the container, for that is what a restore reads. The highest `limit` are told by a
 //! histogram of utilities in steps of a hundredth, the step in which they end included; it covers the whole stream so
-//! far. Duplicates that stay by rule 4 are not evaluated and do not enter it. The container being filled is never a disk
-//! context.
+//! far. Duplicates that stay by rule 4 are not evaluated and do not enter it. The container being filled is never a
+//! disk context.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,15 +1,15 @@
 //! Selective deduplication by the chunk fragmentation level (Nam, Park and Du, MASCOTS 2012).
 //!
-//! 1. The *optimal* fragmentation of a stream is its bytes in full containers; the *current* one is the containers that
-//!    a restore of the stream so far reads through a cache of `cache_containers`. The *level* is the first by the second:
-//!    1 for a stream stored in its own order, less the more it is scattered.
+//! 1. The *optimal* fragmentation of a stream is its bytes in full containers; the *current* one is the containers
+//!    that a restore of the stream so far reads through a cache of `cache_containers`. The *level* is the first by the
+//!    second: 1 for a stream stored in its own order, less the more it is scattered.
 //! 2. While the level is at least `threshold`, duplicates stay duplicates.
-//! 3. While it is less, duplicates that follow one another in one container stay only if they are at least `usage` of a
-//!    container together; else they are written again.
+//! 3. While it is less, duplicates that follow one another in one container stay only if they are at least `usage` of
+//!    a container together; else they are written again.
 //!
 //! Read here: the cache is one of least recent use, as in a restore. The optimum is a whole number of containers, so
-//! that a stream starts with a level of 1. A run of duplicates of one container is held back until it is long enough to
-//! stay or ends; runs in the container being filled stay.
+//! that a stream starts with a level of 1. A run of duplicates of one container is held back until it is long enough
+//! to stay or ends; runs in the container being filled stay.
 
 use std::num::NonZeroUsize;
 

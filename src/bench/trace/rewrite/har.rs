@@ -1,16 +1,17 @@
-//! History-aware rewriting: successive backups are alike, so the containers of which the last one used little are known
-//! before the next (Fu et al., USENIX ATC 2014).
+//! History-aware rewriting: successive backups are alike, so the containers of which the last one used little are
+//! known before the next (Fu et al., USENIX ATC 2014).
 //!
 //! 1. During a backup the distinct bytes it takes from each container are added up. A container of which it uses less
 //!    than `utilisation` is *sparse*.
-//! 2. The next backup inherits them: their chunks are written again, whatever stands around them, and together lie in new
-//!    containers. Nothing is held back.
+//! 2. The next backup inherits them: their chunks are written again, whatever stands around them, and together lie in
+//!    new containers. Nothing is held back.
 //! 3. What would be written again, which is what this backup uses of sparse containers, is limited to `limit` of its
 //!    bytes: the least used containers are inherited first, as many as stay within.
 //!
-//! Read here: a container's use is measured by what a full container holds, so the last one of a backup, which may have
-//! stayed small, becomes sparse, too. The history is kept for all methods, as their figures name sparse containers; this
-//! one alone acts on it. In memory: 8 bytes and a table entry for each pair of a chunk and a container in a stream.
+//! Read here: a container's use is measured by what a full container holds, so the last one of a backup, which may
+//! have stayed small, becomes sparse, too. The history is kept for all methods, as their figures name sparse
+//! containers; this one alone acts on it. In memory: 8 bytes and a table entry for each pair of a chunk and a
+//! container in a stream.
 
 use std::collections::{HashMap, HashSet};
 
