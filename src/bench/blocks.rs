@@ -55,6 +55,15 @@ impl Transform {
     }
 }
 
+/// A block, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The file.
+    pub file: PathBuf,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
 /// A run of bytes of a file.
 struct Extent {
     path: PathBuf,
@@ -117,7 +126,7 @@ impl Blocks {
     }
 
     /// The next block.
-    pub fn draw(&mut self) -> Result<Vec<u8>> {
+    pub fn draw(&mut self) -> Result<Block> {
         let mut place = self.random.below(self.positions().sum());
         let mut chosen = None;
         for (extent, count) in self.extents.iter().zip(self.positions()) {
@@ -140,7 +149,18 @@ impl Blocks {
         let bytes = self.transform.map_or(bytes.clone(), |transform| transform.apply(&bytes));
         let phase = self.random.below(8) as usize;
         let block = bytes.get(phase..phase + self.block_bytes).unwrap_or(&bytes);
-        Ok(block.to_vec())
+        Ok(Block { file: extent.path.clone(), bytes: block.to_vec() })
+    }
+
+    /// The first block of a whole file, or all of a shorter one, in the class's representation.
+    pub fn first(&self, path: &Path) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(self.source_bytes()).read_to_end(&mut bytes))
+            .map_err(|error| Error::io("read", path, error))?;
+        let mut bytes = self.transform.map_or(bytes.clone(), |transform| transform.apply(&bytes));
+        bytes.truncate(self.block_bytes);
+        Ok(bytes)
     }
 }
 
@@ -209,9 +229,11 @@ mod tests {
         std::fs::write(folder.path().join("one/m.safetensors"), &file).unwrap();
         let find = |dtype, seed| Blocks::find(folder.path(), &["o*/*.safetensors".into()], dtype, None, 256, seed);
         let mut blocks = find(Some("BF16"), 1).unwrap();
-        assert!((0..50).all(|_| blocks.draw().unwrap() == [b'y'; 256]));
+        assert!((0..50).all(|_| blocks.draw().unwrap().bytes == [b'y'; 256]));
         assert!(find(Some("F32"), 1).is_err());
         let (mut a, mut b) = (find(None, 5).unwrap(), find(None, 5).unwrap());
         assert!((0..50).all(|_| a.draw().unwrap() == b.draw().unwrap()));
+        let path = a.draw().unwrap().file;
+        assert_eq!(a.first(&path).unwrap(), file[..256]);
     }
 }

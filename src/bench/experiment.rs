@@ -113,7 +113,8 @@ fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
     let line = |kind: &str, score: &Score| -> Value {
         json!({
             "set": score.name,
-            "name": kind,
+            "scope": kind,
+            "method": score.method.name(),
             "confusion": score.confusion,
             "weights": score.weights,
             "weights_found": score.weights_found,
@@ -130,10 +131,13 @@ fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
     let percent = |value: f64| format!("{:.2}", 100.0 * value);
     let row = |score: &Score| {
         let speed = format!("{:.1}", score.block_us());
-        vec![score.name.clone(), percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed]
+        let names = [score.name.clone(), score.method.name().to_string()];
+        let figures = [percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed];
+        names.into_iter().chain(figures).collect()
     };
-    let columns =
-        ["class", "recall %", "accuracy %", "bytes above the best %", "µs a block"].map(str::to_string).to_vec();
+    let columns = ["class", "method", "recall %", "accuracy %", "bytes above the best %", "µs a block"]
+        .map(str::to_string)
+        .to_vec();
     let figures = [
         ("accuracy", "Share of blocks told right", "of 1"),
         ("excess", "Bytes above those of the best encodings", "of 1"),

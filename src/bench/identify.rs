@@ -3,8 +3,9 @@
 //! 1. Every block is encoded with zstd-1, with zstd-3 and by byte groups in every layout. It is *float* if the best
 //!    layout gains more than 10 % and is 2 % smaller than zstd-1; else *incompressible* if nothing saves 2 %; else
 //!    *ordinary*.
-//! 2. The identifier's answer is compared with that label, and the bytes its route would store (float: planes;
-//!    ordinary: zstd-3, raw if not smaller; incompressible: raw) with the fewest of all routes.
+//! 2. The answer of each of the [methods](super::methods) is compared with that label, and the bytes its route would
+//!    store (float: planes; ordinary: zstd-3, raw if not smaller; incompressible: raw) with the fewest of all routes.
+//!    Shifted bits are not among those, so they may store less.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,15 +13,16 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::blocks::{Blocks, Transform};
+use super::blocks::{Block, Blocks, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_folder;
 use super::data::expand;
+use super::methods::{Answer, Answers, Method};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 use crate::codec::{Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
-use crate::identify::{Class, Identifier};
+use crate::identify::Class;
 
 /// A measurement of identification, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -45,6 +47,9 @@ pub struct IdentifyBench {
     /// zstd level of the low byte groups.
     #[serde(default = "default_level")]
     pub level: i32,
+    /// What tells the classes apart, each with lines of its own.
+    #[serde(default = "default_methods")]
+    pub methods: Vec<Method>,
     /// The identifier's parameters.
     #[serde(default)]
     pub identify: IdentifyConfig,
@@ -93,11 +98,14 @@ fn default_blocks() -> usize {
 fn default_block_bytes() -> usize {
     64 << 10
 }
+fn default_methods() -> Vec<Method> {
+    vec![Method::default()]
+}
 fn default_level() -> i32 {
     1
 }
 
-/// Scores of every class and every set.
+/// Scores of every class and every set, by each method.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// By class, in the configuration's order.
@@ -120,6 +128,9 @@ impl IdentifyBench {
         if config.block_bytes < 1024 || config.blocks == 0 {
             return Err(wrong("`block_bytes` must be at least 1024 and `blocks` at least 1".into()));
         }
+        if config.methods.is_empty() {
+            return Err(wrong("`methods` must name one at least".into()));
+        }
         Ok(config)
     }
 
@@ -135,6 +146,7 @@ impl IdentifyBench {
 }
 
 /// What real encodes say of one block.
+#[derive(Clone, Copy)]
 struct Encoded {
     label: usize,
     zstd: u64,
@@ -209,52 +221,65 @@ pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
         let dtype = class.tensor_dtype.as_deref();
         let bytes = config.block_bytes;
         let mut blocks = Blocks::find(&corpus, &class.files, dtype, class.transform, bytes, config.seed)?;
-        let mut identifier = Identifier::new(&config.identify, config.level);
-        let score = measure(class, config.blocks, &mut blocks, &mut identifier, &mut oracle)?;
-        score.print(out).map_err(failed)?;
-        for name in &class.sets {
-            let at = report.sets.iter().position(|set| set.name == *name).unwrap_or(report.sets.len());
-            if at == report.sets.len() {
-                report.sets.push(Score { name: name.clone(), ..Score::default() });
+        let drawn = (0..config.blocks).map(|_| blocks.draw()).collect::<Result<Vec<_>>>()?;
+        let encoded = drawn.iter().map(|block| oracle.encode(&block.bytes)).collect::<Result<Vec<_>>>()?;
+        for method in &config.methods {
+            let mut answers = Answers::new(*method, &config.identify, config.level);
+            let mut score = Score { name: class.name.clone(), method: *method, ..Score::default() };
+            let started = Instant::now();
+            let given = drawn.iter().map(|block| answers.answer(block, &blocks)).collect::<Result<Vec<_>>>()?;
+            score.time = started.elapsed();
+            for ((block, encoded), answer) in drawn.iter().zip(&encoded).zip(given) {
+                judge(class.kind, block, *encoded, answer, &mut oracle, &mut score)?;
             }
-            report.sets.iter_mut().skip(at).take(1).for_each(|set| set.add(&score));
+            score.print(out).map_err(failed)?;
+            report.add(&class.sets, score);
         }
-
-        report.classes.push(score);
     }
     writeln!(out, "\n{HEADING}").map_err(failed)?;
     report.sets.iter().try_for_each(|set| set.print(out)).map_err(failed)?;
     Ok(report)
 }
 
-fn measure(
-    class: &ClassBench,
-    count: usize,
-    blocks: &mut Blocks,
-    identifier: &mut Identifier,
-    oracle: &mut Oracle,
-) -> Result<Score> {
-    let mut score = Score { name: class.name.clone(), ..Score::default() };
-    let blocks = (0..count).map(|_| blocks.draw()).collect::<Result<Vec<_>>>()?;
-    let started = Instant::now();
-    let answers: Vec<Class> = blocks.iter().map(|block| identifier.identify(block)).collect();
-    score.time = started.elapsed();
-    for (block, answer) in blocks.iter().zip(answers) {
-        let encoded = oracle.encode(block)?;
-        let (column, bytes) = match answer {
-            Class::Float(layout) => (FLOAT, oracle.layout_bytes(layout, block)?),
-            Class::Ordinary => (ORDINARY, encoded.zstd),
-            Class::Incompressible => (INCOMPRESSIBLE, block.len() as u64),
-        };
-        score.confusion[encoded.label][column] += 1;
-        if class.kind == ClassKind::Float && encoded.label == FLOAT {
-            score.weights += 1;
-            score.weights_found += u64::from(column == FLOAT);
+impl Report {
+    /// Adds a class's score, to its sets, too.
+    fn add(&mut self, sets: &[String], score: Score) {
+        for name in sets {
+            let is_same = |set: &Score| set.name == *name && set.method == score.method;
+            match self.sets.iter_mut().find(|set| is_same(set)) {
+                Some(set) => set.add(&score),
+                None => self.sets.push(Score { name: name.clone(), ..score.clone() }),
+            }
         }
-        score.bytes += bytes;
-        score.bytes_best += encoded.best;
+        self.classes.push(score);
     }
-    Ok(score)
+}
+
+/// Counts one answer.
+fn judge(
+    kind: ClassKind,
+    block: &Block,
+    encoded: Encoded,
+    answer: Answer,
+    oracle: &mut Oracle,
+    score: &mut Score,
+) -> Result<()> {
+    let float_bytes = answer.float_bytes(&block.bytes, oracle.level, &mut oracle.planes)?;
+    let (column, bytes) = match (float_bytes, answer) {
+        (Some(bytes), _) => (FLOAT, bytes),
+        (None, Answer::Class(Class::Incompressible)) => (INCOMPRESSIBLE, block.bytes.len() as u64),
+        (None, _) => (ORDINARY, encoded.zstd),
+    };
+    if let Some(count) = score.confusion.get_mut(encoded.label).and_then(|row| row.get_mut(column)) {
+        *count += 1;
+    }
+    if kind == ClassKind::Float && encoded.label == FLOAT {
+        score.weights += 1;
+        score.weights_found += u64::from(column == FLOAT);
+    }
+    score.bytes += bytes;
+    score.bytes_best += encoded.best;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -295,16 +320,25 @@ mod tests {
             block_bytes: 65_536,
             seed: 1,
             level: 1,
+            methods: vec![Method::Byte, Method::Bit, Method::File],
             identify: IdentifyConfig::default(),
             class: vec![class("words", ClassKind::Float), class("text", ClassKind::Other)],
         };
         let mut printed = Vec::new();
         let report = run(&config, &mut printed).unwrap();
+        let [byte, bit, file] = report.sets.as_slice() else { panic!("{:?}", report.sets) };
+        let by = |score: &Score| (score.method, score.name.clone());
+        let classes: Vec<_> = report.classes.iter().map(by).collect();
+        let method = |name: &str| config.methods.iter().map(|method| (*method, name.to_string())).collect::<Vec<_>>();
+        assert_eq!(classes, [method("words"), method("text")].concat());
         assert_eq!(report.classes[0].confusion[FLOAT], [5, 0, 0]);
-        assert_eq!(report.classes[1].confusion[ORDINARY], [0, 5, 0]);
-        let all = &report.sets[0];
-        assert_eq!((all.recall(), all.accuracy(), all.weights), (1.0, 1.0, 5));
-        assert!(all.excess() < 0.001, "{}", all.excess());
-        assert!(String::from_utf8(printed).unwrap().contains("words"));
+        assert_eq!(report.classes[3].confusion[ORDINARY], [0, 5, 0]);
+        for score in [byte, bit, file] {
+            assert_eq!((score.recall(), score.accuracy(), score.weights), (1.0, 1.0, 5), "{score:?}");
+        }
+        assert!(byte.excess() < 0.001, "{}", byte.excess());
+        assert!([bit, file].iter().all(|score| score.bytes_best == byte.bytes_best), "the blocks are the same");
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("words") && printed.contains(" bit "), "{printed}");
     }
 }

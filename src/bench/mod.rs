@@ -6,6 +6,7 @@ pub mod comparison;
 pub mod data;
 pub mod experiment;
 pub mod identify;
+pub mod methods;
 pub mod report;
 mod same;
 pub mod schemes;

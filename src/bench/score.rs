@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
+use super::methods::Method;
+
 /// Label or answer: float.
 pub(super) const FLOAT: usize = 0;
 /// Label or answer: ordinary.
@@ -10,10 +12,11 @@ pub(super) const ORDINARY: usize = 1;
 /// Label or answer: incompressible.
 pub(super) const INCOMPRESSIBLE: usize = 2;
 
-/// Line above the scores; columns: blocks, those labelled float, of them found and missed, wrongly called float, found
-/// incompressible, recall on weights, accuracy, bytes above the best routes', time per block.
+/// Line above the scores; columns: class or set, method, blocks, those labelled float, of them found and missed,
+/// wrongly called float, found incompressible, recall on weights, accuracy, bytes above the best routes', time per
+/// block.
 pub(super) const HEADING: &str =
-    "class            blocks  float  found missed  wrong incomp recall % accur. % excess %  us/blk";
+    "class            method  blocks  float  found missed  wrong incomp recall % accur. % excess %  us/blk";
 
 /// Blocks by label (rows) and answer (columns): float, ordinary, incompressible.
 pub type Confusion = [[u64; 3]; 3];
@@ -23,17 +26,19 @@ pub type Confusion = [[u64; 3]; 3];
 pub struct Score {
     /// Name of the class or the set.
     pub name: String,
+    /// What answered.
+    pub method: Method,
     /// Blocks by label and answer.
     pub confusion: Confusion,
     /// Blocks of weights labelled float.
     pub weights: u64,
     /// Those of them found.
     pub weights_found: u64,
-    /// Bytes stored by the identifier's routes.
+    /// Bytes stored by the answers's routes.
     pub bytes: u64,
     /// Bytes stored by the best routes.
     pub bytes_best: u64,
-    /// Time the identifier took for all blocks.
+    /// Time the answers took for all blocks.
     pub time: Duration,
 }
 
@@ -80,8 +85,9 @@ impl Score {
         let [[hit, missed @ ..], ordinary, incompressible] = self.confusion;
         writeln!(
             out,
-            "{:16} {:6} {:6} {:6} {:6} {:6} {:6} {:8.2} {:8.2} {:8.3} {:8.1}",
+            "{:16} {:6} {:7} {:6} {:6} {:6} {:6} {:6} {:8.2} {:8.2} {:8.3} {:8.1}",
             self.name,
+            self.method.name(),
             self.blocks(),
             self.float(),
             hit,

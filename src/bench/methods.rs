@@ -1,0 +1,273 @@
+//! Methods of telling floats apart, to compare the engine's with: by byte groups, by bits, by whole files.
+//!
+//! - *byte*: [`Identifier`], as the engine runs it.
+//! - *bit*: FHRD's alternative (section 3.3), which shifts words bit by bit until their exponents are bytes. For words
+//!   of 1, 2, 4 and 8 bytes and every shift below a word's bits, words are read from that bit on at the same places of
+//!   the block, and the entropies of their bytes summed; the block is shifted by the best of them and then judged as by
+//!   *byte*. What a float block takes is what its byte groups take after the shift.
+//! - *file*: one decision for all blocks of a file: floats if it is a model file by its format, else what *byte* says
+//!   of its first block. How the words of a block lie is left to the codec, which samples them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::blocks::{Block, Blocks};
+use crate::codec::{Codec, Layout, Planes, Scratch};
+use crate::config::IdentifyConfig;
+use crate::error::{Error, Result};
+use crate::format::{Recognition, recognise};
+use crate::identify::{Class, Identifier};
+use crate::kernel::entropy::{Histogram, entropy_bits};
+
+/// A way to tell floats apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// By byte groups, as the engine does.
+    #[default]
+    Byte,
+    /// By byte groups after every shift of bits.
+    Bit,
+    /// By whole files.
+    File,
+}
+
+impl Method {
+    /// Name in configurations and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Byte => "byte",
+            Method::Bit => "bit",
+            Method::File => "file",
+        }
+    }
+}
+
+/// What a method says of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// As the engine would take it.
+    Class(Class),
+    /// Floats in this layout behind so many bits, fewer than a byte has.
+    Shifted(u32, Layout),
+    /// Floats that lie in some way.
+    Float,
+}
+
+/// Groups above this many bits per byte count as stored, as the identifier has it.
+const STORED_BITS: f32 = 7.65;
+/// Bits per byte by which a wider word or a longer shift must be better.
+const BETTER_BITS: f32 = 0.03;
+/// Bytes a word and its shift are read from, and places where these begin.
+const WINDOW_BYTES: usize = 16;
+const GRID_BYTES: usize = 8;
+
+/// Answers by one method.
+pub(super) struct Answers {
+    method: Method,
+    identifier: Identifier,
+    samples: usize,
+    files: HashMap<PathBuf, Answer>,
+}
+
+impl Answers {
+    /// With the identifier's parameters, for a planes codec at this zstd level.
+    pub(super) fn new(method: Method, config: &IdentifyConfig, level: i32) -> Self {
+        let identifier = Identifier::new(config, level);
+        Answers { method, identifier, samples: config.samples, files: HashMap::new() }
+    }
+
+    /// What `block`, drawn from `blocks`, is.
+    ///
+    /// # Errors
+    /// Its file cannot be read.
+    pub(super) fn answer(&mut self, block: &Block, blocks: &Blocks) -> Result<Answer> {
+        match self.method {
+            Method::Byte => Ok(Answer::Class(self.identifier.identify(&block.bytes))),
+            Method::Bit => Ok(self.by_bits(&block.bytes)),
+            Method::File => self.by_file(&block.file, blocks),
+        }
+    }
+
+    fn by_bits(&mut self, block: &[u8]) -> Answer {
+        let bits = best_shift(block, self.samples) % u8::BITS;
+        if bits == 0 {
+            return Answer::Class(self.identifier.identify(block));
+        }
+        match self.identifier.identify(&shifted(block, bits)) {
+            Class::Float(layout) => Answer::Shifted(bits, layout),
+            other => Answer::Class(other),
+        }
+    }
+
+    fn by_file(&mut self, path: &Path, blocks: &Blocks) -> Result<Answer> {
+        if let Some(known) = self.files.get(path) {
+            return Ok(*known);
+        }
+        let answer = if is_model(path)? {
+            Answer::Float
+        } else {
+            match self.identifier.identify(&blocks.first(path)?) {
+                Class::Float(_) => Answer::Float,
+                class => Answer::Class(class),
+            }
+        };
+        self.files.insert(path.to_path_buf(), answer);
+        Ok(answer)
+    }
+}
+
+impl Answer {
+    /// Bytes that a block said to be floats takes; `None` where it is said to be something else.
+    pub(super) fn float_bytes(self, block: &[u8], level: i32, scratch: &mut Scratch) -> Result<Option<u64>> {
+        let mut out = Vec::new();
+        match self {
+            Answer::Class(Class::Float(layout)) => Planes.encode_layout(layout, block, level, scratch, &mut out)?,
+            Answer::Class(Class::Ordinary | Class::Incompressible) => return Ok(None),
+            Answer::Shifted(bits, layout) => {
+                // The bits in front take a byte.
+                out.push(0);
+                Planes.encode_layout(layout, &shifted(block, bits), level, scratch, &mut out)?;
+            }
+            Answer::Float => Planes.encode(block, level, scratch, &mut out)?,
+        }
+        Ok(Some(out.len() as u64))
+    }
+}
+
+fn is_model(path: &Path) -> Result<bool> {
+    let failed = |error| Error::io("read", path, error);
+    let file = File::open(path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
+    Ok(matches!(recognise(&file, len).map_err(failed)?, Recognition::Model(_)))
+}
+
+/// `block` without its first `bits` bits, fewer than a byte has; the last byte has so many zeros above.
+fn shifted(block: &[u8], bits: u32) -> Vec<u8> {
+    let next = block.iter().skip(1).chain(&[0]);
+    block.iter().zip(next).map(|(byte, next)| (u16::from_le_bytes([*byte, *next]) >> bits) as u8).collect()
+}
+
+/// The shift, bits, after which words of some width are predicted smallest.
+fn best_shift(block: &[u8], samples: usize) -> u32 {
+    let windows = windows(block, samples);
+    let mut best = (0, 8.0);
+    for width in Layout::WIDTHS {
+        for shift in 0..u32::from(width) * u8::BITS {
+            let bits = shifted_bits(&windows, usize::from(width), shift);
+            if bits < best.1 - BETTER_BITS {
+                best = (shift, bits);
+            }
+        }
+    }
+    best.0
+}
+
+/// Bits per byte of words of `width` bytes that begin `shift` bits into each window.
+fn shifted_bits(windows: &[u128], width: usize, shift: u32) -> f32 {
+    let mut groups: [Histogram; 8] = [[0; 256]; 8];
+    let groups = groups.get_mut(..width).unwrap_or_default();
+    for window in windows {
+        let words = ((window >> shift) as u64).to_le_bytes();
+        for word in words.chunks_exact(width) {
+            for (byte, histogram) in word.iter().zip(groups.iter_mut()) {
+                if let Some(count) = histogram.get_mut(usize::from(*byte)) {
+                    *count += 1;
+                }
+            }
+        }
+    }
+    let cost = |histogram: &Histogram| match entropy_bits(histogram) {
+        bits if bits < STORED_BITS => bits,
+        _ => 8.0,
+    };
+    groups.iter().map(cost).sum::<f32>() / width as f32
+}
+
+/// At most `samples` windows, one from a scattered place in each of equal stretches.
+fn windows(block: &[u8], samples: usize) -> Vec<u128> {
+    let places = (block.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
+    let taken = places.min(samples);
+    let mut scatter = 0u32;
+    let window = |ordinal: usize| {
+        scatter = scatter.wrapping_add(0x9e37_79b9);
+        let (start, end) = (places * ordinal / taken, places * (ordinal + 1) / taken);
+        let within = (((end - start) as u64 * u64::from(scatter)) >> 32) as usize;
+        let bytes = block.get((start + within) * GRID_BYTES..).unwrap_or_default();
+        u128::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default())
+    };
+    (0..taken).map(window).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// BF16 words of either sign; their exponents differ in high and in low bits, so that no other shift keeps together
+    /// what belongs together.
+    fn words(count: u32) -> Vec<u8> {
+        let mixed = |i: u32| (i ^ i << 13 ^ 0x5bd1_e995).wrapping_mul(2_654_435_761) >> 9;
+        let word = |n: u32| (n & 0x807f | (0x7d + (n >> 8 & 0x7f).trailing_zeros().min(6)) << 7) as u16;
+        (0..count).flat_map(|i| word(mixed(mixed(i))).to_le_bytes()).collect()
+    }
+
+    fn block_of(bytes: Vec<u8>) -> Block {
+        Block { file: PathBuf::new(), bytes }
+    }
+
+    #[test]
+    fn a_shift_moves_every_bit_and_loses_the_first() {
+        assert_eq!(shifted(&[0b1010_0001, 0b11, 0], 1), [0b1101_0000, 0b1, 0]);
+        assert_eq!(shifted(&[0xff, 0x01], 7), [0b11, 0]);
+        assert!(shifted(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn exponents_become_bytes() {
+        // Seven bits of mantissa lie below the exponent, in the first byte of a word.
+        let words = words(40_000);
+        assert_eq!(best_shift(&words, 512), 7);
+        assert_eq!(best_shift(&words[1..], 512), 7, "a byte on, the other group is the exponent");
+        assert_eq!(best_shift(&[], 512), 0);
+    }
+
+    #[test]
+    fn bits_find_smaller_exponents() {
+        let bytes = words(32_768);
+        let config = IdentifyConfig::default();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("w"), &bytes).unwrap();
+        let blocks = Blocks::find(folder.path(), &["w".into()], None, None, 4096, 1).unwrap();
+        let block = block_of(bytes);
+        let sized = |method| {
+            let answer = Answers::new(method, &config, 1).answer(&block, &blocks).unwrap();
+            (answer, answer.float_bytes(&block.bytes, 1, &mut Scratch::default()).unwrap())
+        };
+        let (byte, bit) = (sized(Method::Byte), sized(Method::Bit));
+        assert!(matches!(bit.0, Answer::Shifted(7, layout) if layout.width() == 2), "{bit:?}");
+        // The exponent's lowest bit is no longer with the mantissa: nearly half a bit a word.
+        assert!(bit.1.unwrap() + 1000 < byte.1.unwrap_or(65_536), "{bit:?} against {byte:?}");
+    }
+
+    #[test]
+    fn a_file_is_one_thing_by_its_format_or_its_first_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let (words, text) = (words(40_000), "all work and no play ".repeat(4000).into_bytes());
+        let write = |name: &str, parts: &[&[u8]]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, parts.concat()).unwrap();
+            path
+        };
+        let header = br#"{"w":{"dtype":"U8","shape":[84000],"data_offsets":[0,84000]}}      "#;
+        let model = write("model", &[&(header.len() as u64).to_le_bytes(), header, &text]);
+        let (mixed, other) = (write("mixed", &[&words, &text]), write("other", &[&text, &words]));
+        let blocks = Blocks::find(folder.path(), &["*".into()], None, None, 65_536, 1).unwrap();
+        let mut answers = Answers::new(Method::File, &IdentifyConfig::default(), 1);
+        let mut answer = |file: PathBuf| answers.answer(&Block { file, bytes: Vec::new() }, &blocks).unwrap();
+        let ordinary = Answer::Class(Class::Ordinary);
+        assert_eq!([answer(model), answer(mixed), answer(other)], [Answer::Float, Answer::Float, ordinary]);
+    }
+}
