@@ -55,6 +55,8 @@ pub enum Measure {
     Times,
     /// The figure itself.
     Value,
+    /// The figure itself, of 1, in percent.
+    Percent,
 }
 
 /// A claim beside what was measured.
@@ -107,7 +109,13 @@ impl Claim {
 
     fn value(&self, line: &Value, lines: &[Value]) -> Option<f64> {
         let figure = field(line, &self.figure)?.as_f64()?;
-        let Some(over) = &self.over else { return (self.measure == Measure::Value).then_some(figure) };
+        let Some(over) = &self.over else {
+            return match self.measure {
+                Measure::Value => Some(figure),
+                Measure::Percent => Some(100.0 * figure),
+                _ => None,
+            };
+        };
         let ignored: Vec<&String> = over.keys().collect();
         let name = identity(line, &ignored);
         let other = lines.iter().find(|other| picks(over, other) && identity(other, &ignored) == name)?;
@@ -119,6 +127,7 @@ impl Claim {
             Measure::Share => times * 100.0,
             Measure::Times => times,
             Measure::Value => figure,
+            Measure::Percent => 100.0 * figure,
         };
         value.is_finite().then_some(value)
     }

@@ -8,10 +8,13 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 
 use super::claim::Claim;
+use super::codecs::{self, CodecBench};
 use super::comparison::{Comparison, Kind};
+use super::granularity::{self, GranularityBench};
 use super::identify::{self, IdentifyBench};
 use super::report::{Grid, Report, pictures};
 use super::score::Score;
+use super::threshold::{self, ThresholdBench};
 use super::trace::{self, TraceBench};
 use super::{schemes, versions};
 use crate::error::{Error, Result};
@@ -22,6 +25,12 @@ pub enum Experiment {
     Comparison(Box<Comparison>),
     /// How well chunks are identified.
     Identify(Box<IdentifyBench>),
+    /// Codecs of floats on blocks of tensors.
+    Codecs(Box<CodecBench>),
+    /// What deduplication finds by files, layers, tensors and chunks.
+    Granularity(Box<GranularityBench>),
+    /// Families by bit distance.
+    Threshold(Box<ThresholdBench>),
     /// Indexes, rewriting methods and restore caches on traces.
     Trace(Box<TraceBench>),
 }
@@ -35,7 +44,7 @@ pub struct Outline {
 }
 
 /// The kinds there are.
-const KINDS: &str = "`identify`, `schemes`, `trace` or `versions`";
+const KINDS: &str = "`codecs`, `granularity`, `identify`, `schemes`, `threshold`, `trace` or `versions`";
 
 impl Experiment {
     /// Parses a measurement's file; `path` is its place.
@@ -50,6 +59,9 @@ impl Experiment {
         match kind.ok_or_else(|| wrong("the key `kind` says what to measure; it is missing".into()))? {
             "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
+            "codecs" => Ok(Experiment::Codecs(Box::new(CodecBench::parse(text, &origin)?))),
+            "granularity" => Ok(Experiment::Granularity(Box::new(GranularityBench::parse(text, &origin)?))),
+            "threshold" => Ok(Experiment::Threshold(Box::new(ThresholdBench::parse(text, &origin)?))),
             "trace" => Ok(Experiment::Trace(Box::new(TraceBench::parse(text, &origin)?))),
             other => Err(wrong(format!("`kind` must be {KINDS}, found `{other}`"))),
         }
@@ -60,6 +72,9 @@ impl Experiment {
         match self {
             Experiment::Comparison(comparison) => &comparison.claims,
             Experiment::Identify(bench) => &bench.claim,
+            Experiment::Codecs(bench) => &bench.claim,
+            Experiment::Granularity(bench) => &bench.claim,
+            Experiment::Threshold(bench) => &bench.claim,
             Experiment::Trace(plan) => &plan.claim,
         }
     }
@@ -80,6 +95,20 @@ impl Experiment {
             }
             Experiment::Identify(bench) => {
                 let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+            Experiment::Codecs(bench) => {
+                let of_class = |class: &codecs::Class| -> Vec<String> {
+                    bench.methods.iter().map(|method| format!("class {}, {method}", class.name)).collect()
+                };
+                Outline { runs: bench.class.iter().flat_map(of_class).collect(), missing: bench.missing() }
+            }
+            Experiment::Granularity(bench) => {
+                let runs = bench.sets.iter().map(|set| format!("set {}", set.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+            Experiment::Threshold(bench) => {
+                let runs = bench.thresholds.iter().map(|bits| format!("threshold {bits}")).collect();
                 Outline { runs, missing: bench.missing() }
             }
             Experiment::Trace(plan) => {
@@ -103,6 +132,9 @@ impl Experiment {
                 Kind::Versions => versions::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
+            Experiment::Codecs(bench) => codecs::run(bench, stop, out),
+            Experiment::Granularity(bench) => granularity::run(bench, stop, out),
+            Experiment::Threshold(bench) => threshold::run(bench, stop, out),
             Experiment::Trace(plan) => trace::summary(plan, &trace::run(plan, stop, out)?),
         }
     }

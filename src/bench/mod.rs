@@ -2,9 +2,11 @@
 
 mod blocks;
 pub mod claim;
+pub mod codecs;
 pub mod comparison;
 pub mod data;
 pub mod experiment;
+pub mod granularity;
 pub mod identify;
 pub mod methods;
 pub mod report;
@@ -12,6 +14,7 @@ mod same;
 pub mod schemes;
 pub mod score;
 pub mod table;
+pub mod threshold;
 pub mod trace;
 pub mod versions;
 mod workbench;

@@ -55,7 +55,8 @@ proptest! {
         for codec in CODECS {
             let payload = encoded(*codec, &raw, &mut Scratch::default());
             let cut = &payload[..payload.len() - by.min(payload.len())];
-            for (payload, len) in [(&payload[..], raw.len() + by), (&payload, raw.len().saturating_sub(by)), (cut, raw.len())] {
+            let (longer, shorter) = (raw.len() + by, raw.len().saturating_sub(by));
+            for (payload, len) in [(&payload[..], longer), (&payload, shorter), (cut, raw.len())] {
                 if let Ok(bytes) = decoded(*codec, payload, len) {
                     prop_assert_eq!(bytes.len(), len, "{}", codec.name());
                 }
@@ -69,7 +70,8 @@ proptest! {
         let raw: Vec<u8> = (0..4096).map(noise).collect();
         for codec in CODECS {
             let payload = encoded(*codec, &raw, &mut Scratch::default());
-            for (payload, len) in [(&payload[..], raw.len() + by), (&payload, raw.len() - by), (&payload[..payload.len() - by], raw.len())] {
+            let cut = &payload[..payload.len() - by];
+            for (payload, len) in [(&payload[..], raw.len() + by), (&payload, raw.len() - by), (cut, raw.len())] {
                 prop_assert!(decoded(*codec, payload, len).is_err(), "{}: {by}", codec.name());
             }
         }

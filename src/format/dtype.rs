@@ -84,6 +84,11 @@ impl Dtype {
         let plain = PLAIN.iter().find(|row| row.0 == self).map(|row| row.2);
         plain.or_else(|| self.row().map(|row| row.1)).unwrap_or("other")
     }
+    /// The type that [`Dtype::name`] calls so; none for other types.
+    pub fn named(name: &str) -> Option<Dtype> {
+        let plain = PLAIN.iter().find(|row| row.2 == name).map(|row| row.0);
+        plain.or_else(|| BLOCKS.iter().find(|row| row.1 == name).map(|row| Quantised(row.0)))
+    }
     /// Bytes of one value; none for blocks and for other types.
     pub fn width(self) -> Option<usize> {
         PLAIN.iter().find(|row| row.0 == self).map(|row| row.3)

@@ -285,7 +285,8 @@ fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<Mo
     bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }
 
-fn word_of(dtype: Dtype) -> Word {
+/// What a tensor's words are for the codecs.
+pub fn word_of(dtype: Dtype) -> Word {
     match dtype {
         Dtype::Bfloat16 => Word::Bf16,
         Dtype::Float16 => Word::Fp16,

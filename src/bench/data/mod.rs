@@ -14,5 +14,6 @@ mod text;
 pub mod words;
 
 pub use files::{expand, files_below};
+pub use generate::Generate;
 pub use random::Random;
 pub use set::{Set, Source};

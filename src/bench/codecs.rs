@@ -1,0 +1,369 @@
+//! Codecs of floats on blocks of real tensors, one thread, without chunks, containers or files.
+//!
+//! 1. A class's files are model files. Their tensors of one type, of those whose names match, are cut in blocks, of
+//!    which as many as asked for are taken, evenly spread.
+//! 2. Where a class has a `base`, a block's base is the same range of the tensor of that name there. Deltas are
+//!    measured only then.
+//! 3. Every method encodes all blocks, then decodes them, round by round; speeds are those of the fastest round, which
+//!    other processes disturbed least. A method that does not give the blocks back has failed.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use super::claim::Claim;
+use super::comparison::corpus_folder;
+use super::data::{expand, files_below};
+use super::report::{Grid, Report, objects, pictures};
+use super::table::{flush, two};
+use crate::codec::delta::{self, Derivation};
+use crate::codec::{Codec, FloatCodec, Known, Scratch, Word};
+use crate::config::FLOAT_CODECS;
+use crate::engine::distance::Side;
+use crate::error::{Error, Result};
+use crate::format::{Dtype, Tensor, Window};
+use crate::stage::models::word_of;
+
+/// A measurement of codecs, as read from TOML.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodecBench {
+    /// `"codecs"`.
+    pub kind: String,
+    /// What the report is called.
+    #[serde(default = "title")]
+    pub title: String,
+    /// Folder that the classes' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    pub corpus: Option<PathBuf>,
+    /// Blocks of each class, at most.
+    #[serde(default = "blocks")]
+    pub blocks: usize,
+    /// Bytes of a block; the end of a tensor is left out.
+    #[serde(default = "block_bytes")]
+    pub block_bytes: ByteSize,
+    /// Rounds.
+    #[serde(default = "repeats")]
+    pub repeats: usize,
+    /// Names that `model.codec` takes, and the deltas `context` and `bitx`.
+    pub methods: Vec<String>,
+    /// zstd's level in those that use it.
+    #[serde(default = "level")]
+    pub level: i32,
+    /// What is measured.
+    pub class: Vec<Class>,
+    /// What others say of the same figures.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
+}
+
+/// Blocks of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Name in the report.
+    pub name: String,
+    /// Model files.
+    pub files: Vec<String>,
+    /// Type of the tensors taken, such as `BF16`.
+    pub dtype: String,
+    /// Pattern of their names, with `*`.
+    #[serde(default = "any")]
+    pub tensors: String,
+    /// The model file that they descend from.
+    pub base: Option<String>,
+}
+
+fn title() -> String {
+    "Codecs".into()
+}
+fn blocks() -> usize {
+    64
+}
+fn block_bytes() -> ByteSize {
+    ByteSize::kib(512)
+}
+fn repeats() -> usize {
+    5
+}
+fn level() -> i32 {
+    1
+}
+fn any() -> String {
+    "*".into()
+}
+
+/// Names of the deltas.
+const DELTAS: [&str; 2] = ["context", "bitx"];
+
+/// What a method does with a class.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// The class.
+    pub set: String,
+    /// The method.
+    pub method: String,
+    /// Blocks.
+    pub blocks: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of their encodings.
+    pub stored: u64,
+    /// Of these two.
+    pub ratio: f64,
+    /// Ratio that a tenth of the blocks stays under, half of them, nine tenths.
+    pub block_ratios: [f64; 3],
+    /// Millions of bytes encoded in a second, by one thread.
+    pub encode_mb_per_s: f64,
+    /// Millions of bytes decoded in a second, by one thread.
+    pub decode_mb_per_s: f64,
+    /// Why there are no figures.
+    pub failure: Option<String>,
+}
+
+/// A block and, for deltas, its base.
+struct Block {
+    raw: Vec<u8>,
+    base: Option<Vec<u8>>,
+}
+
+/// A way to encode.
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    Alone(FloatCodec),
+    Delta(bool),
+}
+
+impl Method {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "context" => Some(Method::Delta(false)),
+            "bitx" => Some(Method::Delta(true)),
+            _ => FloatCodec::named(name).map(Method::Alone),
+        }
+    }
+
+    fn encode(self, word: Word, block: &Block, level: i32, space: &mut Scratch, out: &mut Vec<u8>) -> Result<Made> {
+        match (self, &block.base) {
+            (Method::Alone(codec), _) => {
+                codec.encode(Known::Word(word), &block.raw, level, space, out).map(Made::Alone)
+            }
+            (Method::Delta(is_plain), base) => {
+                let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(word) };
+                let base = base.as_deref().unwrap_or_default();
+                delta::encode(derivation, &block.raw, base, space, out).map(|()| Made::Delta(derivation))
+            }
+        }
+    }
+}
+
+/// What made an encoding.
+#[derive(Clone, Copy)]
+enum Made {
+    Alone(&'static dyn Codec),
+    Delta(Derivation),
+}
+
+impl Made {
+    fn decode(self, payload: &[u8], block: &Block, space: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        let base = block.base.as_deref().unwrap_or_default();
+        match self {
+            Made::Alone(codec) => codec.decode(payload, block.raw.len(), space, out),
+            Made::Delta(derivation) => delta::decode(derivation.id(), payload, base, block.raw.len(), space, out),
+        }
+    }
+}
+
+impl CodecBench {
+    /// Parses TOML text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for syntax, unknown keys and unusable values.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let wrong = |message: String| Error::Config { origin: origin.into(), message };
+        let config: CodecBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if let Some(unknown) = config.methods.iter().find(|name| Method::named(name).is_none()) {
+            let names = FLOAT_CODECS.iter().chain(&DELTAS).copied().collect::<Vec<_>>().join(", ");
+            return Err(wrong(format!("`methods` must be of {names}, found `{unknown}`")));
+        }
+        if let Some(class) = config.class.iter().find(|class| Dtype::named(&class.dtype).is_none()) {
+            return Err(wrong(format!("class `{}`: there is no type `{}`", class.name, class.dtype)));
+        }
+        if config.blocks == 0 || config.repeats == 0 || !(4096..=64 << 20).contains(&config.block_bytes.0) {
+            return Err(wrong("`blocks` and `repeats` are at least 1, `block_bytes` is 4 KiB to 64 MiB".into()));
+        }
+        Ok(config)
+    }
+
+    /// Why classes cannot be read, as far as that shows from their paths.
+    pub fn missing(&self) -> Vec<String> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let of_class = |class: &Class| {
+            let fault = class.files.iter().chain(&class.base).find_map(|pattern| expand(&corpus, pattern).err());
+            fault.map(|error| format!("class `{}`: {error}", class.name))
+        };
+        self.class.iter().filter_map(of_class).collect()
+    }
+
+    /// The blocks of a class.
+    fn blocks_of(&self, class: &Class) -> Result<Vec<Block>> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let one = |pattern: &String| -> Result<Option<PathBuf>> { Ok(expand(&corpus, pattern)?.into_iter().next()) };
+        let base = class.base.as_ref().map(one).transpose()?.flatten().map(|path| Side::open(&path)).transpose()?;
+        let mut sides = Vec::new();
+        for pattern in &class.files {
+            for path in expand(&corpus, pattern)? {
+                for file in files_below(&path)? {
+                    sides.push(Side::open(&file)?);
+                }
+            }
+        }
+        let wrong = |what: &str| Error::Usage(format!("class `{}`: {what}", class.name));
+        let pattern = glob::Pattern::new(&class.tensors).map_err(|error| wrong(&error.to_string()))?;
+        let len = self.block_bytes.0;
+        let mut places = Vec::new();
+        for side in &sides {
+            let is_one = |tensor: &&Tensor| tensor.dtype.name() == class.dtype && pattern.matches(&tensor.name);
+            for tensor in side.model.tensors.iter().filter(is_one) {
+                let of_base = base.as_ref().and_then(|base| {
+                    let found = base.model.tensors.iter().find(|other| other.name == tensor.name)?;
+                    (found.len == tensor.len).then_some((base, found.offset))
+                });
+                if base.is_some() == of_base.is_some() {
+                    places.extend(
+                        (0..tensor.len / len).map(|block| (side, tensor.offset + block * len, of_base, block * len)),
+                    );
+                }
+            }
+        }
+        let step = places.len().div_ceil(self.blocks).max(1);
+        let read = |side: &Side, offset: u64| {
+            let window = Window::new(side.source(), u64::MAX);
+            window.read(offset, len).map_err(|_| wrong(&format!("{} cannot be read at {offset}", side.label)))
+        };
+        let block = |(side, offset, of_base, within): &(&Side, u64, Option<(&Side, u64)>, u64)| {
+            let base = of_base.map(|(base, start)| read(base, start + within)).transpose()?;
+            Ok(Block { raw: read(side, *offset)?, base })
+        };
+        let blocks = places.iter().step_by(step).map(block).collect::<Result<Vec<_>>>()?;
+        if blocks.is_empty() { Err(wrong("no tensor is long enough for a block")) } else { Ok(blocks) }
+    }
+}
+
+/// Encodes and decodes the blocks with one method.
+fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> Result<Line> {
+    let method = Method::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
+    let word = Dtype::named(&class.dtype).map_or(Word::Unknown, word_of);
+    let (mut scratch, mut encodings) = (Scratch::default(), Vec::new());
+    let (mut encode_seconds, mut decode_seconds) = (f64::MAX, f64::MAX);
+    let mut failure = None;
+    for _ in 0..config.repeats {
+        encodings = blocks.iter().map(|block| (None, Vec::with_capacity(block.raw.len() + 4096))).collect::<Vec<_>>();
+        let start = Instant::now();
+        for (block, (made, out)) in blocks.iter().zip(&mut encodings) {
+            *made = Some(method.encode(word, block, config.level, &mut scratch, out)?);
+        }
+        encode_seconds = encode_seconds.min(start.elapsed().as_secs_f64());
+        let mut seconds = 0.0;
+        let mut back = Vec::with_capacity(config.block_bytes.0 as usize);
+        for (block, (made, payload)) in blocks.iter().zip(&encodings) {
+            back.clear();
+            let start = Instant::now();
+            let decoded = made.map_or(Ok(()), |made| made.decode(payload, block, &mut scratch, &mut back));
+            seconds += start.elapsed().as_secs_f64();
+            if decoded.is_err() || back != block.raw {
+                failure = Some("a block did not come back".to_string());
+            }
+        }
+        decode_seconds = decode_seconds.min(seconds);
+    }
+    let raw_bytes = |block: &Block| block.raw.len() as u64;
+    let bytes: u64 = blocks.iter().map(raw_bytes).sum();
+    // What does not become smaller is stored as it is.
+    let sizes = blocks.iter().zip(&encodings).map(|(block, (_, payload))| (raw_bytes(block), payload.len() as u64));
+    let sizes: Vec<(u64, u64)> = sizes.map(|(raw, stored)| (raw, stored.min(raw))).collect();
+    let stored = sizes.iter().map(|(_, stored)| stored).sum::<u64>();
+    let mut ratios: Vec<f64> = sizes.iter().map(|(raw, stored)| *raw as f64 / (*stored as f64).max(1.0)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let at = |tenths: usize| ratios.get((ratios.len() - 1) * tenths / 10).copied().unwrap_or(0.0);
+    let speed = |seconds: f64| bytes as f64 / 1e6 / seconds.max(1e-9);
+    Ok(Line {
+        set: class.name.clone(),
+        method: name.into(),
+        blocks: blocks.len(),
+        bytes,
+        stored,
+        ratio: bytes as f64 / (stored as f64).max(1.0),
+        block_ratios: [at(1), at(5), at(9)],
+        encode_mb_per_s: speed(encode_seconds),
+        decode_mb_per_s: speed(decode_seconds),
+        failure,
+    })
+}
+
+impl Line {
+    fn cells(&self) -> Vec<String> {
+        let [low, middle, high] = self.block_ratios.map(two);
+        let speeds = [self.encode_mb_per_s, self.decode_mb_per_s].map(|speed| format!("{speed:.0}"));
+        let failed = self.failure.iter().map(|failure| format!(" FAILED: {failure}"));
+        let mut cells = vec![self.blocks.to_string(), format!("{:.4}", self.ratio), low, middle, high];
+        cells.extend(speeds.into_iter().chain(failed));
+        cells
+    }
+}
+
+const TITLES: [&str; 7] = ["blocks", "ratio", "10 %", "50 %", "90 %", "encode", "decode"];
+const PICTURES: [(&str, &str, &str); 3] = [
+    ("ratio", "Ratio of bytes to their encodings", "times"),
+    ("encode_mb_per_s", "Encoding, one thread", "MB/s"),
+    ("decode_mb_per_s", "Decoding, one thread", "MB/s"),
+];
+
+/// Measures every class with every method and prints a line for each: ratio, the ratios that a tenth, half and nine
+/// tenths of the blocks stay under, MB/s of one thread.
+///
+/// # Errors
+/// A class that cannot be read, an interruption.
+pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+    write_row(out, ["class", "method"], &TITLES.map(str::to_string))?;
+    let mut lines = Vec::new();
+    for class in &config.class {
+        let blocks = config.blocks_of(class)?;
+        for name in &config.methods {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if DELTAS.contains(&name.as_str()) && class.base.is_none() {
+                continue;
+            }
+            let line = measure(config, class, name, &blocks)?;
+            write_row(out, [&line.set, &line.method], &line.cells())?;
+            lines.push(line);
+        }
+        flush(out)?;
+    }
+    let columns = ["class", "method"].into_iter().chain(TITLES).map(str::to_string).collect();
+    let row = |line: &Line| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
+    let objects = objects(&lines)?;
+    Ok(Report {
+        title: config.title.clone(),
+        failures: lines.iter().filter(|line| line.failure.is_some()).count(),
+        grids: vec![Grid { title: String::new(), columns, rows: lines.iter().map(row).collect() }],
+        plots: pictures(&objects, &PICTURES),
+        lines: objects,
+        ..Report::default()
+    })
+}
+
+fn write_row(out: &mut dyn Write, [class, method]: [&str; 2], cells: &[String]) -> Result<()> {
+    let numbers: String = cells.iter().map(|cell| format!(" {cell:>9}")).collect();
+    writeln!(out, "{class:<24} {method:<12}{numbers}").map_err(|error| Error::io("write", "the table", error))
+}
+
+#[cfg(test)]
+#[path = "codecs_tests.rs"]
+mod tests;

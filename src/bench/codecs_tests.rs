@@ -1,0 +1,64 @@
+//! Tests of the measurement of codecs.
+
+use super::*;
+
+/// A base and a fine-tune of it, made from a seed.
+fn models(folder: &std::path::Path) {
+    let text = "sets = [{ name = \"x\", generate = { seed = 3, models = { layers = 1, hidden = 64, vocabulary = 512, \
+        fine_tunes = 1, sigma_delta = [0.0005] } } }]";
+    #[derive(Deserialize)]
+    struct Sets {
+        sets: Vec<crate::bench::data::Set>,
+    }
+    let sets: Sets = toml::from_str(text).unwrap();
+    let made = sets.sets[0].sources(folder, &folder.join("made")).unwrap();
+    std::fs::rename(made[0].paths[0].join("models"), folder.join("models")).unwrap();
+}
+
+fn parse(folder: &std::path::Path, more: &str) -> Result<CodecBench> {
+    let text = format!(
+        "kind = \"codecs\"\ncorpus = {folder:?}\nblocks = 3\nblock_bytes = \"16 KiB\"\nrepeats = 2\n{more}\n\
+        [[class]]\nname = \"base\"\nfiles = [\"models/base\"]\ndtype = \"BF16\"\n\
+        [[class]]\nname = \"tuned\"\nfiles = [\"models/fine-tune-00/model.safetensors\"]\ndtype = \"BF16\"\n\
+        tensors = \"*embed*\"\nbase = \"models/base/model.safetensors\"\n"
+    );
+    CodecBench::parse(&text, "x.toml")
+}
+
+#[test]
+fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    // The folder of the base holds its model alone.
+    let methods = "methods = [\"floats\", \"planes\", \"all-planes\", \"bg4-lz4\", \"bit-planes\", \"zstd\", \"context\", \"bitx\"]";
+    let config = parse(folder.path(), methods).unwrap();
+    assert_eq!(config.missing(), [""; 0]);
+    let mut printed = Vec::new();
+    let report = run(&config, &Arc::default(), &mut printed).unwrap();
+    let printed = String::from_utf8(printed).unwrap();
+    assert_eq!((report.lines.len(), report.failures), (6 + 8, 0), "{printed}");
+    let of = |set: &str, method: &str, key: &str| {
+        let line = report.lines.iter().find(|line| line["set"] == set && line["method"] == method);
+        line.unwrap_or_else(|| panic!("{set} {method}: {printed}"))[key].as_f64().unwrap()
+    };
+    assert!(of("tuned", "context", "ratio") > of("tuned", "bitx", "ratio"), "{printed}");
+    assert!(of("tuned", "bitx", "ratio") > of("tuned", "floats", "ratio"), "{printed}");
+    assert!(of("base", "floats", "ratio") > of("base", "zstd", "ratio"), "{printed}");
+    assert!(of("base", "floats", "decode_mb_per_s") > 0.0 && of("base", "floats", "blocks") == 3.0, "{printed}");
+    assert_eq!(report.plots.len(), 3);
+}
+
+#[test]
+fn what_cannot_be_measured_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let message = |more: &str| parse(folder.path(), more).unwrap_err().to_string();
+    assert!(message("methods = [\"huffman\"]").contains("found `huffman`"));
+    assert!(message("methods = []\nlevle = 1").contains("levle"));
+    let config = parse(folder.path(), "methods = [\"floats\"]").unwrap();
+    assert!(config.missing()[0].contains("class `base`"), "{:?}", config.missing());
+    models(folder.path());
+    let mut config = parse(folder.path(), "methods = [\"floats\"]").unwrap();
+    config.class[0].dtype = "F32".into();
+    let error = run(&config, &Arc::default(), &mut std::io::sink()).unwrap_err().to_string();
+    assert!(error.contains("class `base`") && error.contains("long enough"), "{error}");
+}

@@ -1,0 +1,357 @@
+//! What deduplication finds in model files when files, layers, tensors or chunks are its units (ZipLLM, table 5), and
+//! whether to compress before it or after (its figure 13).
+//!
+//! - *file*: whole contents; *layer*: the tensors of a file whose names share everything up to their number, as one;
+//!   *tensor*: each tensor; *chunk*: what the configured chunker cuts of the whole content. What lies outside tensors
+//!   is one more unit of its file for *layer* and *tensor*.
+//! - A unit seen before costs a reference. *Metadata* are the index entries of all distinct units: 48 bytes each for
+//!   fingerprint, place and length.
+//! - *dedup, zstd*: chunks are deduplicated, the distinct ones compressed apart; *zstd, dedup*: each file is compressed
+//!   whole and the result cut in chunks, which are deduplicated.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::claim::Claim;
+use super::comparison::corpus_folder;
+use super::data::{Set, files_below};
+use super::report::{Grid, Report, objects, pictures};
+use super::table::{flush, mb, two};
+use crate::chunker::cutter;
+use crate::codec::{Codec, Scratch, Zstandard};
+use crate::config::{Config, RepositoryConfig};
+use crate::error::{Error, Result};
+use crate::format::{Recognition, recognise};
+
+/// A measurement of units, as read from TOML.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GranularityBench {
+    /// `"granularity"`.
+    pub kind: String,
+    /// What the report is called.
+    #[serde(default = "title")]
+    pub title: String,
+    /// Folder that the sets' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    pub corpus: Option<PathBuf>,
+    /// Folder for sets that have to be made.
+    pub work: PathBuf,
+    /// Model files; others count as files without tensors.
+    pub sets: Vec<Set>,
+    /// How chunks are cut.
+    #[serde(default)]
+    pub repository: RepositoryConfig,
+    /// zstd's level.
+    #[serde(default = "level")]
+    pub level: i32,
+    /// What others say of the same figures.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
+}
+
+fn title() -> String {
+    "Units of deduplication".into()
+}
+fn level() -> i32 {
+    3
+}
+
+/// Bytes of an index entry: a fingerprint, and container, offset and length.
+const ENTRY_BYTES: u64 = 48;
+/// Largest file, bytes: it is held in memory.
+const FILE_BYTES_MAX: u64 = 8 << 30;
+/// Seed of cutters that have a key.
+const SEED: u64 = 0;
+
+/// What a unit finds in a set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// The set.
+    pub set: String,
+    /// The unit, or the order.
+    pub method: String,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Units seen.
+    pub units: u64,
+    /// Distinct ones.
+    pub distinct: u64,
+    /// Bytes stored.
+    pub stored: u64,
+    /// Share of the bytes that is not stored, percent.
+    pub reduction: f64,
+    /// Bytes of the distinct units' index entries.
+    pub metadata_bytes: u64,
+    /// Bytes of the largest unit.
+    pub largest: u64,
+}
+
+/// Distinct units of one kind.
+#[derive(Default)]
+struct Units {
+    seen: HashSet<[u8; 32]>,
+    units: u64,
+    stored: u64,
+    largest: u64,
+}
+
+impl Units {
+    /// Adds a unit of these bytes; whether it is new.
+    fn add<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> bool {
+        let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
+        for part in parts {
+            hasher.update(part);
+            len += part.len() as u64;
+        }
+        self.units += 1;
+        self.largest = self.largest.max(len);
+        let is_new = self.seen.insert(*hasher.finalize().as_bytes());
+        self.stored += if is_new { len } else { 0 };
+        is_new
+    }
+
+    fn line(&self, set: &str, method: &str, bytes: u64) -> Line {
+        Line {
+            set: set.into(),
+            method: method.into(),
+            bytes,
+            units: self.units,
+            distinct: self.seen.len() as u64,
+            stored: self.stored,
+            reduction: 100.0 * (1.0 - self.stored as f64 / (bytes as f64).max(1.0)),
+            metadata_bytes: self.seen.len() as u64 * ENTRY_BYTES,
+            largest: self.largest,
+        }
+    }
+}
+
+/// Everything up to and with the first number of a tensor's name: `model.layers.3` of `model.layers.3.mlp.weight`; a
+/// name without one is a layer of its own.
+fn layer_of(name: &str) -> String {
+    let parts: Vec<&str> = name.split('.').collect();
+    let number = parts.iter().position(|part| part.parse::<u32>().is_ok());
+    number
+        .map_or_else(|| name.to_string(), |number| parts.iter().take(number + 1).copied().collect::<Vec<_>>().join("."))
+}
+
+/// The parts of a file.
+struct Parts<'a> {
+    /// Its tensors, each with its name.
+    tensors: Vec<(String, &'a [u8])>,
+    /// What lies outside of them.
+    outside: Vec<&'a [u8]>,
+}
+
+fn parts_of(content: &[u8]) -> Parts<'_> {
+    let found = recognise(&content, content.len() as u64);
+    let Ok(Recognition::Model(model)) = found else { return Parts { tensors: Vec::new(), outside: vec![content] } };
+    let (mut tensors, mut outside, mut end) = (Vec::new(), Vec::new(), 0);
+    for tensor in &model.tensors {
+        let (start, after) = (tensor.offset as usize, (tensor.offset + tensor.len) as usize);
+        outside.push(content.get(end..start).unwrap_or_default());
+        tensors.push((tensor.name.clone(), content.get(start..after).unwrap_or_default()));
+        end = after;
+    }
+    outside.push(content.get(end..).unwrap_or_default());
+    Parts { tensors, outside }
+}
+
+/// Units of every kind over the files of a set.
+struct Tally<'a> {
+    config: &'a GranularityBench,
+    kinds: [Units; 6],
+    scratch: Scratch,
+    out: Vec<u8>,
+}
+
+const METHODS: [&str; 6] = ["file", "layer", "tensor", "chunk", "dedup, zstd", "zstd, dedup"];
+
+impl Tally<'_> {
+    fn add(&mut self, content: &[u8]) -> Result<()> {
+        let [files, layers, tensors, chunks, after, before] = &mut self.kinds;
+        files.add(std::iter::once(content));
+        let Parts { tensors: parts, outside } = parts_of(content);
+        let mut by_layer: BTreeMap<String, Vec<&[u8]>> = BTreeMap::new();
+        for (name, bytes) in parts {
+            tensors.add(std::iter::once(bytes));
+            by_layer.entry(layer_of(&name)).or_default().push(bytes);
+        }
+        for layer in by_layer.values() {
+            layers.add(layer.iter().copied());
+        }
+        for units in [layers, tensors] {
+            units.add(outside.iter().copied());
+        }
+        let (level, scratch, out) = (self.config.level, &mut self.scratch, &mut self.out);
+        each_chunk(&self.config.repository, content, |chunk| {
+            if chunks.add(std::iter::once(chunk)) {
+                out.clear();
+                Zstandard.encode(chunk, level, scratch, out)?;
+                after.add(std::iter::once(out.as_slice()));
+            }
+            Ok(())
+        })?;
+        let mut compressed = Vec::new();
+        Zstandard.encode(content, level, scratch, &mut compressed)?;
+        each_chunk(&self.config.repository, &compressed, |chunk| {
+            before.add(std::iter::once(chunk));
+            Ok(())
+        })
+    }
+}
+
+fn each_chunk(config: &RepositoryConfig, content: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let (cutter, mut rest) = (cutter(config, SEED), content);
+    while !rest.is_empty() {
+        let len = cutter.cut(rest, &mut Vec::new()).clamp(1, rest.len());
+        let (chunk, after) = rest.split_at(len);
+        visit(chunk)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+impl GranularityBench {
+    /// Parses TOML text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for syntax, unknown keys and unusable values.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let wrong = |message: String| Error::Config { origin: origin.into(), message };
+        let config: GranularityBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let whole = Config { repository: config.repository.clone(), ..Config::default() };
+        whole.validate().map_err(wrong)?;
+        Ok(config)
+    }
+
+    /// Why sets cannot be read, as far as that shows without it.
+    pub fn missing(&self) -> Vec<String> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let reason = |set: &Set| set.missing(&corpus).map(|reason| format!("set `{}`: {reason}", set.name));
+        self.sets.iter().filter_map(reason).collect()
+    }
+}
+
+const TITLES: [&str; 7] = ["MB", "units", "distinct", "MB stored", "less by %", "meta KB", "max MB"];
+const PICTURES: [(&str, &str, &str); 2] = [
+    ("reduction", "Bytes that are not stored", "%"),
+    ("metadata_bytes", "Index entries of the distinct units", "bytes"),
+];
+
+/// Measures every set with every unit and prints a line for each.
+///
+/// # Errors
+/// A set that cannot be read, an interruption.
+pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+    let corpus = corpus_folder(config.corpus.as_deref());
+    write_row(out, ["set", "unit"], &TITLES.map(str::to_string))?;
+    let mut lines: Vec<Line> = Vec::new();
+    for set in &config.sets {
+        for source in set.sources(&corpus, &config.work.join("sets"))? {
+            let kinds = std::array::from_fn(|_| Units::default());
+            let mut tally = Tally { config, kinds, scratch: Scratch::default(), out: Vec::new() };
+            let mut bytes = 0;
+            for path in &source.paths {
+                for file in files_below(path)? {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(Error::Interrupted);
+                    }
+                    let content = content_of(&file)?;
+                    bytes += content.len() as u64;
+                    tally.add(&content)?;
+                }
+            }
+            for (units, method) in tally.kinds.iter().zip(METHODS) {
+                let line = units.line(&source.name, method, bytes);
+                write_row(out, [&line.set, &line.method], &line.cells())?;
+                lines.push(line);
+            }
+            flush(out)?;
+        }
+    }
+    let objects = objects(&lines)?;
+    let columns = ["set", "unit"].into_iter().chain(TITLES).map(str::to_string).collect();
+    let row = |line: &Line| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
+    Ok(Report {
+        title: config.title.clone(),
+        grids: vec![Grid { title: String::new(), columns, rows: lines.iter().map(row).collect() }],
+        plots: pictures(&objects, &PICTURES),
+        lines: objects,
+        ..Report::default()
+    })
+}
+
+fn content_of(file: &Path) -> Result<Vec<u8>> {
+    let len = file.metadata().map_err(|error| Error::io("read", file, error))?.len();
+    if len > FILE_BYTES_MAX {
+        return Err(Error::Usage(format!(
+            "{} has {len} bytes: one file is held in memory, 8 GiB at most",
+            file.display()
+        )));
+    }
+    std::fs::read(file).map_err(|error| Error::io("read", file, error))
+}
+
+impl Line {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            mb(self.bytes),
+            self.units.to_string(),
+            self.distinct.to_string(),
+            mb(self.stored),
+            two(self.reduction),
+            format!("{:.1}", self.metadata_bytes as f64 / 1e3),
+            mb(self.largest),
+        ]
+    }
+}
+
+fn write_row(out: &mut dyn Write, [set, unit]: [&str; 2], cells: &[String]) -> Result<()> {
+    let numbers: String = cells.iter().map(|cell| format!(" {cell:>9}")).collect();
+    writeln!(out, "{set:<24} {unit:<12}{numbers}").map_err(|error| Error::io("write", "the table", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_named_by_their_number() {
+        assert_eq!(layer_of("model.layers.12.mlp.up.weight"), "model.layers.12");
+        assert_eq!(layer_of("embeddings.weight"), "embeddings.weight");
+        assert_eq!(layer_of("7"), "7");
+    }
+
+    #[test]
+    fn finer_units_find_more_and_compression_before_hides_repeats() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "kind = \"granularity\"\ncorpus = {0:?}\nwork = {0:?}\nsets = [{{ name = \"made\", generate = {{ seed = 1, \
+            models = {{ layers = 3, hidden = 64, vocabulary = 512, fine_tunes = 2, sigma_delta = [0, 0.002] }} }} }}]\n\
+            [repository]\nchunker = \"fastcdc\"\nchunk_bytes_min = \"4 KiB\"\nchunk_bytes_avg = \"8 KiB\"\n\
+            chunk_bytes_max = \"32 KiB\"\n",
+            folder.path()
+        );
+        let config = GranularityBench::parse(&text, "x").unwrap();
+        let report = run(&config, &Arc::default(), &mut std::io::sink()).unwrap();
+        let of = |method: &str, key: &str| {
+            let line = report.lines.iter().find(|line| line["method"] == method).unwrap();
+            line[key].as_f64().unwrap()
+        };
+        let found = |method| of(method, "reduction");
+        assert!(found("file") < 1.0 && found("layer") <= found("tensor"), "{:?}", report.lines);
+        assert!(found("tensor") > 10.0 && found("chunk") > 0.7 * found("tensor"), "{:?}", report.lines);
+        assert!(of("tensor", "metadata_bytes") < of("chunk", "metadata_bytes"));
+        assert!(of("dedup, zstd", "stored") < of("zstd, dedup", "stored"), "{:?}", report.lines);
+        assert_eq!(
+            (of("file", "units"), of("file", "distinct")),
+            (5.0, 4.0),
+            "three models, two cards that are the same"
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! How well the bit distance of two models says whether they are of one family, by the threshold (ZipLLM, figure 11).
+//!
+//! 1. Every pair of models of one shape is compared value by value; pairs without comparable tensors are left out.
+//! 2. A pair is taken for one family if its distance is below the threshold. Counted over all pairs are accuracy,
+//!    precision (pairs taken for one that are one) and recall (pairs that are one and taken for it).
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::claim::Claim;
+use super::comparison::corpus_folder;
+use super::data::{Set, files_below};
+use super::report::{Grid, Report, pictures};
+use super::table::{flush, two};
+use crate::engine::distance::{Side, distance};
+use crate::error::{Error, Result};
+
+/// A measurement of thresholds, as read from TOML.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThresholdBench {
+    /// `"threshold"`.
+    pub kind: String,
+    /// What the report is called.
+    #[serde(default = "title")]
+    pub title: String,
+    /// Folder that paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    pub corpus: Option<PathBuf>,
+    /// Thresholds, bits of a value.
+    pub thresholds: Vec<f64>,
+    /// Folder for sets that have to be made.
+    pub work: PathBuf,
+    /// Models by families: the model files of a set are one.
+    pub family: Vec<Set>,
+    /// What others say of the same figures.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
+}
+
+fn title() -> String {
+    "Families by bit distance".into()
+}
+
+/// A pair of models.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Pair {
+    name: String,
+    is_family: bool,
+    bits: f64,
+}
+
+/// Pairs by what they are and what they are taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counts {
+    found: u64,
+    missed: u64,
+    wrong: u64,
+    apart: u64,
+}
+
+impl Counts {
+    fn of(pairs: &[Pair], threshold: f64) -> Self {
+        let mut counts = Counts::default();
+        for pair in pairs {
+            let count = match (pair.is_family, pair.bits < threshold) {
+                (true, true) => &mut counts.found,
+                (true, false) => &mut counts.missed,
+                (false, true) => &mut counts.wrong,
+                (false, false) => &mut counts.apart,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// Accuracy, precision and recall, each of 1; 1 where there is nothing to get wrong.
+    fn scores(self) -> [f64; 3] {
+        let share = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+        let Counts { found, missed, wrong, apart } = self;
+        [
+            share(found + apart, found + missed + wrong + apart),
+            share(found, found + wrong),
+            share(found, found + missed),
+        ]
+    }
+}
+
+impl ThresholdBench {
+    /// Parses TOML text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for syntax, unknown keys and unusable values.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let wrong = |message: &str| Error::Config { origin: origin.into(), message: message.into() };
+        let config: ThresholdBench = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        if config.thresholds.is_empty() || config.thresholds.iter().any(|bits| !bits.is_finite()) {
+            return Err(wrong("`thresholds` are numbers of bits, one at least"));
+        }
+        Ok(config)
+    }
+
+    /// Why models cannot be read, as far as that shows from their paths.
+    pub fn missing(&self) -> Vec<String> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let of_family = |set: &Set| set.missing(&corpus).map(|reason| format!("family `{}`: {reason}", set.name));
+        self.family.iter().filter_map(of_family).collect()
+    }
+
+    fn models(&self) -> Result<Vec<(usize, Side)>> {
+        let corpus = corpus_folder(self.corpus.as_deref());
+        let mut models = Vec::new();
+        for (number, set) in self.family.iter().enumerate() {
+            for source in set.sources(&corpus, &self.work.join("sets"))? {
+                for path in &source.paths {
+                    for file in files_below(path)? {
+                        match Side::open(&file) {
+                            Ok(side) => models.push((number, side)),
+                            // Cards and vocabularies lie beside models.
+                            Err(Error::Usage(_)) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(models)
+    }
+
+    fn pairs(&self, stop: &AtomicBool) -> Result<Vec<Pair>> {
+        let models = self.models()?;
+        let mut pairs = Vec::new();
+        for (at, (family, one)) in models.iter().enumerate() {
+            for (other_family, other) in models.iter().skip(at + 1) {
+                let Some(bits) = distance(one, other, stop)?.of_family() else { continue };
+                let name = format!("{} and {}", one.label, other.label);
+                pairs.push(Pair { name, is_family: family == other_family, bits });
+            }
+        }
+        match pairs.is_empty() {
+            true => Err(Error::Usage("no two of the models can be compared".into())),
+            false => Ok(pairs),
+        }
+    }
+}
+
+const COLUMNS: [&str; 8] = ["bits", "found", "missed", "wrong", "apart", "accuracy %", "precision %", "recall %"];
+const PICTURES: [(&str, &str, &str); 3] = [
+    ("accuracy", "Pairs told right", "of 1"),
+    ("precision", "Pairs taken for one family that are one", "of 1"),
+    ("recall", "Pairs of one family that are found", "of 1"),
+];
+
+/// Compares all pairs and prints a line for each threshold.
+///
+/// # Errors
+/// A model that cannot be read, an interruption.
+pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
+    let pairs = config.pairs(stop)?;
+    let failed = |error| Error::io("write", "the table", error);
+    let mut lines: Vec<Value> = Vec::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let titles: String = COLUMNS.iter().map(|title| format!(" {title:>11}")).collect();
+    writeln!(out, "{} pairs of models\n{titles}", pairs.len()).map_err(failed)?;
+    for threshold in &config.thresholds {
+        let counts = Counts::of(&pairs, *threshold);
+        let [accuracy, precision, recall] = counts.scores();
+        let Counts { found, missed, wrong, apart } = counts;
+        lines.push(json!({
+            "set": "pairs",
+            "parameters": {"threshold": threshold},
+            "found": found, "missed": missed, "wrong": wrong, "apart": apart,
+            "accuracy": accuracy, "precision": precision, "recall": recall,
+        }));
+        let mut row = vec![two(*threshold)];
+        row.extend([found, missed, wrong, apart].map(|count| count.to_string()));
+        row.extend([accuracy, precision, recall].map(|share| two(100.0 * share)));
+        let cells: String = row.iter().map(|cell| format!(" {cell:>11}")).collect();
+        writeln!(out, "{cells}").map_err(failed)?;
+        rows.push(row);
+    }
+    flush(out)?;
+    let kind = |pair: &Pair| if pair.is_family { "one family" } else { "two" };
+    let distances = pairs.iter().map(|pair| vec![pair.name.clone(), kind(pair).into(), two(pair.bits)]).collect();
+    let plots = pictures(&lines, &PICTURES);
+    Ok(Report {
+        title: config.title.clone(),
+        grids: vec![
+            Grid { title: "Thresholds".into(), columns: COLUMNS.map(str::to_string).to_vec(), rows },
+            Grid {
+                title: "Pairs".into(),
+                columns: ["pair", "of", "bits"].map(str::to_string).to_vec(),
+                rows: distances,
+            },
+        ],
+        plots,
+        lines,
+        ..Report::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_counted_by_what_they_are() {
+        let pair = |is_family, bits| Pair { name: String::new(), is_family, bits };
+        let pairs = [pair(true, 1.0), pair(true, 5.0), pair(false, 3.0), pair(false, 6.0), pair(false, 7.0)];
+        let counts = Counts::of(&pairs, 4.0);
+        assert_eq!(counts, Counts { found: 1, missed: 1, wrong: 1, apart: 2 });
+        assert_eq!(counts.scores(), [0.6, 0.5, 0.5]);
+        assert_eq!(Counts::of(&pairs, 0.5).scores(), [0.6, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn families_made_from_two_seeds_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        for seed in [1, 2] {
+            let text = format!(
+                "seed = {seed}\nmodels = {{ layers = 1, hidden = 32, vocabulary = 256, fine_tunes = 1, sigma_delta = [0.0005] }}"
+            );
+            let generate: crate::bench::data::Generate = toml::from_str(&text).unwrap();
+            generate.write(&folder.path().join(seed.to_string())).unwrap();
+        }
+        let text = format!(
+            "kind = \"threshold\"\ncorpus = {0:?}\nwork = {0:?}\nthresholds = [0.1, 4, 16]\n\
+            [[family]]\nname = \"one\"\npaths = [\"1\"]\n[[family]]\nname = \"two\"\npaths = [\"2/models/*\"]\n",
+            folder.path()
+        );
+        let config = ThresholdBench::parse(&text, "x").unwrap();
+        assert_eq!(config.missing(), [""; 0]);
+        let report = run(&config, &Arc::default(), &mut std::io::sink()).unwrap();
+        let accuracies: Vec<f64> = report.lines.iter().map(|line| line["accuracy"].as_f64().unwrap()).collect();
+        assert!((accuracies[1], accuracies[0] < 0.7, accuracies[2] < 0.4) == (1.0, true, true), "{accuracies:?}");
+        assert_eq!((report.grids[1].rows.len(), report.plots.len()), (6, 3));
+    }
+}
