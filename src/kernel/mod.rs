@@ -3,8 +3,12 @@
 
 pub mod bits;
 pub mod compare;
+pub mod counts;
+pub mod compare;
+pub mod counts;
 pub mod delta;
 pub mod entropy;
+mod packed;
 pub mod planes;
 pub mod rans;
 pub mod sieve;

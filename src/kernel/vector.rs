@@ -7,13 +7,16 @@ macro_rules! vectorised {
         $(#[$meta])*
         $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-                #[target_feature(enable = "avx2,bmi2")]
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+            {
+                #[target_feature(enable = "avx2,bmi2,lzcnt")]
                 fn with_avx2($($argument: $type),*) $(-> $result)? {
                     $body($($argument),*)
                 }
                 #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
-                // SAFETY: the processor has both features.
+                // SAFETY: the processor has these features.
                 return unsafe { with_avx2($($argument),*) };
             }
             $body($($argument),*)

@@ -36,7 +36,8 @@ mod tests;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-pub use model::{Model, count};
+pub use crate::kernel::counts::count;
+pub use model::Model;
 
 /// States side by side; symbol `i` belongs to number `i % LANES`.
 pub const LANES: usize = 32;

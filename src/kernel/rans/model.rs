@@ -8,26 +8,11 @@
 
 use super::{BITS_MAX, BITS_MIN};
 use crate::error::Result;
+use crate::kernel::packed::{BitReader, BitWriter};
 use crate::wire::Reader;
 
 /// Symbols of a model.
 const SYMBOLS: usize = 256;
-
-/// Counts of the symbols.
-pub fn count(symbols: &[u8]) -> [u32; SYMBOLS] {
-    // Four histograms, so that runs of one symbol do not wait for their own count.
-    let mut counts = [[0u32; SYMBOLS]; 4];
-    let (eights, rest) = symbols.as_chunks::<8>();
-    for eight in eights {
-        let word = u64::from_le_bytes(*eight);
-        for (at, counts) in counts.iter_mut().enumerate() {
-            counts[usize::from((word >> (8 * at)) as u8)] += 1;
-            counts[usize::from((word >> (8 * at + 32)) as u8)] += 1;
-        }
-    }
-    rest.iter().for_each(|symbol| counts[0][usize::from(*symbol)] += 1);
-    std::array::from_fn(|symbol| counts.iter().map(|counts| counts[symbol]).sum())
-}
 
 /// Frequencies that sum to `1 << bits`; every symbol counted has at least 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +61,7 @@ impl Model {
 
     /// Appends the model.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut bits = BitWriter { out, held: 0, count: 0 };
+        let mut bits = BitWriter::new(out);
         let (mut before, mut next) = (self.bits / 2, 0u32);
         for (symbol, frequency) in self.used() {
             let symbol = u32::from(symbol);
@@ -105,10 +90,10 @@ impl Model {
         }
         let slots = 1u32 << bits;
         let mut frequencies = [0; SYMBOLS];
-        let mut source = BitReader { reader, held: 0, count: 0 };
+        let mut source = BitReader::new(reader);
         let (mut before, mut next, mut sum) = (bits / 2, 0usize, 0u32);
         while sum < slots {
-            let len = match source.take_length(before)? {
+            let len = match take_length(&mut source, before)? {
                 Some(len) => len,
                 None => {
                     next += source.take_gamma()? as usize;
@@ -116,13 +101,13 @@ impl Model {
                 }
             };
             if !(1..=bits + 1).contains(&len) {
-                return Err(source.reader.error(format!("a frequency of 1 to {} bits", bits + 1), format!("{len}")));
+                return Err(source.error(format!("a frequency of 1 to {} bits", bits + 1), format!("{len}")));
             }
             let frequency = 1 << (len - 1) | source.take(len - 1)?;
             sum += frequency;
             match frequencies.get_mut(next).filter(|_| sum <= slots) {
                 Some(slot) => *slot = frequency as u16,
-                None => return Err(source.reader.error(format!("frequencies that sum to {slots}"), format!("{sum}"))),
+                None => return Err(source.error(format!("frequencies that sum to {slots}"), format!("{sum}"))),
             }
             (before, next) = (len, next + 1);
         }
@@ -194,77 +179,13 @@ fn share_out(used: &mut [Share], slots: u32) {
     }
 }
 
-struct BitWriter<'a> {
-    out: &'a mut Vec<u8>,
-    held: u32,
-    count: u32,
-}
-
-impl BitWriter<'_> {
-    /// At most 24 bits.
-    fn put(&mut self, value: u32, count: u32) {
-        self.held |= value << self.count;
-        self.count += count;
-        while self.count >= 8 {
-            self.out.push(self.held as u8);
-            self.held >>= 8;
-            self.count -= 8;
-        }
+/// The length of a frequency, given that of the one before; none where a run of unused symbols follows.
+fn take_length(source: &mut BitReader<'_, '_>, before: u32) -> Result<Option<u32>> {
+    if source.take(1)? == 0 {
+        return Ok(Some(before));
     }
-
-    /// Zero bits, one less than the number has, then the number from its leading one on.
-    fn put_gamma(&mut self, value: u32) {
-        let more = value.ilog2();
-        self.put(1 << more, more + 1);
-        self.put(value & !(1 << more), more);
+    if source.take(1)? == 0 {
+        return Ok(Some(if source.take(1)? == 0 { before + 1 } else { before - 1 }));
     }
-
-    fn finish(self) {
-        if self.count > 0 {
-            self.out.push(self.held as u8);
-        }
-    }
-}
-
-struct BitReader<'a, 'b> {
-    reader: &'a mut Reader<'b>,
-    held: u32,
-    count: u32,
-}
-
-impl BitReader<'_, '_> {
-    /// At most 16 bits.
-    fn take(&mut self, count: u32) -> Result<u32> {
-        while self.count < count {
-            self.held |= u32::from(self.reader.u8()?) << self.count;
-            self.count += 8;
-        }
-        let value = self.held & ((1 << count) - 1);
-        self.held >>= count;
-        self.count -= count;
-        Ok(value)
-    }
-
-    /// The length of a frequency, given that of the one before; none where a run of unused symbols follows.
-    fn take_length(&mut self, before: u32) -> Result<Option<u32>> {
-        if self.take(1)? == 0 {
-            return Ok(Some(before));
-        }
-        if self.take(1)? == 0 {
-            return Ok(Some(if self.take(1)? == 0 { before + 1 } else { before - 1 }));
-        }
-        Ok(Some(self.take(4)?).filter(|len| *len > 0))
-    }
-
-    /// A number of at most 8 bits.
-    fn take_gamma(&mut self) -> Result<u32> {
-        let mut more = 0;
-        while self.take(1)? == 0 {
-            more += 1;
-            if more == 8 {
-                return Err(self.reader.error("a run of at most 255 symbols", "a longer one"));
-            }
-        }
-        Ok(1 << more | self.take(more)?)
-    }
+    Ok(Some(source.take(4)?).filter(|len| *len > 0))
 }

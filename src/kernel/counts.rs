@@ -1,0 +1,126 @@
+//! Counts: how often each byte occurs.
+//!
+//! 1. Bytes are counted in several tables by turns, so that runs of one byte do not wait for their own count.
+//! 2. Many bytes of a narrow range, zero beside it, are counted as pairs: half as many counts, in a table of 12 bits,
+//!    whose rows and columns are added up in the end. Whether they are is found out in vectors.
+
+use super::vector::vectorised;
+
+/// Byte values.
+const VALUES: usize = 256;
+/// Values of a range whose pairs are counted: zero, and 63 that follow each other.
+const RANGE: usize = 64;
+/// Bytes that are counted as pairs, at least: the tables must be worth it.
+const PAIRED_MIN: usize = 32 << 10;
+/// Bytes whose pairs are numbered at a time.
+const BLOCK: usize = 512;
+
+/// Counts of the bytes.
+pub fn count(bytes: &[u8]) -> [u32; VALUES] {
+    if bytes.len() >= PAIRED_MIN {
+        let (least, most) = bounds(bytes);
+        if usize::from(most - least.min(most)) < RANGE {
+            return count_pairs(bytes, least);
+        }
+    }
+    count_each(bytes)
+}
+
+fn count_each(bytes: &[u8]) -> [u32; VALUES] {
+    let mut counts = [[0u32; VALUES]; 4];
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for eight in eights {
+        let word = u64::from_le_bytes(*eight);
+        for (at, counts) in counts.iter_mut().enumerate() {
+            counts[usize::from((word >> (8 * at)) as u8)] += 1;
+            counts[usize::from((word >> (8 * at + 32)) as u8)] += 1;
+        }
+    }
+    rest.iter().for_each(|byte| counts[0][usize::from(*byte)] += 1);
+    std::array::from_fn(|value| counts.iter().map(|counts| counts[value]).sum())
+}
+
+vectorised! {
+    /// One less than the least byte that is not zero, 255 without one, and the greatest byte.
+    fn bounds(bytes: &[u8]) -> (u8, u8) = bounds_of
+}
+
+#[inline(always)]
+fn bounds_of(bytes: &[u8]) -> (u8, u8) {
+    bytes.iter().fold((u8::MAX, 0), |(least, most), byte| (least.min(byte.wrapping_sub(1)), most.max(*byte)))
+}
+
+vectorised! {
+    /// Counts bytes that are zero, or more than `least` by less than [`RANGE`].
+    fn count_pairs(bytes: &[u8], least: u8) -> [u32; VALUES] = pairs_counted
+}
+
+#[inline(always)]
+fn pairs_counted(bytes: &[u8], least: u8) -> [u32; VALUES] {
+    let mut pairs = [0u32; RANGE * RANGE];
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    for block in blocks {
+        let values = block.map(|byte| byte.saturating_sub(least));
+        let mut numbers = [0u16; BLOCK / 2];
+        for (number, pair) in numbers.iter_mut().zip(values.as_chunks().0) {
+            let pair = u16::from_le_bytes(*pair);
+            *number = (pair & 0xff) + (pair >> 8) * RANGE as u16;
+        }
+        for number in numbers {
+            pairs[usize::from(number) % (RANGE * RANGE)] += 1;
+        }
+    }
+    let mut counts = count_each(rest);
+    let mut values = [0u32; RANGE];
+    for (second, row) in pairs.as_chunks::<RANGE>().0.iter().enumerate() {
+        values[second] += row.iter().sum::<u32>();
+        values.iter_mut().zip(row).for_each(|(value, pairs)| *value += pairs);
+    }
+    counts[0] += values[0];
+    for (count, value) in counts.iter_mut().skip(1 + usize::from(least)).zip(&values[1..]) {
+        *count += value;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn twin(bytes: &[u8]) -> [u32; VALUES] {
+        let mut counts = [0; VALUES];
+        bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        counts
+    }
+
+    fn bytes(len: usize, range: u64, first: u8, zeros: bool) -> Vec<u8> {
+        let mut state = len as u64;
+        let mut draw = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        let byte = |number| if zeros && number % 5 == 0 { 0 } else { (draw() % range) as u8 + first };
+        (0..len).map(byte).collect()
+    }
+
+    #[test]
+    fn every_length_and_range_agrees_with_the_twin() {
+        for len in [0, 1, 7, 8, 9, PAIRED_MIN - 1, PAIRED_MIN, PAIRED_MIN + 1, PAIRED_MIN + BLOCK - 1, 100_001] {
+            for (range, first) in [(1, 0), (1, 255), (62, 1), (63, 1), (64, 1), (63, 193), (64, 192), (65, 9), (256, 0)]
+            {
+                for zeros in [false, true] {
+                    let bytes = bytes(len, range, first, zeros);
+                    assert_eq!(count(&bytes), twin(&bytes), "{len} bytes of {range} from {first}, zeros: {zeros}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_agree_without_vectors() {
+        let bytes = bytes(5000, 63, 70, true);
+        assert_eq!(bounds_of(&bytes), (69, 132));
+        assert_eq!(pairs_counted(&bytes, 69), twin(&bytes));
+        assert_eq!((bounds_of(&[]), bounds_of(&[0; 9]), bounds_of(&[255])), ((255, 0), (255, 0), (254, 255)));
+    }
+}
