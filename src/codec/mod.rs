@@ -31,6 +31,8 @@ pub struct Scratch {
     decoder: Option<zstd::bulk::Decompressor<'static>>,
     /// Buffer for codecs that rearrange bytes.
     pub planes: Vec<u8>,
+    /// What a prefix code encodes of a plane.
+    highs: Vec<u8>,
     delta: delta::Buffers,
 }
 

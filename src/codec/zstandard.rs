@@ -31,26 +31,38 @@ impl Scratch {
 
     /// Appends exactly `raw_len` bytes decompressed from `payload` to `out`.
     pub fn decompress(&mut self, payload: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<()> {
-        let decoder = match &mut self.decoder {
-            Some(decoder) => decoder,
-            slot => slot.insert(
-                zstd::bulk::Decompressor::new().map_err(|error| Error::io("decompress a frame in", "memory", error))?,
-            ),
-        };
-        let failed =
-            |error: std::io::Error| undecodable(&Zstandard, format!("{raw_len} bytes of zstd data"), error.to_string());
         let start = out.len();
-        let written = if start == 0 && out.capacity() == raw_len {
+        if start == 0 && out.capacity() == raw_len {
             // Straight into spare capacity, which is just what may be written.
-            decoder.decompress_to_buffer(payload, out).map_err(failed)?
-        } else {
-            out.resize(start + raw_len, 0);
-            decoder.decompress_to_buffer(payload, out.get_mut(start..).unwrap_or_default()).map_err(failed)?
-        };
-        if written != raw_len {
-            return Err(undecodable(&Zstandard, format!("{raw_len} bytes"), written.to_string()));
+            let written = self.decoder()?.decompress_to_buffer(payload, out);
+            return whole(written, raw_len);
         }
-        Ok(())
+        out.resize(start + raw_len, 0);
+        self.decompress_into(payload, out.get_mut(start..).unwrap_or_default())
+    }
+
+    /// Fills `space` with bytes decompressed from `payload`, which are exactly as many.
+    pub(super) fn decompress_into(&mut self, payload: &[u8], space: &mut [u8]) -> Result<()> {
+        let written = self.decoder()?.decompress_to_buffer(payload, &mut *space);
+        whole(written, space.len())
+    }
+
+    fn decoder(&mut self) -> Result<&mut zstd::bulk::Decompressor<'static>> {
+        match &mut self.decoder {
+            Some(decoder) => Ok(decoder),
+            slot => Ok(slot.insert(
+                zstd::bulk::Decompressor::new().map_err(|error| Error::io("decompress a frame in", "memory", error))?,
+            )),
+        }
+    }
+}
+
+/// Whether all bytes were written.
+fn whole(written: std::io::Result<usize>, raw_len: usize) -> Result<()> {
+    match written {
+        Ok(written) if written == raw_len => Ok(()),
+        Ok(written) => Err(undecodable(&Zstandard, format!("{raw_len} bytes"), written.to_string())),
+        Err(error) => Err(undecodable(&Zstandard, format!("{raw_len} bytes of zstd data"), error.to_string())),
     }
 }
 

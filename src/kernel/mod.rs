@@ -4,12 +4,11 @@
 pub mod bits;
 pub mod compare;
 pub mod counts;
-pub mod compare;
-pub mod counts;
 pub mod delta;
 pub mod entropy;
 mod packed;
 pub mod planes;
+pub mod prefix;
 pub mod rans;
 pub mod sieve;
 mod vector;

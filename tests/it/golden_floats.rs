@@ -3,6 +3,8 @@
 use fhrd::codec::delta::{self, Cast, Derivation};
 use fhrd::codec::floats::{self, Word};
 use fhrd::codec::{Codec, Floats, Scratch};
+use fhrd::kernel::planes::split_turned;
+use fhrd::kernel::rans::{self, Model};
 
 use crate::golden::{assert_bytes, unhex};
 
@@ -56,17 +58,75 @@ fn floats_stored_and_constant() {
     assert_eq!(decoded(&payload, 20), short_words());
 }
 
+/// Half floats of about one size.
+fn half_weights(words: usize) -> Vec<u8> {
+    let word = |number| {
+        let (noise, exponent) = (scattered(number), 13 - scattered(number + 7919).trailing_zeros().min(6));
+        ((noise & 0x83ff) | exponent << 10) as u16
+    };
+    (0..words).flat_map(|number| word(number).to_le_bytes()).collect()
+}
+
+/// BF16 words of one of two sizes, of which one is rare.
+fn skewed_weights(words: usize) -> Vec<u8> {
+    let exponent = |number: usize| if scattered(number + 7919).is_multiple_of(8) { 0x79 } else { 0x7a };
+    let word = |number| ((scattered(number) & 0x807f) | exponent(number) << 7) as u16;
+    (0..words).flat_map(|number| word(number).to_le_bytes()).collect()
+}
+
+/// The payload of BF16 words whose exponents are coded with rANS.
+fn with_rans(raw: &[u8]) -> Vec<u8> {
+    let mut planes = vec![0; raw.len()];
+    split_turned(raw, 2, true, &mut planes);
+    let (low, high) = planes.split_at(raw.len() / 2);
+    let model = Model::of_counts(&rans::count(high), 12);
+    let mut encoding = Vec::new();
+    model.write(&mut encoding);
+    rans::encode(high, &[], &[model], &mut encoding);
+    let length = u32::try_from(encoding.len()).unwrap().to_le_bytes();
+    [&[5, 0], low, &[2], &length, &encoding].concat()
+}
+
+fn assert_hash(payload: &[u8], want: &str, what: &str) {
+    assert_bytes(&blake3::hash(payload).as_bytes()[..16], want, what);
+}
+
 #[test]
-fn floats_entropy_coded_and_zstd() {
+fn floats_entropy_coded() {
+    let raw = skewed_weights(32 << 10);
+    let payload = encoded(Word::Bf16, 0, &raw);
+    assert_eq!((payload.len(), payload[0], payload[1], payload[32_770]), (35_100, 5, 0, 2));
+    assert_hash(&payload, "be493078040bd8e333348d0ba576c18f", "an entropy-coded plane");
+    assert!(payload == with_rans(&raw));
+    assert_eq!(decoded(&payload, raw.len()), raw);
+    // What was written before there were prefix codes.
+    let raw = weights(32 << 10);
+    let payload = with_rans(&raw);
+    assert_eq!(payload.len(), 40_926);
+    assert_hash(&payload, "d88e9d5a2499a7315dafda21157583a2", "an entropy-coded plane that would be prefix-coded");
+    assert_eq!(decoded(&payload, raw.len()), raw);
+}
+
+#[test]
+fn floats_prefix_coded() {
     let raw = weights(32 << 10);
     let payload = encoded(Word::Bf16, 0, &raw);
-    assert_eq!((payload.len(), payload[0], payload[1], payload[32_770]), (40926, 5, 0, 2));
-    assert_bytes(
-        &blake3::hash(&payload).as_bytes()[..16],
-        "d88e9d5a2499a7315dafda21157583a2",
-        "an entropy-coded plane",
-    );
+    assert_eq!((payload.len(), payload[0], payload[1], payload[32_770], payload[32_775]), (40_843, 5, 0, 4, 0));
+    assert_hash(&payload, "74ccedafa0b8f4c7084aa3a6d245792d", "a prefix-coded plane");
     assert_eq!(decoded(&payload, raw.len()), raw);
+    let raw = half_weights(32 << 10);
+    let payload = encoded(Word::Fp16, 0, &raw);
+    assert_eq!((payload.len(), payload[0], payload[1], payload[32_770], payload[32_775]), (53_130, 5, 0, 4, 3));
+    assert_hash(&payload, "42f30f193ca37ca02a30e17c81803609", "a prefix-coded plane without its low bits");
+    assert_eq!(decoded(&payload, raw.len()), raw);
+    // Seven BF16 words of exponents 7a, 79 and 78, as FORMAT.md has them.
+    let raw = unhex("003d 013d 82bc 033d 043c 853c 063d");
+    let payload = unhex("05 00 00020506080a0c 04 15000000 00 00c44502 01000000 01000000 01000000 00 03 0d 00");
+    assert_eq!(decoded(&payload, raw.len()), raw);
+}
+
+#[test]
+fn floats_zstd() {
     // One byte in each plane of two, and in the upper one the frame of forty bytes 3f.
     let payload = unhex("01 0107 03 0a000000 28b52ffd 20 28 430100 3f");
     assert_eq!(decoded(&payload, 80), [7, 0x3f].repeat(40));

@@ -66,9 +66,9 @@ pub(super) fn decode(
 ) -> Result<()> {
     let group = GROUP * word.width();
     let Buffers { mask: decoded, raw: changed, base: changed_base, .. } = &mut buffers.masked;
-    decoded.clear();
     let groups = base.len().div_ceil(group);
-    let mask = plane::decode(reader, groups.div_ceil(8), scratch, decoded)?.unwrap_or(decoded.as_slice());
+    decoded.resize(groups.div_ceil(8), 0);
+    let mask = plane::decode(reader, scratch, decoded)?.unwrap_or(decoded.as_slice());
     if !groups.is_multiple_of(8) && mask.last().is_some_and(|last| last >> (groups % 8) != 0) {
         return Err(reader.error(format!("a mask of {groups} groups"), "a longer one"));
     }

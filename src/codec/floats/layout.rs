@@ -56,8 +56,8 @@ impl Layout {
         let both = |turned| Layout { power, turned, phase };
         match word {
             Word::Byte => best(&[both(false)], raw),
-            Word::Bf16 | Word::Fp32 => best(&[both(true), both(false)], raw),
-            Word::Fp16 | Word::Fp64 => best(&[both(false), both(true)], raw),
+            Word::Fp64 => best(&[both(false), both(true)], raw),
+            Word::Bf16 | Word::Fp16 | Word::Fp32 => best(&[both(true), both(false)], raw),
             Word::Unknown => best(&UNKNOWN, raw),
         }
     }

@@ -4,7 +4,8 @@
 //!    the exponent of BF16 and FP32 becomes the highest byte), and how many bytes lie in front of the first whole word.
 //!    Where the type is known only the turn is tried on a sample; otherwise every width and every phase.
 //! 2. *Planes*: byte `g` of every word in plane `g`.
-//! 3. *Form*: each plane apart is constant, stored, entropy-coded ([`crate::kernel::rans`]) or a zstd frame.
+//! 3. *Form*: each plane apart is constant, stored, entropy-coded ([`crate::kernel::rans`] or
+//!    [`crate::kernel::prefix`]) or a zstd frame.
 //!
 //! A payload is:
 //!
@@ -21,6 +22,7 @@
 //! | 1 constant | its byte |
 //! | 2 entropy-coded | length of what follows (`u32`), a model of 12 bits, the encoding |
 //! | 3 zstd | length of what follows (`u32`), one zstd frame |
+//! | 4 prefix-coded | length of what follows (`u32`), how many low bits are left out, those, a code, the encoding |
 
 mod layout;
 pub(super) mod plane;
@@ -68,6 +70,8 @@ pub struct Floats;
 
 /// Name in errors.
 const WHAT: &str = "frame payload (floats)";
+/// Bytes of words that are joined at a time.
+const JOINED_BYTES: usize = 2 << 10;
 /// Planes of the widest word.
 const PLANES_MAX: usize = 8;
 
@@ -117,7 +121,6 @@ fn encode_layout(layout: Layout, raw: &[u8], scratch: &mut Scratch, out: &mut Ve
 /// [`crate::Error::Corrupt`] where it does not encode so many.
 pub(super) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut split = std::mem::take(&mut scratch.planes);
-    split.clear();
     let decoded = decode_with(payload, raw_len, scratch, &mut split, out);
     scratch.planes = split;
     decoded
@@ -139,20 +142,41 @@ fn decode_with(
     let head = reader.bytes(layout.phase)?;
     // What was not stored is decoded one plane after the other; what was is left where it is.
     let mut stored: [Option<&[u8]>; PLANES_MAX] = [None; PLANES_MAX];
+    let mut used = 0;
     for stored in stored.iter_mut().take(layout.width()) {
-        *stored = plane::decode(&mut reader, words, scratch, split)?;
+        if split.len() < used + words {
+            split.resize(used + words, 0);
+        }
+        *stored = plane::decode(&mut reader, scratch, split.get_mut(used..used + words).unwrap_or_default())?;
+        used += if stored.is_some() { 0 } else { words };
     }
     let tail = reader.bytes(raw_len - layout.phase - words * layout.width())?;
     reader.finish()?;
     let mut decoded = split.chunks_exact(words.max(1));
     let runs = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
     out.extend_from_slice(head);
-    let start = out.len();
-    out.resize(start + words * layout.width(), 0);
-    let space = out.get_mut(start..).unwrap_or_default();
-    planes::join_turned(runs.get(..layout.width()).unwrap_or_default(), layout.turned, space);
+    append_joined(runs.get(..layout.width()).unwrap_or_default(), layout.turned, out);
     out.extend_from_slice(tail);
     Ok(())
+}
+
+/// Appends the words of which these are the planes.
+fn append_joined(planes: &[&[u8]], turned: bool, out: &mut Vec<u8>) {
+    let words = planes.first().map_or(0, |plane| plane.len());
+    let at_once = JOINED_BYTES / planes.len().max(1);
+    out.reserve(words * planes.len());
+    // Joined in a place that stays in the cache, so that what is appended is written once.
+    let mut joined = [0; JOINED_BYTES];
+    for from in (0..words).step_by(at_once) {
+        let to = words.min(from + at_once);
+        let mut runs: [&[u8]; PLANES_MAX] = [&[]; PLANES_MAX];
+        for (run, plane) in runs.iter_mut().zip(planes) {
+            *run = plane.get(from..to).unwrap_or_default();
+        }
+        let space = joined.get_mut(..(to - from) * planes.len()).unwrap_or_default();
+        planes::join_turned(runs.get(..planes.len()).unwrap_or_default(), turned, space);
+        out.extend_from_slice(space);
+    }
 }
 
 impl Codec for Floats {

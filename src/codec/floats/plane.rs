@@ -4,11 +4,14 @@
 //! 2. A sample of runs tells the entropy; a plane near eight bits is stored, unless it repeats itself.
 //! 3. Where the sample has few bits, or windows of it repeat, stretches are compressed with zstd; where that beats
 //!    the entropy clearly, so is the plane.
-//! 4. Otherwise the plane is counted and entropy-coded, if that saves enough.
+//! 4. Otherwise the plane is counted. It is entropy-coded with rANS, or with a prefix code, which is decoded twice as
+//!    fast, where that takes hardly more; where symbols have many bits only if some of them, being noise, may be left
+//!    out of the code. If neither saves enough, the plane is stored.
 
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::kernel::entropy::entropy_bits;
+use crate::kernel::prefix::{self, Code};
 use crate::kernel::rans::{self, Model};
 use crate::wire::Reader;
 
@@ -17,11 +20,21 @@ pub(super) const STORED: u8 = 0;
 const CONSTANT: u8 = 1;
 const ENTROPY: u8 = 2;
 const ZSTD: u8 = 3;
+const PREFIX: u8 = 4;
 
 /// Bits of a model.
 const MODEL_BITS: u32 = 12;
 /// Bytes that an encoding has besides its symbols' bits: states, length, and about what a model takes.
 const ENTROPY_BYTES: f64 = 190.0;
+/// Bytes that a prefix encoding has besides its symbols' bits: lengths of streams, and about what a code takes.
+const PREFIX_BYTES: f64 = 40.0;
+/// Bytes per symbol that a prefix encoding may be longer than the other.
+const PREFIX_LOSS: f64 = 0.01;
+/// Codes of more bits per symbol are not used: too few symbols are looked up at once.
+const PREFIX_BITS_MAX: f32 = 4.0;
+/// Bytes copied at a time: for more, libraries may take an instruction that some processors are slow at where two
+/// places are nearly alike in their page, as they are here.
+const COPIED_BYTES: usize = 1 << 10;
 /// Form and length.
 const LENGTH_BYTES: usize = 4;
 /// Share of a plane's bytes that coding it may leave.
@@ -68,19 +81,93 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
         out.truncate(start);
     }
     if bits < NOISE_BITS || plane.len() <= SHORT_BYTES {
-        let counts = rans::count(plane);
-        let model = Model::of_counts(&counts, MODEL_BITS);
-        if model.cost_bits(&counts) / 8.0 + ENTROPY_BYTES < plane.len() as f64 * WORTH {
-            return framed(ENTROPY, out, |out| {
-                model.write(out);
-                rans::encode(plane, &[], std::slice::from_ref(&model), out);
-                Ok(())
-            });
+        let coder = Coder::choose(plane);
+        if coder.cost_bytes() < plane.len() as f64 * WORTH {
+            coder.encode(plane, scratch, out)?;
+            if out.len() - start <= plane.len() {
+                return Ok(());
+            }
+            out.truncate(start);
         }
     }
     out.push(STORED);
-    out.extend_from_slice(plane);
+    out.reserve(plane.len());
+    plane.chunks(COPIED_BYTES).for_each(|bytes| out.extend_from_slice(bytes));
     Ok(())
+}
+
+/// How a plane is entropy-coded, and in about how many bytes.
+enum Coder {
+    Rans { model: Box<Model>, cost_bytes: f64 },
+    Prefix { code: Box<Code>, low_bits: u32, cost_bytes: f64 },
+}
+
+impl Coder {
+    fn choose(plane: &[u8]) -> Coder {
+        let counts = rans::count(plane);
+        let model = Model::of_counts(&counts, MODEL_BITS);
+        let cost_bytes = model.cost_bits(&counts) / 8.0 + ENTROPY_BYTES;
+        let allowed = cost_bytes + plane.len() as f64 * PREFIX_LOSS;
+        for low_bits in low_bits(&counts) {
+            let counts = without_lows(&counts, low_bits);
+            let code = Code::of_counts(&counts);
+            let bits = code.cost_bits(&counts) + u64::from(low_bits) * plane.len() as u64;
+            let cost_bytes = bits as f64 / 8.0 + PREFIX_BYTES;
+            if cost_bytes < allowed {
+                return Coder::Prefix { code: Box::new(code), low_bits, cost_bytes };
+            }
+        }
+        Coder::Rans { model: Box::new(model), cost_bytes }
+    }
+
+    fn cost_bytes(&self) -> f64 {
+        match self {
+            Coder::Rans { cost_bytes, .. } | Coder::Prefix { cost_bytes, .. } => *cost_bytes,
+        }
+    }
+
+    fn encode(&self, plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Coder::Rans { model, .. } => framed(ENTROPY, out, |out| {
+                model.write(out);
+                rans::encode(plane, &[], std::slice::from_ref(model.as_ref()), out);
+                Ok(())
+            }),
+            Coder::Prefix { code, low_bits: 0, .. } => framed(PREFIX, out, |out| {
+                out.push(0);
+                code.write(out);
+                prefix::encode(plane, code, out);
+                Ok(())
+            }),
+            Coder::Prefix { code, low_bits, .. } => framed(PREFIX, out, |out| {
+                out.push(*low_bits as u8);
+                let start = out.len();
+                out.resize(start + prefix::lows_len(plane.len(), *low_bits), 0);
+                scratch.highs.resize(plane.len(), 0);
+                prefix::split_lows(plane, *low_bits, &mut scratch.highs, out.get_mut(start..).unwrap_or_default());
+                code.write(out);
+                prefix::encode(&scratch.highs, code, out);
+                Ok(())
+            }),
+        }
+    }
+}
+
+/// How many of the lowest bits of symbols a prefix code may leave out, the best first: none where there are few bits,
+/// otherwise as many as possible, and enough.
+fn low_bits(counts: &[u32; 256]) -> impl Iterator<Item = u32> {
+    let is_fast = |low_bits: &u32| entropy_bits(&without_lows(counts, *low_bits)) <= PREFIX_BITS_MAX;
+    let most = if is_fast(&0) { 0 } else { prefix::LOW_BITS_MAX };
+    (0..=most).rev().take_while(is_fast)
+}
+
+/// The counts of symbols without their lowest bits.
+fn without_lows(counts: &[u32; 256], low_bits: u32) -> [u32; 256] {
+    let mut highs = [0; 256];
+    for (high, counts) in highs.iter_mut().zip(counts.chunks(1 << low_bits)) {
+        *high = counts.iter().sum();
+    }
+    highs
 }
 
 /// Appends a form, a length, and what `write` appends.
@@ -147,39 +234,54 @@ fn zstd_pays(plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<b
     Ok(compressed < (cost * ZSTD_WORTH + fixed).min(plane.len() as f64))
 }
 
-/// Takes one plane of `words` bytes: those in the payload, or none where they were appended to `decoded`.
+/// Takes one plane as long as `space`: gives it where it is stored in the payload, otherwise fills `space` with it.
 pub(in crate::codec) fn decode<'a>(
     reader: &mut Reader<'a>,
-    words: usize,
     scratch: &mut Scratch,
-    decoded: &mut Vec<u8>,
+    space: &mut [u8],
 ) -> Result<Option<&'a [u8]>> {
     let form = reader.u8()?;
     match form {
-        STORED => return reader.bytes(words).map(Some),
-        CONSTANT => {
-            let byte = reader.u8()?;
-            decoded.resize(decoded.len() + words, byte);
-        }
-        ENTROPY | ZSTD => {
+        STORED => return reader.bytes(space.len()).map(Some),
+        CONSTANT => space.fill(reader.u8()?),
+        ENTROPY | ZSTD | PREFIX => {
             let offset = reader.offset() + LENGTH_BYTES as u64;
             let len = reader.u32()? as usize;
             let bytes = reader.bytes(len)?;
-            if form == ZSTD {
-                scratch.decompress(bytes, words, decoded)?;
-            } else {
-                let mut inner = Reader::new(super::WHAT, offset, bytes);
-                let model = Model::read(&mut inner, MODEL_BITS)?;
-                let encoding = inner.bytes(inner.remaining())?;
-                let start = decoded.len();
-                decoded.resize(start + words, 0);
-                let space = decoded.get_mut(start..).unwrap_or_default();
-                if !rans::decode(encoding, &[], std::slice::from_ref(&model), space) {
-                    return Err(inner.error(format!("an encoding of {words} bytes"), "another"));
-                }
+            let mut inner = Reader::new(super::WHAT, offset, bytes);
+            match form {
+                ZSTD => scratch.decompress_into(bytes, space)?,
+                PREFIX => decode_prefix(&mut inner, space)?,
+                _ => decode_rans(&mut inner, space)?,
             }
         }
         _ => return Err(reader.error("a plane's form", form.to_string())),
     }
     Ok(None)
+}
+
+/// Fills `space` with what all of the rest is the encoding of.
+fn decode_rans(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
+    let model = Model::read(reader, MODEL_BITS)?;
+    let encoding = reader.bytes(reader.remaining())?;
+    if !rans::decode(encoding, &[], std::slice::from_ref(&model), space) {
+        return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));
+    }
+    Ok(())
+}
+
+/// The same.
+fn decode_prefix(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
+    let low_bits = u32::from(reader.u8()?);
+    if low_bits > prefix::LOW_BITS_MAX {
+        return Err(reader.error(format!("at most {} bits left out", prefix::LOW_BITS_MAX), low_bits.to_string()));
+    }
+    let lows = reader.bytes(prefix::lows_len(space.len(), low_bits))?;
+    let code = Code::read(reader)?;
+    let encoding = reader.bytes(reader.remaining())?;
+    if !prefix::decode(encoding, &code, space) {
+        return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));
+    }
+    prefix::join_lows(space, low_bits, lows);
+    Ok(())
 }
