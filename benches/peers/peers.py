@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""fhrd beside restic, borg, rustic and zipnn on the same files: whole processes, rounds in turn, one table of medians.
+
+    benches/peers/peers.py [--versions] [--warm] [--rounds N] [--work FOLDER] SET...
+
+SET is a folder or a file. Each round makes, with every tool, a new repository, backs the set up and restores the last
+snapshot; the tools take turns at being first. With --versions each regular file of the folder becomes a snapshot of
+its own, in name order: the backup's figures are then the sum over all (the largest for memory), and the last file is
+restored.
+
+The set is read once before each backup, so sources are in the page cache. Before a restore all files of the tool's
+repository and cache are written out and dropped from the page cache (posix_fadvise DONTNEED; no root needed; names
+and inodes stay cached), unless --warm is given. What was restored is compared with the source byte by byte; a
+difference is said and ends the script with code 1. `MB stored` is what `du` counts in the repository, `CPU s` user and
+system time, `RSS MB` the largest resident memory (no less than this script's own, some 15 MB, can be seen), `MB/s` the
+content restored per second.
+
+Each tool is as it comes: restic and rustic encrypt and choose their compression, borg has no encryption and
+`--compression zstd,3`, fhrd its defaults. zipnn is no backup tool: it takes part only where a set has .safetensors
+files, each of which it compresses with one thread; see zipnn_files.py for the others. Its times leave out the seconds
+that importing takes, its memory does not.
+
+FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC name other programs, ZIPNN another Python that has zipnn (python3).
+What is not there is left out and named. Needs Python 3.9 or newer, nothing else. Works in --work (peers-work), which
+must not exist, and removes it unless a tool failed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+PIECE_BYTES = 1 << 20
+TITLES = ["MB", "snapshots", "backup s", "CPU s", "RSS MB", "MB stored", "ratio", "restore s", "CPU s", "RSS MB",
+    "MB/s"]
+
+
+class Tool:
+    """A program at a repository: the commands it takes. Snapshots are numbered from 0."""
+
+    name, program, version_arguments, tells_times = "", "", ["--version"], False
+
+    def __init__(self, work):
+        self.place = work / self.name
+        self.repository = self.place / "repository"
+        named = shutil.which(os.environ.get(self.name.upper(), self.program))
+        self.command = [os.path.realpath(named)] if named else []
+
+    def version(self):
+        """What it calls itself, or None where it is not there."""
+        if not self.command:
+            return None
+        done = subprocess.run(self.command + self.version_arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return done.stdout.decode().strip().split("\n")[-1] if done.returncode == 0 else None
+
+    def takes(self, _paths):
+        return True
+
+    def backups(self, paths):
+        """A command for every path."""
+        return [self.backup(number, path) for number, path in enumerate(paths)]
+
+    def environment(self):
+        """No cache and no settings but those of this run."""
+        kept = {key: value for key, value in os.environ.items() if key != "FHRD_REPO"}
+        folders = {name: str(self.place / "cache") for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+        return kept | folders | {
+            "RESTIC_PASSWORD": "x",
+            "RUSTIC_PASSWORD": "x",
+            "BORG_BASE_DIR": str(self.place / "cache"),
+            "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes",
+        }
+
+
+class Fhrd(Tool):
+    name, program = "fhrd", "target/release/fhrd"
+
+    def create(self):
+        return ["init", "-q", "--repo", self.repository]
+
+    def backup(self, _number, path):
+        return ["backup", "-q", "--repo", self.repository, path]
+
+    def restore(self, _number, target):
+        return ["restore", "-q", "--repo", self.repository, "latest", "--target", target]
+
+
+class Restic(Tool):
+    name, program, version_arguments = "restic", "restic", ["version"]
+
+    def options(self):
+        return ["-q", "--cache-dir", self.place / "cache", "-r", self.repository]
+
+    def create(self):
+        return [*self.options(), "init"]
+
+    def backup(self, _number, path):
+        return [*self.options(), "backup", path]
+
+    def restore(self, _number, target):
+        return [*self.options(), "restore", "latest", "--target", target]
+
+
+class Borg(Tool):
+    name, program = "borg", "borg"
+
+    def create(self):
+        return ["init", "--encryption=none", self.repository]
+
+    def backup(self, number, path):
+        return ["create", "--compression", "zstd,3", f"{self.repository}::{number}", path]
+
+    def restore(self, number, _target):
+        """Goes to the folder in which it runs."""
+        return ["extract", f"{self.repository}::{number}"]
+
+
+class Rustic(Tool):
+    name, program = "rustic", "rustic"
+
+    def options(self):
+        return ["--log-level", "error", "--no-progress", "-r", self.repository, "--no-cache"]
+
+    def create(self):
+        return [*self.options(), "init"]
+
+    def backup(self, _number, path):
+        return [*self.options(), "backup", path]
+
+    def restore(self, _number, target):
+        return [*self.options(), "restore", "latest", target]
+
+
+class Zipnn(Tool):
+    name, program, version_arguments, tells_times = "zipnn", "python3", ["version"], True
+
+    def __init__(self, work):
+        super().__init__(work)
+        if self.command:
+            # Not resolved: the interpreter of a virtual environment is a link out of it.
+            named = shutil.which(os.environ.get("ZIPNN", self.program))
+            self.command = [os.path.abspath(named), str(Path(__file__).resolve().with_name("zipnn_files.py"))]
+
+    def takes(self, paths):
+        return any(path.suffix == ".safetensors" for path in files_below(paths))
+
+    def create(self):
+        return ["init", self.repository]
+
+    def backups(self, paths):
+        """One command for all, since importing takes seconds."""
+        return [["backup", self.repository, *paths]]
+
+    def restore(self, number, target):
+        return ["restore", self.repository, number, target]
+
+
+def files_below(paths):
+    """Every regular file at or below the paths."""
+    for path in paths:
+        if path.is_file() and not path.is_symlink():
+            yield path
+        for place, _, names in os.walk(path):
+            below = (Path(place, name) for name in names)
+            yield from (file for file in below if stat.S_ISREG(file.lstat().st_mode))
+
+
+def bytes_of(paths):
+    return sum(file.stat().st_size for file in files_below(paths))
+
+
+def disk_bytes(folder):
+    """Blocks of everything at and below the folder, links once."""
+    inodes = {}
+    for place, _, names in os.walk(folder):
+        for path in [place, *(os.path.join(place, name) for name in names)]:
+            status = os.lstat(path)
+            inodes[status.st_ino] = status.st_blocks * 512
+    return sum(inodes.values())
+
+
+def read(paths):
+    """Brings the files to the page cache."""
+    for path in files_below(paths):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(PIECE_BYTES):
+                pass
+
+
+def forget(folder):
+    """Writes the files below the folder out and drops them from the page cache."""
+    for path in files_below([folder]):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def difference(source, restored):
+    """The first difference between two trees: in names, types, targets of links, content. None if there is none."""
+    if not os.path.lexists(restored):
+        return f"{source} is missing"
+    kinds = [stat.S_IFMT(path.lstat().st_mode) for path in (source, restored)]
+    if kinds[0] != kinds[1]:
+        return f"{source} has another type"
+    if stat.S_ISLNK(kinds[0]):
+        return None if os.readlink(source) == os.readlink(restored) else f"{source} points elsewhere"
+    if stat.S_ISDIR(kinds[0]):
+        names = [sorted(os.listdir(path)) for path in (source, restored)]
+        if names[0] != names[1]:
+            return f"{source} holds other names: {sorted(set(names[0]) ^ set(names[1]))[:3]}"
+        below = (difference(source / name, restored / name) for name in names[0])
+        return next((found for found in below if found), None)
+    if not stat.S_ISREG(kinds[0]):
+        return None
+    with open(source, "rb") as one, open(restored, "rb") as other:
+        while piece := one.read(PIECE_BYTES):
+            if piece != other.read(PIECE_BYTES):
+                return f"{source} has other content"
+        return f"{source} is longer than it was" if other.read(1) else None
+
+
+def measure(tool, arguments, folder):
+    """Runs the tool in the folder: seconds, processor seconds and KiB at the peak."""
+    log = tool.place / "output"
+    command = [str(part) for part in [*tool.command, *arguments]]
+    with open(log, "wb") as output:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, env=tool.environment(), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"{log.read_text(errors='replace')}\npeers.py: failed ({process.returncode}): {' '.join(command)}")
+    cpu = usage.ru_utime + usage.ru_stime
+    if tool.tells_times:
+        told = json.loads(log.read_text().strip().split("\n")[-1])
+        wall, cpu = told["wall_s"], told["cpu_s"]
+    return wall, cpu, usage.ru_maxrss
+
+
+def back_up(tool, paths, figures):
+    tool.place.mkdir()
+    (tool.place / "cache").mkdir()
+    measure(tool, tool.create(), tool.place)
+    read(paths)
+    os.sync()
+    runs = [measure(tool, command, tool.place) for command in tool.backups(paths)]
+    walls, cpus, memories = zip(*runs)
+    figures["backup"].append((sum(walls), sum(cpus), max(memories)))
+    figures["stored"].append((disk_bytes(tool.repository),))
+
+
+def bring_back(tool, paths, is_cold, figures):
+    """Restores the last path, and gives the first difference."""
+    os.sync()
+    if is_cold:
+        forget(tool.place)
+    target = tool.place / "restored"
+    target.mkdir()
+    figures["restore"].append(measure(tool, tool.restore(len(paths) - 1, target), target))
+    last = paths[-1]
+    found = difference(last, target.joinpath(*last.parts[1:]))
+    shutil.rmtree(target)
+    return found
+
+
+def paths_of(source, by_versions):
+    """What becomes a snapshot each."""
+    if not by_versions or not source.is_dir():
+        return [source]
+    files = [path for path in source.iterdir() if path.is_file() and not path.is_symlink()]
+    return sorted(files, key=lambda path: os.fsencode(path.name)) or sys.exit(f"peers.py: {source} holds no files")
+
+
+def row(source, tool, paths, figures, is_same):
+    """A line of the table."""
+    middle = {phase: [median(column) for column in zip(*rounds)] for phase, rounds in figures.items()}
+    (wall, cpu, memory), (stored,), back = middle["backup"], middle["stored"], middle["restore"]
+    total, last = bytes_of(paths), bytes_of(paths[-1:])
+    numbers = [f"{total / 1e6:.1f}", len(paths), f"{wall:.2f}", f"{cpu:.2f}", f"{memory / 1024:.0f}",
+        f"{stored / 1e6:.1f}", f"{total / stored:.2f}", f"{back[0]:.2f}", f"{back[1]:.2f}", f"{back[2] / 1024:.0f}",
+        f"{last / 1e6 / max(back[0], 0.005):.0f}"]
+    return line("/".join(source.parts[-2:])[-24:], tool.name, numbers + ["yes" if is_same else "NO"])
+
+
+def line(name, tool, cells):
+    return f"{name:<24} {tool:<8}" + "".join(f" {cell:>9}" for cell in cells)
+
+
+def compare(source, tools, arguments):
+    """Lines of the table for a set, and whether all came back as it was."""
+    paths = paths_of(source, arguments.versions)
+    tools = [tool for tool in tools if tool.takes(paths)]
+    figures, differing = {tool: defaultdict(list) for tool in tools}, set()
+    for number in range(arguments.rounds):
+        first = number % len(tools)
+        order = tools[first:] + tools[:first]
+        for tool in order:
+            back_up(tool, paths, figures[tool])
+        for tool in order:
+            if found := bring_back(tool, paths, not arguments.warm, figures[tool]):
+                print(f"peers.py: {tool.name} restored with a difference: {found}", file=sys.stderr)
+                differing.add(tool)
+        for tool in order:
+            shutil.rmtree(tool.place)
+    return [row(source, tool, paths, figures[tool], tool not in differing) for tool in tools], not differing
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--versions", action="store_true", help="each file of the folder is a snapshot")
+    parser.add_argument("--warm", action="store_true", help="restore with the repository in the page cache")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path("peers-work"), help="folder to work in; must not exist")
+    parser.add_argument("sets", nargs="+", metavar="SET", type=Path)
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds is at least 1")
+    for path in arguments.sets:
+        if not path.exists():
+            parser.error(f"no {path}")
+    if arguments.work.exists():
+        parser.error(f"{arguments.work} exists")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    work = arguments.work.resolve()
+    tools, missing = [], []
+    for tool in [kind(work) for kind in (Fhrd, Restic, Borg, Rustic, Zipnn)]:
+        version = tool.version()
+        (tools if version else missing).append(tool)
+        print(f"{tool.name}: {version or 'not there, left out'}", flush=True)
+    if not tools:
+        sys.exit("peers.py: no tool is there")
+    work.mkdir(parents=True)
+    lines, is_all_same = [], True
+    for source in map(Path.resolve, arguments.sets):
+        rows, is_same = compare(source, tools, arguments)
+        lines += rows
+        is_all_same &= is_same
+    shutil.rmtree(work)
+    state = "warm" if arguments.warm else "cold"
+    print(f"medians of {arguments.rounds} rounds; restore of the last snapshot, page cache {state}")
+    print(line("set", "tool", TITLES + ["identical"]), *lines, sep="\n")
+    if missing:
+        print("missing:", ", ".join(tool.name for tool in missing))
+    return 0 if is_all_same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
