@@ -13,6 +13,7 @@ mod golden_codecs;
 mod golden_floats;
 mod input;
 mod list;
+mod manifests;
 mod models;
 mod normal;
 mod program;

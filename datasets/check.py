@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Compares a corpus with the manifests: which files are as they should be, which differ, which are missing.
+
+    datasets/check.py CORPUS [--sizes] [NAME...]
+
+Reads datasets/manifests/*.toml, or those NAMEd (`code`, `models`). Each entry of `files` has a `path`, and `bytes` and
+`sha256` where every build gives the same; a path with `*` stands for `count` files at least. Paths are relative to
+CORPUS, or to the checkout where the manifest says `root = "checkout"`. --sizes leaves the checksums out.
+
+Ends with code 1 if a file differs, and with 0 if files are only missing: few experiments need them all. Needs Python
+3.11 or newer, nothing else.
+"""
+
+import argparse
+import hashlib
+import sys
+import tomllib
+from pathlib import Path
+
+DATASETS = Path(__file__).resolve().parent
+PIECE_BYTES = 1 << 20
+
+
+def sum_of(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def fault(path, entry, with_sums):
+    """What is wrong with a file that is there, or None."""
+    found = path.stat().st_size
+    if found != entry.get("bytes", found):
+        return f"has {found} bytes instead of {entry['bytes']}"
+    if with_sums and "sha256" in entry and sum_of(path) != entry["sha256"]:
+        return "has another checksum"
+    return None
+
+
+def check(root, entry, with_sums):
+    """Files of an entry that are as they should be, what is missing, and what differs."""
+    if "*" in entry["path"]:
+        found = sum(path.is_file() for path in root.glob(entry["path"]))
+        wanted = entry.get("count", 1)
+        return found, [] if found >= wanted else [f"{entry['path']}: {found} of {wanted} files"], []
+    path = root / entry["path"]
+    if not path.is_file():
+        return 0, [entry["path"]], []
+    wrong = fault(path, entry, with_sums)
+    return (0, [], [f"{entry['path']} {wrong}"]) if wrong else (1, [], [])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, metavar="CORPUS")
+    parser.add_argument("--sizes", action="store_true", help="compare no checksums")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    manifests = {path.stem: path for path in sorted((DATASETS / "manifests").glob("*.toml"))}
+    if unknown := set(arguments.names) - set(manifests):
+        parser.error(f"no manifest {', '.join(sorted(unknown))}; there are {', '.join(manifests)}")
+    is_wrong = False
+    for name in arguments.names or manifests:
+        manifest = tomllib.loads(manifests[name].read_text())
+        root = DATASETS.parent if manifest.get("root") == "checkout" else arguments.corpus
+        results = [check(root, entry, not arguments.sizes) for entry in manifest.get("files", [])]
+        fine = sum(result[0] for result in results)
+        missing, differing = ([line for result in results for line in result[place]] for place in (1, 2))
+        print(f"{name}: {fine} fine, {len(missing)} missing, {len(differing)} differ", flush=True)
+        for line in missing:
+            print(f"  missing: {line}")
+        for line in differing:
+            print(f"  differs: {line}")
+        if missing and "build" in manifest:
+            print("  build: " + manifest["build"].strip().split("\n")[0])
+        is_wrong |= bool(differing)
+    return 1 if is_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
