@@ -5,7 +5,7 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::codec::delta::{self, Cast, Derivation};
 use fhrd::codec::floats::{self, Word};
-use fhrd::codec::{Codec, Floats, Planes, Scratch, Zstandard};
+use fhrd::codec::{Codec, Floats, Planes, Scratch, Zstandard, codec_named};
 use fhrd::kernel::{planes, words};
 
 const CHUNK_BYTES: usize = 512 << 10;
@@ -82,6 +82,32 @@ fn zstd_encode(bencher: Bencher<'_, '_>, word: Word) {
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         Zstandard.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+/// The codecs of other tools, and what they are compared with, on FP32 weights.
+const NAMES: [&str; 5] = ["zstd", "planes", "lz4", "bg4-lz4", "bit-planes"];
+
+#[divan::bench(args = NAMES)]
+fn named_encode(bencher: Bencher<'_, '_>, name: &str) {
+    let ([raw, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+    let codec = codec_named(name).expect("a codec");
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        codec.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
+        out.len()
+    });
+}
+
+#[divan::bench(args = NAMES)]
+fn named_decode(bencher: Bencher<'_, '_>, name: &str) {
+    let ([raw, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+    let (codec, mut payload) = (codec_named(name).expect("a codec"), Vec::new());
+    codec.encode(&raw, 1, &mut scratch, &mut payload).expect("encodes");
+    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
+        out.clear();
+        codec.decode(&payload, raw.len(), &mut scratch, &mut out).expect("decodes");
         out.len()
     });
 }

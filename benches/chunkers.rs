@@ -1,0 +1,34 @@
+//! Speed of every cutter at the default lengths: `cargo bench --bench chunkers`.
+
+mod data;
+
+use data::generated;
+use divan::Bencher;
+use divan::counter::BytesCount;
+use fhrd::chunker::cutter;
+use fhrd::config::{Config, RepositoryConfig};
+
+const BYTES: usize = 4 << 20;
+const CHUNKERS: [&str; 5] = ["sieve", "fastcdc", "gear-xet", "ultracdc", "fixed"];
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(args = CHUNKERS, consts = [0, 1])]
+fn cut<const NOISE: usize>(bencher: Bencher<'_, '_>, chunker: &str) {
+    let bytes = generated(["text", "noise"][NOISE], BYTES);
+    let config = RepositoryConfig { chunker: chunker.into(), ..Config::default().repository };
+    let (cutter, chunk_bytes_max) = (cutter(&config, 7), config.chunk_bytes_max.0 as usize);
+    let mut anchors = Vec::new();
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| {
+        let (mut rest, mut chunks) = (bytes.as_slice(), 0);
+        while !rest.is_empty() {
+            anchors.clear();
+            let len = cutter.cut(&rest[..rest.len().min(chunk_bytes_max)], &mut anchors);
+            rest = &rest[len..];
+            chunks += 1;
+        }
+        chunks
+    });
+}

@@ -1,0 +1,212 @@
+//! Speed of writing containers and of looking chunks up: `cargo bench --bench repository`.
+//!
+//! Blobs are in memory, so what is measured is the work around them. Items are look-ups.
+#![expect(clippy::expect_used, reason = "a bench fails by panicking")]
+
+mod data;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use data::generated;
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use fhrd::codec::{Codec, Raw};
+use fhrd::config::{Config, IndexConfig};
+use fhrd::container::{Body, ContainerKind, EntryFields, Sealed, StoredFrame, Writer};
+use fhrd::index::{
+    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Record, read_directory, write_segment,
+};
+use fhrd::store::{MemoryStore, Store};
+use fhrd::types::Fingerprint;
+
+const FRAME_BYTES: usize = 256 << 10;
+const FRAMES: u32 = 16;
+/// Chunks of a container.
+const CHUNKS: u64 = 256;
+/// Containers of a repository that is looked up in.
+const CONTAINERS: u64 = 64;
+const DIRECTORY_BYTES_MAX: usize = 1 << 20;
+
+fn main() {
+    divan::main();
+}
+
+fn fingerprint(number: u64) -> Fingerprint {
+    Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
+}
+
+/// A container of `frames` frames that holds the chunks `first..first + CHUNKS`, each as long as the other.
+fn sealed(first: u64, frames: u32, payload: &Bytes) -> Sealed {
+    let mut writer = Writer::new(ContainerKind::Data);
+    let raw_len = payload.len() as u32;
+    let frame = StoredFrame { codec: Raw.id(), raw_len, payload: payload.clone() };
+    (0..frames).for_each(|_| {
+        writer.push_frame(&frame);
+    });
+    let of_frame = CHUNKS as u32 / frames;
+    let chunk_bytes = raw_len / of_frame;
+    for number in 0..CHUNKS as u32 {
+        let fields = EntryFields {
+            fingerprint: fingerprint(first + u64::from(number)),
+            raw_len: chunk_bytes,
+            frame: number / of_frame,
+            literal_offset: number % of_frame * chunk_bytes,
+            literal_len: chunk_bytes,
+            depth: 1,
+        };
+        let features: [u64; 8] = std::array::from_fn(|place| (first + u64::from(number)) * 8 + place as u64);
+        writer.push_entry(fields, &Body::default(), &features);
+    }
+    writer.seal().expect("seals")
+}
+
+fn put(store: &dyn Store, sealed: &Sealed) {
+    let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+    assert!(store.put_if_absent(&sealed.blob_name(), &parts).expect("puts"), "a new container");
+}
+
+/// Frames and entries to a container, its checksums and name, and the blob to a store in memory.
+#[divan::bench]
+fn container_write(bencher: Bencher<'_, '_>) {
+    let payload = Bytes::from(generated("noise", FRAME_BYTES));
+    bencher.counter(BytesCount::new(FRAME_BYTES * FRAMES as usize)).bench(|| {
+        let (store, sealed) = (MemoryStore::new(), sealed(0, FRAMES, &payload));
+        put(&store, &sealed);
+        sealed.len
+    });
+}
+
+#[divan::bench]
+fn directory_read(bencher: Bencher<'_, '_>) {
+    let (store, sealed) = (MemoryStore::new(), sealed(0, FRAMES, &generated("noise", FRAME_BYTES).into()));
+    put(&store, &sealed);
+    bencher
+        .counter(ItemsCount::new(CHUNKS as usize))
+        .bench(|| read_directory(&store, &sealed.id).expect("reads").entries.len());
+}
+
+/// An index of a repository of [`CONTAINERS`] containers, of which one directory is kept.
+fn index(folder: &tempfile::TempDir, with_database: bool, config: IndexConfig) -> ChunkIndex {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (mut ids, mut records) = (Vec::new(), Vec::new());
+    for container in 0..CONTAINERS {
+        let sealed = sealed(container * CHUNKS, 1, &Bytes::from_static(&[0; CHUNKS as usize]));
+        put(store.as_ref(), &sealed);
+        ids.push(sealed.id);
+        records.extend((0..CHUNKS as u32).map(|entry| Record {
+            fingerprint: fingerprint(container * CHUNKS + u64::from(entry)),
+            container: container as u32,
+            entry,
+        }));
+    }
+    write_segment(store.as_ref(), &ids, records).expect("writes");
+    let listing = Arc::new(Listing::take(&store).expect("lists"));
+    let cache_bytes = config.database_cache_bytes.0 as usize;
+    let open = || Database::open(&folder.path().join(DATABASE_FILE), cache_bytes).expect("opens");
+    let database = with_database.then(open).flatten();
+    let local = Directories::new(store.clone(), 1, DIRECTORY_BYTES_MAX);
+    ChunkIndex::new(store, listing, local, &config, database).expect("opens")
+}
+
+/// Times the look-ups of stored chunks, chunk after chunk of `order`, and tells the levels' answers.
+fn look_up(bencher: Bencher<'_, '_>, index: &mut ChunkIndex, order: &[Fingerprint]) -> Hits {
+    let mut turn = order.iter().cycle();
+    let before = index.hits;
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
+        let fingerprint = turn.next().expect("a cycle");
+        assert!(index.contains_or_claim(fingerprint).expect("asks"), "a stored chunk");
+    });
+    let after = index.hits;
+    assert_eq!((before.misses, before.temporary), (after.misses, after.temporary));
+    Hits {
+        local: after.local - before.local,
+        lru: after.lru - before.lru,
+        database: after.database - before.database,
+        ..Hits::default()
+    }
+}
+
+/// Chunks of the first container.
+fn of_first() -> Vec<Fingerprint> {
+    (0..CHUNKS).map(fingerprint).collect()
+}
+
+/// A chunk of each container, then the next of each: no directory kept helps.
+fn in_turns() -> Vec<Fingerprint> {
+    (0..CHUNKS)
+        .flat_map(|chunk| (0..CONTAINERS).map(move |container| fingerprint(container * CHUNKS + chunk)))
+        .collect()
+}
+
+#[divan::bench]
+fn hit_in_local_directory(bencher: Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut index = index(&folder, true, Config::default().index);
+    let order = of_first();
+    assert!(index.contains_or_claim(&order[0]).expect("asks"), "a stored chunk");
+    let hits = look_up(bencher, &mut index, &order);
+    assert_eq!((hits.lru, hits.database), (0, 0));
+}
+
+#[divan::bench]
+fn hit_in_lru(bencher: Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut index = index(&folder, true, Config::default().index);
+    // The chunks of two containers in turns: each directory drives out the other, and all go to the LRU.
+    for number in 0..CHUNKS {
+        for chunk in [number, CHUNKS + number] {
+            assert!(index.contains_or_claim(&fingerprint(chunk)).expect("asks"), "a stored chunk");
+        }
+    }
+    let hits = look_up(bencher, &mut index, &of_first());
+    assert_eq!((hits.local, hits.database), (0, 0));
+}
+
+/// Every look-up reads the container's directory.
+#[divan::bench(args = [true, false])]
+fn hit_in_last_level(bencher: Bencher<'_, '_>, with_database: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = IndexConfig { lru_entries: 1, ..Config::default().index };
+    let hits = look_up(bencher, &mut index(&folder, with_database, config), &in_turns());
+    assert_eq!((hits.local, hits.lru), (0, 0));
+}
+
+/// What the database takes of that.
+#[divan::bench]
+fn database_find(bencher: Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    drop(index(&folder, true, Config::default().index));
+    let database = Database::open(&folder.path().join(DATABASE_FILE), 16 << 20).expect("opens").expect("is free");
+    let order = in_turns();
+    let mut turn = order.iter().cycle();
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
+        let found = database.find(turn.next().expect("a cycle")).expect("asks");
+        assert!(found.is_some(), "a stored chunk");
+    });
+}
+
+/// New chunks; without a filter the database is asked for each.
+#[divan::bench(args = [true, false])]
+fn miss(bencher: Bencher<'_, '_>, with_filter: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = Config::default().index;
+    if !with_filter {
+        config.filter_bytes.0 = 0;
+    }
+    let mut index = index(&folder, true, config);
+    let mut number = u64::MAX;
+    let mut new = || {
+        number -= 1;
+        fingerprint(number)
+    };
+    // A filter is made when look-ups that miss have paid for it.
+    (0..CONTAINERS * CHUNKS).for_each(|_| {
+        index.contains_or_claim(&new()).expect("asks");
+    });
+    let before = index.hits.absent;
+    bencher.counter(ItemsCount::new(1usize)).with_inputs(new).bench_local_values(|fingerprint| {
+        assert!(!index.contains_or_claim(&fingerprint).expect("asks"), "a new chunk");
+    });
+    assert_eq!(with_filter, index.hits.absent > before);
+}

@@ -1,0 +1,108 @@
+//! Speed of finding a chunk's ranges in an earlier one: `cargo bench --bench strategies`.
+//!
+//! The base is the one chunk before, its frame still open, as for the next version of a file in one backup.
+#![expect(clippy::expect_used, reason = "a bench fails by panicking")]
+
+mod data;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use data::generated;
+use divan::Bencher;
+use divan::counter::BytesCount;
+use fhrd::config::{Config, SubdedupConfig};
+use fhrd::container::{Base, Shelf, WHOLE_DIGEST};
+use fhrd::index::{Directories, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
+use fhrd::kernel::sieve::{Anchor, Sieve};
+use fhrd::store::{MemoryStore, Store};
+use fhrd::subdedup::{Bases, Candidates, OPEN_SOLID, SessionEntry, Strategy, strategy};
+use fhrd::types::RepositoryKey;
+
+const CHUNK_BYTES: usize = 128 << 10;
+const SEED: u64 = 7;
+const STRATEGIES: [&str; 5] = ["anchors", "bidirectional", "uniform", "burst", "superfeature"];
+
+fn main() {
+    divan::main();
+}
+
+fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
+    Sieve::new(SEED).anchors(bytes)
+}
+
+/// Bases of a session that holds nothing yet, in an empty repository.
+fn no_bases(config: &SubdedupConfig, folder: &Path) -> Bases {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let listing = Arc::new(Listing::take(&store).expect("lists"));
+    let place = SimilarityPlace {
+        folder: folder.into(),
+        repository: String::new(),
+        memory_bytes: 1 << 20,
+        file_bytes: 1 << 20,
+    };
+    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), place);
+    let resolver = Resolver::new(Locator::new(listing, Directories::new(store.clone(), 8, 1 << 20)));
+    let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
+    Bases::new(store, resolver, Arc::new(Shelf::default()), config, candidates)
+}
+
+/// Stores a chunk whole.
+fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
+    let anchors = anchors_of(chunk);
+    let found = strategy.find(chunk, &anchors, bases).expect("finds");
+    let len = chunk.len() as u32;
+    let number = bases.ring.push(SessionEntry {
+        name: Base { fingerprint: RepositoryKey([7; 32]).fingerprint(chunk), digest: WHOLE_DIGEST },
+        raw_len: len,
+        frame: OPEN_SOLID,
+        literal_offset: bases.open_solid.len() as u32,
+        literal_len: len,
+        depth: 1,
+        features: found.features.clone(),
+        body: Arc::default(),
+        bases: Vec::new(),
+    });
+    bases.open_solid.extend_from_slice(chunk);
+    bases.index(number, &found.features);
+    if strategy.wants_anchors() {
+        bases.keep_recent(number, chunk, anchors);
+    }
+}
+
+/// The version after `chunk`: 20 bytes replaced by 33 at four places around the middle. Both ends have sub-blocks that
+/// are as they were.
+fn edited(chunk: &[u8]) -> Vec<u8> {
+    let mut edited = chunk.to_vec();
+    for at in (CHUNK_BYTES / 3..CHUNK_BYTES * 2 / 3).step_by(CHUNK_BYTES / 12) {
+        edited.splice(at..at + 20, *b"another text that lies here now, ");
+    }
+    edited
+}
+
+fn run(bencher: Bencher<'_, '_>, name: &str, is_version: bool) {
+    let config = SubdedupConfig { strategy: name.into(), ..Config::default().subdedup };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, folder.path()));
+    let base = generated("text", CHUNK_BYTES);
+    add(&base, strategy.as_mut(), &mut bases);
+    let chunk = if is_version { edited(&base) } else { generated("noise", CHUNK_BYTES) };
+    let anchors = anchors_of(&chunk);
+    let found = strategy.find(&chunk, &anchors, &mut bases).expect("finds");
+    assert_eq!(is_version, !found.matches.is_empty(), "{name}: {} matches", found.matches.len());
+    bencher
+        .counter(BytesCount::of_slice(&chunk))
+        .bench_local(|| strategy.find(&chunk, &anchors, &mut bases).expect("finds").matches.len());
+}
+
+/// The base is the version before.
+#[divan::bench(args = STRATEGIES)]
+fn version(bencher: Bencher<'_, '_>, strategy: &str) {
+    run(bencher, strategy, true);
+}
+
+/// Nothing is found.
+#[divan::bench(args = STRATEGIES)]
+fn unlike(bencher: Bencher<'_, '_>, strategy: &str) {
+    run(bencher, strategy, false);
+}
