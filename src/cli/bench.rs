@@ -8,9 +8,9 @@ use super::Session;
 use super::args::BenchArguments;
 use super::exit::Exit;
 use super::output::{Align, failed, note, print, print_json, write_table};
-use crate::bench::claim::{Verdict, markdown};
+use crate::bench::claim::Verdict;
 use crate::bench::experiment::{Experiment, Outline};
-use crate::bench::report::{Document, Report, write};
+use crate::bench::report::{Document, Report, claims_page, write};
 use crate::error::{Error, Result};
 
 /// Runs the measurements one after another; one with lines that failed ends with [`Exit::Failed`].
@@ -44,7 +44,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     }
     if let Some(folder) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
         let path = folder.join("claims.md");
-        std::fs::write(&path, markdown(&verdicts)).map_err(|error| Error::io("write", &path, error))?;
+        std::fs::write(&path, claims_page(&documents)).map_err(|error| Error::io("write", &path, error))?;
     }
     match (session.options.json, documents.as_slice()) {
         (true, [document]) => print_json(document)?,

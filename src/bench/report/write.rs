@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::html::page;
 use super::percentiles::hgrm;
 use super::{Machine, Profile, Report};
-use crate::bench::claim::Verdict;
+use crate::bench::claim::{Verdict, markdown};
 use crate::error::{Error, Result};
 use crate::metrics::{Distribution, StageMetrics};
 
@@ -96,6 +96,26 @@ fn profile(profile: &Profile) -> Value {
     json!({"run": profile.name, "stages": profile.stages.iter().map(stage).collect::<Vec<_>>()})
 }
 
+/// The claims of several reports as a page in Markdown that says where it comes from.
+pub fn claims_page(documents: &[Document]) -> String {
+    let files: Vec<&str> = documents.iter().map(|document| document.config.path.as_str()).collect();
+    let mut page = String::from("# What papers say, and what was measured here\n");
+    if let Some(Document { started, machine, commit, modified, .. }) = documents.first() {
+        let state = if *modified { " and changes" } else { "" };
+        let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
+        let Machine { processor, processors, instructions, system, .. } = machine;
+        page += &format!(
+            "\nWritten by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
+            Measured by {}; each names its data, and datasets/README.md says where that comes from.\n\
+            A range is that of the sets and parameters that a mean is over.\n\n",
+            instructions.join(" "),
+            files.join(", "),
+        );
+    }
+    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
+    page + &markdown(&verdicts)
+}
+
 /// Writes the files below `folder`, over those of an earlier run.
 ///
 /// # Errors
@@ -171,6 +191,14 @@ pub(super) mod tests {
         let histogram = folder.path().join("histograms/00-code-128-KiB-backup-read-ahead-work.hgrm");
         assert!(std::fs::read_to_string(histogram).unwrap().contains("Total count    =            3]"));
         assert!(std::fs::read_to_string(folder.path().join("report.html")).unwrap().ends_with("</html>"));
+    }
+
+    #[test]
+    fn the_claims_of_all_reports_are_one_table_that_names_its_origin() {
+        let page = claims_page(&[document(), document()]);
+        assert!(page.starts_with("# What papers say") && page.contains("x/y.toml, x/y.toml"), "{page}");
+        assert_eq!(page.matches("| A paper | it is small | 2 % | 3.00 % | code | other data |").count(), 2, "{page}");
+        assert!(page.contains("2026-01-01T00:00:00Z") && page.contains("threads"), "{page}");
     }
 
     #[test]
