@@ -28,12 +28,16 @@ fn strings(value: Option<&Value>) -> Vec<&str> {
 /// Paths and patterns that an experiment reads in the corpus.
 fn paths_read(experiment: &Table) -> Vec<&str> {
     let mut paths = strings(experiment.get("streams"));
-    for set in experiment.get("sets").and_then(Value::as_array).into_iter().flatten() {
+    let tables = |key: &str| experiment.get(key).and_then(Value::as_array).into_iter().flatten();
+    for set in tables("sets").chain(tables("family")) {
         paths.extend(set.as_str());
         paths.extend(strings(set.get("paths")));
+        let mix = set.get("mix");
+        paths.extend(["models", "others"].iter().flat_map(|side| strings(mix.and_then(|mix| mix.get(*side)))));
     }
-    for class in experiment.get("class").and_then(Value::as_array).into_iter().flatten() {
+    for class in tables("class") {
         paths.extend(strings(class.get("files")));
+        paths.extend(class.get("base").and_then(Value::as_str));
     }
     paths
 }
@@ -42,13 +46,13 @@ fn files(manifest: &Table) -> impl Iterator<Item = &Value> {
     manifest.get("files").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Whether a manifest has a file that is `path`, lies below it, or fits its pattern.
+/// Whether a manifest has a file that is `path`, lies below it, or fits its pattern or lies below what does.
 fn describes(manifest: &Table, prefix: &str, path: &str) -> bool {
     let path = format!("{prefix}{path}");
     let pattern = glob::Pattern::new(&path).unwrap();
     files(manifest)
         .filter_map(|file| file["path"].as_str())
-        .any(|file| file == path || file.starts_with(&format!("{path}/")) || pattern.matches(file))
+        .any(|file| Path::new(file).ancestors().any(|place| place == Path::new(&path) || pattern.matches_path(place)))
 }
 
 #[test]
