@@ -197,7 +197,7 @@ pub fn markdown(verdicts: &[Verdict]) -> String {
             &verdict.text,
             &verdict.expected,
             &verdict.measured_text(),
-            &verdict.sets.join(", "),
+            &verdict.sets.join("; "),
             &verdict.remark,
         ];
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();

@@ -20,7 +20,7 @@ use super::claim::Claim;
 use super::comparison::corpus_folder;
 use super::data::{expand, files_below};
 use super::report::{Grid, Report, objects, pictures};
-use super::table::{flush, two};
+use super::table::{flush, two, write_line};
 use crate::codec::delta::{self, Derivation};
 use crate::codec::{Codec, FloatCodec, Known, Scratch, Word};
 use crate::config::FLOAT_CODECS;
@@ -329,7 +329,7 @@ const PICTURES: [(&str, &str, &str); 3] = [
 /// # Errors
 /// A class that cannot be read, an interruption.
 pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
-    write_row(out, ["class", "method"], &TITLES.map(str::to_string))?;
+    write_line(out, "class", "method", &TITLES)?;
     let mut lines = Vec::new();
     for class in &config.class {
         let blocks = config.blocks_of(class)?;
@@ -341,7 +341,7 @@ pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
                 continue;
             }
             let line = measure(config, class, name, &blocks)?;
-            write_row(out, [&line.set, &line.method], &line.cells())?;
+            write_line(out, &line.set, &line.method, &line.cells())?;
             lines.push(line);
         }
         flush(out)?;
@@ -357,11 +357,6 @@ pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
         lines: objects,
         ..Report::default()
     })
-}
-
-fn write_row(out: &mut dyn Write, [class, method]: [&str; 2], cells: &[String]) -> Result<()> {
-    let numbers: String = cells.iter().map(|cell| format!(" {cell:>9}")).collect();
-    writeln!(out, "{class:<24} {method:<12}{numbers}").map_err(|error| Error::io("write", "the table", error))
 }
 
 #[cfg(test)]

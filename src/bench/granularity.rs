@@ -21,7 +21,7 @@ use super::claim::Claim;
 use super::comparison::corpus_folder;
 use super::data::{Set, files_below};
 use super::report::{Grid, Report, objects, pictures};
-use super::table::{flush, mb, two};
+use super::table::{flush, mb, two, write_line};
 use crate::chunker::cutter;
 use crate::codec::{Codec, Scratch, Zstandard};
 use crate::config::{Config, RepositoryConfig};
@@ -249,7 +249,7 @@ const PICTURES: [(&str, &str, &str); 2] = [
 /// A set that cannot be read, an interruption.
 pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_folder(config.corpus.as_deref());
-    write_row(out, ["set", "unit"], &TITLES.map(str::to_string))?;
+    write_line(out, "set", "unit", &TITLES)?;
     let mut lines: Vec<Line> = Vec::new();
     for set in &config.sets {
         for source in set.sources(&corpus, &config.work.join("sets"))? {
@@ -268,7 +268,7 @@ pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Writ
             }
             for (units, method) in tally.kinds.iter().zip(METHODS) {
                 let line = units.line(&source.name, method, bytes);
-                write_row(out, [&line.set, &line.method], &line.cells())?;
+                write_line(out, &line.set, &line.method, &line.cells())?;
                 lines.push(line);
             }
             flush(out)?;
@@ -309,11 +309,6 @@ impl Line {
             mb(self.largest),
         ]
     }
-}
-
-fn write_row(out: &mut dyn Write, [set, unit]: [&str; 2], cells: &[String]) -> Result<()> {
-    let numbers: String = cells.iter().map(|cell| format!(" {cell:>9}")).collect();
-    writeln!(out, "{set:<24} {unit:<12}{numbers}").map_err(|error| Error::io("write", "the table", error))
 }
 
 #[cfg(test)]

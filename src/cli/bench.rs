@@ -30,7 +30,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     let folders = folders(arguments)?;
     let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
     for ((path, experiment, text), folder) in experiments.iter().zip(folders) {
-        let (started, clock) = (jiff::Timestamp::now().to_string(), Instant::now());
+        let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
         let report = measure(session, experiment, path, experiments.len() > 1)?;
         let judged: Vec<Verdict> = experiment.claims().iter().map(|claim| claim.judge(&report.lines)).collect();
         verdicts.extend(judged.clone());
@@ -115,7 +115,7 @@ fn print_claims(verdicts: &[Verdict]) -> Result<()> {
     let columns = ["source", "claim", "there", "here", "measured on"].map(|title| (title, Align::Left));
     let row = |verdict: &Verdict| {
         let Verdict { source, text, expected, .. } = verdict;
-        vec![source.clone(), text.clone(), expected.clone(), verdict.measured_text(), verdict.sets.join(", ")]
+        vec![source.clone(), text.clone(), expected.clone(), verdict.measured_text(), verdict.sets.join("; ")]
     };
     print(|out| {
         writeln!(out).map_err(failed)?;

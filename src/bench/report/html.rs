@@ -88,7 +88,7 @@ fn claims(verdicts: &[Verdict]) -> Markup {
             @for verdict in verdicts {
                 tr {
                     td { (verdict.source) } td { (verdict.text) } td { (verdict.expected) }
-                    td { (verdict.measured_text()) } td { (verdict.sets.join(", ")) } td { (verdict.remark) }
+                    td { (verdict.measured_text()) } td { (verdict.sets.join("; ")) } td { (verdict.remark) }
                 }
             }
         }
