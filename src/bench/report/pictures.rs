@@ -13,6 +13,7 @@ const WIDE: f64 = 7.0;
 /// Plots of figures, each a field of a line (`a.b` for `b` in `a`) with its title and unit; a figure that no line has
 /// is not drawn.
 pub fn pictures(lines: &[Value], figures: &[(&str, &str, &str)]) -> Vec<Plot> {
+    let lines = &varying(lines)[..];
     let axis = axis(lines);
     let picture = |(key, title, unit): &(&str, &str, &str)| -> Vec<Plot> {
         let with: Vec<&Value> = lines.iter().filter(|line| number(line, key).is_some()).collect();
@@ -23,6 +24,24 @@ pub fn pictures(lines: &[Value], figures: &[(&str, &str, &str)]) -> Vec<Plot> {
         }
     };
     figures.iter().flat_map(picture).collect()
+}
+
+/// The lines without parameters that have one value in all lines that have them: those tell no two lines apart.
+fn varying(lines: &[Value]) -> Vec<Value> {
+    let parameters = |line: &'_ Value| line.get("parameters").and_then(Value::as_object).cloned().unwrap_or_default();
+    let all: Vec<_> = lines.iter().map(parameters).collect();
+    let varies = |key: &String| {
+        let mut values = all.iter().filter_map(|parameters| parameters.get(key));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let mut lines = lines.to_vec();
+    for line in &mut lines {
+        if let Some(parameters) = line.get_mut("parameters").and_then(Value::as_object_mut) {
+            parameters.retain(|key, _| varies(key));
+        }
+    }
+    lines
 }
 
 fn number(line: &Value, key: &str) -> Option<f64> {
@@ -135,6 +154,17 @@ mod tests {
         assert_eq!((title.as_str(), groups.join(" ")), ("Ratio", "code images".to_string()));
         let expected = [("a".to_string(), vec![Some(1.0), None]), ("b".to_string(), vec![Some(2.0), Some(3.0)])];
         assert_eq!(*series, expected);
+    }
+
+    #[test]
+    fn a_parameter_of_one_value_names_no_series() {
+        let lines = [
+            json!({"set": "mix", "scheme": "a", "parameters": {"share": 50.0}, "ratio": 2.0}),
+            json!({"set": "code", "scheme": "a", "parameters": {}, "ratio": 3.0}),
+        ];
+        let plots = pictures(&lines, &RATIO);
+        let [Plot::Bars { series, .. }] = plots.as_slice() else { panic!("{plots:?}") };
+        assert_eq!(*series, [("a".to_string(), vec![Some(2.0), Some(3.0)])]);
     }
 
     #[test]
