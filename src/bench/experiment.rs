@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::claim::Claim;
 use super::codecs::{self, CodecBench};
 use super::comparison::{Comparison, Kind};
+use super::entropies::{self, EntropyBench};
 use super::granularity::{self, GranularityBench};
 use super::identify::{self, IdentifyBench};
 use super::report::{Grid, Report, pictures};
@@ -25,6 +26,8 @@ pub enum Experiment {
     Comparison(Box<Comparison>),
     /// How well chunks are identified.
     Identify(Box<IdentifyBench>),
+    /// Entropies of byte groups.
+    Entropies(Box<EntropyBench>),
     /// Codecs of floats on blocks of tensors.
     Codecs(Box<CodecBench>),
     /// What deduplication finds by files, layers, tensors and chunks.
@@ -44,7 +47,7 @@ pub struct Outline {
 }
 
 /// The kinds there are.
-const KINDS: &str = "`codecs`, `granularity`, `identify`, `schemes`, `threshold`, `trace` or `versions`";
+const KINDS: &str = "`codecs`, `entropies`, `granularity`, `identify`, `schemes`, `threshold`, `trace` or `versions`";
 
 impl Experiment {
     /// Parses a measurement's file; `path` is its place.
@@ -59,6 +62,7 @@ impl Experiment {
         match kind.ok_or_else(|| wrong("the key `kind` says what to measure; it is missing".into()))? {
             "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
+            "entropies" => Ok(Experiment::Entropies(Box::new(EntropyBench::parse(text, &origin)?))),
             "codecs" => Ok(Experiment::Codecs(Box::new(CodecBench::parse(text, &origin)?))),
             "granularity" => Ok(Experiment::Granularity(Box::new(GranularityBench::parse(text, &origin)?))),
             "threshold" => Ok(Experiment::Threshold(Box::new(ThresholdBench::parse(text, &origin)?))),
@@ -72,6 +76,7 @@ impl Experiment {
         match self {
             Experiment::Comparison(comparison) => &comparison.claims,
             Experiment::Identify(bench) => &bench.claim,
+            Experiment::Entropies(bench) => &bench.claim,
             Experiment::Codecs(bench) => &bench.claim,
             Experiment::Granularity(bench) => &bench.claim,
             Experiment::Threshold(bench) => &bench.claim,
@@ -94,6 +99,10 @@ impl Experiment {
                 Outline { runs: comparison.cases.iter().map(case).collect(), missing: missing.collect() }
             }
             Experiment::Identify(bench) => {
+                let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+            Experiment::Entropies(bench) => {
                 let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
                 Outline { runs, missing: bench.missing() }
             }
@@ -132,6 +141,7 @@ impl Experiment {
                 Kind::Versions => versions::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
+            Experiment::Entropies(bench) => entropies::run(bench, out),
             Experiment::Codecs(bench) => codecs::run(bench, stop, out),
             Experiment::Granularity(bench) => granularity::run(bench, stop, out),
             Experiment::Threshold(bench) => threshold::run(bench, stop, out),

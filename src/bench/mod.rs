@@ -5,6 +5,7 @@ pub mod claim;
 pub mod codecs;
 pub mod comparison;
 pub mod data;
+pub mod entropies;
 pub mod experiment;
 pub mod granularity;
 pub mod identify;
