@@ -206,7 +206,7 @@ pub struct ContainerConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestoreConfig {
-    /// Decoded frames kept in memory, bytes.
+    /// Memory for decoded frames and for what is planned ahead, of which up to a fifth is the latter; bytes.
     pub cache_bytes: ByteSize,
 }
 

@@ -10,6 +10,7 @@ pub mod dedup;
 pub mod earlier;
 pub mod fetch;
 pub mod finish;
+mod frame_cache;
 pub mod gather;
 pub mod hash;
 pub mod identify;

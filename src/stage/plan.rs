@@ -1,23 +1,27 @@
 //! Plan: walks a snapshot's tree, creates its entries, and says which frames make which bytes of which file.
 //!
-//! The order of a file's chunks decides the order of reading. Plan runs the frame cache ahead of time: it knows which
-//! frames a job needs, which of them are cached then, and which are dropped after it, and writes that into the job;
-//! the stages behind only carry it out. A chunk that cannot be located costs its file, not the rest.
+//! The order of a file's chunks decides the order of reading. What Plan comes upon waits in a window before it becomes
+//! part of a job, so Plan knows what is needed next when it runs the frame cache ahead of time: which frames a job
+//! needs, which of them are cached then, and which are dropped after it. It writes that into the job; the stages
+//! behind only carry it out. A chunk that cannot be located costs its file, not the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
+use super::frame_cache::FrameCache;
 use super::restored::{Job, Load, NamesOfInode, OpenFiles, RestoreCounts, RestoreFile, WriteChunk, is_damage};
 use crate::config::RestoreConfig;
+use crate::container::FrameInfo;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
 use crate::pipeline::{Emit, Source};
 use crate::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::recipe::Reference;
 use crate::tree::{FileIdentity, Kind, Node, TreeCursor};
+use crate::types::ContainerId;
 
 /// Output bytes after which a job is sent.
 const JOB_BYTES: u64 = 1 << 20;
@@ -25,8 +29,25 @@ const JOB_BYTES: u64 = 1 << 20;
 const LOAD_BYTES: u64 = 4 << 20;
 /// Files of a job, at most.
 const JOB_FILES: usize = 16;
+/// Share of the cache's bytes that the window may take: one in so many. Of an eighth to three eighths, this one decoded
+/// least for a restore of root file systems.
+const WINDOW_SHARE: u64 = 5;
 /// Inodes with several names remembered, at most.
 const INODES_MAX: usize = 1 << 20;
+
+/// What waits in the window, in the order of the snapshot.
+enum Waiting {
+    Write(WriteChunk),
+    Finished(Arc<RestoreFile>),
+}
+
+impl Waiting {
+    /// Memory it takes, bytes.
+    fn bytes(&self) -> u64 {
+        let runs = if let Waiting::Write(write) = self { write.flat.memory_bytes() } else { 0 };
+        (size_of::<Waiting>() + runs) as u64
+    }
+}
 
 /// The stage.
 pub struct PlanStage {
@@ -37,10 +58,15 @@ pub struct PlanStage {
     open_files: Arc<OpenFiles>,
     inodes: LruCache<FileIdentity, Arc<Mutex<NamesOfInode>>>,
     job: Job,
-    /// Frames cached at this point of the stream, with their bytes.
-    cached: LruCache<u64, u64>,
-    cached_bytes: u64,
-    cached_bytes_max: u64,
+    window: VecDeque<Waiting>,
+    /// Memory of the window, counted in what the cache may take.
+    window_bytes: u64,
+    cache_bytes_max: u64,
+    /// What came into the window so far, and what left it.
+    announced: u64,
+    taken: u64,
+    /// Frames cached where the window begins.
+    cached: FrameCache<(ContainerId, FrameInfo)>,
 }
 
 impl PlanStage {
@@ -60,9 +86,12 @@ impl PlanStage {
             open_files: Arc::default(),
             inodes: LruCache::new(at_least_one(INODES_MAX)),
             job: Job::default(),
-            cached: LruCache::unbounded(),
-            cached_bytes: 0,
-            cached_bytes_max: config.cache_bytes.0,
+            window: VecDeque::new(),
+            window_bytes: 0,
+            announced: 0,
+            taken: 0,
+            cache_bytes_max: config.cache_bytes.0,
+            cached: FrameCache::default(),
         }
     }
 
@@ -168,7 +197,7 @@ impl PlanStage {
     fn file(&mut self, node: Node, emit: &mut Emit<Job>) -> Result<()> {
         if self.open_files.is_full() {
             // What keeps files open must be on its way before this waits for it.
-            self.flush(emit)?;
+            self.release(emit)?;
         }
         let permit = self.open_files.take();
         let file = match self.descent.create_file(&node) {
@@ -191,8 +220,7 @@ impl PlanStage {
                 other => other?,
             }
         }
-        self.job.finished.push(file);
-        if self.job.finished.len() >= JOB_FILES { self.flush(emit) } else { Ok(()) }
+        self.wait(Waiting::Finished(file), emit)
     }
 
     fn content(&mut self, file: &Arc<RestoreFile>, content: Reference, emit: &mut Emit<Job>) -> Result<()> {
@@ -208,11 +236,14 @@ impl PlanStage {
                         let expected = format!("chunk {fingerprint} of {len} bytes");
                         return Err(Error::corrupt("recipe", offset, expected, flat.len().to_string()));
                     }
-                    for frame in flat.frames() {
-                        self.need(*frame)?;
-                    }
-                    self.job.bytes += len;
-                    self.job.writes.push(WriteChunk { file: file.clone(), offset, fingerprint, flat });
+                    let resolver = &mut self.reader.resolver;
+                    self.cached.announce(self.announced, flat.frames(), |frame| {
+                        let (container, info) = resolver.frame_place(frame)?;
+                        let bytes = u64::from(info.raw_len);
+                        Ok(((container, info), bytes))
+                    })?;
+                    let file = file.clone();
+                    self.wait(Waiting::Write(WriteChunk { file, offset, fingerprint, flat }), emit)?;
                 }
                 Reference::Hole { .. } => {}
                 Reference::Recipe { .. } => {
@@ -220,36 +251,64 @@ impl PlanStage {
                 }
             }
             offset += reference.content_len();
-            if self.job.bytes >= JOB_BYTES || self.job.load_bytes >= LOAD_BYTES {
-                self.flush(emit)?;
-            }
         }
         file.set_len(offset)
     }
 
-    /// The job being made needs a frame: from the cache as it will be then, or loaded.
-    fn need(&mut self, frame: u64) -> Result<()> {
-        if self.cached.get(&frame).is_some() {
-            return Ok(());
+    /// Puts something into the window. While all frames fit there is nothing to look ahead for; from then on the window
+    /// grows by three of four, so that work goes on meanwhile.
+    fn wait(&mut self, waiting: Waiting, emit: &mut Emit<Job>) -> Result<()> {
+        self.window_bytes += waiting.bytes();
+        self.window.push_back(waiting);
+        self.announced += 1;
+        if self.announced.is_multiple_of(4) || self.cached.bytes() <= self.cache_bytes_max / 2 {
+            self.take(emit)?;
         }
-        let (container, info) = self.reader.resolver.frame_place(frame)?;
-        let bytes = u64::from(info.raw_len);
-        self.cached.put(frame, bytes);
-        self.cached_bytes += bytes;
-        self.job.load_bytes += bytes;
-        self.counts.frames.add(1);
-        self.counts.frame_bytes.add(bytes);
-        self.job.loads.push(Load::new(frame, container, info));
+        while self.window_bytes > self.cache_bytes_max / WINDOW_SHARE {
+            self.take(emit)?;
+        }
         Ok(())
+    }
+
+    /// Makes what waits longest part of the job, and sends the job when it is full.
+    fn take(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+        let Some(first) = self.window.pop_front() else { return Ok(()) };
+        self.window_bytes -= first.bytes();
+        match first {
+            Waiting::Finished(file) => self.job.finished.push(file),
+            Waiting::Write(write) => {
+                for frame in write.flat.frames() {
+                    let Some(((container, info), bytes)) = self.cached.take(self.taken, *frame) else { continue };
+                    self.job.load_bytes += bytes;
+                    self.counts.frames.add(1);
+                    self.counts.frame_bytes.add(bytes);
+                    self.job.loads.push(Load::new(*frame, container, info));
+                }
+                self.job.bytes += u64::from(write.flat.len());
+                self.job.writes.push(write);
+            }
+        }
+        self.taken += 1;
+        let Job { bytes, load_bytes, finished, .. } = &self.job;
+        let is_full = *bytes >= JOB_BYTES || *load_bytes >= LOAD_BYTES || finished.len() >= JOB_FILES;
+        if is_full { self.flush(emit) } else { Ok(()) }
+    }
+
+    /// Sends half of the window, and with it at least one file that is complete, if there is one.
+    fn release(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+        let half = self.window.len() / 2;
+        let mut any_finished = !self.job.finished.is_empty();
+        while self.window.len() > half || !any_finished {
+            let Some(first) = self.window.front() else { break };
+            any_finished |= matches!(first, Waiting::Finished(_));
+            self.take(emit)?;
+        }
+        self.flush(emit)
     }
 
     fn flush(&mut self, emit: &mut Emit<Job>) -> Result<()> {
         let mut job = std::mem::take(&mut self.job);
-        while self.cached_bytes > self.cached_bytes_max {
-            let Some((frame, bytes)) = self.cached.pop_lru() else { break };
-            self.cached_bytes -= bytes;
-            job.dropped.push(frame);
-        }
+        job.dropped = self.cached.evict(self.cache_bytes_max.saturating_sub(self.window_bytes));
         emit.emit(job)
     }
 }
@@ -268,6 +327,10 @@ impl Source for PlanStage {
 
     fn run(&mut self, emit: &mut Emit<Job>) -> Result<()> {
         self.tree(emit)?;
+        while !self.window.is_empty() {
+            emit.check()?;
+            self.take(emit)?;
+        }
         self.flush(emit)
     }
 }
