@@ -83,6 +83,29 @@ fn pairs_counted(bytes: &[u8], least: u8) -> [u32; VALUES] {
     counts
 }
 
+/// Between which values all bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Whether one is zero.
+    pub has_zero: bool,
+    /// The least of the others; 0 where there are no others.
+    pub least: u8,
+    /// The greatest of all.
+    pub most: u8,
+}
+
+vectorised! {
+    /// The span of `bytes`.
+    pub fn span(bytes: &[u8]) -> Span = span_of
+}
+
+#[inline(always)]
+fn span_of(bytes: &[u8]) -> Span {
+    let zero = bytes.iter().fold(u8::MAX, |zero, byte| zero.min(*byte));
+    let (least, most) = bounds_of(bytes);
+    Span { has_zero: zero == 0 && !bytes.is_empty(), least: least.wrapping_add(1), most }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +137,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn all_bytes_are_in_the_span() {
+        let span_of_each = |bytes: &[u8]| {
+            assert_eq!(span(bytes), span_of(bytes));
+            let Span { has_zero, least, most } = span(bytes);
+            (has_zero, least, most)
+        };
+        assert_eq!(span_of_each(&bytes(5000, 63, 70, true)), (true, 70, 132));
+        assert_eq!(span_of_each(&bytes(5000, 63, 70, false)), (false, 70, 132));
+        assert_eq!(span_of_each(&[255; 40]), (false, 255, 255));
+        assert_eq!((span_of_each(&[]), span_of_each(&[0; 40])), ((false, 0, 0), (true, 0, 0)));
     }
 
     #[test]

@@ -6,7 +6,10 @@ pub mod compare;
 pub mod counts;
 pub mod delta;
 pub mod entropy;
+pub mod joined;
+
 mod packed;
+pub mod parted;
 pub mod planes;
 pub mod prefix;
 pub mod rans;

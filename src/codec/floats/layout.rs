@@ -18,6 +18,9 @@ pub(super) struct Layout {
     pub(super) phase: usize,
 }
 
+/// Bits per byte of the groups.
+type Groups = [f32; 8];
+
 /// Windows of a sample, and their bytes.
 const WINDOWS: usize = 256;
 const WINDOW_BYTES: usize = 16;
@@ -44,13 +47,16 @@ impl Layout {
         (layout.phase < layout.width() && (layout.power > 0 || !layout.turned)).then_some(layout)
     }
 
-    /// The layout for words of this type, `phase` bytes being in front of the first whole one.
-    pub(super) fn choose(word: Word, phase: usize, raw: &[u8]) -> Layout {
-        Self::choose_with_bits(word, phase, raw).0
+    /// The layout for words of this type, `phase` bytes being in front of the first whole one, and how many of its
+    /// planes seem to be noise, from the lowest on; one at least does not.
+    pub(super) fn choose(word: Word, phase: usize, raw: &[u8]) -> (Layout, usize) {
+        let (layout, _, groups) = Self::choose_with_bits(word, phase, raw);
+        let lower = groups.iter().take(layout.width() - 1);
+        (layout, lower.take_while(|bits| **bits >= STORED_BITS).count())
     }
 
-    /// The same, with the bits per byte that the sample has in it.
-    pub(super) fn choose_with_bits(word: Word, phase: usize, raw: &[u8]) -> (Layout, f32) {
+    /// The layout, with the bits per byte that the sample has in it, in all and in each group.
+    pub(super) fn choose_with_bits(word: Word, phase: usize, raw: &[u8]) -> (Layout, f32, Groups) {
         let power = word.width().trailing_zeros() as u8;
         let phase = phase % word.width();
         let both = |turned| Layout { power, turned, phase };
@@ -82,13 +88,14 @@ const UNKNOWN: [Layout; 10] = {
     ]
 };
 
-fn best(layouts: &[Layout], raw: &[u8]) -> (Layout, f32) {
+fn best(layouts: &[Layout], raw: &[u8]) -> (Layout, f32, Groups) {
     let windows = windows(raw);
-    let mut best = (Layout { power: 0, turned: false, phase: 0 }, f32::INFINITY);
+    let mut best = (Layout { power: 0, turned: false, phase: 0 }, f32::INFINITY, [0.0; 8]);
     for layout in layouts.iter().filter(|layout| layout.phase <= raw.len()) {
-        let bits = bits(*layout, &windows);
+        let groups = bits(*layout, &windows);
+        let bits = groups.iter().sum::<f32>() / layout.width() as f32;
         if bits < best.1 - BETTER_BITS {
-            best = (*layout, bits);
+            best = (*layout, bits, groups);
         }
     }
     best
@@ -99,9 +106,11 @@ fn windows(raw: &[u8]) -> Vec<[u8; WINDOW_BYTES]> {
     let places = (raw.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
     let taken = places.min(WINDOWS);
     let mut scatter = 0u32;
+    // Without a division by what is not known before, many places are read at the same time.
+    let start = |ordinal: usize| if taken < WINDOWS { ordinal } else { places * ordinal / WINDOWS };
     let place = |ordinal: usize| {
         scatter = scatter.wrapping_add(0x9e37_79b9);
-        let (start, end) = (places * ordinal / taken, places * (ordinal + 1) / taken);
+        let (start, end) = (start(ordinal), start(ordinal + 1));
         let within = (((end - start) as u64 * u64::from(scatter)) >> 32) as usize;
         let bytes = raw.get((start + within) * GRID_BYTES..).unwrap_or_default();
         bytes.first_chunk().copied().unwrap_or_default()
@@ -109,8 +118,8 @@ fn windows(raw: &[u8]) -> Vec<[u8; WINDOW_BYTES]> {
     (0..taken).map(place).collect()
 }
 
-/// Bits per byte of the groups of the words in the windows.
-fn bits(layout: Layout, windows: &[[u8; WINDOW_BYTES]]) -> f32 {
+/// Bits per byte of the groups of the words in the windows; none of what there is no group of.
+fn bits(layout: Layout, windows: &[[u8; WINDOW_BYTES]]) -> Groups {
     let width = layout.width();
     let mut groups = [[0; 256]; 8];
     for window in windows {
@@ -132,7 +141,9 @@ fn bits(layout: Layout, windows: &[[u8; WINDOW_BYTES]]) -> f32 {
         bits if bits < STORED_BITS => bits,
         _ => 8.0,
     };
-    groups.iter().take(width).map(cost).sum::<f32>() / width as f32
+    let mut bits = [0.0; 8];
+    bits.iter_mut().zip(groups.iter().take(width)).for_each(|(bits, group)| *bits = cost(group));
+    bits
 }
 
 fn count(word: &[u8], groups: &mut [Histogram; 8]) {

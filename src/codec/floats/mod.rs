@@ -31,7 +31,7 @@ mod tests;
 
 use super::{Codec, Scratch};
 use crate::error::Result;
-use crate::kernel::planes;
+use crate::kernel::{joined, parted, planes};
 use crate::wire::Reader;
 use layout::Layout;
 pub(super) use plane::repeats;
@@ -70,8 +70,6 @@ pub struct Floats;
 
 /// Name in errors.
 const WHAT: &str = "frame payload (floats)";
-/// Bytes of words that are joined at a time.
-const JOINED_BYTES: usize = 2 << 10;
 /// Planes of the widest word.
 const PLANES_MAX: usize = 8;
 
@@ -81,16 +79,7 @@ const PLANES_MAX: usize = 8;
 /// # Errors
 /// What zstd refuses, or a plane of 4 GiB.
 pub fn encode(word: Word, phase: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    encode_layout(Layout::choose(word, phase, raw), raw, scratch, out)
-}
-
-/// About how many bytes [`encode`] would append, by a sample.
-pub(super) fn estimate(word: Word, raw: &[u8]) -> usize {
-    let bits = Layout::choose_with_bits(word, 0, raw).1;
-    (raw.len() as f64 * f64::from(bits) / 8.0) as usize
-}
-
-fn encode_layout(layout: Layout, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    let (layout, noisy) = Layout::choose(word, phase, raw);
     out.push(layout.byte());
     let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
     let words = rest.len() / layout.width();
@@ -99,20 +88,42 @@ fn encode_layout(layout: Layout, raw: &[u8], scratch: &mut Scratch, out: &mut Ve
     let mut encoded = Ok(());
     if layout.width() == 1 {
         encoded = plane::encode(body, scratch, out);
+    } else if words == 0 {
+        (0..layout.width()).for_each(|_| out.push(plane::STORED));
     } else {
         let mut split = std::mem::take(&mut scratch.planes);
         split.resize(body.len(), 0);
-        planes::split_turned(body, layout.width(), layout.turned, &mut split);
-        for plane in split.chunks_exact(words.max(1)) {
+        let done = append_noise(layout, noisy, body, &mut split, out);
+        for plane in split.chunks_exact(words).skip(done) {
             encoded = encoded.and_then(|()| plane::encode(plane, scratch, out));
-        }
-        if words == 0 {
-            (0..layout.width()).for_each(|_| out.push(plane::STORED));
         }
         scratch.planes = split;
     }
     out.extend_from_slice(tail);
     encoded
+}
+
+/// About how many bytes [`encode`] would append, by a sample.
+pub(super) fn estimate(word: Word, raw: &[u8]) -> usize {
+    let bits = Layout::choose_with_bits(word, 0, raw).1;
+    (raw.len() as f64 * f64::from(bits) / 8.0) as usize
+}
+
+/// Splits `body` into the planes of `split`. The `noisy` lowest ones, which a sample takes for noise, are split to
+/// where they stay, if they are stored indeed, and only the others to `split`; gives how many were appended.
+fn append_noise(layout: Layout, noisy: usize, body: &[u8], split: &mut [u8], out: &mut Vec<u8>) -> usize {
+    let words = body.len() / layout.width();
+    let start = out.len();
+    let rest = split.get_mut(noisy * words..).unwrap_or_default();
+    if parted::append(body, layout.width(), layout.turned, (noisy, plane::STORED), out, rest) {
+        let stored = out.get(start..).unwrap_or_default();
+        if stored.chunks_exact(words + 1).all(|stored| plane::is_noise(stored.get(1..).unwrap_or_default())) {
+            return noisy;
+        }
+    }
+    out.truncate(start);
+    planes::split_turned(body, layout.width(), layout.turned, split);
+    0
 }
 
 /// Appends the `raw_len` bytes that `payload` encodes to `out`.
@@ -155,28 +166,9 @@ fn decode_with(
     let mut decoded = split.chunks_exact(words.max(1));
     let runs = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
     out.extend_from_slice(head);
-    append_joined(runs.get(..layout.width()).unwrap_or_default(), layout.turned, out);
+    joined::append(runs.get(..layout.width()).unwrap_or_default(), layout.turned, out);
     out.extend_from_slice(tail);
     Ok(())
-}
-
-/// Appends the words of which these are the planes.
-fn append_joined(planes: &[&[u8]], turned: bool, out: &mut Vec<u8>) {
-    let words = planes.first().map_or(0, |plane| plane.len());
-    let at_once = JOINED_BYTES / planes.len().max(1);
-    out.reserve(words * planes.len());
-    // Joined in a place that stays in the cache, so that what is appended is written once.
-    let mut joined = [0; JOINED_BYTES];
-    for from in (0..words).step_by(at_once) {
-        let to = words.min(from + at_once);
-        let mut runs: [&[u8]; PLANES_MAX] = [&[]; PLANES_MAX];
-        for (run, plane) in runs.iter_mut().zip(planes) {
-            *run = plane.get(from..to).unwrap_or_default();
-        }
-        let space = joined.get_mut(..(to - from) * planes.len()).unwrap_or_default();
-        planes::join_turned(runs.get(..planes.len()).unwrap_or_default(), turned, space);
-        out.extend_from_slice(space);
-    }
 }
 
 impl Codec for Floats {

@@ -7,9 +7,12 @@
 //! 4. Otherwise the plane is counted. It is entropy-coded with rANS, or with a prefix code, which is decoded twice as
 //!    fast, where that takes hardly more; where symbols have many bits only if some of them, being noise, may be left
 //!    out of the code. If neither saves enough, the plane is stored.
+//! 5. Of a long plane a quarter is counted first. If a prefix code is best by that, it is made of it, and every symbol
+//!    between the least and the greatest of the plane has a word, too; else, or if that is many, all is counted.
 
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
+use crate::kernel::counts::{self, Span};
 use crate::kernel::entropy::entropy_bits;
 use crate::kernel::prefix::{self, Code};
 use crate::kernel::rans::{self, Model};
@@ -32,6 +35,12 @@ const PREFIX_BYTES: f64 = 40.0;
 const PREFIX_LOSS: f64 = 0.01;
 /// Codes of more bits per symbol are not used: too few symbols are looked up at once.
 const PREFIX_BITS_MAX: f32 = 4.0;
+/// Planes of so many bytes, at least, are counted in part: stretches of so many bytes, one in so many.
+const SAMPLED_MIN: usize = 64 << 10;
+const STRETCH_BYTES: usize = 4 << 10;
+const STRETCH_SHARE: usize = 4;
+/// Symbols that were not seen in a part and have a word all the same, at most.
+const UNSEEN_MAX: usize = 16;
 /// Bytes copied at a time: for more, libraries may take an instruction that some processors are slow at where two
 /// places are nearly alike in their page, as they are here.
 const COPIED_BYTES: usize = 1 << 10;
@@ -81,7 +90,7 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
         out.truncate(start);
     }
     if bits < NOISE_BITS || plane.len() <= SHORT_BYTES {
-        let coder = Coder::choose(plane);
+        let coder = Coder::choose(plane, &mut scratch.highs);
         if coder.cost_bytes() < plane.len() as f64 * WORTH {
             coder.encode(plane, scratch, out)?;
             if out.len() - start <= plane.len() {
@@ -103,16 +112,35 @@ enum Coder {
 }
 
 impl Coder {
-    fn choose(plane: &[u8]) -> Coder {
-        let counts = rans::count(plane);
-        let model = Model::of_counts(&counts, MODEL_BITS);
-        let cost_bytes = model.cost_bits(&counts) / 8.0 + ENTROPY_BYTES;
-        let allowed = cost_bytes + plane.len() as f64 * PREFIX_LOSS;
-        for low_bits in low_bits(&counts) {
-            let counts = without_lows(&counts, low_bits);
+    fn choose(plane: &[u8], sample: &mut Vec<u8>) -> Coder {
+        if plane.len() >= SAMPLED_MIN {
+            sample.clear();
+            for stretch in plane.chunks(STRETCH_BYTES * STRETCH_SHARE) {
+                sample.extend_from_slice(stretch.get(..STRETCH_BYTES).unwrap_or(stretch));
+            }
+            let coder = Self::of_counts(&rans::count(sample), plane.len(), Some(counts::span(plane)));
+            if matches!(coder, Coder::Prefix { .. }) {
+                return coder;
+            }
+        }
+        Self::of_counts(&rans::count(plane), plane.len(), None)
+    }
+
+    /// The coder for so many symbols of which all were counted, or a part, and then within this span are all of them.
+    fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<Span>) -> Coder {
+        let counted = f64::from(counts.iter().sum::<u32>().max(1));
+        let bytes = |bits: f64| bits / 8.0 * symbols as f64 / counted;
+        let model = Model::of_counts(counts, MODEL_BITS);
+        let cost_bytes = bytes(model.cost_bits(counts)) + ENTROPY_BYTES;
+        let allowed = cost_bytes + symbols as f64 * PREFIX_LOSS;
+        for low_bits in low_bits(counts) {
+            let mut counts = without_lows(counts, low_bits);
+            if span.is_some_and(|span| count_unseen(span, low_bits, &mut counts) > UNSEEN_MAX) {
+                continue;
+            }
             let code = Code::of_counts(&counts);
-            let bits = code.cost_bits(&counts) + u64::from(low_bits) * plane.len() as u64;
-            let cost_bytes = bits as f64 / 8.0 + PREFIX_BYTES;
+            let bits = code.cost_bits(&counts) as f64 + f64::from(low_bits) * counted;
+            let cost_bytes = bytes(bits) + PREFIX_BYTES;
             if cost_bytes < allowed {
                 return Coder::Prefix { code: Box::new(code), low_bits, cost_bytes };
             }
@@ -170,6 +198,18 @@ fn without_lows(counts: &[u32; 256], low_bits: u32) -> [u32; 256] {
     highs
 }
 
+/// Counts each symbol once that was not counted and may be there; gives how many there are. The symbols are those of
+/// the span without their lowest bits.
+fn count_unseen(span: Span, low_bits: u32, counts: &mut [u32; 256]) -> usize {
+    let zero = counts.iter_mut().take(usize::from(span.has_zero));
+    let mut unseen = 0;
+    zero.filter(|count| **count == 0).for_each(|count| (*count, unseen) = (1, unseen + 1));
+    let (least, most) = (usize::from(span.least >> low_bits), usize::from(span.most >> low_bits));
+    let others = counts.get_mut(least..=most).unwrap_or_default().iter_mut();
+    others.filter(|count| **count == 0).for_each(|count| (*count, unseen) = (1, unseen + 1));
+    unseen
+}
+
 /// Appends a form, a length, and what `write` appends.
 fn framed(form: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     out.push(form);
@@ -195,6 +235,11 @@ fn sampled_bits(plane: &[u8]) -> f32 {
         *run = plane.get(from..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; RUN_BYTES]);
     }
     entropy_bits(&rans::count(sample.as_flattened()))
+}
+
+/// Whether [`encode`] would store the plane, and be sure of it.
+pub(super) fn is_noise(plane: &[u8]) -> bool {
+    plane.len() > SHORT_BYTES && sampled_bits(plane) >= NOISE_BITS && !repeats(plane)
 }
 
 /// Whether windows of eight bytes come again within a stretch from the plane's middle.

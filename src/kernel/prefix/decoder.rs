@@ -7,13 +7,13 @@ use crate::kernel::vector::vectorised;
 const ENTRIES: usize = 1 << LENGTH_MAX;
 /// Symbols of an entry, at most.
 const ENTRY_SYMBOLS: usize = 6;
-
-/// Where in an entry the symbols are.
+/// Where in an entry the symbols are; below is the number of bits.
 const SYMBOLS_AT: u32 = 8;
 /// Where in an entry the number of symbols is, in its highest byte.
 const COUNT_AT: u32 = 56;
 /// The symbols of an entry.
 const SYMBOLS_MASK: u64 = (1 << COUNT_AT) - (1 << SYMBOLS_AT);
+
 /// Look-ups with each word of 64 bits: what is left of one behind 7 bits has as many words of the greatest length.
 const LOOK_UPS: usize = 5;
 /// Stands in the highest place of a word: how far down it comes tells how many bits were taken.
@@ -42,33 +42,63 @@ pub fn decode(payload: &[u8], code: &Code, out: &mut [u8]) -> bool {
         *place = Place { bit: 8 * from, end_bit: 8 * to, position, end: (position + segment).min(out.len()) };
         from = to;
     }
-    decode_streams(streams, &Table::new(code), code.lengths(), &mut places, out);
+    let mut words = [(0, 0); SYMBOLS];
+    let mut used = 0;
+    for (symbol, _, length) in code.words() {
+        words[used] = (symbol, length);
+        used += 1;
+    }
+    let table = table_of(&words[..used], code.lengths());
+    decode_streams(streams, &table, code.lengths(), &mut places, out);
     places.iter().all(|place| place.ends_well(streams))
 }
 
 /// What the next [`LENGTH_MAX`] bits are: no entry has more than [`ENTRY_SYMBOLS`] symbols or [`LENGTH_MAX`] bits.
 struct Table([u64; ENTRIES]);
 
+/// The numbers of [`LENGTH_MAX`] bits, their bits in reverse.
+static REVERSED: [u16; ENTRIES] = {
+    let (mut reversed, mut number) = ([0; ENTRIES], 0);
+    while number < ENTRIES {
+        reversed[number] = (number as u16).reverse_bits() >> (u16::BITS - LENGTH_MAX);
+        number += 1;
+    }
+    reversed
+};
+
+vectorised! {
+    fn table_of(words: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> Table = Table::new
+}
+
 impl Table {
-    /// Makes the tables for all numbers of bits, the one for none first. That of `b` bits is at `1 << b`, and has as
-    /// many entries: the first symbol, and what there is for the bits behind its word.
-    fn new(code: &Code) -> Table {
-        let mut firsts = [0u16; ENTRIES];
-        for (symbol, word, length) in code.words() {
-            let first = u16::from(symbol) << SYMBOLS_AT | length as u16;
-            firsts[word as usize..].iter_mut().step_by(1 << length).for_each(|slot| *slot = first);
-        }
-        let mut tables = [0; 2 * ENTRIES];
+    /// Makes the tables for all numbers of bits, the one for none first. That of `b` bits is at `1 << b` and has as
+    /// many entries, by bits of which the first is the highest: there, entries that begin with the same symbol follow
+    /// each other, in the order of the words. Each is that symbol and what there is for the bits behind its word.
+    #[inline(always)]
+    fn new(words: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> Table {
+        let mut tables = [0u64; 2 * ENTRIES];
+        let may_overflow = words.first().is_some_and(|(_, length)| *length == 1);
         for bits in 1..=LENGTH_MAX {
             let (shorter, table) = tables.split_at_mut(1 << bits);
-            for ((word, first), entry) in firsts.iter().enumerate().zip(&mut table[..1 << bits]) {
-                let length = u32::from(*first as u8);
-                if length <= bits {
-                    *entry = joined(*first, shorter[1 << (bits - length) | word >> length], code.lengths());
+            let mut from = 0;
+            for (symbol, length) in words.iter().take_while(|(_, length)| *length <= bits) {
+                let len = 1 << (bits - length);
+                let (own, rest) = (&mut table[from..from + len], &shorter[len..2 * len]);
+                let first = 1 << COUNT_AT | u64::from(*symbol) << SYMBOLS_AT | u64::from(*length);
+                for (own, rest) in own.iter_mut().zip(rest) {
+                    *own = ((rest & SYMBOLS_MASK) << 8 & SYMBOLS_MASK) + (rest & !SYMBOLS_MASK) + first;
                 }
+                if may_overflow {
+                    own.iter_mut().zip(rest).for_each(|(own, rest)| *own -= excess(*rest, lengths));
+                }
+                from += len;
             }
         }
-        Table(std::array::from_fn(|word| tables[ENTRIES + word]))
+        let mut table = Table([0; ENTRIES]);
+        for (reversed, entry) in REVERSED.iter().zip(&tables[ENTRIES..]) {
+            table.0[usize::from(*reversed) % ENTRIES] = *entry;
+        }
+        table
     }
 
     #[inline(always)]
@@ -77,16 +107,13 @@ impl Table {
     }
 }
 
-/// The entry of a first symbol before those of another entry, of which the last is left out where they are too many.
-#[inline(always)]
-fn joined(first: u16, rest: u64, lengths: &[u8; SYMBOLS]) -> u64 {
-    let symbols = (rest & SYMBOLS_MASK) << 8 & SYMBOLS_MASK;
-    let sums = (rest & !SYMBOLS_MASK) + u64::from(first);
+/// What an entry has too much that is a symbol and those of `rest`: one symbol less is counted, without its bits.
+fn excess(rest: u64, lengths: &[u8; SYMBOLS]) -> u64 {
     if rest >> COUNT_AT < ENTRY_SYMBOLS as u64 {
-        return symbols | (sums + (1 << COUNT_AT));
+        return 0;
     }
     let last = (rest >> (COUNT_AT - 8)) as u8;
-    symbols | (sums - u64::from(lengths[usize::from(last)]))
+    1 << COUNT_AT | u64::from(lengths[usize::from(last)])
 }
 
 /// Where a stream is decoded.
@@ -154,7 +181,8 @@ fn run<const N: usize>(streams: &[u8], table: &Table, places: &mut [Place; N], o
         for _ in 0..LOOK_UPS {
             for (word, position) in words.iter_mut().zip(&mut positions) {
                 let entry = table.entry(*word);
-                let symbols = (entry >> SYMBOLS_AT).to_le_bytes();
+                // The number of bits comes to stand behind the symbols, where the next store overwrites it.
+                let symbols = entry.rotate_right(SYMBOLS_AT).to_le_bytes();
                 // SAFETY: a round gives at most `ROUND_SYMBOLS` symbols of a stream, as no entry has more than
                 // `ENTRY_SYMBOLS`; behind as many for each of the rounds there are `ACCESS_BYTES` more.
                 unsafe { out.as_mut_ptr().add(*position).cast::<[u8; ACCESS_BYTES]>().write(symbols) };
