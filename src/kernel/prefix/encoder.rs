@@ -1,4 +1,4 @@
-//! The encoder: words of single symbols, or of pairs, put together in a register.
+//! The encoder: words of single symbols, or of pairs, put together in a register; with AVX2, see [`super::vectors`].
 
 use super::{Code, LENGTHS_BYTES, STREAMS, SYMBOLS, segment_len};
 use crate::kernel::vector::vectorised;
@@ -22,6 +22,21 @@ const LENGTH_MASK: u64 = 0xff;
 /// Appends the encoding of `symbols`. Each must have a word in `code`: the encoding is not decoded to the same symbols
 /// otherwise.
 pub fn encode(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut singles = [(0, 0); SYMBOLS];
+        for (symbol, word, length) in code.words() {
+            singles[usize::from(symbol)] = (word as u16, length as u8);
+        }
+        if let Some(words) = super::vectors::Words::of(&singles) {
+            return encode_streams(symbols, out, |symbols, out| words.encode(symbols, &singles, out));
+        }
+    }
+    encode_in_order(symbols, code, out);
+}
+
+/// [`encode`] on any processor.
+pub(super) fn encode_in_order(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
     let mut singles = [0u64; SYMBOLS];
     for (symbol, word, length) in code.words() {
         singles[usize::from(symbol)] = u64::from(word) << (64 - length) | u64::from(length);
@@ -29,12 +44,17 @@ pub fn encode(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
     let mut pairs = [0; PAIRS];
     let is_paired = symbols.len() >= PAIRED_MIN && fill_pairs(&singles, &mut pairs);
     let pairs = is_paired.then_some(&pairs);
+    encode_streams(symbols, out, |symbols, out| encode_stream(symbols, &singles, pairs, out));
+}
+
+/// Appends the streams that `encode` makes, behind their lengths.
+fn encode_streams(symbols: &[u8], out: &mut Vec<u8>, encode: impl Fn(&[u8], &mut Vec<u8>)) {
     let start = out.len();
     out.resize(start + LENGTHS_BYTES, 0);
     let mut segments = symbols.chunks(segment_len(symbols.len()).max(1));
     for stream in 0..STREAMS {
         let from = out.len();
-        encode_stream(segments.next().unwrap_or_default(), &singles, pairs, out);
+        encode(segments.next().unwrap_or_default(), out);
         let length = ((out.len() - from) as u32).to_le_bytes();
         if stream < STREAMS - 1 {
             out[start + stream * length.len()..][..length.len()].copy_from_slice(&length);

@@ -6,7 +6,8 @@
 //! 2. The symbols are cut into [`STREAMS`] segments of equal length, the last one shorter, each of which is encoded as
 //!    a stream of bits of its own: streams are decoded side by side, and none waits for another.
 //! 3. Encoding looks up the words of two symbols at once, joined, where there are few enough symbols to tabulate all
-//!    pairs, and collects bits in a register of which eight bytes are stored without asking how many are whole.
+//!    pairs, or with AVX2 those of 32, and collects bits in a register of which eight bytes are stored without asking
+//!    how many are whole.
 //! 4. Decoding looks up the next [`LENGTH_MAX`] bits in a table that has all whole words in them, up to six, and how
 //!    many bits those take. The symbols are stored as one number; the next store overwrites what was too much. Five
 //!    look-ups are done with every word of 64 bits that is read.
@@ -28,6 +29,8 @@ mod encoder;
 mod lows;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
 
 pub use code::Code;
 pub use decoder::decode;

@@ -92,6 +92,9 @@ fn decoded(payload: &[u8], code: &Code, len: usize) -> Option<Vec<u8>> {
 fn round_trip(symbols: &[u8], code: &Code) -> Vec<u8> {
     let mut payload = vec![7];
     encode(symbols, code, &mut payload);
+    let mut in_order = vec![7];
+    super::encoder::encode_in_order(symbols, code, &mut in_order);
+    assert!(payload == in_order, "{} symbols in another way", symbols.len());
     let payload = payload.split_off(1);
     assert!(decoded(&payload, code, symbols.len()).as_deref() == Some(symbols), "{} symbols", symbols.len());
     payload
