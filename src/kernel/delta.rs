@@ -9,6 +9,7 @@
 //!
 //! Every bit pattern has its place in the order, so every word can follow every other.
 
+use super::lanes::{Lanes, by_lanes};
 use super::vector::vectorised;
 
 /// Contexts of tokens.
@@ -51,29 +52,42 @@ impl Exponent {
 }
 
 /// Words of 2 or 4 bytes.
-trait Word: Copy + Default {
-    fn load(bytes: &[u8], at: usize) -> Self;
-    fn store(self, bytes: &mut [u8], at: usize);
+trait Word: Copy {
+    /// Its bytes, the lowest first.
+    type Bytes: Copy;
+    fn each(bytes: &[u8]) -> &[Self::Bytes];
+    fn each_mut(bytes: &mut [u8]) -> &mut [Self::Bytes];
+    fn of(bytes: Self::Bytes) -> Self;
+    fn bytes(self) -> Self::Bytes;
     fn wide(self) -> u32;
     fn fold(self, base: Self) -> Self;
     fn unfold(self, base: Self) -> Self;
     fn token(self) -> u8;
-    /// The bits that the words of each group leave over, one word's above the one's before.
-    fn pack(folded: &[Self; BLOCK], kept: &[u8; BLOCK], groups: &mut Groups);
-    /// Inverse of `pack`, given the tokens.
-    fn unpack(groups: &Groups, kept: &[u8; BLOCK], tokens: &[u8; BLOCK], folded: &mut [Self; BLOCK]);
+    /// The lowest bits, `kept` of them.
+    fn lowest(kept: u8) -> Self;
+    /// The folded difference of a token whose own bits, `kept` of them, are in `bits`.
+    fn joined(token: u8, kept: u8, bits: Self) -> Self;
 }
 
 macro_rules! word {
-    ($word:ty, $signed:ty, $bytes:literal, $pack:path, $unpack:path, $token:expr) => {
+    ($word:ty, $signed:ty, $bytes:literal, $token:expr) => {
         impl Word for $word {
+            type Bytes = [u8; $bytes];
             #[inline(always)]
-            fn load(bytes: &[u8], at: usize) -> Self {
-                Self::from_le_bytes(bytes.as_chunks::<$bytes>().0[at])
+            fn each(bytes: &[u8]) -> &[Self::Bytes] {
+                bytes.as_chunks().0
             }
             #[inline(always)]
-            fn store(self, bytes: &mut [u8], at: usize) {
-                bytes.as_chunks_mut::<$bytes>().0[at] = self.to_le_bytes();
+            fn each_mut(bytes: &mut [u8]) -> &mut [Self::Bytes] {
+                bytes.as_chunks_mut().0
+            }
+            #[inline(always)]
+            fn of(bytes: Self::Bytes) -> Self {
+                Self::from_le_bytes(bytes)
+            }
+            #[inline(always)]
+            fn bytes(self) -> Self::Bytes {
+                self.to_le_bytes()
             }
             #[inline(always)]
             fn wide(self) -> u32 {
@@ -96,21 +110,21 @@ macro_rules! word {
                 $token(self)
             }
             #[inline(always)]
-            fn pack(folded: &[Self; BLOCK], kept: &[u8; BLOCK], groups: &mut Groups) {
-                $pack(folded, kept, groups)
+            fn lowest(kept: u8) -> Self {
+                ((1u32 << (kept & 31)) - 1) as $word
             }
             #[inline(always)]
-            fn unpack(groups: &Groups, kept: &[u8; BLOCK], tokens: &[u8; BLOCK], folded: &mut [Self; BLOCK]) {
-                $unpack(groups, kept, tokens, folded)
+            fn joined(token: u8, kept: u8, bits: Self) -> Self {
+                leading(u32::from(token), u32::from(kept & 31)) as $word | bits
             }
         }
     };
 }
-word!(u16, i16, 2, pack_16, unpack_16, |word: u16| {
+word!(u16, i16, 2, |word: u16| {
     let float = f32::from(word).to_bits();
     if word < u16::from(LITERALS) { word as u8 } else { ((float >> TOKEN_SHIFT).wrapping_sub(TOKEN_BIAS)) as u8 }
 });
-word!(u32, i32, 4, pack_32, unpack_32, |word: u32| {
+word!(u32, i32, 4, |word: u32| {
     // What has more bits than a float holds is shifted down by eight: 32 tokens.
     let large = word >= 1 << 24;
     let float = ((if large { word >> 8 } else { word }) as i32 as f32).to_bits();
@@ -130,69 +144,8 @@ fn leading(token: u32, kept: u32) -> u32 {
     if token < u32::from(LITERALS) { token } else { (4 | token & 3) << kept }
 }
 
-/// Bits of the words of a block that share eight bytes: four of two bytes, two of four bytes.
-type Groups = [u64; BLOCK / 2];
-
-/// The lowest `count` bits, which are fewer than all.
-#[inline(always)]
-fn mask_32(count: u32) -> u32 {
-    (1 << count) - 1
-}
-#[inline(always)]
-fn mask_64(count: u64) -> u64 {
-    (1 << count) - 1
-}
-
-#[inline(always)]
-fn pack_16(folded: &[u16; BLOCK], kept: &[u8; BLOCK], groups: &mut Groups) {
-    let mut pairs = [[0u32; 2]; BLOCK / 4];
-    let words = folded.as_chunks::<2>().0.iter().zip(kept.as_chunks::<2>().0);
-    for (pair, (words, kept)) in pairs.as_flattened_mut().iter_mut().zip(words) {
-        let ([low, high], [low_bits, high_bits]) = (words.map(u32::from), kept.map(u32::from));
-        *pair = low & mask_32(low_bits) | (high & mask_32(high_bits)) << low_bits;
-    }
-    for ((group, [low, high]), kept) in groups.iter_mut().zip(pairs).zip(kept.as_chunks::<4>().0) {
-        *group = u64::from(low) | u64::from(high) << (kept[0] + kept[1]);
-    }
-}
-
-#[inline(always)]
-fn unpack_16(groups: &Groups, kept: &[u8; BLOCK], tokens: &[u8; BLOCK], folded: &mut [u16; BLOCK]) {
-    let mut pairs = [[0u32; 2]; BLOCK / 4];
-    for ((group, pair), kept) in groups.iter().zip(&mut pairs).zip(kept.as_chunks::<4>().0) {
-        *pair = [*group as u32, (group >> (kept[0] + kept[1])) as u32];
-    }
-    let details = kept.as_chunks::<2>().0.iter().zip(tokens.as_chunks::<2>().0);
-    let words = folded.as_chunks_mut::<2>().0.iter_mut().zip(pairs.as_flattened());
-    for ((words, pair), (kept, tokens)) in words.zip(details) {
-        let ([low_bits, high_bits], tokens) = (kept.map(u32::from), tokens.map(u32::from));
-        let low = pair & mask_32(low_bits) | leading(tokens[0], low_bits);
-        let high = pair >> low_bits & mask_32(high_bits) | leading(tokens[1], high_bits);
-        *words = [low as u16, high as u16];
-    }
-}
-
-#[inline(always)]
-fn pack_32(folded: &[u32; BLOCK], kept: &[u8; BLOCK], groups: &mut Groups) {
-    let words = folded.as_chunks::<2>().0.iter().zip(kept.as_chunks::<2>().0);
-    for (group, (words, kept)) in groups.iter_mut().zip(words) {
-        let ([low, high], [low_bits, high_bits]) = (words.map(u64::from), kept.map(u64::from));
-        *group = low & mask_64(low_bits) | (high & mask_64(high_bits)) << low_bits;
-    }
-}
-
-#[inline(always)]
-fn unpack_32(groups: &Groups, kept: &[u8; BLOCK], tokens: &[u8; BLOCK], folded: &mut [u32; BLOCK]) {
-    let mut both = [[0u32; 2]; BLOCK / 2];
-    for ((group, both), kept) in groups.iter().zip(&mut both).zip(kept.as_chunks::<2>().0) {
-        *both = [*group as u32, (group >> kept[0]) as u32];
-    }
-    let details = kept.iter().zip(tokens);
-    for ((word, bits), (kept, token)) in folded.iter_mut().zip(both.as_flattened()).zip(details) {
-        let kept = u32::from(*kept);
-        *word = bits & mask_32(kept) | leading(u32::from(*token), kept);
-    }
-}
+/// Bytes of as many words of the widest type as a block has.
+type Bytes = [u8; 4 * BLOCK];
 
 /// The bits that the words of each group leave over together.
 #[inline(always)]
@@ -214,7 +167,7 @@ impl Bits {
     /// Puts `count` bits, above which `value` is zero: fewer than 64, and fewer than all eight bytes and one bit with
     /// those that are left.
     #[inline(always)]
-    fn put(&mut self, bytes: &mut [u8], value: u64, count: u32) {
+    fn put<W: Word>(&mut self, bytes: &mut [u8], value: u64, count: u32) {
         self.low |= value << self.filled;
         let filled = self.filled + count;
         if let Some(slot) = bytes.get_mut(self.at..).and_then(|rest| rest.first_chunk_mut()) {
@@ -222,7 +175,12 @@ impl Bits {
         }
         let whole = filled / 8;
         self.at += whole as usize;
-        self.low = if whole < 8 { self.low >> (whole * 8) } else { value >> (64 - self.filled) };
+        self.low = match size_of::<W>() {
+            // Four words leave 52 bits over at most.
+            2 => self.low >> (filled & 0x38),
+            _ if whole < 8 => self.low >> (whole * 8),
+            _ => value >> (64 - self.filled),
+        };
         self.filled = filled % 8;
     }
 
@@ -239,7 +197,7 @@ impl Bits {
 }
 
 #[inline(always)]
-fn tokens_of<W: Word>(
+fn tokens_of<W: Word, L: Lanes>(
     words: [&[u8]; 2],
     exponent: Exponent,
     tokens: &mut [u8],
@@ -249,27 +207,28 @@ fn tokens_of<W: Word>(
 ) -> usize {
     let width = size_of::<W>();
     let mut bits = Bits::default();
-    let mut slots = [0u16; BLOCK];
     for (number, (tokens, contexts)) in tokens.chunks_mut(BLOCK).zip(contexts.chunks_mut(BLOCK)).enumerate() {
         let len = tokens.len().min(contexts.len());
-        let (tokens, contexts) = (&mut tokens[..len], &mut contexts[..len]);
-        let [raw, base] = words.map(|words| &words[number * BLOCK * width..][..len * width]);
-        let (mut folded, mut kept_of) = ([W::default(); BLOCK], [0; BLOCK]);
-        for (at, folded) in folded[..len].iter_mut().enumerate() {
-            *folded = W::load(raw, at).fold(W::load(base, at));
+        let [raw, base] = words.map(|words| W::each(&words[number * BLOCK * width..][..len * width]));
+        let (mut slots, mut folded): (_, Bytes) = ([0u16; BLOCK], [0; 4 * BLOCK]);
+        let (mut own_tokens, mut own_contexts, mut kept_of) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
+        for ((folded, raw), base) in W::each_mut(&mut folded).iter_mut().zip(raw).zip(base) {
+            *folded = W::of(*raw).fold(W::of(*base)).bytes();
         }
-        for ((token, kept), folded) in tokens.iter_mut().zip(&mut kept_of).zip(&folded) {
-            *token = folded.token();
+        for ((token, kept), folded) in own_tokens.iter_mut().zip(&mut kept_of).zip(W::each(&folded)) {
+            *token = W::of(*folded).token();
             *kept = kept_bits(*token);
         }
-        for (at, context) in contexts.iter_mut().enumerate() {
-            *context = exponent.context(W::load(base, at).wide());
+        for (context, base) in own_contexts.iter_mut().zip(base) {
+            *context = exponent.context(W::of(*base).wide());
         }
-        for ((slot, token), context) in slots.iter_mut().zip(tokens.iter()).zip(contexts.iter()) {
+        for ((slot, token), context) in slots.iter_mut().zip(&own_tokens).zip(&own_contexts) {
             *slot = u16::from(*context) << SLOTS.ilog2() | u16::from(*token);
         }
+        tokens.copy_from_slice(&own_tokens[..tokens.len()]);
+        contexts.copy_from_slice(&own_contexts[..contexts.len()]);
         count(&slots[..len], counts);
-        bits = keep(&folded, &kept_of, kept, bits);
+        bits = keep::<W, L>(&folded, &kept_of, kept, bits);
     }
     bits.finish(kept)
 }
@@ -290,17 +249,26 @@ fn count(slots: &[u16], [first, second, third, fourth]: &mut [Counts; TABLES]) {
 
 /// Puts the bits that the words of a block leave over.
 #[inline(always)]
-fn keep<W: Word>(folded: &[W; BLOCK], kept_of: &[u8; BLOCK], kept: &mut [u8], mut bits: Bits) -> Bits {
+fn keep<W: Word, L: Lanes>(folded: &Bytes, kept_of: &[u8; BLOCK], kept: &mut [u8], mut bits: Bits) -> Bits {
     if kept_of.iter().fold(0, |all, kept| all | kept) == 0 {
         return bits;
     }
-    let (mut groups, mut group_bits) = ([0; BLOCK / 2], [0; BLOCK / 2]);
-    W::pack(folded, kept_of, &mut groups);
-    let group_bits = group_sums::<W>(kept_of, &mut group_bits);
-    for (group, count) in groups.iter().zip(group_bits) {
-        bits.put(kept, *group, u32::from(*count));
+    let (mut masks, mut group_bits): (Bytes, _) = ([0; 4 * BLOCK], [0; BLOCK / 2]);
+    fill_masks::<W>(kept_of, &mut masks);
+    let groups = folded.as_chunks().0.iter().zip(masks.as_chunks().0);
+    for ((word, mask), count) in groups.zip(group_sums::<W>(kept_of, &mut group_bits)) {
+        let gathered = L::gather(u64::from_le_bytes(*word), u64::from_le_bytes(*mask));
+        bits.put::<W>(kept, gathered, u32::from(*count));
     }
     bits
+}
+
+/// Which bits each word of a block leaves over.
+#[inline(always)]
+fn fill_masks<W: Word>(kept_of: &[u8; BLOCK], masks: &mut Bytes) {
+    for (mask, kept) in W::each_mut(masks).iter_mut().zip(kept_of) {
+        *mask = W::lowest(*kept).bytes();
+    }
 }
 
 #[inline(always)]
@@ -316,35 +284,35 @@ fn group_sums<'a, W: Word>(kept: &[u8; BLOCK], room: &'a mut [u8; BLOCK / 2]) ->
 
 #[inline(always)]
 fn contexts_of<W: Word>(base: &[u8], exponent: Exponent, contexts: &mut [u8]) {
-    for (at, context) in contexts.iter_mut().enumerate() {
-        *context = exponent.context(W::load(base, at).wide());
+    for (context, base) in contexts.iter_mut().zip(W::each(base)) {
+        *context = exponent.context(W::of(*base).wide());
     }
 }
 
 #[inline(always)]
-fn words_of<W: Word>(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+fn words_of<W: Word, L: Lanes>(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
     let width = size_of::<W>();
-    let mut place = 0;
-    let mut seen = 0;
-    for (number, tokens) in tokens.chunks(BLOCK).enumerate() {
-        let (mut block, mut kept_of, mut folded) = ([0; BLOCK], [0; BLOCK], [W::default(); BLOCK]);
+    let (mut place, mut seen) = (0, 0);
+    let (mut bits, mut masks, mut group_bits): (Bytes, Bytes, _) = ([0; 4 * BLOCK], [0; 4 * BLOCK], [0; BLOCK / 2]);
+    let bytes = base.chunks(BLOCK * width).zip(out.chunks_mut(BLOCK * width));
+    for (tokens, (base, out)) in tokens.chunks(BLOCK).zip(bytes) {
+        let (mut block, mut kept_of) = ([0; BLOCK], [0; BLOCK]);
         block[..tokens.len()].copy_from_slice(tokens);
         for (kept, token) in kept_of.iter_mut().zip(&block) {
             // What has no meaning is refused in the end; until then it takes no more bits than may be.
             *kept = kept_bits(*token & (width * SLOTS / 4 - 1) as u8);
             seen |= token;
         }
-        let (mut groups, mut group_bits) = ([0; BLOCK / 2], [0; BLOCK / 2]);
-        let group_bits = group_sums::<W>(&kept_of, &mut group_bits);
-        for (group, count) in groups.iter_mut().zip(group_bits) {
-            *group = window(kept, place, u32::from(*count));
+        fill_masks::<W>(&kept_of, &mut masks);
+        let groups = bits.as_chunks_mut().0.iter_mut().zip(masks.as_chunks().0);
+        for ((bits, mask), count) in groups.zip(group_sums::<W>(&kept_of, &mut group_bits)) {
+            let next = window::<W>(kept, place, u32::from(*count));
+            *bits = L::spread(next, u64::from_le_bytes(*mask)).to_le_bytes();
             place += usize::from(*count);
         }
-        W::unpack(&groups, &kept_of, &block, &mut folded);
-        let bytes = number * BLOCK * width..number * BLOCK * width + tokens.len() * width;
-        let (base, out) = (&base[bytes.clone()], &mut out[bytes]);
-        for (at, folded) in folded[..tokens.len()].iter().enumerate() {
-            folded.unfold(W::load(base, at)).store(out, at);
+        let details = W::each(&bits).iter().zip(block.iter().zip(&kept_of));
+        for ((out, base), (own, (token, kept))) in W::each_mut(out).iter_mut().zip(W::each(base)).zip(details) {
+            *out = W::joined(*token, *kept, W::of(*own)).unfold(W::of(*base)).bytes();
         }
     }
     // Tokens from `SLOTS` on, or beyond those of two bytes, have no meaning.
@@ -359,25 +327,26 @@ fn unused_are_zero(kept: &[u8], place: usize) -> bool {
     place.is_multiple_of(8) || kept.last().is_none_or(|last| last >> (place % 8) == 0)
 }
 
-/// At least `count` bits, which are fewer than 64, from `place` on; what is not there is zero.
+/// At least the `count` bits, which are fewer than 64, of a group of words from `place` on; what is not there is zero.
 #[inline(always)]
-fn window(bytes: &[u8], place: usize, count: u32) -> u64 {
+fn window<W: Word>(bytes: &[u8], place: usize, count: u32) -> u64 {
     let (rest, shift) = (bytes.get(place / 8..).unwrap_or_default(), place as u32 % 8);
     let first = match rest.first_chunk() {
         Some(chunk) => u64::from_le_bytes(*chunk),
         None => rest.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
     };
-    if shift + count <= 64 {
+    // Four words of two bytes leave 52 bits over at most.
+    if size_of::<W>() == 2 || shift + count <= 64 {
         return first >> shift;
     }
     first >> shift | rest.get(8).map_or(0, |byte| u64::from(*byte) << (64 - shift))
 }
 
-vectorised! {
+by_lanes! {
     fn tokens_16(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
         counts: &mut [Counts; TABLES], kept: &mut [u8]) -> usize = tokens_of::<u16>
 }
-vectorised! {
+by_lanes! {
     fn tokens_32(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
         counts: &mut [Counts; TABLES], kept: &mut [u8]) -> usize = tokens_of::<u32>
 }
@@ -387,10 +356,10 @@ vectorised! {
 vectorised! {
     fn contexts_32(base: &[u8], exponent: Exponent, contexts: &mut [u8]) = contexts_of::<u32>
 }
-vectorised! {
+by_lanes! {
     fn words_16(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = words_of::<u16>
 }
-vectorised! {
+by_lanes! {
     fn words_32(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = words_of::<u32>
 }
 

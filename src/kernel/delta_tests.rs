@@ -1,6 +1,7 @@
 //! Tokens by the rule, word by word, against the loops; for every difference of two bytes and all lengths of lanes.
 
 use super::*;
+use crate::kernel::lanes::Shifted;
 
 /// Values without a pattern; the higher `few` bits are mostly clear.
 fn noise(words: usize, few: u32) -> Vec<u32> {
@@ -71,10 +72,10 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
                 }
             }
             (true, 2) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                tokens_of::<u16>(both, exponent, tokens, places, counts, kept)
+                tokens_of::<u16, Shifted>(both, exponent, tokens, places, counts, kept)
             },
             (true, _) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                tokens_of::<u32>(both, exponent, tokens, places, counts, kept)
+                tokens_of::<u32, Shifted>(both, exponent, tokens, places, counts, kept)
             },
         };
         let kept_len = run(width, both, exponent, &mut found, &mut places, &mut counts, &mut kept);
@@ -90,8 +91,8 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
         assert_eq!(again, places);
         let is_told = match (portable, width) {
             (false, _) => super::words(width, &found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, 2) => words_of::<u16>(&found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, _) => words_of::<u32>(&found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, 2) => words_of::<u16, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, _) => words_of::<u32, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
         };
         assert!(is_told && back == raw_bytes, "{words} words of {width}");
         kept.truncate(kept_len);

@@ -7,7 +7,7 @@ pub mod counts;
 pub mod delta;
 pub mod entropy;
 pub mod joined;
-
+mod lanes;
 mod packed;
 pub mod parted;
 pub mod planes;
