@@ -192,10 +192,9 @@ impl Identifier {
 
     /// Float if the best layout among `widths` is smaller than zstd's encoding of the whole chunk.
     fn judge_exactly(&mut self, chunk: &[u8], widths: &[u8]) -> Class {
-        let (layout, planes) = self.exact_layout(chunk, widths);
         let zstd = zstd_bytes(&mut self.zstd, 1, chunk, &mut self.out) as f32;
-        let wins = (planes as f32) < zstd * (1.0 - self.config.probe_gain as f32);
-        if wins && (planes as f32) < chunk.len() as f32 * (1.0 - GAIN) { Class::Float(layout) } else { Class::Ordinary }
+        let limit = (zstd * (1.0 - self.config.probe_gain as f32)).min(chunk.len() as f32 * (1.0 - GAIN));
+        self.exact_layout(chunk, widths, limit).map_or(Class::Ordinary, Class::Float)
     }
 
     /// Incompressible if the probes' bytes save nothing and a fast search of the whole chunk finds no repeats.
@@ -226,9 +225,11 @@ impl Identifier {
                 continue;
             }
             let words = self.split(probe, usize::from(width));
+            let limit = hopeless.min(best.1 as f32 * WIDER);
             let (mut mask, mut total) = (0, 0);
             for (group, bits) in bits.iter().enumerate() {
-                if total as f32 >= hopeless {
+                // What is left only adds to it.
+                if total as f32 >= limit {
                     break;
                 }
                 let bytes = self.plane_bytes(group, words).saturating_sub(FRAME_BYTES).min(words);
@@ -236,42 +237,34 @@ impl Identifier {
                 mask |= u8::from(low) << group;
                 total += if low { bytes } else { words };
             }
-            if total as f32 >= hopeless {
-                continue;
-            }
-            if (total as f32) < best.1 as f32 * WIDER {
+            if (total as f32) < limit {
                 best = (Layout::new(width, mask).unwrap_or(Layout::RAW), total);
             }
         }
         best
     }
 
-    /// The smallest layout of words of `widths` for `chunk`, and its bytes.
-    fn exact_layout(&mut self, chunk: &[u8], widths: &[u8]) -> (Layout, usize) {
-        let mut best = (Layout::RAW, chunk.len());
+    /// The smallest layout of words of `widths` for `chunk`, if it takes less than `limit` bytes.
+    fn exact_layout(&mut self, chunk: &[u8], widths: &[u8], limit: f32) -> Option<Layout> {
+        let mut best = (None, limit);
         for &width in widths {
-            let (words, groups) = self.group_bytes(chunk, width);
+            let words = self.split(chunk, usize::from(width));
             let (mut mask, mut total) = (0, HEADER_BYTES + chunk.len() % usize::from(width));
-            for (group, bytes) in groups.iter().take(usize::from(width)).enumerate() {
+            for group in 0..usize::from(width) {
+                // What is left only adds to it.
+                if total as f32 >= best.1 {
+                    break;
+                }
+                let bytes = self.plane_bytes(group, words);
                 let low = bytes + LENGTH_BYTES < words;
                 mask |= u8::from(low) << group;
                 total += if low { bytes + LENGTH_BYTES } else { words };
             }
-            if total < best.1 {
-                best = (Layout::new(width, mask).unwrap_or(Layout::RAW), total);
+            if (total as f32) < best.1 {
+                best = (Layout::new(width, mask), total as f32);
             }
         }
-        best
-    }
-
-    /// How many words of `width` there are, and what each of their groups compresses to.
-    fn group_bytes(&mut self, bytes: &[u8], width: u8) -> (usize, [usize; 8]) {
-        let words = self.split(bytes, usize::from(width));
-        let mut groups = [words; 8];
-        for (group, bytes) in groups.iter_mut().enumerate().take(usize::from(width)) {
-            *bytes = self.plane_bytes(group, words);
-        }
-        (words, groups)
+        best.0
     }
 
     /// What a group of the words split last compresses to.
