@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Plan, Walker, survey};
 use crate::identify::Identifier;
 use crate::index::{
-    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Resolver, SessionShare, SimilarityIndex,
-    SimilarityPlace,
+    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Resolver, SessionShare,
+    SharedDirectories, SimilarityIndex, SimilarityPlace,
 };
 use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics, StageSummary};
@@ -222,7 +222,8 @@ fn run_stages(
     let (store, key, workers) = (&repository.store, repository.key, &config.pipeline);
     let index = &indexes.chunks;
     let shelf = Arc::new(Shelf::default());
-    let directories = Directories::new(store.clone(), BASE_DIRECTORIES, LOCAL_BYTES_MAX);
+    let shared = &indexes.directories;
+    let directories = Directories::sharing(store.clone(), BASE_DIRECTORIES, LOCAL_BYTES_MAX, shared.clone());
     let resolver = Resolver::new(Locator::new(indexes.listing.clone(), directories));
     let candidates = Candidates::new(indexes.similarity.clone());
     let bases = Bases::new(store.clone(), resolver, shelf.clone(), &config.subdedup, candidates);
@@ -254,7 +255,12 @@ fn run_stages(
         bases: BaseReader {
             store: store.clone(),
             shelf: shelf.clone(),
-            directories: Directories::new(store.clone(), WORKER_DIRECTORIES, WORKER_DIRECTORY_BYTES_MAX),
+            directories: Directories::sharing(
+                store.clone(),
+                WORKER_DIRECTORIES,
+                WORKER_DIRECTORY_BYTES_MAX,
+                shared.clone(),
+            ),
         },
     });
     let link = line.parallel(link, workers.workers_of(workers.compress_workers), || CompressWorker {
@@ -282,6 +288,8 @@ fn float_codec(config: &Config) -> Result<(FloatCodec, i32)> {
 /// What is known of stored chunks.
 struct Indexes {
     listing: Arc<Listing>,
+    /// What the caches of directories have between them.
+    directories: Arc<SharedDirectories>,
     chunks: Arc<Mutex<ChunkIndex>>,
     similarity: Arc<Mutex<SimilarityIndex>>,
 }
@@ -290,7 +298,8 @@ impl Indexes {
     fn open(repository: &Repository, config: &Config, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
         let (store, config) = (&repository.store, &config.index);
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
-        let local = Directories::new(store.clone(), config.local_containers, LOCAL_BYTES_MAX);
+        let directories = Arc::<SharedDirectories>::default();
+        let local = Directories::sharing(store.clone(), config.local_containers, LOCAL_BYTES_MAX, directories.clone());
         let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
         let place = SimilarityPlace {
             folder: cache,
@@ -300,6 +309,7 @@ impl Indexes {
         };
         Ok(Indexes {
             listing: listing.clone(),
+            directories,
             chunks: Arc::new(Mutex::new(chunks)),
             similarity: Arc::new(Mutex::new(SimilarityIndex::new(store.clone(), listing.clone(), place))),
         })

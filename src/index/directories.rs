@@ -1,6 +1,10 @@
 //! Container directories, read on demand and kept within a bound on their number and their bytes.
+//!
+//! Caches of one run may know of each other: what one of them has, another takes from there instead of reading it, and
+//! it is in memory once. Each still keeps, and is asked for, only what itself has loaded.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lru::LruCache;
 
@@ -12,9 +16,36 @@ use crate::types::ContainerId;
 /// A directory is never longer than this, bytes on disk.
 const DIRECTORY_BYTES_LIMIT: u64 = 256 << 20;
 
+/// The directories that any of several caches has. It keeps none of them in memory itself.
+#[derive(Default)]
+pub struct Shared {
+    directories: Mutex<HashMap<ContainerId, Weak<Directory>>>,
+}
+
+impl Shared {
+    fn find(&self, id: &ContainerId) -> Option<Arc<Directory>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.upgrade()
+    }
+
+    fn insert(&self, id: ContainerId, directory: &Arc<Directory>) {
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        directories.insert(id, Arc::downgrade(directory));
+    }
+
+    /// Forgets a directory if `last` is all there is of it.
+    fn release(&self, id: &ContainerId, last: Arc<Directory>) {
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(last);
+        if directories.get(id).is_some_and(|directory| directory.strong_count() == 0) {
+            directories.remove(id);
+        }
+    }
+}
+
 /// Bounded cache of decoded directories.
 pub struct Directories {
     store: Arc<dyn Store>,
+    shared: Arc<Shared>,
     cache: LruCache<ContainerId, Arc<Directory>>,
     count_max: usize,
     bytes_max: usize,
@@ -24,7 +55,12 @@ pub struct Directories {
 impl Directories {
     /// Keeps at most `count_max` directories and about `bytes_max` bytes (at least one directory).
     pub fn new(store: Arc<dyn Store>, count_max: usize, bytes_max: usize) -> Self {
-        Directories { store, cache: LruCache::unbounded(), count_max, bytes_max, bytes: 0 }
+        Self::sharing(store, count_max, bytes_max, Arc::default())
+    }
+
+    /// As [`Self::new`], beside the other caches that have `shared`; all are over the same store.
+    pub fn sharing(store: Arc<dyn Store>, count_max: usize, bytes_max: usize, shared: Arc<Shared>) -> Self {
+        Directories { store, shared, cache: LruCache::unbounded(), count_max, bytes_max, bytes: 0 }
     }
 
     /// The directory of a container, read if it is not cached.
@@ -36,7 +72,10 @@ impl Directories {
         if let Some(found) = self.cache.get(id) {
             return Ok(found.clone());
         }
-        let directory = Arc::new(read_directory(self.store.as_ref(), id)?);
+        let directory = match self.shared.find(id) {
+            Some(found) => found,
+            None => Arc::new(read_directory(self.store.as_ref(), id)?),
+        };
         self.insert(*id, directory.clone());
         Ok(directory)
     }
@@ -44,12 +83,14 @@ impl Directories {
     /// Keeps a directory that is in memory already.
     pub fn insert(&mut self, id: ContainerId, directory: Arc<Directory>) {
         self.bytes += directory.memory_bytes();
+        self.shared.insert(id, &directory);
         if let Some((_, old)) = self.cache.push(id, directory) {
             self.bytes -= old.memory_bytes();
         }
         while self.cache.len() > 1 && (self.cache.len() > self.count_max || self.bytes > self.bytes_max) {
-            if let Some((_, old)) = self.cache.pop_lru() {
+            if let Some((id, old)) = self.cache.pop_lru() {
                 self.bytes -= old.memory_bytes();
+                self.shared.release(&id, old);
             }
         }
     }
@@ -85,4 +126,61 @@ pub fn read_directory(store: &dyn Store, id: &ContainerId) -> Result<Directory> 
     }
     let bytes = store.get_range(&name, footer.directory_offset, footer.directory_len as usize)?;
     Directory::parse(&name, &footer, &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::{ContainerKind, StoredFrame, Writer};
+    use crate::store::{CountingStore, MemoryStore};
+    use bytes::Bytes;
+
+    /// A store with `count` containers.
+    fn stored(count: u8) -> (Arc<CountingStore<MemoryStore>>, Vec<ContainerId>) {
+        let store = CountingStore::new(MemoryStore::new());
+        let ids = (0..count).map(|number| {
+            let mut writer = Writer::new(ContainerKind::Data);
+            writer.push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::copy_from_slice(&[number]) });
+            let sealed = writer.seal().unwrap();
+            let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+            store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
+            sealed.id
+        });
+        let ids = ids.collect();
+        (Arc::new(store), ids)
+    }
+
+    #[test]
+    fn what_one_cache_has_another_does_not_read() {
+        let (store, ids) = stored(3);
+        let shared = Arc::<Shared>::default();
+        let cache = |count| Directories::sharing(store.clone(), count, usize::MAX, shared.clone());
+        let (mut large, mut small) = (cache(8), cache(1));
+        let first: Vec<_> = ids.iter().map(|id| large.load(id).unwrap()).collect();
+        let read = store.counts().ranges;
+        assert!(read > 0);
+        for (id, first) in ids.iter().zip(&first) {
+            assert!(Arc::ptr_eq(first, &small.load(id).unwrap()));
+        }
+        assert_eq!(store.counts().ranges, read);
+        // Being known to another cache is not being kept: each is asked for its own.
+        let find = |directory: &Directory| std::ptr::eq(directory, &*first[0]).then_some(());
+        assert!(small.find_cached(find).is_none() && large.find_cached(find).is_some());
+        Directories::new(store.clone(), 1, 0).load(&ids[0]).unwrap();
+        assert!(store.counts().ranges > read, "caches on their own read");
+    }
+
+    #[test]
+    fn what_no_cache_keeps_any_more_is_read_again_and_forgotten() {
+        let (store, ids) = stored(3);
+        let shared = Arc::<Shared>::default();
+        let mut cache = Directories::sharing(store.clone(), 1, usize::MAX, shared.clone());
+        for id in &ids {
+            cache.load(id).unwrap();
+        }
+        assert_eq!(shared.directories.lock().unwrap().len(), 1);
+        let read = store.counts().ranges;
+        cache.load(&ids[0]).unwrap();
+        assert!(store.counts().ranges > read);
+    }
 }

@@ -12,7 +12,7 @@ mod similarity;
 
 pub use chunk::{ChunkIndex, Hits};
 pub use database::{DATABASE_FILE, Database};
-pub use directories::{Directories, read_directory};
+pub use directories::{Directories, Shared as SharedDirectories, read_directory};
 pub use locate::{Listing, Located, Locator};
 pub use resolver::Resolver;
 pub use segment::{FOLDER, Record, Segment, write_segment};
