@@ -82,7 +82,7 @@ pub struct PipelineConfig {
     pub decode_workers: usize,
     /// Workers of Write; 0 = `workers`.
     pub write_workers: usize,
-    /// Batches a link between two stages holds.
+    /// Batches a link between two stages holds. Behind SubDedup, whose packets are smaller, four times as many.
     pub queue_depth: usize,
     /// Bytes of a batch.
     pub batch_bytes: ByteSize,

@@ -48,6 +48,8 @@ const LOCAL_BYTES_MAX: usize = 32 << 20;
 const BASE_DIRECTORIES: usize = 64;
 /// Files looked at for models before the walk.
 const SUSPECTS_MAX: usize = 1 << 14;
+/// What SubDedup sends is smaller than the batches it gets, and most of it is no work to encode: so many more queue.
+const PACKETS_PER_BATCH: usize = 4;
 /// Directories a worker of ModelEncode keeps.
 const WORKER_DIRECTORIES: usize = 4;
 const WORKER_DIRECTORY_BYTES_MAX: usize = 4 << 20;
@@ -246,6 +248,7 @@ fn run_stages(
     });
     let models = Models::new(store.clone(), &config.model);
     let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config));
+    line.deepen(PACKETS_PER_BATCH * workers.queue_depth);
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
         codec: float_codec,
         verify: config.model.verify,

@@ -51,6 +51,12 @@ impl<'env> Pipeline<'env> {
         Pipeline { queue_depth, fault: Arc::new(Fault::new(stop)), crews: Vec::new() }
     }
 
+    /// Links made from now on hold `queue_depth` items each: where items are small or differ much in the work they
+    /// make, more of them keep the workers behind busy.
+    pub fn deepen(&mut self, queue_depth: usize) {
+        self.queue_depth = queue_depth;
+    }
+
     /// Starts the chain.
     pub fn source<S: Source + 'env>(&mut self, source: S) -> Link<'env, S::Out> {
         let fault = Arc::clone(&self.fault);

@@ -358,13 +358,14 @@ impl Sink for SlowSink<'_> {
     }
 }
 
-/// Runs read → pass (2 workers) → slow with links of depth 4; stages borrow from this function.
-fn slow_run(count: u64, stop: Arc<AtomicBool>) -> (Result<()>, u64, bool, usize) {
+/// Runs read → pass (2 workers) → slow with links of depth 4 and `depth`; stages borrow from this function.
+fn slow_run(count: u64, depth: usize, stop: Arc<AtomicBool>) -> (Result<()>, u64, bool, usize) {
     let (taken, finished, alive_max) = (AtomicU64::new(0), AtomicBool::new(false), AtomicUsize::new(0));
     let alive = Arc::new(AtomicUsize::new(0));
     let mut pipeline = Pipeline::new(4, stop);
     let link = pipeline.source(CountedSource { count, alive: Arc::clone(&alive), alive_max: &alive_max });
     let link = pipeline.parallel(link, 2, || Pass);
+    pipeline.deepen(depth);
     let outcome = pipeline.run(link, SlowSink { taken: &taken, finished: &finished }).map(|_| ());
     assert_eq!(alive.load(Ordering::SeqCst), 0, "items are dropped with the links");
     (outcome, taken.into_inner(), finished.into_inner(), alive_max.into_inner())
@@ -372,11 +373,13 @@ fn slow_run(count: u64, stop: Arc<AtomicBool>) -> (Result<()>, u64, bool, usize)
 
 #[test]
 fn a_slow_sink_bounds_the_items_in_flight() {
-    let (outcome, taken, finished, alive_max) = watched("slow sink", || slow_run(200, Arc::default()));
-    outcome.expect("runs");
-    assert!(finished && taken == 200);
-    // The source holds 1, each link 4, each worker 1, the sink 1.
-    assert!((4..=1 + 4 + 2 + 4 + 1).contains(&alive_max), "{alive_max} items in flight");
+    for (depth, at_least) in [(4, 4), (40, 13)] {
+        let (outcome, taken, finished, alive_max) = watched("slow sink", move || slow_run(200, depth, Arc::default()));
+        outcome.expect("runs");
+        assert!(finished && taken == 200);
+        // The source holds 1, each link its depth, each worker 1, the sink 1.
+        assert!((at_least..=1 + 4 + 2 + depth + 1).contains(&alive_max), "{alive_max} items in flight, {depth}");
+    }
 }
 
 #[test]
@@ -388,7 +391,7 @@ fn the_stop_flag_ends_a_blocked_pipeline_without_a_commit() {
             thread::sleep(Duration::from_millis(wait_ms));
             setter.store(true, Ordering::SeqCst);
         });
-        let (outcome, taken, finished, _) = watched("stop", move || slow_run(u64::MAX, stop));
+        let (outcome, taken, finished, _) = watched("stop", move || slow_run(u64::MAX, 4, stop));
         handle.join().expect("sets the flag");
         assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
         assert!(!finished && taken < 1000, "{taken}");
