@@ -1,8 +1,8 @@
 //! zstd: one frame is one zstd frame without a dictionary.
 //!
-//! At level 3 zstd searches two hash tables, for 8 and 5 bytes, which for a frame of 512 KiB take 768 KiB: more than many
-//! processors have of cache for a core. Here they take 320 KiB, and looking for 4 bytes instead of 5 makes up for most
-//! of what is no longer found. The encoding is ordinary zstd.
+//! At level 3 zstd searches two hash tables, for 8 and 5 bytes, which for a frame of 512 KiB take 768 KiB: more than
+//! many processors have of cache for a core. Here they take 320 KiB, and looking for 4 bytes instead of 5 makes up for
+//! most of what is no longer found. The encoding is ordinary zstd.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
