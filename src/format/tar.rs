@@ -1,7 +1,8 @@
 //! Tar archives whose members are model files; other tars, and other members, are opaque.
 //!
-//! 1. Headers are walked from the beginning: ustar, GNU and pax sizes and names. Each costs one small read; content
-//!    is looked at only where a member is large enough and its first bytes may be a model's.
+//! 1. Headers are walked from the beginning: ustar, GNU and pax sizes and names. A member costs one small read, which
+//!    takes in its extended header, too; content is looked at only where a member is large enough and its first bytes
+//!    may be a model's.
 //! 2. The walk ends at the first block that is no header. What it found before holds, since every member found is
 //!    checked on its own.
 
@@ -12,6 +13,8 @@ use super::tensor::{Recognised, Recognition, TENSORS_MAX, Tensor, note, settle};
 use super::{Format, HEAD_BYTES, look};
 
 const BLOCK_BYTES: u64 = 512;
+/// Bytes read at a time: an extended header, what it says, the header behind it, and where content begins.
+const READ_BYTES: u64 = 4 * BLOCK_BYTES;
 /// Most headers walked.
 const HEADERS_MAX: usize = 100_000;
 /// Smaller members are not looked at.
@@ -34,7 +37,7 @@ impl Format for Tar {
     fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
         let (mut tensors, mut metadata) = (Vec::new(), BTreeMap::new());
         let mut paths = HashSet::new();
-        let mut walk = Walk { window, position: 0, size: None, path: None };
+        let mut walk = Walk { window, position: 0, size: None, path: None, buffer: Vec::new(), buffer_start: 0 };
         for _ in 0..HEADERS_MAX {
             let Some(member) = walk.next()? else { break };
             let Some(Member { path, start, len }) = member else { continue };
@@ -72,19 +75,31 @@ struct Walk<'a> {
     /// What extended headers say of the member that follows them.
     size: Option<u64>,
     path: Option<String>,
+    /// What was read last, and where it lies.
+    buffer: Vec<u8>,
+    buffer_start: u64,
 }
 
 impl Walk<'_> {
+    /// `count` bytes from byte `offset`, from what was read last if they are in it.
+    fn read(&mut self, offset: u64, count: u64) -> Result<&[u8], Fault> {
+        let buffered = self.buffer_start..self.buffer_start + self.buffer.len() as u64;
+        if !(buffered.start <= offset && offset.checked_add(count).is_some_and(|end| end <= buffered.end)) {
+            let most = READ_BYTES.min(self.window.len().saturating_sub(offset)).max(count);
+            self.buffer = self.window.read(offset, most)?;
+            self.buffer_start = offset;
+        }
+        let from = (offset - self.buffer_start) as usize;
+        Ok(self.buffer.get(from..from + count as usize).unwrap_or_default())
+    }
+
     /// Passes one header and its content; none at the end, an inner none for what is not worth a look.
     fn next(&mut self) -> Result<Option<Option<Member>>, Fault> {
-        let both = (BLOCK_BYTES + HEAD_BYTES as u64).min(self.window.len().saturating_sub(self.position));
-        if both < BLOCK_BYTES {
+        if self.window.len().saturating_sub(self.position) < BLOCK_BYTES {
             return Ok(None);
         }
-        let bytes = self.window.read(self.position, both)?;
-        let Some((header, head)) = bytes.split_first_chunk::<512>().filter(|(header, _)| is_header(header)) else {
-            return Ok(None);
-        };
+        let header = self.read(self.position, BLOCK_BYTES)?.first_chunk::<512>().copied();
+        let Some(header) = header.filter(is_header) else { return Ok(None) };
         let (kind, stated) = (header[156], number(&header[124..136]));
         let mut start = self.position + BLOCK_BYTES;
         let Some(stated) = stated else { return Ok(None) };
@@ -105,10 +120,10 @@ impl Walk<'_> {
             return Ok(None);
         }
         let is_file = matches!(kind, b'0' | 0 | b'7') && len >= MEMBER_BYTES_MIN;
-        if !is_file || !super::may_be_model(head, len) {
+        if !is_file || !super::may_be_model(self.read(start, len.min(HEAD_BYTES as u64))?, len) {
             return Ok(Some(None));
         }
-        Ok(Some(Some(Member { path: path.unwrap_or_else(|| ustar_path(header)), start, len })))
+        Ok(Some(Some(Member { path: path.unwrap_or_else(|| ustar_path(&header)), start, len })))
     }
 
     /// Moves behind content; false if it does not lie in the file.
@@ -119,12 +134,12 @@ impl Walk<'_> {
     }
 
     /// Blocks of a sparse file's map follow its header while each says that another does.
-    fn past_sparse_map(&self, mut start: u64) -> Result<Option<u64>, Fault> {
+    fn past_sparse_map(&mut self, mut start: u64) -> Result<Option<u64>, Fault> {
         for _ in 0..HEADERS_MAX {
             if self.window.part(start, BLOCK_BYTES).is_none() {
                 return Ok(None);
             }
-            let block = self.window.read(start, BLOCK_BYTES)?;
+            let block = self.read(start, BLOCK_BYTES)?;
             start += BLOCK_BYTES;
             if block.get(504) != Some(&1) {
                 return Ok(Some(start));
@@ -138,18 +153,21 @@ impl Walk<'_> {
         if len > EXTENDED_BYTES_MAX || self.window.part(start, len).is_none() {
             return Ok(());
         }
-        let content = self.window.read(start, len)?;
+        let content = self.read(start, len)?;
         if kind == b'L' {
-            self.path = Some(until_zero(&content));
+            self.path = Some(until_zero(content));
             return Ok(());
         }
-        for (key, value) in Records(&content) {
+        let (mut path, mut size) = (None, None);
+        for (key, value) in Records(content) {
             match key {
-                b"path" => self.path = Some(String::from_utf8_lossy(value).into_owned()),
-                b"size" => self.size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()),
+                b"path" => path = Some(String::from_utf8_lossy(value).into_owned()),
+                b"size" => size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()),
                 _ => {}
             }
         }
+        self.path = path.or(self.path.take());
+        self.size = size.or(self.size.take());
         Ok(())
     }
 }
@@ -171,10 +189,12 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Whether a block has tar's magic and the sum of its bytes.
+/// Whether a block has tar's magic and the sum of its bytes, those of the sum itself counted as spaces.
 fn is_header(block: &[u8; 512]) -> bool {
-    let counted = |(at, byte): (usize, &u8)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) };
-    block[257..262] == *b"ustar" && number(&block[148..156]) == Some(block.iter().enumerate().map(counted).sum())
+    let sum_of = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    let (sum, field) = (148..156, &block[148..156]);
+    let counted = || sum_of(block) - sum_of(field) + sum.len() as u32 * u32::from(b' ');
+    block[257..262] == *b"ustar" && number(field) == Some(counted().into())
 }
 
 /// A number in octal digits, or in binary (big-endian) where the first bit is set.
