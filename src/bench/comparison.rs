@@ -35,6 +35,8 @@ pub struct Comparison {
     pub restore: bool,
     /// Restore with the repository's files out of the page cache.
     pub cold: bool,
+    /// Repositories and restored files lie in memory, where the system has a file system there with room for them.
+    pub memory: bool,
     /// Rounds; the figures are medians.
     pub repeats: usize,
     /// Rounds before them that do not count.
@@ -61,6 +63,8 @@ struct Text {
     restore: bool,
     #[serde(default)]
     cold: bool,
+    #[serde(default)]
+    memory: bool,
     #[serde(default = "one")]
     repeats: usize,
     #[serde(default)]
@@ -188,6 +192,9 @@ impl Comparison {
         if text.cold && !text.restore {
             return Err(wrong("`cold` is about restores: it takes `restore = true`".into()));
         }
+        if text.cold && text.memory || text.memory && text.kind == Kind::Versions {
+            return Err(wrong("`memory` is for `kind = \"schemes\"` without `cold`".into()));
+        }
         let mut cases = Vec::new();
         for scheme in &text.scheme {
             let table = scheme.table(origin)?;
@@ -209,6 +216,7 @@ impl Comparison {
             work: text.work,
             restore: text.restore,
             cold: text.cold,
+            memory: text.memory,
             repeats: text.repeats,
             warm_up: text.warm_up,
             versions: text.versions,

@@ -1,5 +1,6 @@
 //! Measurements on real data: each is a TOML file, a function that runs it and a report it prints.
 
+pub mod agreement;
 mod blocks;
 pub mod claim;
 pub mod codecs;
@@ -14,6 +15,7 @@ pub mod report;
 mod same;
 pub mod schemes;
 pub mod score;
+mod speed;
 pub mod table;
 pub mod threshold;
 pub mod trace;

@@ -7,6 +7,8 @@
 //!   in container directories (its slot in the similarity table).
 //! - Wall and processor seconds of backup and restore, the restore's MB/s, and *decoded*: bytes of frames decoded for
 //!   each byte restored.
+//! - Speeds that runs can be compared by, in MB per reference second, and how much of a difference is noise (see
+//!   [`super::speed`]).
 //!
 //! Restored files are compared chunk by chunk with their fingerprints, as always, and then byte by byte with their
 //! source; a case that fails is told and not run again, and the others go on.
@@ -20,14 +22,17 @@ use serde::Serialize;
 
 use super::comparison::{Case, Comparison};
 use super::report::{Grid, Profile, Report, objects, pictures};
+use super::speed::{Speeds, Timing};
 use super::table::{Line, flush, mb, or_dash, two, write_line};
-use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, noise, rounds, together, warm};
+use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, together, warm};
 use crate::engine::stats::repository_stats;
 use crate::error::Result;
 use crate::metrics::StageMetrics;
 
 /// Bytes of a feature's slot in the similarity table.
 const FEATURE_BYTES: u64 = 8;
+/// Room in memory that measuring a set takes, relative to its bytes: what is stored, and what is restored.
+const MEMORY_SHARE: u64 = 3;
 /// Titles of the numbers.
 const TITLES: [&str; 12] = [
     "chunk KiB",
@@ -66,20 +71,26 @@ pub struct Figures {
     pub ratio: f64,
     /// Wall seconds of the backup.
     pub backup_seconds: f64,
-    /// Half the range of those of the rounds, as a share of the median.
-    pub backup_noise: Option<f64>,
     /// Millions of bytes of content backed up per second.
     pub backup_mb_per_s: f64,
+    /// The same per reference second.
+    pub backup_mb_per_reference_s: Option<f64>,
+    /// By which factor, less one, that of another run may be more or less.
+    pub backup_noise: Option<f64>,
     /// Processor seconds of the backup.
     pub backup_cpu_seconds: f64,
     /// Wall seconds of the restore.
     pub restore_seconds: Option<f64>,
-    /// Half the range of those of the rounds, as a share of the median.
-    pub restore_noise: Option<f64>,
     /// Processor seconds of the restore.
     pub restore_cpu_seconds: Option<f64>,
     /// Millions of bytes restored per second.
     pub restore_mb_per_s: Option<f64>,
+    /// The same per reference second.
+    pub restore_mb_per_reference_s: Option<f64>,
+    /// By which factor, less one, that of another run may be more or less.
+    pub restore_noise: Option<f64>,
+    /// Milliseconds of one reference work.
+    pub reference_ms: f64,
     /// Bytes of frames decoded for each byte restored.
     pub amplification: Option<f64>,
     /// What the stages of all backups did, and of all restores.
@@ -120,6 +131,28 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[Pat
     })
 }
 
+impl Sample {
+    fn backup_timing(&self) -> Option<Timing> {
+        Some(timing(self.bytes, &self.backup))
+    }
+
+    fn restore_timing(&self) -> Option<Timing> {
+        self.restored.as_ref().map(|restored| timing(restored.bytes, &restored.cost))
+    }
+}
+
+fn timing(bytes: u64, cost: &Cost) -> Timing {
+    Timing { bytes, seconds: cost.wall_seconds, reference_seconds: cost.reference_seconds }
+}
+
+/// The speeds of all cases of a set.
+fn speeds(outcomes: &[Result<Vec<Sample>, String>], timing: fn(&Sample) -> Option<Timing>) -> Speeds {
+    let of_case = |outcome: &Result<Vec<Sample>, String>| {
+        outcome.as_ref().map_or_else(|_| Vec::new(), |samples| samples.iter().filter_map(timing).collect())
+    };
+    Speeds::of(&outcomes.iter().map(of_case).collect::<Vec<_>>())
+}
+
 impl Figures {
     fn of(samples: &[Sample]) -> Self {
         let number = |value: fn(&Sample) -> u64| median_u64(samples.iter().map(value));
@@ -134,9 +167,12 @@ impl Figures {
             bytes,
             stored,
             ratio: bytes as f64 / (stored as f64).max(1.0),
-            backup_noise: noise(&seconds),
             backup_mb_per_s: bytes as f64 / 1e6 / median(seconds).max(1e-9),
-            restore_noise: noise(&of_restores(|restored| restored.cost.wall_seconds)),
+            backup_mb_per_reference_s: None,
+            backup_noise: None,
+            restore_mb_per_reference_s: None,
+            restore_noise: None,
+            reference_ms: 1e3 * median(samples.iter().map(|sample| sample.backup.reference_seconds)),
             stages: [
                 together(samples.iter().map(|sample| sample.stages.as_slice())),
                 together(restores.map(|restored| restored.metrics.as_slice())),
@@ -175,16 +211,27 @@ impl Figures {
 /// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
 pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let sources = comparison.sources()?;
-    let bench = Workbench::new(&comparison.work, stop)?;
+    let mut bench = Workbench::new(&comparison.work, stop)?;
     write_line(out, "set", "scheme", &TITLES)?;
     let mut lines = Vec::new();
     for source in &sources {
-        source.paths.iter().try_for_each(|path| warm(path))?;
+        let bytes = source.paths.iter().map(|path| warm(path)).sum::<Result<u64>>()?;
+        if comparison.memory && !bench.move_to_memory(bytes.saturating_mul(MEMORY_SHARE)) {
+            tracing::warn!("no file system in memory has room for {}: its files go to disk", source.name);
+        }
         let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
             measure(&bench, comparison, case, &source.paths)
         })?;
-        for (case, outcome) in comparison.cases.iter().zip(outcomes) {
-            let line = Line::new(source, case, outcome, Figures::of);
+        let [backups, restores] =
+            [Sample::backup_timing, Sample::restore_timing].map(|timing| speeds(&outcomes, timing));
+        for (number, (case, outcome)) in comparison.cases.iter().zip(outcomes).enumerate() {
+            let line = Line::new(source, case, outcome, |samples| Figures {
+                backup_mb_per_reference_s: backups.medians.get(number).copied().flatten(),
+                backup_noise: backups.noise,
+                restore_mb_per_reference_s: restores.medians.get(number).copied().flatten(),
+                restore_noise: restores.noise,
+                ..Figures::of(samples)
+            });
             line.write(out, Figures::cells)?;
             lines.push(line);
         }
@@ -201,11 +248,33 @@ fn report(comparison: &Comparison, lines: &[Line<Figures>]) -> Result<Report> {
     Ok(Report {
         title: comparison.title.clone(),
         failures: lines.iter().filter(|line| line.failure.is_some()).count(),
-        grids: vec![Grid { title: String::new(), columns: titles, rows }],
+        grids: vec![Grid { title: String::new(), columns: titles, rows }, comparable(lines)],
         plots: pictures(&objects, &PICTURES),
         profiles: lines.iter().flat_map(profiles).collect(),
         lines: objects,
     })
+}
+
+/// The speeds that runs can be compared by.
+fn comparable(lines: &[Line<Figures>]) -> Grid {
+    let percent = |noise: f64| format!("{:.0}", 100.0 * noise);
+    let row = |line: &Line<Figures>| {
+        let figures = line.figures.as_ref()?;
+        let speeds = [
+            or_dash(figures.backup_mb_per_reference_s, |speed| format!("{speed:.1}")),
+            or_dash(figures.backup_noise, percent),
+            or_dash(figures.restore_mb_per_reference_s, |speed| format!("{speed:.1}")),
+            or_dash(figures.restore_noise, percent),
+            two(figures.reference_ms),
+        ];
+        Some([line.set.clone(), line.label()].into_iter().chain(speeds).collect())
+    };
+    let columns = ["set", "scheme", "backup MB/ref. s", "± %", "restore MB/ref. s", "± %", "reference ms"];
+    Grid {
+        title: "Speeds that runs can be compared by".into(),
+        columns: columns.map(str::to_string).to_vec(),
+        rows: lines.iter().filter_map(row).collect(),
+    }
 }
 
 fn profiles(line: &Line<Figures>) -> Vec<Profile> {
@@ -222,7 +291,7 @@ mod tests {
     use super::*;
 
     fn sample(wall_seconds: f64, restored: bool) -> Sample {
-        let cost = Cost { wall_seconds, cpu_seconds: 2.0 * wall_seconds };
+        let cost = Cost { wall_seconds, cpu_seconds: 2.0 * wall_seconds, reference_seconds: 0.002 };
         Sample {
             bytes: 4_000_000,
             stored: 1_000_000,
@@ -242,9 +311,18 @@ mod tests {
     #[test]
     fn figures_are_medians_and_the_index_counts_its_features() {
         let figures = Figures::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
-        let cells = figures.cells();
-        assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "200.0", "4.00", "2.00", "4.00", "2", "0.75"]);
+        let cells = Figures { backup_noise: Some(0.123), ..figures }.cells();
+        assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "12.3", "4.00", "2.00", "4.00", "2", "0.75"]);
         let cells = Figures::of(&[sample(1.0, false)]).cells();
         assert_eq!((cells[5].as_str(), &cells[7..]), ("-", &["-"; 4].map(str::to_string)[..]));
+    }
+
+    #[test]
+    fn speeds_are_those_of_the_rounds_that_did_not_fail() {
+        let outcomes = [Ok(vec![sample(1.0, true), sample(2.0, true)]), Err("no".into())];
+        let restores = speeds(&outcomes, Sample::restore_timing);
+        // A reference second of 500 works of 2 ms is a second here.
+        assert_eq!(restores.medians, [Some(3.0), None]);
+        assert_eq!(speeds(&[Ok(vec![sample(1.0, false)])], Sample::restore_timing).medians, [None]);
     }
 }

@@ -228,7 +228,7 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
     let mut report = Report { title: comparison.title.clone(), ..Report::default() };
     for source in &sources {
         let versions = versions_of(&source.paths, comparison.versions)?;
-        versions.iter().try_for_each(|path| warm(path))?;
+        versions.iter().try_for_each(|path| warm(path).map(drop))?;
         let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
             measure(&bench, comparison, case, &versions)
         })?;

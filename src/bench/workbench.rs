@@ -4,7 +4,8 @@
 //! 2. A backup starts without a cache of an earlier one of the same id.
 //! 3. A restore goes to a new folder, from the page cache as the backup left it, or *cold*: every file of the
 //!    repository is written out and the system advised to forget its pages (names and inodes stay cached).
-//! 4. What was restored is compared with the source byte for byte.
+//! 4. The reference work is timed before and after (see [`super::speed`]), for machines that are not always as fast.
+//! 5. What was restored is compared with the source byte for byte.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
 
 use super::same::compare;
+use super::speed::Reference;
 use crate::config::Config;
 use crate::engine::backup::{BackupReport, BackupRequest, backup};
 use crate::engine::restore::restore;
@@ -32,6 +35,8 @@ pub struct Cost {
     pub wall_seconds: f64,
     /// Of all processors together.
     pub cpu_seconds: f64,
+    /// Of one reference work about that time, by the clock.
+    pub reference_seconds: f64,
 }
 
 /// What a restore did and took.
@@ -71,11 +76,16 @@ pub enum PageCache {
 /// A folder to measure in; what was made there goes with it.
 pub struct Workbench {
     work: PathBuf,
+    /// In place of the folder, where memory was asked for.
+    memory: Option<TempDir>,
+    reference: Reference,
     stop: Arc<AtomicBool>,
 }
 
 /// Id and key of every repository made here.
 const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
+/// Where Linux has a file system in memory.
+const MEMORY_FOLDER: &str = "/dev/shm";
 /// What is removed after use.
 const PLACES: [&str; 2] = ["repository", "restored"];
 
@@ -87,9 +97,22 @@ impl Workbench {
     pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
         let work = real.map_err(|error| Error::io("create", work, error))?;
-        let bench = Workbench { work, stop: stop.clone() };
+        let bench = Workbench { work, memory: None, reference: Reference::new(), stop: stop.clone() };
         bench.clear()?;
         Ok(bench)
+    }
+
+    /// Measures in memory instead, where the system has a file system there with room for `bytes`: how long files take
+    /// to come to a disk is another thing to compare than what is done with their content. Says whether it does.
+    pub fn move_to_memory(&mut self, bytes: u64) -> bool {
+        let has_room = rustix::fs::statvfs(MEMORY_FOLDER)
+            .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) >= bytes);
+        let folder = has_room.then(|| tempfile::Builder::new().prefix("fhrd-bench-").tempdir_in(MEMORY_FOLDER).ok());
+        if let Some(folder) = folder.flatten() {
+            self.work = folder.path().into();
+            self.memory = Some(folder);
+        }
+        self.memory.is_some()
     }
 
     /// Removes what was made, the caches of its repositories, too.
@@ -131,7 +154,7 @@ impl Workbench {
         // What lies above the paths has times that change from run to run.
         let request =
             BackupRequest { paths: paths.into(), host: "bench".into(), bare: true, ..BackupRequest::default() };
-        let (report, cost) = timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
+        let (report, cost) = self.timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
         match report.problems {
             0 => Ok((report, cost)),
             problems => Err(Error::Usage(format!("{problems} entries could not be backed up as they are"))),
@@ -157,7 +180,7 @@ impl Workbench {
         }
         let named = snapshot::find(repository.store.as_ref(), &report.snapshot)?;
         let (restored, cost) =
-            timed(|| restore(repository, config, &named, &target, &Progress::default(), &self.stop))?;
+            self.timed(|| restore(repository, config, &named, &target, &Progress::default(), &self.stop))?;
         if restored.damaged + restored.problems > 0 || restored.files != report.files {
             return Err(Error::Usage("the restore was not complete".into()));
         }
@@ -166,6 +189,15 @@ impl Workbench {
         paths.iter().zip(names).try_for_each(|(path, name)| compare(path, &target.join(name)))?;
         remove(&target)?;
         Ok(Restored { cost, bytes: restored.bytes, frame_bytes: restored.frame_bytes, metrics: restored.metrics })
+    }
+
+    fn timed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+        let before = self.reference.seconds();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
+        let value = work()?;
+        let (wall_seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let reference_seconds = (before + self.reference.seconds()) / 2.0;
+        Ok((value, Cost { wall_seconds, cpu_seconds, reference_seconds }))
     }
 }
 
@@ -217,12 +249,6 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     both.iter().sum::<f64>() / both.len() as f64
 }
 
-/// Half the range of values as a share of their median; none of fewer than two.
-pub fn noise(values: &[f64]) -> Option<f64> {
-    let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
-    (values.len() > 1).then(|| (largest - least) / 2.0 / median(values.iter().copied()).max(1e-9))
-}
-
 /// The stages of several runs as those of one.
 pub fn together<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
     let mut all: Vec<StageMetrics> = Vec::new();
@@ -245,15 +271,17 @@ pub fn median_u64(values: impl IntoIterator<Item = u64>) -> u64 {
     median(values.into_iter().map(|value| value as f64)).round() as u64
 }
 
-/// Reads every byte below `path` once, so that all cases find it in the page cache.
+/// Reads every byte below `path` once, so that all cases find it in the page cache; says how many there are.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub fn warm(path: &Path) -> Result<()> {
+pub fn warm(path: &Path) -> Result<u64> {
+    let mut bytes = 0;
     each_file(path, &mut |path, mut file| {
-        std::io::copy(&mut file, &mut std::io::sink()).map_err(|error| Error::io("read", path, error))?;
+        bytes += std::io::copy(&mut file, &mut std::io::sink()).map_err(|error| Error::io("read", path, error))?;
         Ok(())
-    })
+    })?;
+    Ok(bytes)
 }
 
 /// Writes out every file below `path` and lets the system forget its pages.
@@ -295,13 +323,6 @@ fn below_root(path: &Path) -> PathBuf {
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
-    let (start, cpu) = (Instant::now(), cpu_seconds());
-    let value = work()?;
-    let cost = Cost { wall_seconds: start.elapsed().as_secs_f64(), cpu_seconds: cpu_seconds() - cpu };
-    Ok((value, cost))
 }
 
 fn remove(folder: &Path) -> Result<()> {

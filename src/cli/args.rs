@@ -198,6 +198,10 @@ pub struct BenchArguments {
     /// Folder for result.json, report.html and histograms; of several measurements, one below it for each
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// The result.json of an earlier run of the same measurement: say whether ratios are the same, which they must be,
+    /// and whether speeds agree within the noise
+    #[arg(long, value_name = "RESULT.JSON", conflicts_with = "dry_run")]
+    pub against: Option<PathBuf>,
     /// Say what would be run and which data is missing, and run nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -8,6 +8,7 @@ use super::Session;
 use super::args::BenchArguments;
 use super::exit::Exit;
 use super::output::{Align, failed, note, print, print_json, write_table};
+use crate::bench::agreement::Agreement;
 use crate::bench::claim::Verdict;
 use crate::bench::experiment::{Experiment, Outline};
 use crate::bench::report::{Document, Report, claims_page, write};
@@ -20,13 +21,17 @@ use crate::error::{Error, Result};
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     let mut experiments = Vec::new();
     for path in &arguments.files {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
+        let text = read(path)?;
         experiments.push((path, Experiment::parse(&text, path)?, text));
     }
     if arguments.dry_run {
         let outlines = experiments.iter().map(|(path, experiment, _)| (path.as_path(), experiment.outline()));
         return outline(session, &outlines.collect::<Vec<_>>());
     }
+    if arguments.against.is_some() && experiments.len() > 1 {
+        return Err(Error::Usage("`--against` takes one measurement".into()));
+    }
+    let earlier = arguments.against.as_ref().map(|path| read(path)).transpose()?;
     let folders = folders(arguments)?;
     let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
     for ((path, experiment, text), folder) in experiments.iter().zip(folders) {
@@ -51,11 +56,25 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         (true, documents) => print_json(&documents)?,
         (false, _) => print_claims(&verdicts)?,
     }
-    if failures == 0 {
-        return Ok(Exit::Fine);
+    if failures > 0 {
+        note(&format!("error: {failures} lines failed"));
     }
-    note(&format!("error: {failures} lines failed"));
-    Ok(Exit::Failed)
+    let agrees = match (earlier, &arguments.against, documents.first()) {
+        (Some(text), Some(path), Some(document)) => agrees(&document.lines, &text, path)?,
+        _ => true,
+    };
+    Ok(if failures == 0 && agrees { Exit::Fine } else { Exit::Failed })
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))
+}
+
+/// Says how `lines` compare with an earlier run, read from `path`.
+fn agrees(lines: &[serde_json::Value], earlier: &str, path: &Path) -> Result<bool> {
+    let agreement = Agreement::of(lines, earlier, &path.display().to_string())?;
+    note(agreement.to_string().trim_end());
+    Ok(agreement.has_same_ratios())
 }
 
 fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_several: bool) -> Result<Report> {

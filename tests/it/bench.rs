@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fhrd::bench::agreement::Agreement;
 use fhrd::bench::experiment::Experiment;
 use fhrd::bench::report::{Document, write};
 use fhrd::config::Config;
@@ -54,6 +55,7 @@ fn quick(work: &Path) -> (Experiment, String, PathBuf) {
     let corpus = root().join("datasets/sample");
     let text = text
         .replace("corpus = \"datasets/sample\"", &format!("corpus = {corpus:?}"))
+        .replace("repeats = 11", "repeats = 3")
         .replace("work = \"target/bench\"", &format!("work = {work:?}"));
     (Experiment::parse(&text, &path).unwrap(), text, path)
 }
@@ -75,7 +77,13 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
         lines.iter().map(|line| (text(line, "set"), text(line, "scheme"), line["ratio"].as_f64().unwrap())).collect()
     };
     assert_eq!(ratios(&first.lines), ratios(&second.lines));
-    assert!(first.lines.iter().all(|line| line["backup_noise"].as_f64().is_some()));
+    for figure in ["backup_mb_per_reference_s", "backup_noise", "restore_mb_per_reference_s", "restore_noise"] {
+        assert!(first.lines.iter().all(|line| line[figure].as_f64().is_some_and(|value| value > 0.0)), "{figure}");
+    }
+    let earlier = serde_json::json!({"lines": first.lines}).to_string();
+    let agreement = Agreement::of(&second.lines, &earlier, "the first").unwrap();
+    assert!(agreement.has_same_ratios() && agreement.unmatched.is_empty(), "{agreement}");
+    assert_eq!((agreement.ratios, agreement.speeds), (first.lines.len(), 2 * first.lines.len()));
     let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
     assert!(!claims.is_empty() && claims.iter().all(|verdict| verdict.measured.is_some()), "{claims:?}");
     let out = folder.path().join("report");

@@ -21,6 +21,12 @@ pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 12px; } 
 details { margin: 0.6em 0; } summary { cursor: pointer; }
 ";
 
+/// What figures mean.
+const NOTE: &str =
+    "Medians of the rounds. A machine is not always equally fast, so a fixed work, the reference, is timed
+around everything that is measured; a reference second is the time of 500 of them. Another run of the same file on the
+same machine has the same sizes, and its speeds per reference second are within a factor of 1 + ± of these.";
+
 /// The page.
 ///
 /// # Errors
@@ -49,8 +55,7 @@ pub fn page(report: &Report, document: &Document) -> Result<String> {
                     @for plot in &plots { (plot) }
                 }
                 h2 { "Figures" }
-                p.note { "Medians of the rounds. ± is half the range of the rounds' seconds as a share of their median:
-                    differences within it are noise." }
+                p.note { (NOTE) }
                 @for grid in &report.grids { (table(grid)) }
                 @if !profiles.is_empty() {
                     h2 { "Stages" }

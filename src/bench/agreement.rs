@@ -1,0 +1,168 @@
+//! Two runs of one comparison side by side: are sizes the same, and speeds within the noise?
+//!
+//! Lines are matched by what names them. A ratio must be the same number; a speed per reference second may differ by
+//! the greater of the two runs' noise, up or down.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// What names a line.
+const NAMES: [&str; 4] = ["set", "scheme", "parameters", "chunk_bytes"];
+/// Speeds, and the noise of each.
+const SPEEDS: [(&str, &str); 2] =
+    [("backup_mb_per_reference_s", "backup_noise"), ("restore_mb_per_reference_s", "restore_noise")];
+
+/// How two runs compare.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Agreement {
+    /// Ratios compared.
+    pub ratios: usize,
+    /// Those that differ, said in a line each.
+    pub other_ratios: Vec<String>,
+    /// Speeds compared.
+    pub speeds: usize,
+    /// Those that differ by more than noise, said in a line each.
+    pub other_speeds: Vec<String>,
+    /// Lines of one run that the other does not have.
+    pub unmatched: Vec<String>,
+}
+
+impl Agreement {
+    /// Of the lines of this run and those in `document`, an earlier run's `result.json`; `origin` is its path.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if that is no such document, or if nothing can be compared.
+    pub fn of(lines: &[Value], document: &str, origin: &str) -> Result<Self> {
+        let wrong = |what: String| Error::Usage(format!("{origin} is not the result of such a measurement: {what}"));
+        let document: Value = serde_json::from_str(document).map_err(|error| wrong(error.to_string()))?;
+        let Some(earlier) = document.get("lines").and_then(Value::as_array) else {
+            return Err(wrong("it has no list `lines`".into()));
+        };
+        let mut agreement = Agreement::default();
+        for line in lines {
+            match earlier.iter().find(|other| is_same(line, other)) {
+                Some(other) => agreement.add(line, other),
+                None => agreement.unmatched.push(name(line)),
+            }
+        }
+        let is_new = |other: &&Value| !lines.iter().any(|line| is_same(line, other));
+        agreement.unmatched.extend(earlier.iter().filter(is_new).map(name));
+        match agreement.ratios {
+            0 => Err(wrong("no line of both has a `ratio`".into())),
+            _ => Ok(agreement),
+        }
+    }
+
+    fn add(&mut self, line: &Value, other: &Value) {
+        let (now, then) = (number(line, "ratio"), number(other, "ratio"));
+        self.ratios += usize::from(now.is_some() || then.is_some());
+        if now != then {
+            self.other_ratios.push(format!("{}: ratio {}, was {}", name(line), text(now), text(then)));
+        }
+        for (speed, noise) in SPEEDS {
+            let (Some(now), Some(then)) = (number(line, speed), number(other, speed)) else { continue };
+            // Without noise, a single round, there is nothing to judge by.
+            let Some(noise) = number(line, noise).into_iter().chain(number(other, noise)).reduce(f64::max) else {
+                continue;
+            };
+            self.speeds += 1;
+            let factor = now / then;
+            if !(1.0 / (1.0 + noise)..=1.0 + noise).contains(&factor) {
+                let (what, change, noise) = (speed.split('_').next().unwrap_or_default(), factor - 1.0, 100.0 * noise);
+                let change = 100.0 * change;
+                self.other_speeds.push(format!("{}: {what} {change:+.0} %, noise is {noise:.0} %", name(line)));
+            }
+        }
+    }
+
+    /// Whether sizes are the same.
+    pub fn has_same_ratios(&self) -> bool {
+        self.other_ratios.is_empty()
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ratios, speeds) = (self.ratios - self.other_ratios.len(), self.speeds - self.other_speeds.len());
+        writeln!(f, "ratios    {ratios} of {} are the same", self.ratios)?;
+        writeln!(f, "speeds    {speeds} of {} agree within the noise", self.speeds)?;
+        self.other_ratios.iter().chain(&self.other_speeds).try_for_each(|line| writeln!(f, "  {line}"))?;
+        self.unmatched.iter().try_for_each(|line| writeln!(f, "  {line}: in one run only"))
+    }
+}
+
+fn is_same(line: &Value, other: &Value) -> bool {
+    NAMES.iter().all(|name| line.get(name) == other.get(name))
+}
+
+fn name(line: &Value) -> String {
+    let word = |key| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let parameters =
+        line.get("parameters").filter(|parameters| parameters.as_object().is_some_and(|of| !of.is_empty()));
+    let parameters = parameters.map_or_else(String::new, |parameters| format!(" {parameters}"));
+    format!("{}, {}{parameters}", word("set"), word("scheme"))
+}
+
+fn number(line: &Value, key: &str) -> Option<f64> {
+    line.get(key)?.as_f64()
+}
+
+fn text(value: Option<f64>) -> String {
+    value.map_or_else(|| "none".into(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn line(scheme: &str, ratio: f64, speed: f64) -> Value {
+        json!({"set": "code", "scheme": scheme, "parameters": {}, "chunk_bytes": 1024, "ratio": ratio,
+            "backup_mb_per_reference_s": speed, "backup_noise": 0.25, "restore_mb_per_reference_s": null})
+    }
+
+    fn against(now: &[Value], then: &[Value]) -> Agreement {
+        Agreement::of(now, &json!({"lines": then}).to_string(), "x.json").unwrap()
+    }
+
+    #[test]
+    fn runs_agree_up_to_the_noise_and_not_beyond() {
+        let agreement =
+            against(&[line("a", 2.0, 124.0), line("b", 3.0, 81.0)], &[line("a", 2.0, 100.0), line("b", 3.0, 100.0)]);
+        assert_eq!((agreement.ratios, agreement.speeds, agreement.has_same_ratios()), (2, 2, true));
+        assert!(agreement.other_speeds.is_empty(), "{agreement}");
+        let agreement =
+            against(&[line("a", 2.0, 126.0), line("b", 3.5, 79.0)], &[line("a", 2.0, 100.0), line("b", 3.0, 100.0)]);
+        assert!(!agreement.has_same_ratios());
+        let told = agreement.to_string();
+        for part in
+            ["1 of 2 are the same", "0 of 2 agree", "code, a: backup +26 %, noise is 25 %", "code, b: ratio 3.5, was 3"]
+        {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+
+    #[test]
+    fn lines_of_one_run_alone_are_told_and_failed_ones_are_no_match() {
+        let agreement =
+            against(&[line("a", 2.0, 1.0), line("new", 2.0, 1.0)], &[line("a", 2.0, 1.0), line("old", 1.0, 1.0)]);
+        assert_eq!(agreement.unmatched, ["code, new", "code, old"]);
+        let mut failed = line("a", 2.0, 1.0);
+        failed["ratio"] = Value::Null;
+        assert_eq!(against(&[failed], &[line("a", 2.0, 1.0)]).other_ratios, ["code, a: ratio none, was 2"]);
+    }
+
+    #[test]
+    fn what_is_no_result_is_told_apart() {
+        let message =
+            |document: &str| Agreement::of(&[line("a", 2.0, 1.0)], document, "x.json").unwrap_err().to_string();
+        for (document, part) in
+            [("{", "x.json"), ("{}", "no list `lines`"), ("{\"lines\": [1, {}]}", "no line of both")]
+        {
+            assert!(message(document).contains(part), "{}", message(document));
+        }
+    }
+}
