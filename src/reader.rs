@@ -67,11 +67,6 @@ impl ChunkReader {
         Ok(self.resolver.number_of(&located))
     }
 
-    /// Whether a chunk is in a listed container.
-    pub fn is_present(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        Ok(self.resolver.locator.locate(fingerprint)?.is_some())
-    }
-
     /// The literal runs of entry `number`.
     pub fn flat(&mut self, number: u64) -> Result<Arc<Flat>> {
         self.flats.flat(&mut self.resolver, number)

@@ -192,7 +192,7 @@ impl Comparison {
         if text.cold && !text.restore {
             return Err(wrong("`cold` is about restores: it takes `restore = true`".into()));
         }
-        if text.cold && text.memory || text.memory && text.kind == Kind::Versions {
+        if text.memory && (text.cold || text.kind == Kind::Versions) {
             return Err(wrong("`memory` is for `kind = \"schemes\"` without `cold`".into()));
         }
         let mut cases = Vec::new();

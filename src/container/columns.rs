@@ -19,6 +19,8 @@ const LEVEL: i32 = 3;
 /// No directory section is longer, bytes.
 const SECTION_BYTES_LIMIT: u64 = 1 << 30;
 const ENTRIES_LIMIT: u64 = 1 << 22;
+/// Sections before that of the fingerprints.
+const FINGERPRINTS_SECTION: usize = 2;
 
 fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<()> {
     put_varint(out, raw.len().div_ceil(PART_BYTES) as u64);
@@ -34,17 +36,25 @@ fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<(
     Ok(())
 }
 
+/// A part as stored: codec, raw length and bytes.
+fn read_part<'a>(reader: &mut Reader<'a>) -> Result<(u8, usize, &'a [u8])> {
+    let codec = reader.u8()?;
+    let raw_len = reader.bounded("bytes of a part", PART_BYTES as u64)? as usize;
+    let stored_len = reader.bounded("stored bytes of a part", 2 * PART_BYTES as u64)? as usize;
+    Ok((codec, raw_len, reader.bytes(stored_len)?))
+}
+
+fn read_part_count(reader: &mut Reader<'_>) -> Result<u64> {
+    reader.bounded("parts of a section", SECTION_BYTES_LIMIT / PART_BYTES as u64)
+}
+
 fn read_section(reader: &mut Reader<'_>, scratch: &mut Scratch) -> Result<Vec<u8>> {
-    let parts = reader.bounded("parts of a section", SECTION_BYTES_LIMIT / PART_BYTES as u64)?;
     let mut raw = Vec::new();
-    for _ in 0..parts {
-        let codec = reader.u8()?;
-        let raw_len = reader.bounded("bytes of a part", PART_BYTES as u64)? as usize;
-        let stored_len = reader.bounded("stored bytes of a part", 2 * PART_BYTES as u64)? as usize;
+    for _ in 0..read_part_count(reader)? {
         let at = reader.clone();
-        let stored = reader.bytes(stored_len)?;
+        let (codec, raw_len, stored) = read_part(reader)?;
         match codec {
-            0 if stored_len == raw_len => raw.extend_from_slice(stored),
+            0 if stored.len() == raw_len => raw.extend_from_slice(stored),
             1 => scratch
                 .decompress(stored, raw_len, &mut raw)
                 .map_err(|error| at.error("zstd data", error.to_string()))?,
@@ -148,9 +158,31 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Direct
     let frames = decode_frames(section(0), footer)?;
     let bases = decode_bases(section(1))?;
     let pieces = decode_pieces(section(5), bases.len() as u64)?;
-    let (entries, feature_count) = decode_entries(section(2), section(3), footer, &frames, &pieces)?;
+    let (entries, feature_count) = decode_entries(section(FINGERPRINTS_SECTION), section(3), footer, &frames, &pieces)?;
     let features = decode_features(section(4), feature_count)?;
     Ok(Directory { frames, entries, bases, pieces, features, by_fingerprint: Vec::new() })
+}
+
+/// The fingerprints of a directory; the sections before theirs are passed over and those behind it not looked at.
+pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
+    let mut reader = Reader::new(what, footer.directory_offset, bytes);
+    for _ in 0..FINGERPRINTS_SECTION {
+        for _ in 0..read_part_count(&mut reader)? {
+            read_part(&mut reader)?;
+        }
+    }
+    let raw = read_section(&mut reader, &mut Scratch::default())?;
+    let mut prints = fingerprints(Reader::new(what, footer.directory_offset, &raw), footer)?;
+    (0..footer.entries).map(|_| Ok(Fingerprint(prints.array()?))).collect()
+}
+
+/// The section of fingerprints, which has to have one for every entry.
+fn fingerprints<'a>(section: Reader<'a>, footer: &Footer) -> Result<Reader<'a>> {
+    let count = footer.entries as usize;
+    if u64::from(footer.entries) > ENTRIES_LIMIT || section.remaining() != count * 32 {
+        return Err(section.error(format!("{count} fingerprints"), format!("{} bytes", section.remaining())));
+    }
+    Ok(section)
 }
 
 fn decode_frames(mut reader: Reader<'_>, footer: &Footer) -> Result<Vec<FrameInfo>> {
@@ -259,16 +291,14 @@ fn check_pieces(reader: &Reader<'_>, entry: &Entry, pieces: &[Piece]) -> Result<
 }
 
 fn decode_entries(
-    mut prints: Reader<'_>,
+    prints: Reader<'_>,
     mut reader: Reader<'_>,
     footer: &Footer,
     frames: &[FrameInfo],
     pieces: &[Piece],
 ) -> Result<(Vec<Entry>, u64)> {
+    let mut prints = fingerprints(prints, footer)?;
     let count = footer.entries as usize;
-    if u64::from(footer.entries) > ENTRIES_LIMIT || prints.remaining() != count * 32 {
-        return Err(prints.error(format!("{count} fingerprints"), format!("{} bytes", prints.remaining())));
-    }
     let mut columns: [Vec<u64>; 7] = Default::default();
     for column in &mut columns {
         for _ in 0..count {

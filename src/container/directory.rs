@@ -195,6 +195,19 @@ impl Directory {
         crate::wire::verify(what, footer.directory_offset, &footer.directory_checksum, &[bytes])?;
         Ok(columns::decode(what, footer, bytes)?.index())
     }
+
+    /// The entries' fingerprints alone, in order, of the directory that `footer` describes.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`] for the checksum and for what is read.
+    pub fn parse_fingerprints(
+        what: &str,
+        footer: &super::layout::Footer,
+        bytes: &[u8],
+    ) -> crate::Result<Vec<Fingerprint>> {
+        crate::wire::verify(what, footer.directory_offset, &footer.directory_checksum, &[bytes])?;
+        columns::decode_fingerprints(what, footer, bytes)
+    }
 }
 
 #[cfg(test)]

@@ -80,6 +80,8 @@ proptest! {
         let parsed = Directory::parse("test", &footer, &bytes).expect("parses");
         let direct = builder.finish();
         prop_assert_eq!(&parsed, &direct);
+        let names: Vec<Fingerprint> = direct.entries.iter().map(|entry| entry.fingerprint).collect();
+        prop_assert_eq!(Directory::parse_fingerprints("test", &footer, &bytes).expect("parses"), names);
         for entry in &direct.entries {
             let base = Base { fingerprint: entry.fingerprint, digest: direct.digest(entry) };
             let found = parsed.find_encoding(&base).expect("an entry is found by name");
@@ -96,7 +98,9 @@ proptest! {
         bytes[position] = byte;
         // A checksum that fits the damage: the parser itself must hold.
         let footer = footer_for(&builder, &bytes);
+        let names = Directory::parse_fingerprints("test", &footer, &bytes);
         if let Ok(parsed) = Directory::parse("test", &footer, &bytes) {
+            prop_assert!(names.is_ok_and(|names| names.len() == parsed.entries.len()));
             for entry in &parsed.entries {
                 let pieces = parsed.pieces(entry);
                 let total: u64 = pieces.iter().map(|piece| u64::from(piece.len())).sum();

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Plan, Walker, survey};
 use crate::identify::Identifier;
 use crate::index::{
-    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Resolver, SessionShare,
+    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Locator, Presence, Resolver, SessionShare,
     SharedDirectories, SimilarityIndex, SimilarityPlace,
 };
 use crate::kernel::sieve::Sieve;
@@ -152,7 +152,8 @@ pub fn backup(
     let counts = Arc::new(ReadCounts::default());
     let parent_view = parent.as_ref().map(|parent| {
         let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-        Parent::new(reader, parent.snapshot.root, parent.snapshot.time_ns)
+        let presence = Presence::new(repository.store.clone(), listing.clone());
+        Parent::new(reader, presence, parent.snapshot.root, parent.snapshot.time_ns)
     });
     let read = ReadStage::new(walker, parent_view, suspects, config, progress, counts.clone());
     let (saved, stages) = run_stages(repository, config, &indexes, (read, time_ns), progress, stop)?;

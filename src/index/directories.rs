@@ -11,7 +11,7 @@ use lru::LruCache;
 use crate::container::{Directory, FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_header};
 use crate::error::{Error, Result};
 use crate::store::Store;
-use crate::types::ContainerId;
+use crate::types::{ContainerId, Fingerprint};
 
 /// A directory is never longer than this, bytes on disk.
 const DIRECTORY_BYTES_LIMIT: u64 = 256 << 20;
@@ -112,6 +112,18 @@ impl Directories {
 /// Reads and checks the directory of a stored container, and its header first: that says whether this program may
 /// make sense of the rest.
 pub fn read_directory(store: &dyn Store, id: &ContainerId) -> Result<Directory> {
+    let (name, footer, bytes) = read_stored(store, id)?;
+    Directory::parse(&name, &footer, &bytes)
+}
+
+/// The fingerprints alone, in the order of the entries, from a directory checked as by [`read_directory`].
+pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fingerprint>> {
+    let (name, footer, bytes) = read_stored(store, id)?;
+    Directory::parse_fingerprints(&name, &footer, &bytes)
+}
+
+/// A container's name, its footer, and its directory as stored.
+fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, Vec<u8>)> {
     let name = blob_name(id);
     let head = store.head(&name)?.ok_or_else(|| Error::BlobMissing { what: name.clone() })?;
     let Some(footer_offset) = head.len.checked_sub(FOOTER_BYTES as u64) else {
@@ -125,7 +137,7 @@ pub fn read_directory(store: &dyn Store, id: &ContainerId) -> Result<Directory> 
         return Err(Error::corrupt(name, footer.directory_offset, expected, footer.directory_len.to_string()));
     }
     let bytes = store.get_range(&name, footer.directory_offset, footer.directory_len as usize)?;
-    Directory::parse(&name, &footer, &bytes)
+    Ok((name, footer, bytes))
 }
 
 #[cfg(test)]

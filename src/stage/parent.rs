@@ -1,5 +1,6 @@
 //! The parent snapshot, walked beside the source: which files need not be read?
 
+use crate::index::Presence;
 use crate::reader::{ChunkReader, RecipeWalk};
 use crate::recipe::Reference;
 use crate::tree::{HOLES_KEY, Kind, Node, Timestamp, TreeCursor};
@@ -17,6 +18,7 @@ struct Level {
 /// A cursor into the parent's tree.
 pub struct Parent {
     reader: ChunkReader,
+    presence: Presence,
     time_ns: i64,
     levels: Vec<Option<Level>>,
     last_version: Option<Reference>,
@@ -28,9 +30,9 @@ fn nanoseconds(time: Timestamp) -> i128 {
 
 impl Parent {
     /// Begins at the root of the snapshot that started at `time_ns`.
-    pub fn new(mut reader: ChunkReader, root: Option<Reference>, time_ns: i64) -> Self {
+    pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<Reference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
-        Parent { reader, time_ns, levels: vec![level], last_version: None }
+        Parent { reader, presence, time_ns, levels: vec![level], last_version: None }
     }
 
     fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<Level> {
@@ -109,7 +111,7 @@ impl Parent {
             match walk.next(&mut self.reader) {
                 Ok(None) => return true,
                 Ok(Some(Reference::Chunk { fingerprint, .. })) => {
-                    if !self.reader.is_present(&fingerprint).unwrap_or(false) {
+                    if !self.presence.has(&fingerprint).unwrap_or(false) {
                         return false;
                     }
                 }
