@@ -149,14 +149,15 @@ impl Flat {
 
     fn push(&mut self, run: Run) {
         let end = self.len() + run.len;
+        let before_last = self.runs.len().checked_sub(2).and_then(|at| self.runs.get(at)).map(|run| run.frame);
         match (self.runs.last_mut(), self.ends.last_mut()) {
             (Some(last), Some(last_end)) if last.is_continued_by(&run) => {
                 last.len += run.len;
                 *last_end = end;
             }
             (last, _) => {
-                // Most runs lie in the frame of the one before.
-                if last.is_none_or(|last| last.frame != run.frame) {
+                // Most runs lie in the frame of the one before, or two frames take turns.
+                if last.is_none_or(|last| last.frame != run.frame) && before_last != Some(run.frame) {
                     self.name_frames([run.frame]);
                 }
                 self.ends.push(end);

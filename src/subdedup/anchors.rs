@@ -3,7 +3,8 @@
 //! 1. *Features*: the 8 smallest anchor hashes of a chunk (min-wise sampling, Broder 1997).
 //! 2. *Bases*: up to 4 stored chunks that share features, and the 2 that follow the bases of the chunk before in
 //!    the order they were stored, where their bytes are at hand: they need no feature at all. Of the similar ones each
-//!    adds features that those before it lack, so that versions of one thing do not take all places.
+//!    adds features that those before it lack, so that versions of one thing do not take all places. Where those have
+//!    all of the chunk's features, nothing is left for the others to add.
 //! 3. *Matches*: every anchor of the chunk is looked up among the anchors of the bases; a hit is extended byte by byte
 //!    in both directions, and the longest one is kept.
 //! 4. *Gaps*: between two matches the bytes are compared with those at the same distance as in the match before, and
@@ -153,8 +154,12 @@ impl Anchors {
         chosen
     }
 
-    /// The entries stored after the bases of the chunk before.
+    /// The entries stored after the bases of the chunk before, unless the chosen ones have all features.
     fn followers(&self, chosen: &[(u64, u32)], bases: &mut Bases) -> Result<Vec<u64>> {
+        let shared = chosen.iter().fold(0, |all: u32, base| all | base.1).count_ones() as usize;
+        if shared == FEATURES {
+            return Ok(Vec::new());
+        }
         let mut followers = Vec::with_capacity(FOLLOWERS);
         for base in &self.before {
             if followers.len() < FOLLOWERS
