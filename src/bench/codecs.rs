@@ -6,6 +6,8 @@
 //!    measured only then.
 //! 3. Every method encodes all blocks, then decodes them, round by round; speeds are those of the fastest round, which
 //!    other processes disturbed least. A method that does not give the blocks back has failed.
+//! 4. Where BitX is among the methods, every other one is compared with it block by block: *worst* is the largest
+//!    encoding, less [`ALLOWED_BYTES`], as a multiple of BitX's of the same block.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ use super::claim::Claim;
 use super::comparison::corpus_folder;
 use super::data::{expand, files_below};
 use super::report::{Grid, Report, objects, pictures};
-use super::table::{flush, two, write_line};
+use super::table::{flush, or_dash, two, write_line};
 use crate::codec::delta::{self, Derivation};
 use crate::codec::{Codec, FloatCodec, Known, Scratch, Word};
 use crate::config::FLOAT_CODECS;
@@ -97,8 +99,12 @@ fn any() -> String {
     "*".into()
 }
 
+/// The delta that others are compared with.
+const BITX: &str = "bitx";
 /// Names of the deltas.
-const DELTAS: [&str; 2] = ["context", "bitx"];
+const DELTAS: [&str; 2] = ["context", BITX];
+/// What a block may take more without being worse: what says how it was encoded.
+const ALLOWED_BYTES: u64 = 32;
 
 /// What a method does with a class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,10 +123,15 @@ pub struct Line {
     pub ratio: f64,
     /// Ratio that a tenth of the blocks stays under, half of them, nine tenths.
     pub block_ratios: [f64; 3],
+    /// The largest of a block, less [`ALLOWED_BYTES`], as a multiple of BitX's of it.
+    pub worst_of_bitx: Option<f64>,
     /// Millions of bytes encoded in a second, by one thread.
     pub encode_mb_per_s: f64,
     /// Millions of bytes decoded in a second, by one thread.
     pub decode_mb_per_s: f64,
+    /// What each block takes, bytes.
+    #[serde(skip)]
+    pub sizes: Vec<u64>,
     /// Why there are no figures.
     pub failure: Option<String>,
 }
@@ -142,7 +153,7 @@ impl Method {
     fn named(name: &str) -> Option<Self> {
         match name {
             "context" => Some(Method::Delta(false)),
-            "bitx" => Some(Method::Delta(true)),
+            BITX => Some(Method::Delta(true)),
             _ => FloatCodec::named(name).map(Method::Alone),
         }
     }
@@ -299,6 +310,8 @@ fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> 
         stored,
         ratio: bytes as f64 / (stored as f64).max(1.0),
         block_ratios: [at(1), at(5), at(9)],
+        worst_of_bitx: None,
+        sizes: sizes.into_iter().map(|(_, stored)| stored).collect(),
         encode_mb_per_s: speed(encode_seconds),
         decode_mb_per_s: speed(decode_seconds),
         failure,
@@ -310,21 +323,33 @@ impl Line {
         let [low, middle, high] = self.block_ratios.map(two);
         let speeds = [self.encode_mb_per_s, self.decode_mb_per_s].map(|speed| format!("{speed:.0}"));
         let failed = self.failure.iter().map(|failure| format!(" FAILED: {failure}"));
-        let mut cells = vec![self.blocks.to_string(), format!("{:.4}", self.ratio), low, middle, high];
+        let worst = or_dash(self.worst_of_bitx, |worst| format!("{worst:.3}"));
+        let mut cells = vec![self.blocks.to_string(), format!("{:.4}", self.ratio), low, middle, high, worst];
         cells.extend(speeds.into_iter().chain(failed));
         cells
     }
 }
 
-const TITLES: [&str; 7] = ["blocks", "ratio", "10 %", "50 %", "90 %", "encode", "decode"];
+const TITLES: [&str; 8] = ["blocks", "ratio", "10 %", "50 %", "90 %", "worst", "encode", "decode"];
 const PICTURES: [(&str, &str, &str); 3] = [
     ("ratio", "Ratio of bytes to their encodings", "times"),
     ("encode_mb_per_s", "Encoding, one thread", "MB/s"),
     ("decode_mb_per_s", "Decoding, one thread", "MB/s"),
 ];
 
+/// Sets what the other methods' blocks are of BitX's.
+fn compare_with_bitx(lines: &mut [Line]) {
+    let Some(bitx) = lines.iter().find(|line| line.method == BITX).map(|line| line.sizes.clone()) else { return };
+    for line in lines.iter_mut().filter(|line| line.method != BITX) {
+        let multiples = line.sizes.iter().zip(&bitx);
+        let multiples =
+            multiples.map(|(size, of_bitx)| size.saturating_sub(ALLOWED_BYTES) as f64 / (*of_bitx as f64).max(1.0));
+        line.worst_of_bitx = multiples.reduce(f64::max);
+    }
+}
+
 /// Measures every class with every method and prints a line for each: ratio, the ratios that a tenth, half and nine
-/// tenths of the blocks stay under, MB/s of one thread.
+/// tenths of the blocks stay under, the block that is worst beside BitX, MB/s of one thread.
 ///
 /// # Errors
 /// A class that cannot be read, an interruption.
@@ -333,6 +358,7 @@ pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
     let mut lines = Vec::new();
     for class in &config.class {
         let blocks = config.blocks_of(class)?;
+        let mut of_class = Vec::new();
         for name in &config.methods {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -340,10 +366,11 @@ pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
             if DELTAS.contains(&name.as_str()) && class.base.is_none() {
                 continue;
             }
-            let line = measure(config, class, name, &blocks)?;
-            write_line(out, &line.set, &line.method, &line.cells())?;
-            lines.push(line);
+            of_class.push(measure(config, class, name, &blocks)?);
         }
+        compare_with_bitx(&mut of_class);
+        of_class.iter().try_for_each(|line| write_line(out, &line.set, &line.method, &line.cells()))?;
+        lines.extend(of_class);
         flush(out)?;
     }
     let columns = ["class", "method"].into_iter().chain(TITLES).map(str::to_string).collect();

@@ -45,7 +45,34 @@ fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
     assert!(of("tuned", "bitx", "ratio") > of("tuned", "floats", "ratio"), "{printed}");
     assert!(of("base", "floats", "ratio") > of("base", "zstd", "ratio"), "{printed}");
     assert!(of("base", "floats", "decode_mb_per_s") > 0.0 && of("base", "floats", "blocks") == 3.0, "{printed}");
+    let worst = of("tuned", "context", "worst_of_bitx");
+    assert!(worst > 0.1 && worst < 1.0 && of("tuned", "zstd", "worst_of_bitx") > 1.0, "{printed}");
+    assert!(report.lines.iter().all(|line| line["method"] != "bitx" || line["worst_of_bitx"].is_null()), "{printed}");
     assert_eq!(report.plots.len(), 3);
+}
+
+#[test]
+fn the_worst_block_counts_less_what_says_how_it_was_encoded() {
+    let line = |method: &str, sizes: &[u64]| Line {
+        set: "x".into(),
+        method: method.into(),
+        blocks: sizes.len(),
+        bytes: 0,
+        stored: 0,
+        ratio: 0.0,
+        block_ratios: [0.0; 3],
+        worst_of_bitx: None,
+        encode_mb_per_s: 0.0,
+        decode_mb_per_s: 0.0,
+        sizes: sizes.into(),
+        failure: None,
+    };
+    let mut lines = [line("context", &[932, 20, 182]), line("bitx", &[1000, 1, 100])];
+    compare_with_bitx(&mut lines);
+    assert_eq!((lines[0].worst_of_bitx, lines[1].worst_of_bitx), (Some(1.5), None));
+    let mut alone = [line("context", &[1])];
+    compare_with_bitx(&mut alone);
+    assert_eq!(alone[0].worst_of_bitx, None);
 }
 
 #[test]
