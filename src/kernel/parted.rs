@@ -68,30 +68,12 @@ fn append_vectors(
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     //! Vectors of 32 bytes of each plane, and what is left word by word.
-    #![expect(unsafe_code, reason = "loads and stores of vectors")]
 
     use std::arch::x86_64::*;
     use std::mem::MaybeUninit;
 
-    /// Words at a time.
-    const WORDS: usize = 32;
-
-    /// Where bytes may not be initialised.
-    pub(super) type Room = [MaybeUninit<u8>];
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn load(bytes: &[u8; WORDS]) -> __m256i {
-        // SAFETY: the array is as long as the vector; the load needs no alignment.
-        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn store(room: &mut [MaybeUninit<u8>; WORDS], vector: __m256i) {
-        // SAFETY: the array is as long as the vector; the store needs no alignment.
-        unsafe { _mm256_storeu_si256(room.as_mut_ptr().cast(), vector) }
-    }
+    pub(super) use crate::kernel::avx2::Room;
+    use crate::kernel::avx2::{VECTOR_BYTES as WORDS, load, store};
 
     /// Words of two bytes. All planes are as long as there are words.
     #[target_feature(enable = "avx2")]
