@@ -10,11 +10,15 @@
 //! All of this is a hint: a lost record costs ratio only.
 
 mod catalogue;
+mod choice;
 mod family;
+#[cfg(test)]
+mod family_tests;
 mod record;
 mod sketch;
 
 pub use catalogue::{BLOB_HEADS_MAX, FOLDER, Head, Heads};
-pub use family::{Families, Load, TensorBase, choose, likeness};
+pub use choice::{Choice, Likeness, Places, TensorBase, choose, likeness};
+pub use family::{Families, Load};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use sketch::{Comparison, Sketched, compare, sample, standalone_bits};

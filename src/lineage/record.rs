@@ -42,20 +42,20 @@ pub struct TensorRecord {
     pub blocks: Vec<u8>,
 }
 
-/// The model that another one's blocks were stored against.
+/// The model that another one descends from, of those that its blocks were stored against.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct BaseModel {
     /// Its name.
     #[n(0)]
     pub id: Fingerprint,
-    /// Mean differing bits of a value, estimated from the sketches.
+    /// Mean differing bits of a value of the two models, estimated from the sketches.
     #[n(1)]
     pub bit_distance: f64,
     /// Bytes of tensors that have a base there.
     #[n(2)]
     pub bytes: u64,
-    /// Whether the tensors are casts of it.
+    /// Whether most of the one is the cast of the other.
     #[n(3)]
     pub is_cast: bool,
 }
@@ -91,7 +91,7 @@ pub struct ModelRecord {
     /// Its tensors, ascending by offset.
     #[n(8)]
     pub tensors: Vec<TensorRecord>,
-    /// What most of it was stored against.
+    /// What it descends from.
     #[n(9)]
     pub base: Option<BaseModel>,
     /// Fingerprint of the only reference of the file's content, once it is known.

@@ -6,7 +6,7 @@
 //!    base's record; what is not there any more is no base.
 //! 3. A block that is a delta itself serves as long as the chain stays within its bound; beyond that, what it is a
 //!    delta to serves in its place.
-//! 4. When the model ends, its record is complete: the names of all blocks, and what most of them descend from.
+//! 4. When the model ends, its record is complete: the names of all blocks, and what it descends from.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::config::ModelConfig;
 use crate::container::{Base, Piece};
 use crate::error::{Kind, Result};
 use crate::format::Dtype;
-use crate::lineage::{Families, Heads, ModelRecord, TensorBase, choose, likeness};
+use crate::lineage::{Choice, Families, Heads, ModelRecord, choose};
 use crate::message::{Block, Chunk, DeltaPlan, ModelFile, Outcome};
 use crate::recipe::Reference;
 use crate::store::Store;
@@ -50,7 +50,7 @@ pub struct Planned {
 /// A model whose chunks are coming.
 struct Open {
     file: Arc<ModelFile>,
-    chosen: Vec<Option<TensorBase>>,
+    chosen: Choice,
     /// Names of the blocks of each tensor so far.
     blocks: Vec<Vec<u8>>,
     id: blake3::Hasher,
@@ -96,13 +96,13 @@ impl Models {
     /// Those that end the run; records that cannot be read are passed over.
     pub fn begin(&mut self, file: Arc<ModelFile>, bases: &mut Bases) -> Result<()> {
         let tensors = file.record.tensors.len();
-        let chosen = if self.config.delta == "none" { vec![None; tensors] } else { self.choose(&file, bases)? };
+        let chosen = if self.config.delta == "none" { Choice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
         self.open = Some(Open { file, chosen, blocks, id: blake3::Hasher::new() });
         Ok(())
     }
 
-    fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<Vec<Option<TensorBase>>> {
+    fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<Choice> {
         let families = match self.families.take() {
             Some(families) => families,
             None => Families::new(Heads::load_all(self.store.as_ref())?),
@@ -140,7 +140,7 @@ impl Models {
         let open = self.open.take().filter(|_| outcome == Outcome::Complete)?;
         let mut record = open.file.record.clone();
         record.id = Fingerprint(*open.id.finalize().as_bytes());
-        record.base = likeness(&record, &open.chosen);
+        record.base = open.chosen.base;
         for (tensor, blocks) in record.tensors.iter_mut().zip(open.blocks) {
             if blocks.len() as u64 != tensor.len.div_ceil(record.block_bytes) * 32 {
                 return None;
@@ -166,7 +166,7 @@ impl Models {
     /// Those that end the run; a base that cannot be read is none.
     pub fn plan(&mut self, chunk: &Chunk, bases: &mut Bases) -> Result<Option<Planned>> {
         let Some((block, open)) = chunk.block.zip(self.open.as_ref()) else { return Ok(None) };
-        let Some(Some(chosen)) = open.chosen.get(block.tensor) else { return Ok(None) };
+        let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
         let derivation = match (&*self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
