@@ -1,8 +1,11 @@
 //! Which stored models a new one is compared with, and what it is stored against.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::error::Result;
 use crate::format::{Dtype, Tensor};
 use crate::types::Fingerprint;
 
@@ -55,12 +58,109 @@ fn record(number: u16, tensors: &[Vec<u16>]) -> ModelRecord {
     }
 }
 
+/// A repository of records, which counts how often one is read.
+struct Stored {
+    records: HashMap<Fingerprint, Arc<ModelRecord>>,
+    families: Families,
+    reads: Cell<usize>,
+}
+
+impl Stored {
+    /// Of `records`, the oldest first.
+    fn of(records: Vec<ModelRecord>) -> Self {
+        let heads = records.iter().map(|record| Head::new(record, record.id)).collect();
+        let records = records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
+        Stored { records, families: Families::new(heads), reads: Cell::new(0) }
+    }
+
+    fn candidates(&mut self, new: &ModelRecord, last_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {
+        let (records, reads) = (&self.records, &self.reads);
+        let mut load = |fingerprint: &Fingerprint| -> Result<Option<Arc<ModelRecord>>> {
+            reads.set(reads.get() + 1);
+            Ok(records.get(fingerprint).cloned())
+        };
+        self.families.candidates(new, last_version, &mut load).unwrap()
+    }
+}
+
 fn model(seed: u64) -> Vec<Vec<u16>> {
     (0..4).map(|layer| weights(4 * seed + layer)).collect()
 }
 
 fn tune(model: &[Vec<u16>], nth: usize) -> Vec<Vec<u16>> {
     model.iter().map(|tensor| tuned(tensor, nth)).collect()
+}
+
+#[test]
+fn the_oldest_of_many_models_of_one_shape_is_found_and_records_are_read_once() {
+    let mut stored = Stored::of((0..300).map(|number| record(number, &model(number.into()))).collect());
+    for of in [0u16, 150, 299] {
+        let new = record(1000, &tune(&model(of.into()), 3));
+        let candidates = stored.candidates(&new, None);
+        assert!(candidates.len() <= 16, "{}", candidates.len());
+        let choice = choose(&new, &candidates);
+        assert_eq!(choice.base.map(|base| base.id), Some(id(of)));
+        assert!(choice.tensors.iter().flatten().all(|base| base.model.id == id(of)) && choice.tensors.len() == 4);
+    }
+    assert!(stored.reads.get() <= 300 + 3 * 16, "{} reads", stored.reads.get());
+}
+
+#[test]
+fn a_crowd_of_relatives_does_not_hide_where_other_tensors_come_from() {
+    let (one, other) = (model(1), model(2));
+    // Two layers of the one, which has 40 fine-tunes, and two of the other.
+    let new: Vec<Vec<u16>> = one.iter().take(2).chain(other.iter().skip(2)).map(|tensor| tuned(tensor, 5)).collect();
+    let mut records = vec![record(0, &other)];
+    records.extend((1..41).map(|number| record(number, &tune(&one, number.into()))));
+    let mut stored = Stored::of(records);
+    let new = record(1000, &new);
+    let choice = choose(&new, &stored.candidates(&new, None));
+    let bases: Vec<Option<Fingerprint>> =
+        choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
+    assert_eq!(bases[2..], [Some(id(0)), Some(id(0))]);
+    assert!(bases[..2].iter().all(|base| base.is_some_and(|base| base != id(0))), "{bases:?}");
+}
+
+#[test]
+fn the_last_version_and_what_a_card_names_are_candidates_however_far() {
+    let near = model(1);
+    let mut records = vec![record(0, &model(5)), record(1, &model(6))];
+    records.extend((2..60).map(|number| record(number, &tune(&near, number.into()))));
+    let mut stored = Stored::of(records);
+    let new = ModelRecord { bases: vec!["model-1".into()], ..record(1000, &tune(&near, 7)) };
+    let ids: Vec<Fingerprint> = stored.candidates(&new, Some(id(0))).iter().map(|record| record.id).collect();
+    assert!(ids.contains(&id(0)) && ids.contains(&id(1)) && ids.contains(&id(7)), "{ids:?}");
+}
+
+#[test]
+fn a_record_that_is_lost_hides_no_other() {
+    let mut stored = Stored::of((0..40).map(|number| record(number, &model(number.into()))).collect());
+    (20..40).for_each(|number| drop(stored.records.remove(&id(number))));
+    let new = record(1000, &tune(&model(3), 3));
+    let choice = choose(&new, &stored.candidates(&new, None));
+    assert_eq!(choice.base.map(|base| base.id), Some(id(3)));
+}
+
+#[test]
+fn models_that_others_are_near_to_outlive_those_that_none_is() {
+    let mut families = Families::default();
+    let mut none = |_: &Fingerprint| -> Result<Option<Arc<ModelRecord>>> { Ok(None) };
+    // Each takes a megabyte, so 32 have room.
+    let large = |number: u16, tensors: &[Vec<u16>]| {
+        let mut record = record(number, tensors);
+        record.tensors[0].blocks = vec![0; 1 << 20];
+        record
+    };
+    let base = model(1);
+    families.add(Arc::new(large(0, &base)));
+    for number in 1..100 {
+        let new = large(number, &if number % 10 == 0 { tune(&base, 3) } else { model(1000 + u64::from(number)) });
+        let candidates = families.candidates(&new, None, &mut none).unwrap();
+        if number % 10 == 0 {
+            assert!(candidates.iter().any(|record| record.id == id(0)), "{number}");
+        }
+        families.add(Arc::new(new));
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //!    values at places that depend on the tensor's size alone.
 //! 2. Records are chunks; a blob under `models/` lists those that a backup made, each with the smallest hashes of its
 //!    tensors' shapes, so that models of one architecture are found without reading records.
-//! 3. For a new model the records that share most are compared tensor by tensor, sketch against sketch: what a delta
-//!    would take is estimated without reading a stored byte, and each tensor gets the base that promises most.
+//! 3. Of these the ones nearest to a new model are found by outlines, a part of each one's sketches.
+//! 4. They are compared with it tensor by tensor, sketch against sketch: what a delta would take is estimated without
+//!    reading a stored byte, and each tensor gets the base that promises most.
 //!
 //! All of this is a hint: a lost record costs ratio only.
 
@@ -14,6 +15,7 @@ mod choice;
 mod family;
 #[cfg(test)]
 mod family_tests;
+mod outline;
 mod record;
 mod sketch;
 

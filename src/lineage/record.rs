@@ -118,7 +118,7 @@ impl TensorRecord {
     }
 
     /// A hash of its name and of its dimensions but the first one, which grows with a vocabulary.
-    fn named_key(&self) -> u64 {
+    pub(super) fn named_key(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.name.as_bytes());
         for dimension in self.shape.iter().skip(1) {
@@ -135,7 +135,7 @@ impl TensorRecord {
     }
 
     /// A hash of its dimensions in any order: other formats turn them round and name tensors otherwise.
-    fn shape_key(&self) -> u64 {
+    pub(super) fn shape_key(&self) -> u64 {
         let shape = self.unordered_shape();
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"shape");

@@ -65,6 +65,13 @@ pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Resul
     Ok(sketch)
 }
 
+/// The first `groups` groups of a sketch, at least those that every sketch has.
+pub(super) fn prefix(tensor: Sketched<'_>, groups: usize) -> &[u8] {
+    let (group, _) = layout(tensor.dtype, tensor.len);
+    let bytes = (group as usize).saturating_mul(groups.max(GROUPS_MIN));
+    tensor.sketch.get(..bytes).unwrap_or(tensor.sketch)
+}
+
 /// A tensor as its sketch shows it.
 #[derive(Debug, Clone, Copy)]
 pub struct Sketched<'a> {

@@ -103,7 +103,7 @@ impl Models {
     }
 
     fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<Choice> {
-        let families = match self.families.take() {
+        let mut families = match self.families.take() {
             Some(families) => families,
             None => Families::new(Heads::load_all(self.store.as_ref())?),
         };
@@ -281,7 +281,7 @@ impl Models {
 }
 
 fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<ModelRecord>> {
-    let bytes = bases.read_chunk(fingerprint)?;
+    let bytes = bases.read_metadata(fingerprint)?;
     bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }
 

@@ -186,6 +186,16 @@ impl Bases {
         Ok(self.read(entry, true, &mut bytes)?.then_some(bytes))
     }
 
+    /// The bytes of a stored chunk of metadata, whatever reads are allowed; `None` if it is not stored.
+    ///
+    /// What would be found by it is worth more than its reading costs, as long as there are few of them.
+    pub fn read_metadata(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let budget = std::mem::replace(&mut self.budget, u64::MAX);
+        let read = self.read_chunk(fingerprint);
+        self.budget = budget;
+        read
+    }
+
     /// The runs of an entry.
     pub fn flat(&mut self, entry: u64) -> Result<Arc<Flat>> {
         self.flatten(|flats, bases| flats.flat(bases, entry))

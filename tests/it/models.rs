@@ -6,6 +6,7 @@ use std::path::Path;
 use fhrd::config::Config;
 use fhrd::container::Piece;
 use fhrd::index::{Listing, read_directory};
+use fhrd::kernel::words::fp16;
 
 use crate::input::{TestRepository, files, write};
 use crate::program::{Place, number};
@@ -81,6 +82,42 @@ fn a_later_backup_finds_the_base_of_an_earlier_one_and_needs_no_catalogue() {
         let part = number(&report, "bytes_stored") as f64 / tune.len() as f64;
         assert!(if lost { part > 0.6 } else { part < 0.45 }, "lost {lost}: {part}");
     }
+}
+
+#[test]
+fn a_base_is_found_behind_any_number_of_models_of_its_shape() {
+    let place = new_place();
+    let of = |seed: u64| (weights(100 + seed, 1 << 16), weights(200 + seed, 1 << 16));
+    for seed in 0..30 {
+        let (embedding, layer) = of(seed);
+        let source = place.path(&format!("m{seed:02}"));
+        write(source.join("model.safetensors"), &model(&embedding, &layer));
+        round_trip(&place, &source, "crowd");
+    }
+    let (embedding, layer) = of(0);
+    let tune = model(&tuned(&embedding, 5, 0.0002), &tuned(&layer, 6, 0.0002));
+    write(place.path("tune").join("model.safetensors"), &tune);
+    let report = round_trip(&place, &place.path("tune"), "tune");
+    let part = number(&report, "bytes_stored") as f64 / tune.len() as f64;
+    assert!(part < 0.5, "{part}");
+}
+
+#[test]
+fn a_crowd_of_another_type_hides_no_original_from_its_cast() {
+    let place = new_place();
+    let source = place.path("models");
+    let values = weights(7, 1 << 17);
+    let file = |dtype, bytes| safetensors(&[Tensor::new("w", dtype, &[256, 512], bytes)]);
+    write(source.join("original/model.safetensors"), &file("F32", float32(&values)));
+    for seed in 0..15 {
+        let tune = tuned(&values, 50 + seed, 0.0004);
+        write(source.join(format!("tune-{seed}/model.safetensors")), &file("BF16", bfloat16(&tune)));
+    }
+    round_trip(&place, &source, "crowd");
+    let half: Vec<u8> = values.iter().flat_map(|value| fp16(value.to_bits()).to_le_bytes()).collect();
+    write(place.path("half").join("model.safetensors"), &file("F16", half.clone()));
+    let report = round_trip(&place, &place.path("half"), "half");
+    assert!(number(&report, "bytes_stored") < half.len() as u64 / 10, "{report}");
 }
 
 #[test]
