@@ -142,6 +142,24 @@ fn all_snapshots_have_each_model_once_and_a_base_that_is_gone_is_still_named() {
 }
 
 #[test]
+fn the_base_of_several_new_models_is_the_root_whatever_the_folders_are_called() {
+    let home = Home::new();
+    let base = Weights::base();
+    for (folder, weights) in [("a", base.tuned(2)), ("b", base.tuned(3)), ("c", base.tuned(4)), ("z", base)] {
+        home.write(&format!("m/{folder}/model.safetensors"), &weights.bf16());
+    }
+    home.backup(&["m"]);
+    let members = parsed(&home.run(&["lineage", "--json"]));
+    let members: Vec<(&str, Option<u64>)> = members
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|member| (member["name"].as_str().unwrap(), member["parent"].as_u64()))
+        .collect();
+    assert_eq!(members, [("z", None), ("a", Some(0)), ("b", Some(0)), ("c", Some(0))]);
+}
+
+#[test]
 fn shards_of_a_folder_are_one_model() {
     let home = Home::new();
     let base = Weights::base();
