@@ -61,7 +61,7 @@ pub enum Verb {
     Ls(LsArguments),
     /// List the models of a snapshot: their types, what they descend from, what they take
     Models(ModelsArguments),
-    /// Show the models of a snapshot as the trees of their families
+    /// Show the models of a snapshot, or of all snapshots, as the trees of their families
     Lineage(LineageArguments),
     /// Compare two models bit by bit
     Distance(DistanceArguments),
@@ -129,9 +129,9 @@ pub struct LsArguments {
     pub long: bool,
 }
 
-/// Of `models`.
+/// The snapshots whose models are asked for.
 #[derive(Debug, Args)]
-pub struct ModelsArguments {
+pub struct SnapshotChoice {
     /// Id of a snapshot, the beginning of one, or `latest`, which it is without
     #[arg(value_name = "SNAPSHOT")]
     pub id: Option<String>,
@@ -140,12 +140,20 @@ pub struct ModelsArguments {
     pub all: bool,
 }
 
+/// Of `models`.
+#[derive(Debug, Args)]
+pub struct ModelsArguments {
+    /// Which models.
+    #[command(flatten)]
+    pub snapshots: SnapshotChoice,
+}
+
 /// Of `lineage`.
 #[derive(Debug, Args)]
 pub struct LineageArguments {
-    /// Id of a snapshot, the beginning of one, or `latest`, which it is without
-    #[arg(value_name = "SNAPSHOT")]
-    pub id: Option<String>,
+    /// Which models.
+    #[command(flatten)]
+    pub snapshots: SnapshotChoice,
     /// Print a graph in Graphviz's DOT language
     #[arg(long, conflicts_with = "json")]
     pub dot: bool,

@@ -1,4 +1,4 @@
-//! `fhrd lineage`: the models of a snapshot as the trees of their families.
+//! `fhrd lineage`: the models of a snapshot, or of all snapshots, as the trees of their families.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,6 @@ use super::models::{self, kind};
 use super::output::{Align, count, failed, hex_unless_utf8, print, print_json, printable, size, write_table};
 use crate::engine::lineage::{Member, lineage};
 use crate::error::Result;
-use crate::snapshot;
 
 /// Prints the trees, as text, JSON or DOT.
 ///
@@ -18,30 +17,39 @@ use crate::snapshot;
 /// Those of the repository, the snapshot and [`lineage`].
 pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
     let repository = location::open(&session.options)?;
-    let named = snapshot::find(repository.store.as_ref(), arguments.id.as_deref().unwrap_or("latest"))?;
-    let members = lineage(&repository, &named, &session.stop)?;
+    let (snapshots, exit) = models::snapshots(&repository, &arguments.snapshots)?;
+    let members = lineage(&repository, &snapshots, &session.stop)?;
     if session.options.json {
         print_json(&members.iter().map(|member| document(member, &members)).collect::<Vec<_>>())?;
     } else if arguments.dot {
-        print(|out| write!(out, "{}", dot(&members)).map_err(failed))?;
+        print(|out| write!(out, "{}", dot(&members, absent(arguments))).map_err(failed))?;
     } else {
         use Align::{Left, Right};
         let columns =
             [("model", Left), ("type", Left), ("kind", Left), ("bits", Right), ("stored", Right), ("path", Left)];
-        let rows: Vec<Vec<String>> = std::iter::zip(branches(&members), &members).map(row).collect();
+        let absent = absent(arguments);
+        let rows = std::iter::zip(branches(&members), &members).map(|(branch, member)| row(branch, member, absent));
+        let rows: Vec<Vec<String>> = rows.collect();
         print(|out| write_table(out, &columns, &rows))?;
     }
-    Ok(Exit::Fine)
+    Ok(exit)
+}
+
+/// What is said of a base that was not found.
+fn absent(arguments: &LineageArguments) -> &'static str {
+    if arguments.snapshots.all { "in no snapshot" } else { "not in this snapshot" }
 }
 
 /// A member as JSON: `parent` counts in the list.
 fn document(member: &Member, members: &[Member]) -> Value {
     let model = member.model.as_ref();
-    let base_name = || Some(&*members.get(member.parent?)?.name);
+    let base_name = || Some(&*members.get(member.parent?)?.label);
     json!({
         "name": member.name,
+        "label": member.label,
         "path": String::from_utf8_lossy(&member.path),
         "path_hex": hex_unless_utf8(&member.path),
+        "copies": member.copies.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
         "in_snapshot": model.is_some(),
         "parent": member.parent,
         "depth": member.depth,
@@ -66,23 +74,25 @@ fn branches(members: &[Member]) -> Vec<String> {
     members.iter().map(branch).collect()
 }
 
-fn row((branch, member): (String, &Member)) -> Vec<String> {
+fn row(branch: String, member: &Member, absent: &str) -> Vec<String> {
     let model = member.model.as_ref();
     let base = member.base.as_ref();
-    let absent = if model.is_none() { " (not in this snapshot)" } else { "" };
+    let absent = if model.is_none() { format!(" ({absent})") } else { String::new() };
+    let own = String::from_utf8_lossy(&member.path);
+    let paths: Vec<_> = std::iter::once(own).chain(member.copies.iter().map(|path| path.to_string_lossy())).collect();
     let note = member.note.map(|note| format!(" ({note})")).unwrap_or_default();
     vec![
-        format!("{branch}{}", printable(&member.name)),
+        format!("{branch}{}", printable(&member.label)),
         model.map_or("-", |model| model.dtype.name()).into(),
         base.map_or("-", kind).into(),
         base.map_or_else(|| "-".into(), |base| format!("{:.2}", base.bit_distance)),
         model.and_then(|model| model.stored_bytes).map_or_else(|| "-".into(), size),
-        format!("{}{absent}{note}", printable(&String::from_utf8_lossy(&member.path))),
+        format!("{}{absent}{note}", printable(&paths.join(", "))),
     ]
 }
 
 /// The graph in the DOT language; its arrows lead from the base to what was stored against it.
-fn dot(members: &[Member]) -> String {
+fn dot(members: &[Member], absent: &str) -> String {
     let mut text = String::from("digraph lineage {\n  rankdir=LR;\n  node [shape=box];\n");
     for (number, member) in members.iter().enumerate() {
         let (about, style) = match &member.model {
@@ -90,9 +100,9 @@ fn dot(members: &[Member]) -> String {
                 let stored = model.stored_bytes.map(|bytes| format!("\n{} stored", size(bytes))).unwrap_or_default();
                 (format!("{}, {}{stored}", model.dtype.name(), count(model.parameters)), "")
             }
-            None => ("not in this snapshot".into(), ", style=dashed"),
+            None => (absent.into(), ", style=dashed"),
         };
-        let label = format!("{}\n{about}", printable(&member.name));
+        let label = format!("{}\n{about}", printable(&member.label));
         text.push_str(&format!("  m{number} [label={}{style}];\n", quoted(&label)));
         if let (Some(parent), Some(base)) = (member.parent, &member.base) {
             let label = quoted(&format!("{} {:.2}", kind(base), base.bit_distance));
@@ -112,8 +122,7 @@ mod tests {
     use super::*;
 
     fn member(name: &str, parent: Option<usize>, depth: usize, is_last: bool) -> Member {
-        let (name, path) = (name.to_string(), name.as_bytes().to_vec());
-        Member { model: None, name, path, base: None, parent, depth, is_last, note: None }
+        Member { label: name.into(), parent, depth, is_last, ..Member::default() }
     }
 
     #[test]
@@ -131,7 +140,8 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_string() {
-        let graph = dot(&[member("a\"]; evil [label=\"\\", None, 0, true), member("b\n}", None, 0, true)]);
+        let members = [member("a\"]; evil [label=\"\\", None, 0, true), member("b\n}", None, 0, true)];
+        let graph = dot(&members, "not in this snapshot");
         assert!(
             graph.contains(r#"m0 [label="a\"]; evil [label=\"\\\nnot in this snapshot", style=dashed];"#),
             "{graph}"

@@ -6,14 +6,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Session;
-use super::args::ModelsArguments;
+use super::args::{ModelsArguments, SnapshotChoice};
 use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, hex_unless_utf8, print, print_json, printable, size, write_table};
 use crate::engine::models::{Model, models};
 use crate::error::Result;
 use crate::lineage::BaseModel;
-use crate::snapshot;
+use crate::repo::Repository;
+use crate::snapshot::{self, Named};
 
 /// A model as JSON. Bytes of a path that are no UTF-8 are replaced, and given in hex besides.
 #[derive(Debug, Serialize)]
@@ -32,6 +33,8 @@ pub struct Document<'a> {
     /// Bytes that its chunks take in containers; null where that cannot be told.
     stored: Option<u64>,
     family: &'a str,
+    /// Path of the model of the same content that is listed before it.
+    same_as: Option<String>,
     base: Value,
 }
 
@@ -51,6 +54,7 @@ impl<'a> Document<'a> {
             size: model.size,
             stored: model.stored_bytes,
             family: &model.family,
+            same_as: model.same_as.as_ref().map(|path| path.to_string_lossy().into_owned()),
             base: base(model.base.as_ref(), model.base_name.as_deref()),
         }
     }
@@ -74,26 +78,31 @@ pub fn kind(base: &BaseModel) -> &'static str {
     if base.is_cast { "cast" } else { "delta" }
 }
 
+/// The snapshots that are asked for, and how it ends if all else goes well.
+///
+/// # Errors
+/// Those of the repository and the snapshots.
+pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<Named>, Exit)> {
+    let store = repository.store.as_ref();
+    if !choice.all {
+        return Ok((vec![snapshot::find(store, choice.id.as_deref().unwrap_or("latest"))?], Exit::Fine));
+    }
+    let (mut snapshots, damaged) = snapshot::list(store)?;
+    for (name, error) in &damaged {
+        tracing::error!("cannot read {name}: {error}");
+    }
+    // The last one is looked at first.
+    snapshots.reverse();
+    Ok((snapshots, if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
+}
+
 /// Lists the models.
 ///
 /// # Errors
 /// Those of the repository, the snapshots and [`models`].
 pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let repository = location::open(&session.options)?;
-    let store = repository.store.as_ref();
-    let mut exit = Exit::Fine;
-    let snapshots = if arguments.all {
-        let (mut snapshots, damaged) = snapshot::list(store)?;
-        for (name, error) in &damaged {
-            tracing::error!("cannot read {name}: {error}");
-            exit = Exit::Damaged;
-        }
-        // The last one is looked at first.
-        snapshots.reverse();
-        snapshots
-    } else {
-        vec![snapshot::find(store, arguments.id.as_deref().unwrap_or("latest"))?]
-    };
+    let (snapshots, exit) = snapshots(&repository, &arguments.snapshots)?;
     let found = models(&repository, &snapshots, &session.stop)?;
     if session.options.json {
         print_json(&found.models.iter().map(Document::new).collect::<Vec<_>>())?;
@@ -118,17 +127,25 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
 }
 
 fn row(model: &Model) -> Vec<String> {
-    let base = model.base.as_ref();
-    let of_base = |text: &dyn Fn(&BaseModel) -> String| base.map_or_else(|| "-".into(), text);
+    // What it has in common with another: what that is called, differing bits, kind.
+    let relation = match (&model.same_as, &model.base) {
+        (Some(path), _) => [printable(&path.to_string_lossy()), "0.00".into(), "same".into()],
+        (None, Some(base)) => {
+            let name = printable(model.base_name.as_deref().unwrap_or("(lost)"));
+            [name, format!("{:.2}", base.bit_distance), kind(base).into()]
+        }
+        (None, None) => ["-"; 3].map(String::from),
+    };
+    let [base, bits, kind] = relation;
     vec![
         printable(&model.path.to_string_lossy()),
         printable(&model.format),
         model.dtype.name().into(),
         count(model.parameters),
         printable(&model.family),
-        of_base(&|_| printable(model.base_name.as_deref().unwrap_or("(lost)"))),
-        of_base(&|base| format!("{:.2}", base.bit_distance)),
-        of_base(&|base| kind(base).into()),
+        base,
+        bits,
+        kind,
         size(model.size),
         model.stored_bytes.map_or_else(|| "-".into(), size),
     ]

@@ -1,16 +1,18 @@
-//! Lineage: the models of a snapshot as the trees that their bases make.
+//! Lineage: the models of snapshots as the trees that their bases make.
 //!
-//! 1. A model hangs below the model that its base is a file of. A base that the snapshot does not hold and the
-//!    catalogue still knows becomes a node of its own, and so does that one's base; where a record is lost the tree
-//!    begins.
+//! 1. Copies of a content are one model with several paths. A model hangs below the model that its base is a file of. A
+//!    base that no snapshot asked for holds and the catalogue still knows becomes a node of its own, and so does that
+//!    one's base; where a record is lost the tree begins.
 //! 2. What records say is a claim: of a circle of bases the first model by path becomes a root.
 //! 3. Nodes are given parents first, the way they are printed, by a stack of our own: a chain of checkpoints is as deep
 //!    as it is long.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::models::{DEPTH_MAX, Found, Model, models};
+use super::naming::{Called, labels};
 use crate::error::Result;
 use crate::lineage::BaseModel;
 use crate::repo::Repository;
@@ -18,12 +20,18 @@ use crate::snapshot::Named;
 use crate::types::Fingerprint;
 
 /// A model in the tree of its family.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Member {
-    /// The model; none for a base that the snapshot does not hold.
+    /// What names its content; of shards the first one's.
+    pub id: Option<Fingerprint>,
+    /// The model; none for a base that no snapshot asked for holds.
     pub model: Option<Model>,
     /// Its name.
     pub name: String,
+    /// What it is called beside the others: its name, or the end of its path where others have that name.
+    pub label: String,
+    /// Where else its content is.
+    pub copies: Vec<PathBuf>,
     /// Its path: where it is in the snapshot, or where it was when it was stored.
     pub path: Vec<u8>,
     /// What it was stored against.
@@ -38,14 +46,15 @@ pub struct Member {
     pub note: Option<&'static str>,
 }
 
-/// The families of a snapshot: each member behind its parent.
+/// The families of snapshots: each member behind its parent.
 ///
 /// # Errors
 /// As for [`models`].
-pub fn lineage(repository: &Repository, snapshot: &Named, stop: &AtomicBool) -> Result<Vec<Member>> {
-    let found = models(repository, std::slice::from_ref(snapshot), stop)?;
+pub fn lineage(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Vec<Member>> {
+    let found = models(repository, snapshots, stop)?;
     let mut members = with_bases(found)?;
     break_circles(&mut members);
+    label(&mut members);
     Ok(in_order(members))
 }
 
@@ -56,18 +65,21 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
     let mut members: Vec<Member> = Vec::with_capacity(models.len());
     for model in models {
         // Of several copies of a model the first one is the base of others.
+        let first = model.same_as.is_some().then(|| model.ids.first().and_then(|id| places.get(id))).flatten();
+        if let Some(first) = first.and_then(|first| members.get_mut(*first)) {
+            first.copies.push(model.path);
+            continue;
+        }
         for id in &model.ids {
             places.entry(*id).or_insert(members.len());
         }
         members.push(Member {
+            id: model.ids.first().copied(),
             name: model.name.clone(),
             path: model.path.as_os_str().as_encoded_bytes().to_vec(),
             base: model.base.clone(),
             model: Some(model),
-            parent: None,
-            depth: 0,
-            is_last: false,
-            note: None,
+            ..Member::default()
         });
     }
     let mut at = 0;
@@ -79,16 +91,8 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
                 Some(known) if members.len() < DEPTH_MAX => {
                     parent = Some(members.len());
                     places.insert(id, members.len());
-                    members.push(Member {
-                        model: None,
-                        name: known.name.clone(),
-                        path: known.path.clone(),
-                        base: known.base.clone(),
-                        parent: None,
-                        depth: 0,
-                        is_last: false,
-                        note: None,
-                    });
+                    let (name, path, base) = (known.name.clone(), known.path.clone(), known.base.clone());
+                    members.push(Member { id: Some(id), name, path, base, ..Member::default() });
                 }
                 _ => note = Some("its base has no record any more"),
             }
@@ -99,6 +103,13 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
         at += 1;
     }
     Ok(members)
+}
+
+/// Sets what the members are called.
+fn label(members: &mut [Member]) {
+    let called = members.iter().map(|member| Called { name: &member.name, path: &member.path, id: member.id.as_ref() });
+    let labels = labels(&called.collect::<Vec<_>>());
+    members.iter_mut().zip(labels).for_each(|(member, label)| member.label = label);
 }
 
 /// Makes a root of one member of every circle.
@@ -154,7 +165,7 @@ mod tests {
 
     fn member(path: &str, parent: Option<usize>) -> Member {
         let (path, name) = (path.as_bytes().to_vec(), path.to_string());
-        Member { model: None, name, path, base: None, parent, depth: 0, is_last: false, note: None }
+        Member { name, path, parent, ..Member::default() }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod known;
 pub mod lineage;
 pub mod list;
 pub mod models;
+mod naming;
 pub mod restore;
 pub mod stats;
 pub mod tensor;

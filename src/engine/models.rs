@@ -2,9 +2,11 @@
 //!
 //! 1. The snapshot's tree is walked; a file is a model if the catalogue knows its content.
 //! 2. The shards of one folder are put together to one model.
-//! 3. What a model takes is the sum over its distinct chunks of their entries' shares of the stored bytes of their
+//! 3. Of several copies of a content the first by path is the model, the others are the same as it.
+//! 4. What a model takes is the sum over its distinct chunks of their entries' shares of the stored bytes of their
 //!    frames. A delta's literal bytes are its payload; what is copied costs nothing.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::known::{Catalogue, Known, name_at};
 use super::list::walk;
+use super::naming::{Called, labels};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::format::Dtype;
 use crate::index::Listing;
@@ -54,13 +57,15 @@ pub struct Model {
     pub size: u64,
     /// Bytes that its chunks take; none where that cannot be read.
     pub stored_bytes: Option<u64>,
-    /// What most of it was stored against.
+    /// The model of the same content that is listed before it.
+    pub same_as: Option<PathBuf>,
+    /// What it descends from.
     pub base: Option<BaseModel>,
-    /// Name of that, as far as it is known.
+    /// What that is called, as far as it is known.
     pub base_name: Option<String>,
-    /// Name of the model that its family begins with.
+    /// What the model is called that its family begins with.
     pub family: String,
-    /// That model.
+    /// That model; none without a content.
     root: Option<Fingerprint>,
 }
 
@@ -111,26 +116,48 @@ pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -
             models.push(group.model(snapshot.id, path, &mut catalogue, &mut reader)?);
         }
     }
-    call_by_place(&mut models);
+    find_copies(&mut models);
+    name_relatives(&mut models, &mut catalogue, &mut reader)?;
     Ok(Found { models, catalogue, reader })
 }
 
-/// Calls bases and roots that are listed themselves what they are called there, whatever their records say.
-fn call_by_place(models: &mut [Model]) {
-    let mut names: HashMap<Fingerprint, String> = HashMap::new();
-    for model in models.iter() {
-        for id in &model.ids {
-            names.entry(*id).or_insert_with(|| model.name.clone());
-        }
-    }
+/// Marks models that have the content of one before them.
+fn find_copies(models: &mut [Model]) {
+    let mut first: HashMap<Vec<Fingerprint>, PathBuf> = HashMap::new();
     for model in models {
-        if let Some(name) = model.base.as_ref().and_then(|base| names.get(&base.id)) {
-            model.base_name = Some(name.clone());
+        model.same_as = first.get(&model.ids).cloned();
+        first.entry(model.ids.clone()).or_insert_with(|| model.path.clone());
+    }
+}
+
+/// Sets what bases and roots are called: by their place in the list if they are there, else as their records say.
+fn name_relatives(models: &mut [Model], catalogue: &mut Catalogue, reader: &mut ChunkReader) -> Result<()> {
+    let mut places: HashMap<Fingerprint, usize> = HashMap::new();
+    // Name, path and id.
+    let mut called: Vec<(String, Vec<u8>, Option<Fingerprint>)> = Vec::new();
+    for model in models.iter().filter(|model| model.same_as.is_none()) {
+        for id in &model.ids {
+            places.entry(*id).or_insert(called.len());
         }
-        if let Some(name) = model.root.as_ref().and_then(|root| names.get(root)) {
-            model.family.clone_from(name);
+        let path = model.path.as_os_str().as_encoded_bytes().to_vec();
+        called.push((model.name.clone(), path, model.ids.first().copied()));
+    }
+    for id in models.iter().flat_map(|model| model.base.as_ref().map(|base| base.id).into_iter().chain(model.root)) {
+        if let Entry::Vacant(place) = places.entry(id)
+            && let Some(known) = catalogue.with_id(&id, reader)?
+        {
+            place.insert(called.len());
+            called.push((known.name.clone(), known.path.clone(), Some(id)));
         }
     }
+    let all: Vec<Called> = called.iter().map(|(name, path, id)| Called { name, path, id: id.as_ref() }).collect();
+    let labels = labels(&all);
+    let label = |id: Fingerprint| labels.get(*places.get(&id)?).cloned();
+    for model in models {
+        model.base_name = model.base.as_ref().and_then(|base| label(base.id));
+        model.family = model.root.and_then(label).unwrap_or_else(|| model.name.clone());
+    }
+    Ok(())
 }
 
 /// Whether the catalogue knows the file's content.
@@ -189,17 +216,13 @@ impl Group {
         let most = dtypes.into_iter().max_by_key(|total| total.1).and_then(|most| Dtype::from_code(most.0));
         let ids: Vec<Fingerprint> = known().map(|known| known.id).collect();
         let base = common_base(known().filter_map(|known| known.base.as_ref()));
-        let base_name = match &base {
-            Some(base) => catalogue.with_id(&base.id, reader)?.map(|known| known.name.clone()),
-            None => None,
-        };
         let own = known().next();
         let path = match self.files.as_slice() {
             [only] => only.path.clone(),
             _ => pattern,
         };
         let name = name_at(&path);
-        let (root, family) = family(&name, &ids, base.as_ref(), catalogue, reader)?;
+        let root = root(&ids, base.as_ref(), catalogue, reader)?;
         let stored_bytes = match stored_bytes(self.files.iter().map(|file| file.content), reader) {
             Ok(bytes) => Some(bytes),
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
@@ -219,9 +242,10 @@ impl Group {
             stored_bytes,
             name,
             ids,
+            same_as: None,
             base,
-            base_name,
-            family,
+            base_name: None,
+            family: String::new(),
             root,
         })
     }
@@ -242,25 +266,23 @@ fn common_base<'a>(bases: impl Iterator<Item = &'a BaseModel> + Clone) -> Option
 }
 
 /// Follows the bases to the first model of the family. One whose record is lost ends the way.
-fn family(
-    name: &str,
+fn root(
     ids: &[Fingerprint],
     base: Option<&BaseModel>,
     catalogue: &mut Catalogue,
     reader: &mut ChunkReader,
-) -> Result<(Option<Fingerprint>, String)> {
+) -> Result<Option<Fingerprint>> {
     let mut passed: HashSet<Fingerprint> = ids.iter().copied().collect();
-    let (mut root, mut name, mut next) = (None, name.to_string(), base.map(|base| base.id));
+    let (mut root, mut next) = (ids.first().copied(), base.map(|base| base.id));
     while let Some(id) = next
         && passed.len() < DEPTH_MAX
         && passed.insert(id)
         && let Some(known) = catalogue.with_id(&id, reader)?
     {
         root = Some(id);
-        name.clone_from(&known.name);
         next = known.base.as_ref().map(|base| base.id);
     }
-    Ok((root, name))
+    Ok(root)
 }
 
 /// What the distinct chunks of some contents take.

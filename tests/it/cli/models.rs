@@ -160,6 +160,67 @@ fn the_base_of_several_new_models_is_the_root_whatever_the_folders_are_called() 
 }
 
 #[test]
+fn a_copy_is_the_same_model_at_two_paths() {
+    let home = Home::new();
+    let base = Weights::base();
+    home.write("m/one/model.safetensors", &base.bf16());
+    home.backup(&["m"]);
+    home.write("m/two/model.safetensors", &base.bf16());
+    home.write("m/tune/model.safetensors", &base.tuned(2).bf16());
+    home.backup(&["m"]);
+    let models = parsed(&home.run(&["models", "--json"]));
+    let [one, tune, two] = models.as_array().unwrap().as_slice() else { panic!("{models}") };
+    assert_eq!((&one["same_as"], &two["same_as"]), (&Value::Null, &"m/one/model.safetensors".into()));
+    assert_eq!([&one["family"], &two["family"], &tune["family"]], ["one"; 3]);
+    assert_eq!(tune["base"]["name"], "one");
+    let table = stdout(&home.run(&["models"]));
+    let line = table.lines().find(|line| line.starts_with("m/two/")).unwrap();
+    assert!(["m/one/model.safetensors", "0.00", "same"].iter().all(|word| line.contains(word)), "{table}");
+    let tree = stdout(&home.run(&["lineage"]));
+    let lines: Vec<&str> = tree.lines().collect();
+    assert!(lines.len() == 3 && lines[1].starts_with("one ") && lines[2].starts_with("└── tune "), "{tree}");
+    assert!(lines[1].ends_with("m/one/model.safetensors, m/two/model.safetensors"), "{tree}");
+    let members = parsed(&home.run(&["lineage", "--json"]));
+    assert_eq!(members[0]["copies"], json!(["m/two/model.safetensors"]));
+}
+
+#[test]
+fn names_that_collide_are_told_apart() {
+    let home = Home::new();
+    let base = Weights::base();
+    home.write("m/base/model.safetensors", &base.bf16());
+    home.backup(&["m"]);
+    home.write("m/a/tune.safetensors", &base.tuned(2).bf16());
+    home.backup(&["m"]);
+    home.write("m/b/tune.safetensors", &base.tuned(2).tuned(3).bf16());
+    home.backup(&["m"]);
+    let tree = stdout(&home.run(&["lineage"]));
+    assert!(tree.lines().any(|line| line.starts_with("base ")), "{tree}");
+    assert!(tree.lines().any(|line| line.starts_with("└── a/tune.safetensors ")), "{tree}");
+    assert!(tree.lines().any(|line| line.starts_with("    └── b/tune.safetensors ")), "{tree}");
+    let members = parsed(&home.run(&["lineage", "--json"]));
+    assert_eq!((&members[1]["name"], &members[1]["label"]), (&"tune".into(), &"a/tune.safetensors".into()));
+    let table = stdout(&home.run(&["models"]));
+    let line = table.lines().find(|line| line.starts_with("m/b/tune")).unwrap();
+    assert!(line.contains(" a/tune.safetensors "), "{table}");
+}
+
+#[test]
+fn the_lineage_of_all_snapshots_has_models_that_are_gone() {
+    let home = stored();
+    std::fs::remove_dir_all(home.path("m/a-base")).unwrap();
+    std::fs::remove_dir_all(home.path("m/b-tune")).unwrap();
+    home.backup(&["m"]);
+    let members = parsed(&home.run(&["lineage", "--all", "--json"]));
+    let in_snapshot: Vec<&Value> = members.as_array().unwrap().iter().map(|member| &member["in_snapshot"]).collect();
+    assert_eq!(in_snapshot, [true; 3]);
+    let tree = stdout(&home.run(&["lineage", "--all"]));
+    assert!(tree.lines().any(|line| line.starts_with("a-base ")) && !tree.contains("in no snapshot"), "{tree}");
+    assert!(stdout(&home.run(&["lineage"])).contains("(not in this snapshot)"));
+    assert_eq!(code(&home.run(&["lineage", "--all", "latest"])), 2);
+}
+
+#[test]
 fn shards_of_a_folder_are_one_model() {
     let home = Home::new();
     let base = Weights::base();
