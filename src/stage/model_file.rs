@@ -23,7 +23,16 @@ const CARD_BYTES_MAX: u64 = 64 << 10;
 /// Blocks of a model, at most: beyond it is cut like any other file.
 const BLOCKS_MAX: u64 = 1 << 17;
 
-/// What `source` is as a model; `None` if it is none. A file that claims to be one and is not is reported.
+/// What is said of a file that claims to be a model and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defects {
+    /// A warning.
+    Told,
+    /// Nothing: the file is looked at again.
+    Passed,
+}
+
+/// What `source` is as a model; `None` if it is none.
 ///
 /// # Errors
 /// Those of reading the file.
@@ -31,6 +40,7 @@ pub fn model_file(
     source: &SourceFile,
     config: &ModelConfig,
     last_version: Option<Fingerprint>,
+    defects: Defects,
 ) -> Result<Option<Arc<ModelFile>>> {
     let failed = |error| Error::io("read", source.path(), error);
     if !config.formats || source.size() < FILE_BYTES_MIN {
@@ -44,7 +54,9 @@ pub fn model_file(
     let found = match format::recognise(source.file(), source.size()).map_err(failed)? {
         Recognition::Opaque => return Ok(None),
         Recognition::Defective { format, reason } => {
-            tracing::warn!("{}: stored as it is, not as {format}: {reason}", source.path().display());
+            if defects == Defects::Told {
+                tracing::warn!("{}: stored as it is, not as {format}: {reason}", source.path().display());
+            }
             return Ok(None);
         }
         Recognition::Model(found) => found,

@@ -19,7 +19,7 @@ use lru::LruCache;
 
 use super::ahead::{Waiting, order};
 use super::buffers::BufferPool;
-use super::model_file::model_file;
+use super::model_file::{Defects, model_file};
 use super::parent::Parent;
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
@@ -180,7 +180,7 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        let model = model_file(&source, &self.model, last_version.and_then(Reference::fingerprint));
+        let model = model_file(&source, &self.model, last_version.and_then(Reference::fingerprint), Defects::Told);
         let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), (model, last_version), emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
@@ -221,7 +221,7 @@ impl<'a> ReadStage<'a> {
             emit.check()?;
             let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
             // The walk reports what is wrong with it.
-            let Ok(Some(model)) = model_file(&source, &self.model, None) else { continue };
+            let Ok(Some(model)) = model_file(&source, &self.model, None, Defects::Passed) else { continue };
             let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
             bytes += record.memory_bytes();
             waiting.push(Waiting { path, node, record });
@@ -233,7 +233,7 @@ impl<'a> ReadStage<'a> {
             let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
             let model = match is_same(&before, &node) {
                 true => Ok(Some(Arc::new(ModelFile { record, last_version: None }))),
-                false => model_file(&source, &self.model, None),
+                false => model_file(&source, &self.model, None, Defects::Told),
             };
             let begin = TreeItem::Ahead(Box::new(node.clone()));
             if self.send(&source, begin, (model, None), emit)? == Outcome::Complete {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{Home, code, json as parsed, stderr, stdout};
 use crate::normal::Normal;
-use crate::weights::{Tensor, bfloat16, float32, gguf, safetensors};
+use crate::weights::{Tensor, bfloat16, float32, gguf, safetensors, with_header};
 
 const EMBED: &[u64] = &[512, 256];
 const LAYER: &[u64] = &[768, 256];
@@ -414,4 +414,17 @@ fn damage_is_told_and_leaves_no_half_of_a_tensor() {
     assert_eq!(rest, ["data", "m"]);
     assert_eq!(code(&home.run(&["distance", base, &format!("latest:{base}")])), 20);
     assert_eq!(parsed(&home.run(&["models", "--json"])).as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn a_defect_is_told_once() {
+    let home = Home::new();
+    let overlap = r#"{"a":{"dtype":"U8","shape":[80000],"data_offsets":[0,80000]},
+        "b":{"dtype":"U8","shape":[80000],"data_offsets":[40000,120000]}}"#;
+    home.write("m/overlap.safetensors", &with_header(overlap, &[1; 120_000]));
+    home.write("m/good.safetensors", &safetensors(&[Tensor::new("w", "U8", &[80_000], vec![2; 80_000])]));
+    for paths in [&["m"][..], &["m/overlap.safetensors"]] {
+        let output = home.run(&[&["backup", "--force"], paths].concat());
+        assert_eq!(stderr(&output).matches("stored as it is, not as safetensors").count(), 1, "{}", stderr(&output));
+    }
 }
