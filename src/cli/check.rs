@@ -4,7 +4,7 @@ use super::Session;
 use super::args::CheckArguments;
 use super::exit::Exit;
 use super::location;
-use super::output::{note, print, print_json, printable, size, write_pairs};
+use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::engine::check::check;
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     if options.json {
         print_json(&report)?;
     } else {
-        report.defects.iter().for_each(|defect| note(&format!("error: {}", printable(defect))));
+        report.defects.iter().for_each(|defect| note(&format!("error: {defect}")));
         let more = report.defect_count.saturating_sub(report.defects.len() as u64);
         if more > 0 {
             note(&format!("error: and {more} more defects"));

@@ -9,6 +9,7 @@ use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::args::Options;
+use super::output::printable;
 use super::progress::above_bar;
 
 /// Prints events from now on: errors and warnings, with `-v` also what happens, with `-vv` everything, with `-q`
@@ -42,8 +43,7 @@ where
         };
         let mut fields = FormattedFields::<N>::new(String::new());
         context.field_format().format_fields(fields.as_writer(), event)?;
-        let line: String = fields.fields.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        writeln!(writer, "{name}: {line}")
+        writeln!(writer, "{name}: {}", printable(&fields.fields))
     }
 }
 

@@ -77,6 +77,9 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
 fn report(options: &Options, error: &Error) {
     if options.json {
         output::note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
+    } else if let Error::Config { .. } = error {
+        // The parser of a configuration shows the line with the mistake, and where in it.
+        format!("error: {error}").lines().for_each(output::note);
     } else {
         output::note(&format!("error: {error}"));
     }

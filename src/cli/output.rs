@@ -1,6 +1,7 @@
 //! What goes to the standard output: JSON, aligned tables, sizes and times.
 //!
-//! A reader that closes its end early (`| head`) ends the output and is no error: see [`is_closed`].
+//! A reader that closes its end early (`| head`) ends the output and is no error: see [`is_closed`]. Names that come
+//! from data cannot steer a terminal: tables, pairs and notes go through [`printable`], whatever is in them.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -50,9 +51,9 @@ pub fn print_json(document: &impl Serialize) -> Result<()> {
     })
 }
 
-/// Prints a line on the standard error, if there is one.
+/// Prints one line on the standard error, if there is one.
 pub fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(line));
 }
 
 /// Where a column's text stands.
@@ -78,8 +79,8 @@ pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<S
     let titles: Vec<String> = columns.iter().map(|(title, _)| title.to_string()).collect();
     for row in std::iter::once(&titles).chain(rows) {
         let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, align)), width)| match align {
-            Align::Left => format!("{cell:<width$}"),
-            Align::Right => format!("{cell:>width$}"),
+            Align::Left => format!("{:<width$}", printable(cell)),
+            Align::Right => format!("{:>width$}", printable(cell)),
         });
         let line = cells.collect::<Vec<_>>().join("  ");
         writeln!(out, "{}", line.trim_end()).map_err(failed)?;
@@ -93,7 +94,7 @@ pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<S
 /// Those of writing.
 pub fn write_pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> Result<()> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    pairs.iter().try_for_each(|(name, value)| writeln!(out, "{name:<width$}  {value}").map_err(failed))
+    pairs.iter().try_for_each(|(name, value)| writeln!(out, "{name:<width$}  {}", printable(value)).map_err(failed))
 }
 
 /// Bytes with a binary unit, such as `1.5 MiB`.
@@ -140,9 +141,10 @@ pub fn split_ns(time_ns: i64) -> (i64, u32) {
     (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000) as u32)
 }
 
-/// Text of others for a terminal: control characters become `?`.
+/// Text of others for a terminal: characters that control it, end the line or turn its direction become `?`.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 /// Bytes of a path for the standard output: as they are, but made printable on a terminal.
@@ -196,6 +198,10 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_the_terminal() {
+        let (mut table, mut pairs) = (Vec::new(), Vec::new());
+        write_table(&mut table, &[("n", Align::Left)], &[vec!["a\x1b[31m\n\0".into()]]).unwrap();
+        write_pairs(&mut pairs, &[("n", "a\x1b[31m\n\u{9b}\u{202e}".into())]).unwrap();
+        assert_eq!((&*table, &*pairs), (&b"n\na?[31m??\n"[..], &b"n  a?[31m???\n"[..]));
         assert_eq!(path_bytes(b"a\x1b[2Jb\n", true), b"a?[2Jb?");
         assert_eq!(path_bytes(b"a\x1b\xff", false), b"a\x1b\xff");
         assert_eq!(hex_unless_utf8(b"\xff0"), Some("ff30".into()));
