@@ -104,10 +104,10 @@ pub struct RestoreArguments {
     /// Folder to write into; without it, a new folder `fhrd-restore-<id>` here
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
-    /// Only this tensor, from the one model of the snapshot that has it
+    /// Only this tensor, from the one model of the snapshot that has it; the one of a .npy file is called `array`
     #[arg(long, value_name = "NAME")]
     pub tensor: Option<String>,
-    /// The model to take the tensor from, or a folder with it
+    /// The model to take the tensor from, or a folder with it: a path within the snapshot, as `ls` prints it
     #[arg(long, value_name = "FILE", requires = "tensor")]
     pub path: Option<PathBuf>,
     /// File to write the tensor to, .safetensors or .npy; without it, one named after the tensor here

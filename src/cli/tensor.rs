@@ -4,7 +4,7 @@ use super::Session;
 use super::args::RestoreArguments;
 use super::exit::Exit;
 use super::location;
-use super::output::{print, print_json, printable, size, write_pairs};
+use super::output::{print, print_json, size, write_pairs};
 use crate::engine::tensor::{TensorReport, TensorRequest, default_output, tensor};
 use crate::error::Result;
 use crate::snapshot;
@@ -29,13 +29,15 @@ pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Resul
 
 fn summary(report: &TensorReport) -> Vec<(&'static str, String)> {
     let shape: Vec<String> = report.shape.iter().map(u64::to_string).collect();
-    let is_same = report.written_as == report.dtype || report.written_as.starts_with(['<', '|']);
+    let is_same = report.written_as == report.dtype || report.written_as.starts_with(['<', '>', '|']);
     let written_as = if is_same { String::new() } else { format!(", as {}", report.written_as) };
-    vec![
-        ("tensor", printable(&report.tensor)),
-        ("model", format!("{} ({})", printable(&report.path), report.format)),
+    let mut pairs = vec![
+        ("tensor", report.tensor.clone()),
+        ("model", format!("{} ({})", report.path, report.format)),
         ("values", format!("{} [{}], {}", report.dtype, shape.join(", "), size(report.bytes))),
-        ("output", format!("{}{written_as}", printable(&report.output))),
+        ("output", format!("{}{written_as}", report.output)),
         ("read", format!("{} of {} chunks", report.chunks_read, report.chunks)),
-    ]
+    ];
+    pairs.extend(report.remark.map(|remark| ("note", remark.to_string())));
+    pairs
 }

@@ -4,7 +4,8 @@
 //! 2. A read finds its chunk by bisection and takes as much as the chunk has. Chunks are read and checked against their
 //!    fingerprints by the [`ChunkReader`]; the last few are kept.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -39,7 +40,8 @@ pub struct StoredFile {
     parts: Vec<Part>,
     len: u64,
     kept: RefCell<Kept<Fingerprint, Rc<Vec<u8>>>>,
-    chunks_read: Cell<u64>,
+    /// Chunks read so far.
+    read: RefCell<HashSet<Fingerprint>>,
 }
 
 impl StoredFile {
@@ -68,7 +70,7 @@ impl StoredFile {
             return Err(wrong_length(len, start.to_string()));
         }
         let kept = RefCell::new(Kept::new(KEPT_BYTES));
-        Ok(StoredFile { reader, parts, len, kept, chunks_read: Cell::new(0) })
+        Ok(StoredFile { reader, parts, len, kept, read: RefCell::default() })
     }
 
     /// Its bytes.
@@ -81,14 +83,14 @@ impl StoredFile {
         self.len == 0
     }
 
-    /// Chunks of its content read so far, those read again counted again.
+    /// Different chunks of its content read so far.
     pub fn chunks_read(&self) -> u64 {
-        self.chunks_read.get()
+        self.read.borrow().len() as u64
     }
 
-    /// Chunks that its content is made of.
+    /// Different chunks that its content is made of.
     pub fn chunks(&self) -> u64 {
-        self.parts.iter().filter(|part| part.chunk.is_some()).count() as u64
+        self.parts.iter().filter_map(|part| part.chunk).collect::<HashSet<_>>().len() as u64
     }
 
     fn chunk(&self, fingerprint: &Fingerprint, len: u64) -> Result<Rc<Vec<u8>>> {
@@ -96,7 +98,7 @@ impl StoredFile {
             return Ok(bytes);
         }
         let bytes = Rc::new(self.reader.borrow_mut().read(fingerprint)?);
-        self.chunks_read.set(self.chunks_read.get() + 1);
+        self.read.borrow_mut().insert(*fingerprint);
         if bytes.len() as u64 != len {
             let what = format!("chunk {fingerprint}");
             return Err(Error::corrupt(what, 0, format!("{len} bytes"), bytes.len().to_string()));

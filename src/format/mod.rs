@@ -5,6 +5,7 @@
 //! Everything a file says of itself is checked before it is used; one that lies is [`Recognition::Defective`].
 
 mod archive;
+pub mod array;
 pub mod card;
 mod dtype;
 mod gguf;
@@ -15,14 +16,20 @@ mod safetensors;
 mod tar;
 mod tensor;
 mod torch;
+mod torch_views;
+mod torch_walk;
+mod value;
 mod zip;
 
+#[cfg(test)]
+mod array_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod samples_tests;
 
 pub use archive::Archive;
+pub use array::{Array, Listed, Listing};
 pub use dtype::Dtype;
 pub use gguf::Gguf;
 pub use npy::Npy;
@@ -30,6 +37,7 @@ pub use read::{Fault, ReadAt, Window};
 pub use safetensors::Safetensors;
 pub use tar::Tar;
 pub use tensor::{Recognised, Recognition, Tensor};
+pub use value::Value;
 
 /// Bytes at the beginning of a file that [`may_be_model`] needs.
 pub const HEAD_BYTES: usize = 512;
@@ -46,6 +54,18 @@ pub trait Format: Sync {
     /// # Errors
     /// [`Fault::Defective`] if it is this format and contradicts itself.
     fn find(&self, window: Window) -> Result<Option<Recognised>, Fault>;
+    /// Hands out the arrays as people name them; the format's name, or none if the content is something else after
+    /// all. Unless a format knows more, these are the tensors.
+    ///
+    /// # Errors
+    /// As for [`Format::find`]; what was handed out is void then.
+    fn list(&self, window: Window, visit: &mut dyn FnMut(Listed)) -> Result<Option<&'static str>, Fault> {
+        let Some(found) = self.find(window)? else { return Ok(None) };
+        for Tensor { name, dtype, shape, offset, len } in found.tensors {
+            visit(Listed::Array(Array { name, value: Value::of(dtype), shape, strides: None, offset, len }));
+        }
+        Ok(Some(found.format))
+    }
 }
 
 /// Every format, the strictest first.
@@ -57,6 +77,16 @@ pub static FORMATS: &[&dyn Format] = &[&Safetensors, &Gguf, &Npy, &Archive, &Tar
 /// Those of `source`; content is never an error.
 pub fn recognise(source: &dyn ReadAt, len: u64) -> std::io::Result<Recognition> {
     look(Window::new(source, len), |_| true)
+}
+
+/// What a file is called that begins like `head` and holds tensors which are not read.
+pub fn unread(head: &[u8]) -> Option<&'static str> {
+    const LEGACY_TORCH: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
+    let is_legacy = head.first() == Some(&0x80) && head.get(2..).is_some_and(|rest| rest.starts_with(LEGACY_TORCH));
+    let is_hdf5 = head.starts_with(b"\x89HDF\r\n\x1a\n");
+    is_legacy
+        .then_some("a torch file from before the zip format, whose tensors are not read (torch.save writes it anew)")
+        .or(is_hdf5.then_some("an HDF5 file, whose tensors are not read"))
 }
 
 /// Whether the first [`HEAD_BYTES`] bytes of a file of `len` bytes might begin a known format.

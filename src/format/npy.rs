@@ -1,17 +1,24 @@
 //! npy: a magic, a version, the text of a Python dictionary (type, order, shape), the values.
 //!
-//! The text is read as a literal, never run. A Fortran-ordered array is a C-ordered one with its shape reversed.
+//! The text is read as a literal, never run. A Fortran-ordered array is stored like a C-ordered one with its shape
+//! reversed, and listed with its own shape and strides.
 
 use std::collections::BTreeMap;
 
 use super::Format;
+use super::array::{Array, Listed, column_major, is_contiguous};
 use super::dtype::Dtype;
 use super::read::{Fault, Window};
 use super::tensor::{DIMENSIONS_MAX, Recognised, Tensor, settle, values};
+use super::value::{Value, ValueType};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// Longest dictionary read.
 const TEXT_BYTES_MAX: u64 = 64 << 10;
+/// What the array of a file of its own is called, which has no name there.
+const ONLY: &str = "array";
+/// Longest name of a type that is written again.
+const DESCR_BYTES_MAX: usize = 64;
 /// Deepest literal within a literal.
 const DEPTH_MAX: usize = 8;
 
@@ -28,35 +35,22 @@ impl Format for Npy {
     }
 
     fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
-        match array(window, "array".into())? {
+        match array(window, ONLY.into())? {
             Some(tensor) => settle(self.name(), vec![tensor], BTreeMap::new(), window.len()),
             None => Ok(None),
         }
     }
+
+    fn list(&self, window: Window, visit: &mut dyn FnMut(Listed)) -> Result<Option<&'static str>, Fault> {
+        visit(listed(window, ONLY.into())?);
+        Ok(Some(self.name()))
+    }
 }
 
-/// The array of an npy file; none if its values are Python objects or not of one known size.
+/// The array of an npy file as it is stored; none if its values are Python objects or not of one known size.
 pub(super) fn array(window: Window, name: String) -> Result<Option<Tensor>, Fault> {
-    let head = window.read(0, 12.min(window.len()))?;
-    let (start, len) = match *head.get(MAGIC.len()..).unwrap_or_default() {
-        [1, _, low, high, ..] => (10, u64::from(u16::from_le_bytes([low, high]))),
-        [2 | 3, _, a, b, c, d] => (12, u64::from(u32::from_le_bytes([a, b, c, d]))),
-        _ => return Fault::because(format!("expected an npy header, found {} bytes", window.len())),
-    };
-    if len > TEXT_BYTES_MAX {
-        return Fault::because(format!("expected an npy header of at most {TEXT_BYTES_MAX} bytes, found {len}"));
-    }
-    let text = String::from_utf8_lossy(&window.read(start, len)?).into_owned();
-    let Some((descr, is_fortran, mut shape)) = fields(&text) else {
-        return Fault::because(format!("expected descr, fortran_order and shape in the npy header, found {text:?}"));
-    };
-    let Some((dtype, width, parts)) = values_of(&descr) else { return Ok(None) };
-    let offset = start + len;
-    let room = window.len() - offset;
-    let expected = values(&shape).and_then(|count| count.checked_mul(width));
-    let Some(len) = expected.filter(|len| *len <= room) else {
-        return Fault::because(format!("expected the bytes of {descr} {shape:?} behind the npy header, found {room}"));
-    };
+    let header = Header::read(window)?;
+    let Some(Header { dtype, parts, offset, len, mut shape, is_fortran, .. }) = header else { return Ok(None) };
     if is_fortran {
         shape.reverse();
     }
@@ -64,6 +58,76 @@ pub(super) fn array(window: Window, name: String) -> Result<Option<Tensor>, Faul
         shape.push(parts);
     }
     Ok(Some(Tensor { name, dtype, shape, offset, len }))
+}
+
+/// The array of an npy file as numpy shows it.
+pub(super) fn listed(window: Window, name: String) -> Result<Listed, Fault> {
+    let Some(header) = Header::read(window)? else {
+        return Ok(Listed::Hidden { name, reason: "it holds Python objects or records".into() });
+    };
+    let strides = column_major(&header.shape).filter(|_| header.is_fortran);
+    let strides = strides.filter(|strides| !is_contiguous(&header.shape, strides) && header.len > 0);
+    let value = value_of(&header.descr, header.dtype, header.width);
+    let Header { shape, offset, len, .. } = header;
+    Ok(Listed::Array(Array { name, value, shape, strides, offset, len }))
+}
+
+/// What numpy's own name for a type says of its values.
+fn value_of(descr: &str, dtype: Dtype, width: u64) -> Value {
+    // The order of one byte does not matter.
+    let plain = if width == 1 { descr.replacen(['<', '>'], "|", 1) } else { descr.to_string() };
+    if let Some(known) = ValueType::in_numpy(&plain) {
+        return Value::from(known);
+    }
+    let is_plain = descr.len() <= DESCR_BYTES_MAX
+        && descr.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '<' | '>' | '|' | '[' | ']' | '/'));
+    let numpy = is_plain.then(|| descr.to_string().into());
+    Value { numpy, ..Value::called(descr.to_string(), dtype, Some(width)) }
+}
+
+/// What stands in front of the values.
+struct Header {
+    descr: String,
+    is_fortran: bool,
+    shape: Vec<u64>,
+    dtype: Dtype,
+    /// Bytes of a value.
+    width: u64,
+    /// Floats in one value.
+    parts: u64,
+    /// Where the values lie.
+    offset: u64,
+    len: u64,
+}
+
+impl Header {
+    fn read(window: Window) -> Result<Option<Header>, Fault> {
+        let head = window.read(0, 12.min(window.len()))?;
+        let (start, len) = match *head.get(MAGIC.len()..).unwrap_or_default() {
+            [1, _, low, high, ..] => (10, u64::from(u16::from_le_bytes([low, high]))),
+            [2 | 3, _, a, b, c, d] => (12, u64::from(u32::from_le_bytes([a, b, c, d]))),
+            _ => return Fault::because(format!("expected an npy header, found {} bytes", window.len())),
+        };
+        if len > TEXT_BYTES_MAX {
+            return Fault::because(format!("expected an npy header of at most {TEXT_BYTES_MAX} bytes, found {len}"));
+        }
+        let text = String::from_utf8_lossy(&window.read(start, len)?).into_owned();
+        let Some((descr, is_fortran, shape)) = fields(&text) else {
+            return Fault::because(format!(
+                "expected descr, fortran_order and shape in the npy header, found {text:?}"
+            ));
+        };
+        let Some((dtype, width, parts)) = values_of(&descr) else { return Ok(None) };
+        let offset = start + len;
+        let room = window.len() - offset;
+        let expected = values(&shape).and_then(|count| count.checked_mul(width));
+        let Some(len) = expected.filter(|len| *len <= room) else {
+            return Fault::because(format!(
+                "expected the bytes of {descr} {shape:?} behind the npy header, found {room}"
+            ));
+        };
+        Ok(Some(Header { descr, is_fortran, shape, dtype, width, parts, offset, len }))
+    }
 }
 
 /// Type, bytes of a value, and floats in one value; none for records, objects and what is not known.

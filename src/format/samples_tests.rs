@@ -2,8 +2,15 @@
 
 use super::*;
 
-/// Recognises bytes.
+/// Recognises bytes; what is listed of them lies in them, unless the listing is void.
 pub(super) fn found(bytes: &[u8]) -> Recognition {
+    let (mut end, len) = (0, bytes.len() as u64);
+    let listing = array::list(&bytes, len, &mut |listed| {
+        if let Listed::Array(Array { offset, len, strides: None, .. }) = listed {
+            end = end.max(offset.checked_add(len).unwrap());
+        }
+    });
+    assert!(end <= len || !matches!(listing.unwrap(), Listing::Arrays { .. }), "{end} of {len}");
     recognise(&bytes, bytes.len() as u64).unwrap()
 }
 

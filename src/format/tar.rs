@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::array::{self, Listed, Listing};
 use super::read::{Fault, Window};
 use super::tensor::{Recognised, Recognition, TENSORS_MAX, Tensor, note, settle};
 use super::{Format, HEAD_BYTES, look};
@@ -37,29 +38,67 @@ impl Format for Tar {
     fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
         let (mut tensors, mut metadata) = (Vec::new(), BTreeMap::new());
         let mut paths = HashSet::new();
-        let mut walk = Walk { window, position: 0, size: None, path: None, buffer: Vec::new(), buffer_start: 0 };
-        for _ in 0..HEADERS_MAX {
-            let Some(member) = walk.next()? else { break };
-            let Some(Member { path, start, len }) = member else { continue };
-            let Some(content) = window.part(start, len) else { continue };
-            let Recognition::Model(model) = look(content, |format| format.name() != self.name())? else { continue };
+        each_member(window, &mut |Member { path, start, .. }, content| {
+            let Recognition::Model(model) = look(content, |format| format.name() != self.name())? else {
+                return Ok(true);
+            };
             if tensors.len() + model.tensors.len() > TENSORS_MAX {
-                break;
+                return Ok(false);
             }
-            // A later member of the same path replaces the earlier one when unpacked; here they are two.
-            let path = if paths.insert(path.clone()) { path } else { format!("{path}@{start}") };
+            let path = told_apart(&mut paths, path, start);
             for Tensor { name, dtype, shape, offset, len } in model.tensors {
                 tensors.push(Tensor { name: format!("{path}:{name}"), dtype, shape, offset: start + offset, len });
             }
             for (key, value) in model.metadata {
                 note(&mut metadata, format!("{path}:{key}"), value);
             }
-        }
+            Ok(true)
+        })?;
         if tensors.is_empty() {
             return Ok(None);
         }
         settle(self.name(), tensors, metadata, window.len())
     }
+
+    fn list(&self, window: Window, visit: &mut dyn FnMut(Listed)) -> Result<Option<&'static str>, Fault> {
+        let (mut count, mut paths) = (0, HashSet::new());
+        each_member(window, &mut |Member { path, start, .. }, content| {
+            let admitted = |format: &dyn Format| format.name() != self.name();
+            // A member that turns out to be defective hands out nothing.
+            let mut own = 0;
+            let Listing::Arrays { .. } = array::look(content, admitted, &mut |_| own += 1)? else { return Ok(true) };
+            if count + own > TENSORS_MAX {
+                return Ok(false);
+            }
+            count += own;
+            let path = told_apart(&mut paths, path, start);
+            array::look(content, admitted, &mut |listed| visit(listed.within(&path, start)))?;
+            Ok(true)
+        })?;
+        Ok((count > 0).then_some(self.name()))
+    }
+}
+
+/// Hands out the members that may be models, until none is wanted any more.
+fn each_member<'a>(
+    window: Window<'a>,
+    visit: &mut dyn FnMut(Member, Window<'a>) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
+    let mut walk = Walk { window, position: 0, size: None, path: None, buffer: Vec::new(), buffer_start: 0 };
+    for _ in 0..HEADERS_MAX {
+        let Some(member) = walk.next()? else { break };
+        let Some(member) = member else { continue };
+        let Some(content) = window.part(member.start, member.len) else { continue };
+        if !visit(member, content)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a member is called. A later one of the same path replaces the earlier one when unpacked; here they are two.
+fn told_apart(paths: &mut HashSet<String>, path: String, start: u64) -> String {
+    if paths.insert(path.clone()) { path } else { format!("{path}@{start}") }
 }
 
 /// A regular file that may be a model.

@@ -1,6 +1,7 @@
 //! What recognition finds: tensors, and the checks every format's tensors pass before a caller sees them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
 use super::dtype::Dtype;
 use super::read::Fault;
@@ -107,4 +108,57 @@ pub(super) fn settle(
         before = name;
     }
     Ok(Some(Recognised { format, tensors, metadata }))
+}
+
+/// The checks of [`settle`] for tensors that are seen one by one and not kept.
+pub(super) struct Spans {
+    /// Hashes of the names.
+    names: HashSet<u64>,
+    hasher: RandomState,
+    /// First byte and the byte behind the last one.
+    spans: Vec<(u64, u64)>,
+    /// Bytes of the file.
+    len: u64,
+}
+
+impl Spans {
+    /// Of a file of `len` bytes.
+    pub(super) fn new(len: u64) -> Self {
+        Spans { names: HashSet::new(), hasher: RandomState::new(), spans: Vec::new(), len }
+    }
+
+    /// Whether a name is new; two names are taken for one as often as 64-bit hashes of a random key are the same.
+    pub(super) fn is_new(&mut self, name: &str) -> bool {
+        self.names.insert(self.hasher.hash_one(name))
+    }
+
+    /// A tensor.
+    pub(super) fn add(&mut self, name: &str, offset: u64, len: u64) -> Result<(), Fault> {
+        if !self.is_new(name) {
+            return Fault::because(format!("expected one tensor called {name:?}, found two"));
+        }
+        match offset.checked_add(len).filter(|end| *end <= self.len || len == 0) {
+            Some(end) if len > 0 => self.spans.push((offset, end)),
+            Some(_) => {}
+            None => {
+                let within = self.len;
+                return Fault::because(format!(
+                    "expected tensor {name:?} within {within} bytes, found {len} bytes at byte {offset}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// That no two tensors share a byte.
+    pub(super) fn settle(mut self) -> Result<(), Fault> {
+        self.spans.sort_unstable();
+        match self.spans.iter().zip(self.spans.iter().skip(1)).find(|(before, next)| next.0 < before.1) {
+            Some((before, next)) => {
+                let (end, start) = (before.1, next.0);
+                Fault::because(format!("expected a tensor behind the one that ends at byte {end}, found it at {start}"))
+            }
+            None => Ok(()),
+        }
+    }
 }

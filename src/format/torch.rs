@@ -4,24 +4,26 @@
 //! 2. The pickle is read without running it. What it says of a storage (type, number of values) must agree with the
 //!    member's length; name and shape are those of the first tensor on it.
 //! 3. With a pickle that cannot be read, storages go by their keys and hold bytes of no known type.
+//!
+//! That is what is stored; what people see is [`super::torch_views`]'s.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::array::is_contiguous;
 use super::dtype::Dtype;
-use super::pickle::{Id, Item, Node, Tree};
+use super::pickle::Tree;
 use super::read::{Fault, Window};
-use super::tensor::{DIMENSIONS_MAX, Recognised, Tensor, settle, values};
+use super::tensor::{Recognised, Tensor, settle, values};
+use super::torch_walk::{Met, View, Walk};
 use super::zip::Member;
 
-const PICKLE: &[u8] = b"data.pkl";
+/// Name of the format.
+pub(super) const TORCH: &str = "torch";
+pub(super) const PICKLE: &[u8] = b"data.pkl";
 /// Longest pickle read.
 const PICKLE_BYTES_MAX: u64 = 16 << 20;
-/// Deepest container that is searched for tensors.
-const DEPTH_MAX: usize = 64;
-/// Arguments looked at in a call.
-const ARGUMENTS_MAX: usize = 16;
 /// Longest name, and most bytes of all names; beyond these storages go by their keys.
-const NAME_BYTES_MAX: usize = 1024;
+pub(super) const NAME_BYTES_MAX: usize = 1024;
 const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// Folder of the shallowest pickle, with its slash; none if this is not such an archive.
@@ -31,32 +33,50 @@ pub(super) fn root(members: &[Member]) -> Option<Vec<u8>> {
     folder.map(<[u8]>::to_vec)
 }
 
+/// What an archive says apart from its tensors.
+pub(super) struct Parts {
+    /// Empty where it is missing, compressed or too long.
+    pub(super) pickle: Vec<u8>,
+    pub(super) is_big_endian: bool,
+    /// What names of storages begin with.
+    folder: Vec<u8>,
+}
+
+impl Parts {
+    pub(super) fn read(window: Window, members: &[Member], root: &[u8]) -> Result<Parts, Fault> {
+        let content = |name: &[u8], most: u64| -> Result<Option<Vec<u8>>, Fault> {
+            let inside = |member: &&Member| member.name.strip_prefix(root) == Some(name);
+            match members.iter().find(inside).filter(|member| member.is_stored && member.len <= most) {
+                Some(member) => window.read(member.start(window)?, member.len).map(Some),
+                None => Ok(None),
+            }
+        };
+        let pickle = content(PICKLE, PICKLE_BYTES_MAX)?.unwrap_or_default();
+        let is_big_endian = content(b"byteorder", 16)?.is_some_and(|order| order.starts_with(b"big"));
+        Ok(Parts { pickle, is_big_endian, folder: [root, b"data/"].concat() })
+    }
+
+    /// The key of a storage's member.
+    pub(super) fn key(&self, member: &Member) -> Option<String> {
+        let key = member.name.strip_prefix(self.folder.as_slice()).filter(|key| !key.contains(&b'/'))?;
+        Some(String::from_utf8_lossy(key).into_owned())
+    }
+}
+
 /// The storages of the archive.
 pub(super) fn find(window: Window, members: &[Member], root: &[u8]) -> Result<Option<Recognised>, Fault> {
-    let content = |name: &[u8], most: u64| -> Result<Option<Vec<u8>>, Fault> {
-        let inside = |member: &&Member| member.name.strip_prefix(root) == Some(name);
-        match members.iter().find(inside).filter(|member| member.is_stored && member.len <= most) {
-            Some(member) => window.read(member.start(window)?, member.len).map(Some),
-            None => Ok(None),
-        }
-    };
-    let pickle = content(PICKLE, PICKLE_BYTES_MAX)?.unwrap_or_default();
-    let is_big_endian = content(b"byteorder", 16)?.is_some_and(|order| order.starts_with(b"big"));
-    let mut storages = match Tree::read(&pickle) {
-        Ok(tree) => Search::new(&tree).run(),
-        Err(_) => HashMap::new(),
-    };
-    let folder = [root, b"data/"].concat();
+    let parts = Parts::read(window, members, root)?;
+    let mut storages = Storages::default();
+    if let Ok(tree) = Tree::read(&parts.pickle) {
+        Walk::of_storages(&tree, &mut |met| storages.note(met)).run();
+    }
     let (mut tensors, mut names) = (Vec::new(), HashSet::new());
     for member in members.iter().filter(|member| member.is_stored && member.len > 0) {
-        let Some(key) = member.name.strip_prefix(folder.as_slice()).filter(|key| !key.contains(&b'/')) else {
-            continue;
-        };
-        let key = String::from_utf8_lossy(key).into_owned();
-        let storage = storages.remove(key.as_str()).unwrap_or_default();
+        let Some(key) = parts.key(member) else { continue };
+        let storage = storages.by_key.remove(&key).unwrap_or_default();
         let mut tensor = storage.tensor(&key, member.len)?;
         tensor.offset = member.start(window)?;
-        if is_big_endian {
+        if parts.is_big_endian {
             tensor.dtype = Dtype::Other;
         }
         if !names.insert(tensor.name.clone()) {
@@ -67,11 +87,40 @@ pub(super) fn find(window: Window, members: &[Member], root: &[u8]) -> Result<Op
     if tensors.is_empty() {
         return Ok(None);
     }
-    settle("torch", tensors, BTreeMap::new(), window.len())
+    settle(TORCH, tensors, BTreeMap::new(), window.len())
 }
 
 /// Values: their type, bytes of one as stored, floats in one.
 type Kind = (Dtype, u64, u64);
+
+/// The storages that a walk comes upon.
+#[derive(Default)]
+struct Storages {
+    by_key: HashMap<String, Storage>,
+    names_bytes: usize,
+}
+
+impl Storages {
+    /// Notes a storage where it is first met.
+    fn note(&mut self, met: Met) {
+        if self.by_key.contains_key(met.key) {
+            return;
+        }
+        let mut count = met.count;
+        let mut kind_known = kind_of_class(met.class);
+        if met.class == "UntypedStorage" {
+            kind_known = met.dtype.and_then(kind_of_type).filter(|(_, width, _)| count.is_multiple_of(*width));
+            count /= kind_known.map_or(1, |(_, width, _)| width);
+        }
+        let is_whole = |view: &View| view.offset == 0 && is_contiguous(&view.sizes, &view.strides);
+        let shape = met.view.filter(is_whole).map(|view| view.sizes).filter(|shape| values(shape) == Some(count));
+        let path = met.path;
+        let is_named = !path.is_empty() && path.len() <= NAME_BYTES_MAX && self.names_bytes <= NAMES_BYTES_MAX;
+        self.names_bytes += path.len();
+        let name = is_named.then(|| path.to_string());
+        self.by_key.insert(met.key.to_string(), Storage { name, kind: kind_known, count, shape });
+    }
+}
 
 /// What the pickle says of a storage.
 #[derive(Default)]
@@ -129,131 +178,4 @@ fn kind_of_type(name: &str) -> Option<Kind> {
         _ if name.starts_with("float8_") => (Dtype::Float8, 1, 1),
         _ => return None,
     })
-}
-
-/// A walk over the pickled object that notes each storage where it is first met.
-struct Search<'t, 'a> {
-    tree: &'t Tree<'a>,
-    seen: Vec<bool>,
-    storages: HashMap<&'a str, Storage>,
-    names_bytes: usize,
-}
-
-impl<'t, 'a> Search<'t, 'a> {
-    fn new(tree: &'t Tree<'a>) -> Self {
-        Search { tree, seen: vec![false; tree.len()], storages: HashMap::new(), names_bytes: 0 }
-    }
-
-    fn run(mut self) -> HashMap<&'a str, Storage> {
-        self.visit(self.tree.top, "", DEPTH_MAX);
-        self.storages
-    }
-
-    fn visit(&mut self, id: Id, path: &str, depth: usize) {
-        let Some(seen) = self.seen.get_mut(id) else { return };
-        if std::mem::replace(seen, true) || depth == 0 {
-            return;
-        }
-        match self.tree.node(id) {
-            Node::Items(items) => self.visit_items(items, path, true, depth - 1),
-            Node::Persistent(identity) => self.storage(*identity, None, None, path),
-            Node::Call { callee, arguments, items } => {
-                let is_rebuilt =
-                    matches!(self.tree.node(*callee), Node::Global { name, .. } if name.starts_with("_rebuild_"));
-                // Calls may share their arguments: those too are searched once.
-                let is_first = self.seen.get_mut(*arguments).is_some_and(|seen| !std::mem::replace(seen, true));
-                if let Node::Items(given) = self.tree.node(*arguments)
-                    && !(is_rebuilt && self.tensor(given, path).is_some())
-                    && is_first
-                {
-                    self.visit_items(given, path, false, depth - 1);
-                }
-                self.visit_items(items, path, false, depth - 1);
-            }
-            _ => {}
-        }
-    }
-
-    fn visit_items(&mut self, items: &[Item], path: &str, is_numbered: bool, depth: usize) {
-        for (index, item) in items.iter().enumerate() {
-            let step = match item.key.map(|key| self.tree.node(key)) {
-                Some(Node::Text(text)) => (*text).to_string(),
-                Some(Node::Number(number)) => number.to_string(),
-                None if is_numbered => index.to_string(),
-                _ => String::new(),
-            };
-            match (path.is_empty(), step.is_empty()) {
-                (true, _) => self.visit(item.value, &step, depth),
-                (false, true) => self.visit(item.value, path, depth),
-                // Deeper names would only be longer.
-                _ if path.len() + step.len() > NAME_BYTES_MAX => self.visit(item.value, path, depth),
-                _ => self.visit(item.value, &format!("{path}.{step}"), depth),
-            }
-        }
-    }
-
-    /// Notes the storage of a tensor if these are the arguments one is rebuilt from: storage, offset, sizes, strides
-    /// and more.
-    fn tensor(&mut self, given: &[Item], path: &str) -> Option<()> {
-        let tree = self.tree;
-        let given = given.get(..ARGUMENTS_MAX).unwrap_or(given);
-        let node = |index: usize| given.get(index).map(|item| tree.node(item.value));
-        let (Some(Node::Persistent(identity)), Some(Node::Number(offset))) = (node(0), node(1)) else { return None };
-        let sizes = self.numbers(node(2)?)?;
-        let strides = node(3).and_then(|strides| self.numbers(strides));
-        let is_whole = *offset == 0 && strides.is_some_and(|strides| is_contiguous(&sizes, &strides));
-        let kind = given.iter().find_map(|item| match tree.node(item.value) {
-            Node::Global { module: "torch", name } => kind_of_type(name),
-            _ => None,
-        });
-        self.storage(*identity, is_whole.then_some(sizes), kind, path);
-        Some(())
-    }
-
-    fn numbers(&self, node: &Node) -> Option<Vec<u64>> {
-        let Node::Items(items) = node else { return None };
-        let number = |item: &Item| match self.tree.node(item.value) {
-            Node::Number(number) => u64::try_from(*number).ok(),
-            _ => None,
-        };
-        (items.len() <= DIMENSIONS_MAX).then(|| items.iter().map(number).collect()).flatten()
-    }
-
-    /// Notes a storage: the word "storage", its class, its key, a device, how many values it has.
-    fn storage(&mut self, identity: Id, shape: Option<Vec<u64>>, kind: Option<Kind>, path: &str) {
-        let tree = self.tree;
-        let Node::Items(parts) = tree.node(identity) else { return };
-        let mut nodes = parts.iter().map(|part| tree.node(part.value));
-        let (Some(Node::Text("storage")), Some(Node::Global { name: class, .. }), Some(Node::Text(key))) =
-            (nodes.next(), nodes.next(), nodes.next())
-        else {
-            return;
-        };
-        let Some(Node::Number(count)) = nodes.nth(1) else { return };
-        if self.storages.contains_key(key) {
-            return;
-        }
-        let mut count = u64::try_from(*count).unwrap_or(u64::MAX);
-        let mut kind_known = kind_of_class(class);
-        if *class == "UntypedStorage" {
-            kind_known = kind.filter(|(_, width, _)| count.is_multiple_of(*width));
-            count /= kind_known.map_or(1, |(_, width, _)| width);
-        }
-        let shape = shape.filter(|shape| values(shape) == Some(count));
-        let is_named = !path.is_empty() && path.len() <= NAME_BYTES_MAX && self.names_bytes <= NAMES_BYTES_MAX;
-        self.names_bytes += path.len();
-        let name = is_named.then(|| path.to_string());
-        self.storages.insert(key, Storage { name, kind: kind_known, count, shape });
-    }
-}
-
-/// Whether values lie in the order of their indices, without gaps.
-fn is_contiguous(sizes: &[u64], strides: &[u64]) -> bool {
-    let mut expected = 1u64;
-    let fits = sizes.iter().zip(strides).rev().all(|(size, stride)| {
-        let is_next = *size == 1 || *stride == expected;
-        expected = expected.saturating_mul(*size);
-        is_next
-    });
-    fits && sizes.len() == strides.len()
 }

@@ -4,6 +4,7 @@ mod damage;
 mod fixture;
 mod inspect;
 mod models;
+mod tensor;
 mod trace;
 mod tree;
 

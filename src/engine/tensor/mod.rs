@@ -2,12 +2,13 @@
 //!
 //! 1. The models of the snapshot are looked through: those that the catalogue knows first; where none of them has the
 //!    tensor, every file that begins like a model.
-//! 2. The one model that has a tensor of that name gives its bytes; of its chunks only those are read that recognising
-//!    it and the tensor itself need, each checked against its fingerprint.
-//! 3. The bytes are written behind a header of their own ([`file`]) under a temporary name, and renamed.
+//! 2. The one model that has a tensor of that name gives its values; of its chunks only those are read that the list of
+//!    its tensors and the tensor itself need, each checked against its fingerprint. The list is not kept.
+//! 3. The values are written behind a header of their own ([`file`]) under a temporary name, and renamed.
 
 pub mod file;
-mod label;
+mod gather;
+mod names;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use self::names::Names;
 use super::content::{SharedReader, StoredFile, head, unwrapped};
 use super::known::Catalogue;
 use super::list::walk;
 use super::models::is_model;
 use crate::error::{Error, Result};
-use crate::format::{HEAD_BYTES, Recognised, Recognition, Tensor, may_be_model, recognise};
+use crate::format::array::list;
+use crate::format::{Array, HEAD_BYTES, Listed, Listing as Found, may_be_model, unread};
 use crate::index::Listing;
 use crate::reader::ChunkReader;
 use crate::recipe::Reference;
@@ -32,11 +35,9 @@ use crate::tree::{Kind, Node};
 use file::FileFormat;
 
 /// Decoded frames kept, bytes.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 32 << 20;
 /// Smaller files hold no tensors.
 const FILE_BYTES_MIN: u64 = 16;
-/// Names that are offered where there is none as asked for.
-const SIMILAR_MAX: usize = 5;
 /// Files named where several have the tensor.
 const NAMED_MAX: usize = 10;
 
@@ -70,9 +71,12 @@ pub struct TensorReport {
     pub output: String,
     /// Type it was written as.
     pub written_as: String,
-    /// Chunks of the model that were read.
+    /// What the values alone do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remark: Option<&'static str>,
+    /// Different chunks of the model that were read.
     pub chunks_read: u64,
-    /// Chunks of the model.
+    /// Different chunks of the model.
     pub chunks: u64,
 }
 
@@ -92,15 +96,25 @@ pub fn tensor(
     let listing = Arc::new(Listing::take(&repository.store)?);
     let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
     let catalogue = Catalogue::load(repository.store.as_ref())?;
-    let mut search = Search { reader, snapshot, request, stop, others: Vec::new(), models: 0 };
-    let mut found = search.run(&|node| is_model(&catalogue, node), false)?;
-    if found.is_empty() {
-        found = search.run(&|node| !is_model(&catalogue, node), true)?;
+    let mut search = Search {
+        reader,
+        snapshot,
+        request,
+        stop,
+        names: Names::new(request.tensor),
+        files: 0,
+        paths: Vec::new(),
+        owner: None,
+        reasons: Vec::new(),
+    };
+    search.run(&|node| is_model(&catalogue, node), false)?;
+    if search.paths.is_empty() {
+        search.run(&|node| !is_model(&catalogue, node), true)?;
     }
-    match found.as_slice() {
-        [model] => model.write(request.output, format, stop),
-        [] => Err(search.none()),
-        several => Err(search.several(several)),
+    match (search.paths.len(), &search.owner) {
+        (0 | 1, Some(owner)) => owner.write(request.output, format, stop),
+        (0 | 1, None) => Err(search.none()),
+        _ => Err(search.several()),
     }
 }
 
@@ -110,23 +124,29 @@ struct Search<'a> {
     snapshot: &'a Named,
     request: &'a TensorRequest<'a>,
     stop: &'a AtomicBool,
-    /// The names most like it, with how like they are.
-    others: Vec<(usize, String)>,
-    /// Models looked into.
-    models: u64,
+    /// The names of the tensors that are not wanted.
+    names: Names,
+    /// Files with tensors.
+    files: u64,
+    /// Files that have the tensor.
+    paths: Vec<PathBuf>,
+    /// The only one of them.
+    owner: Option<Owner>,
+    /// Why files that may have it were not looked into.
+    reasons: Vec<String>,
 }
 
 /// A model that has the tensor.
 struct Owner {
     path: PathBuf,
     file: StoredFile,
-    model: Recognised,
-    tensor: Tensor,
+    format: &'static str,
+    listed: Listed,
 }
 
 impl Search<'_> {
-    /// The models that have the tensor, of the files that are `wanted`; those not known by their beginnings.
-    fn run(&mut self, wanted: &dyn Fn(&Node) -> bool, by_beginning: bool) -> Result<Vec<Owner>> {
+    /// Looks for the tensor in the files that are `wanted`; those not known are told by their beginnings.
+    fn run(&mut self, wanted: &dyn Fn(&Node) -> bool, by_beginning: bool) -> Result<()> {
         let mut files = Vec::new();
         let (snapshot, stop, reader) = (self.snapshot, self.stop, self.reader.clone());
         walk(&mut reader.borrow_mut(), snapshot, self.request.path, &mut |path, node| {
@@ -138,61 +158,76 @@ impl Search<'_> {
             }
             Ok(true)
         })?;
-        let mut found = Vec::new();
         for (path, content, size) in files {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            if by_beginning && !may_be_model(&head(&mut reader.borrow_mut(), content, HEAD_BYTES)?, size) {
-                continue;
+            if by_beginning {
+                let head = head(&mut reader.borrow_mut(), content, HEAD_BYTES)?;
+                if let Some(what) = unread(&head) {
+                    self.reason(format!("{} is {what}", path.display()));
+                }
+                if !may_be_model(&head, size) {
+                    continue;
+                }
             }
-            found.extend(self.look(path, content, size)?);
+            self.look(path, content, size)?;
         }
-        Ok(found)
+        Ok(())
     }
 
-    fn look(&mut self, path: PathBuf, content: Option<Reference>, size: u64) -> Result<Option<Owner>> {
+    fn look(&mut self, path: PathBuf, content: Option<Reference>, size: u64) -> Result<()> {
         let file = StoredFile::open(self.reader.clone(), content, size)?;
-        let recognition = recognise(&file, file.len()).map_err(|error| unwrapped(error, &path))?;
-        let Recognition::Model(model) = recognition else { return Ok(None) };
-        self.models += 1;
-        let tensor = model.tensors.iter().find(|tensor| tensor.name == self.request.tensor).cloned();
-        let Some(tensor) = tensor else {
-            model.tensors.iter().for_each(|tensor| self.remember(&tensor.name));
-            return Ok(None);
-        };
-        Ok(Some(Owner { path, file, model, tensor }))
+        let mut found = None;
+        let before = self.names.clone();
+        let listing = list(&file, file.len(), &mut |listed| {
+            if listed.name() == self.request.tensor {
+                found = Some(listed);
+            } else {
+                self.names.note(listed.name());
+            }
+        });
+        match listing.map_err(|error| unwrapped(error, &path))? {
+            Found::Opaque => self.names = before,
+            Found::Defective { format, reason } => {
+                self.names = before;
+                self.reason(format!("{} is a defective {format}: {reason}", path.display()));
+            }
+            Found::Arrays { format } => {
+                self.files += 1;
+                if let Some(listed) = found {
+                    self.paths.push(path.clone());
+                    // Of several only the paths matter.
+                    let owner = Owner { path, file, format, listed };
+                    self.owner = (self.paths.len() == 1).then_some(owner);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Keeps a name that is like the one wanted, if it is among the most like ones.
-    fn remember(&mut self, name: &str) {
-        let likeness = likeness(self.request.tensor, name);
-        if likeness == 0 || self.others.iter().any(|other| other.1 == name) {
-            return;
-        }
-        let at = self.others.partition_point(|other| other.0 >= likeness);
-        if at < SIMILAR_MAX {
-            self.others.insert(at, (likeness, name.to_string()));
-            self.others.truncate(SIMILAR_MAX);
+    fn reason(&mut self, reason: String) {
+        if self.reasons.len() < NAMED_MAX {
+            self.reasons.push(reason);
         }
     }
 
     fn none(&self) -> Error {
-        let names: Vec<String> = self.others.iter().map(|other| format!("`{}`", other.1)).collect();
-        let similar = match (self.models, names.is_empty()) {
-            (0, _) => ": there is no model there".to_string(),
-            (_, true) => format!(" in {} models", self.models),
-            (_, false) => format!("; similar names: {}", names.join(", ")),
+        let found = match self.files {
+            0 => ": there is no model there".to_string(),
+            1 => format!(" in 1 file of tensors{}", self.names.hint()),
+            files => format!(" in {files} files of tensors{}", self.names.hint()),
         };
-        Error::Usage(format!("no tensor `{}`{similar}", self.request.tensor))
+        let reasons: String = self.reasons.iter().map(|reason| format!("; {reason}")).collect();
+        Error::Usage(format!("no tensor `{}`{found}{reasons}", self.request.tensor))
     }
 
-    fn several(&self, owners: &[Owner]) -> Error {
-        let paths: Vec<String> = owners.iter().take(NAMED_MAX).map(|owner| owner.path.display().to_string()).collect();
-        let more = if owners.len() > NAMED_MAX { ", ..." } else { "" };
+    fn several(&self) -> Error {
+        let paths: Vec<String> = self.paths.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+        let more = if self.paths.len() > NAMED_MAX { ", ..." } else { "" };
         Error::Usage(format!(
             "{} files have a tensor `{}`: {}{more}; name one with --path",
-            owners.len(),
+            self.paths.len(),
             self.request.tensor,
             paths.join(", "),
         ))
@@ -201,32 +236,29 @@ impl Search<'_> {
 
 impl Owner {
     fn write(&self, output: &Path, format: FileFormat, stop: &AtomicBool) -> Result<TensorReport> {
-        let label = label::label(&self.file, self.model.format, &self.tensor).map_err(|e| unwrapped(e, &self.path))?;
-        let header = file::header(format, &self.tensor, label)?;
-        file::write(output, &header.bytes, &self.file, &self.tensor, &self.path, stop)?;
+        let array: &Array = match &self.listed {
+            Listed::Array(array) => array,
+            Listed::Hidden { name, reason } => {
+                let path = self.path.display();
+                return Err(Error::Usage(format!("cannot read the tensor `{name}` of {path}: {reason}")));
+            }
+        };
+        let header = file::header(format, array)?;
+        file::write(output, &header, &self.file, array, &self.path, stop)?;
         Ok(TensorReport {
-            tensor: self.tensor.name.clone(),
+            tensor: array.name.clone(),
             path: self.path.to_string_lossy().into_owned(),
-            format: self.model.format,
-            dtype: label.unwrap_or(self.tensor.dtype.name()).to_string(),
-            shape: self.tensor.shape.clone(),
-            bytes: self.tensor.len,
+            format: self.format,
+            dtype: array.value.name.to_string(),
+            shape: array.shape.clone(),
+            bytes: array.len,
             output: output.display().to_string(),
-            written_as: header.written_as.to_string(),
+            written_as: header.written_as,
+            remark: array.value.remark,
             chunks_read: self.file.chunks_read(),
             chunks: self.file.chunks(),
         })
     }
-}
-
-/// How like two names are: bytes that they have in common at either end, and more where one is in the other.
-fn likeness(wanted: &str, name: &str) -> usize {
-    let common = |one: &mut dyn Iterator<Item = (u8, u8)>| one.take_while(|(one, other)| one == other).count();
-    let front = common(&mut wanted.bytes().zip(name.bytes()));
-    let back = common(&mut wanted.bytes().rev().zip(name.bytes().rev()));
-    let is_part = !wanted.is_empty() && (name.contains(wanted) || wanted.contains(name));
-    let least = if is_part { wanted.len().min(name.len()) } else { 0 };
-    (front + back).min(wanted.len().max(name.len())).max(least)
 }
 
 /// The file a tensor goes to where none is named: in the current folder, whatever the tensor is called.
@@ -257,13 +289,5 @@ mod tests {
             assert!(file.ends_with(b".safetensors") && file.len() < 255 && !file.contains(&0), "{name}");
         }
         assert_eq!(default_output("../../x"), Path::new(".._.._x.safetensors"));
-    }
-
-    #[test]
-    fn similar_names_are_more_alike() {
-        let wanted = "layer.1.attention.weight";
-        assert!(likeness(wanted, "layer.11.attention.weight") > likeness(wanted, "layer.1.attention.bias"));
-        assert!(likeness("attention", "layer.1.attention.weight") > likeness("attention", "embeddings"));
-        assert_eq!(likeness("x", "y"), 0);
     }
 }
