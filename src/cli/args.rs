@@ -129,6 +129,17 @@ pub struct LsArguments {
     pub long: bool,
 }
 
+const COLUMNS: &str = "\
+Columns:
+  type    type of most bytes
+  params  values of all tensors
+  family  the first model of those that descend from one another
+  base    the nearest of the models that it is stored against
+  bits    how far from its base it is: bits in which a value differs from the base's, on average, estimated from samples
+  kind    how it is stored against its base: `delta`, as what differs; `cast`, as rounded
+          values of a wider type; `same`, as a copy of its content
+  stored  bytes that its chunks take in the repository";
+
 /// The snapshots whose models are asked for.
 #[derive(Debug, Args)]
 pub struct SnapshotChoice {
@@ -142,6 +153,7 @@ pub struct SnapshotChoice {
 
 /// Of `models`.
 #[derive(Debug, Args)]
+#[command(after_help = COLUMNS)]
 pub struct ModelsArguments {
     /// Which models.
     #[command(flatten)]

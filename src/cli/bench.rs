@@ -73,7 +73,7 @@ fn read(path: &Path) -> Result<String> {
 /// Says how `lines` compare with an earlier run, read from `path`.
 fn agrees(lines: &[serde_json::Value], earlier: &str, path: &Path) -> Result<bool> {
     let agreement = Agreement::of(lines, earlier, &path.display().to_string())?;
-    note(agreement.to_string().trim_end());
+    agreement.to_string().lines().for_each(note);
     Ok(agreement.has_same_ratios())
 }
 

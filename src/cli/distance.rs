@@ -84,22 +84,22 @@ fn document(first: &Side, second: &Side, found: &Distance) -> Value {
 
 fn of_type(of: &OfType) -> Value {
     json!({
-        "first": of.first.name(),
-        "second": of.second.name(),
+        "first": of.first,
+        "second": of.second,
         "tensors": of.tensors,
-        "compared": tally(&of.tally),
-        "as_bf16": of.rounded.as_ref().map(tally),
+        "compared": tally(&of.tally, if of.first == of.second { &of.first } else { of.tally.dtype.name() }),
+        "as_bf16": of.rounded.as_ref().map(|rounded| tally(rounded, rounded.dtype.name())),
     })
 }
 
-fn tally(tally: &Tally) -> Value {
+fn tally(tally: &Tally, name: &str) -> Value {
     let counts = tally.bits();
     let bits = counts.iter().enumerate().map(|(index, differing)| {
         let (bit, field) = (counts.len() - 1 - index, tally.field(index).name());
         json!({"bit": bit, "field": field, "differing": differing, "share": share(*differing, tally)})
     });
     json!({
-        "type": tally.dtype.name(),
+        "type": name,
         "values": tally.values,
         "identical": tally.identical,
         "identical_share": share(tally.identical, tally),
@@ -126,8 +126,8 @@ fn write_report(out: &mut dyn Write, first: &Side, second: &Side, found: &Distan
         None => writeln!(out, "no 16-bit floats in common: nothing to tell families by")?,
     }
     for of in &found.types {
-        let (one, other) = (of.first.name(), of.second.name());
-        let names = if one == other { one.to_string() } else { format!("{one} against {other}") };
+        let (one, other) = (printable(&of.first), printable(&of.second));
+        let names = if one == other { one } else { format!("{one} against {other}") };
         let tensors = tensors(of.tensors);
         write_tally(out, &format!("{names}, {tensors}"), &of.tally)?;
         if let Some(rounded) = &of.rounded {
@@ -170,7 +170,7 @@ fn write_left_out(out: &mut dyn Write, left_out: &[LeftOut]) -> std::io::Result<
     writeln!(out, "\nleft out:")?;
     for left_out in left_out.iter().take(NAMED_MAX) {
         let model = if left_out.is_second { "second" } else { "first" };
-        writeln!(out, "  {} ({model}): {}", printable(&left_out.tensor), left_out.reason)?;
+        writeln!(out, "  {} ({model}): {}", printable(&left_out.tensor), printable(&left_out.reason))?;
     }
     match left_out.len().checked_sub(NAMED_MAX) {
         Some(more) if more > 0 => writeln!(out, "  and {more} more"),

@@ -9,7 +9,7 @@ use super::Session;
 use super::args::{ModelsArguments, SnapshotChoice};
 use super::exit::Exit;
 use super::location;
-use super::output::{Align, count, hex_unless_utf8, print, print_json, printable, size, write_table};
+use super::output::{Align, count, hex_unless_utf8, print, print_json, size, write_table};
 use crate::engine::models::{Model, models};
 use crate::error::Result;
 use crate::lineage::BaseModel;
@@ -27,7 +27,7 @@ pub struct Document<'a> {
     ids: Vec<String>,
     shards: usize,
     format: &'a str,
-    dtype: &'static str,
+    dtype: &'a str,
     parameters: u64,
     size: u64,
     /// Bytes that its chunks take in containers; null where that cannot be told.
@@ -49,7 +49,7 @@ impl<'a> Document<'a> {
             ids: model.ids.iter().map(ToString::to_string).collect(),
             shards: model.shards,
             format: &model.format,
-            dtype: model.dtype.name(),
+            dtype: &model.values,
             parameters: model.parameters,
             size: model.size,
             stored: model.stored_bytes,
@@ -129,20 +129,20 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
 fn row(model: &Model) -> Vec<String> {
     // What it has in common with another: what that is called, differing bits, kind.
     let relation = match (&model.same_as, &model.base) {
-        (Some(path), _) => [printable(&path.to_string_lossy()), "0.00".into(), "same".into()],
+        (Some(path), _) => [path.to_string_lossy().into_owned(), "0.00".into(), "same".into()],
         (None, Some(base)) => {
-            let name = printable(model.base_name.as_deref().unwrap_or("(lost)"));
+            let name = model.base_name.clone().unwrap_or_else(|| "(lost)".into());
             [name, format!("{:.2}", base.bit_distance), kind(base).into()]
         }
         (None, None) => ["-"; 3].map(String::from),
     };
     let [base, bits, kind] = relation;
     vec![
-        printable(&model.path.to_string_lossy()),
-        printable(&model.format),
-        model.dtype.name().into(),
+        model.path.to_string_lossy().into_owned(),
+        model.format.clone(),
+        model.values.to_string(),
         count(model.parameters),
-        printable(&model.family),
+        model.family.clone(),
         base,
         bits,
         kind,

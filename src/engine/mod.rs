@@ -6,6 +6,7 @@ pub mod check;
 pub mod content;
 pub mod distance;
 pub mod known;
+mod label;
 pub mod lineage;
 pub mod list;
 pub mod models;

@@ -6,6 +6,7 @@
 //! 4. What a model takes is the sum over its distinct chunks of their entries' shares of the stored bytes of their
 //!    frames. A delta's literal bytes are its payload; what is copied costs nothing.
 
+use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -15,7 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::content::SharedReader;
 use super::known::{Catalogue, Known, name_at};
+use super::label::main_label;
 use super::list::walk;
 use super::naming::{Called, labels};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -49,8 +52,8 @@ pub struct Model {
     pub shards: usize,
     /// Format of the files.
     pub format: String,
-    /// Type of most of its bytes.
-    pub dtype: Dtype,
+    /// Type of most of its bytes, as its files call it.
+    pub values: String,
     /// Values of all tensors.
     pub parameters: u64,
     /// Bytes of its files.
@@ -85,7 +88,9 @@ pub struct Found {
 /// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
 pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Found> {
     let listing = Arc::new(Listing::take(&repository.store)?);
-    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+    // Types are read through a reader of their own, which several files share.
+    let labels = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
     let mut catalogue = Catalogue::load(repository.store.as_ref())?;
     let mut groups: BTreeMap<(PathBuf, usize), Group> = BTreeMap::new();
     let mut seen = HashSet::new();
@@ -113,7 +118,7 @@ pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -
     let mut models = Vec::with_capacity(groups.len());
     for ((path, number), group) in groups {
         if let Some(snapshot) = snapshots.get(number) {
-            models.push(group.model(snapshot.id, path, &mut catalogue, &mut reader)?);
+            models.push(group.model(snapshot.id, path, &mut catalogue, (&mut reader, &labels))?);
         }
     }
     find_copies(&mut models);
@@ -208,7 +213,7 @@ impl Group {
         snapshot: SnapshotId,
         pattern: PathBuf,
         catalogue: &mut Catalogue,
-        reader: &mut ChunkReader,
+        (reader, labels): (&mut ChunkReader, &SharedReader),
     ) -> Result<Model> {
         let known = || self.files.iter().map(|file| &file.known);
         let mut dtypes: BTreeMap<u16, u64> = BTreeMap::new();
@@ -222,6 +227,7 @@ impl Group {
             _ => pattern,
         };
         let name = name_at(&path);
+        let contents: Vec<_> = self.files.iter().map(|file| (file.path.as_path(), file.content, file.size)).collect();
         let root = root(&ids, base.as_ref(), catalogue, reader)?;
         let stored_bytes = match stored_bytes(self.files.iter().map(|file| file.content), reader) {
             Ok(bytes) => Some(bytes),
@@ -236,7 +242,7 @@ impl Group {
             path,
             shards: self.files.len(),
             format: own.map(|known| known.format.clone()).unwrap_or_default(),
-            dtype: most.unwrap_or(Dtype::Other),
+            values: main_label(labels, &contents, most.unwrap_or(Dtype::Other))?.into_owned(),
             parameters: known().map(|known| known.parameters).fold(0, u64::saturating_add),
             size: self.files.iter().map(|file| file.size).sum(),
             stored_bytes,

@@ -13,6 +13,7 @@ mod tally;
 pub use side::{Side, Stored};
 pub use tally::{Field, Tally};
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,10 +39,10 @@ pub struct Distance {
 /// All tensors of one type on either side.
 #[derive(Debug)]
 pub struct OfType {
-    /// Type in the first model.
-    pub first: Dtype,
-    /// Type in the second one.
-    pub second: Dtype,
+    /// What the type is called in the first model.
+    pub first: Cow<'static, str>,
+    /// What it is called in the second one.
+    pub second: Cow<'static, str>,
     /// Pairs of tensors.
     pub tensors: u64,
     /// Bits of the values as they are; after rounding where the types differ.
@@ -78,12 +79,14 @@ impl Distance {
         (values > 0).then(|| differing as f64 / values as f64)
     }
 
-    fn of(&mut self, first: Dtype, second: Dtype) -> Option<&mut OfType> {
-        let at = self.types.iter().position(|of| (of.first, of.second) == (first, second)).unwrap_or_else(|| {
-            let tally = Tally::new(if first == Dtype::Float32 { second } else { first });
-            let rounded = (first, second) == (Dtype::Float32, Dtype::Float32);
-            let rounded = rounded.then(|| Tally::new(Dtype::Bfloat16));
-            self.types.push(OfType { first, second, tensors: 0, tally, rounded });
+    fn of(&mut self, first: (Dtype, Cow<'static, str>), second: (Dtype, Cow<'static, str>)) -> Option<&mut OfType> {
+        let ((one, first), (other, second)) = (first, second);
+        let tallied = if one == Dtype::Float32 { other } else { one };
+        let is_wide = (one, other) == (Dtype::Float32, Dtype::Float32);
+        let is_same = |of: &OfType| (&of.first, &of.second, of.tally.dtype) == (&first, &second, tallied);
+        let at = self.types.iter().position(is_same).unwrap_or_else(|| {
+            let rounded = is_wide.then(|| Tally::new(Dtype::Bfloat16));
+            self.types.push(OfType { first, second, tensors: 0, tally: Tally::new(tallied), rounded });
             self.types.len() - 1
         });
         self.types.get_mut(at)
@@ -98,7 +101,8 @@ pub fn distance(first: &Side, second: &Side, stop: &AtomicBool) -> Result<Distan
     let Pairing { pairs, left_out } = pair(first, second)?;
     let mut distance = Distance { left_out, ..Distance::default() };
     for (one, other) in pairs {
-        let Some(of) = distance.of(one.dtype, other.dtype) else { continue };
+        let of = distance.of((one.dtype, first.label_of(one)), (other.dtype, second.label_of(other)));
+        let Some(of) = of else { continue };
         of.tensors += 1;
         compare(of, (first, one), (second, other), stop)?;
     }

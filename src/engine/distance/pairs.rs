@@ -6,6 +6,7 @@
 //!    formats name tensors otherwise.
 //! 3. A pair whose shapes or types do not go together is left out, and so is what has no counterpart.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -62,7 +63,7 @@ pub fn pair<'a>(first: &'a Side, second: &'a Side) -> Result<Pairing<'a>> {
     for (one, found) in ones.iter().zip(&found) {
         match found.and_then(|at| others.get(at)) {
             None => leave_out(one, false, "no counterpart".into()),
-            Some(other) => match obstacle(one, other) {
+            Some(other) => match obstacle(one, other, [first.label_of(one), second.label_of(other)]) {
                 Some(reason) => leave_out(one, false, reason),
                 None => pairs.push((one, other)),
             },
@@ -111,11 +112,11 @@ fn shape_of(tensor: &Tensor) -> Vec<u64> {
 }
 
 /// Why two tensors cannot be compared value by value.
-fn obstacle(one: &Tensor, other: &Tensor) -> Option<String> {
+fn obstacle(one: &Tensor, other: &Tensor, labels: [Cow<'_, str>; 2]) -> Option<String> {
     if shape_of(one) != shape_of(other) {
         return Some(format!("other shape: {:?} against {:?}", one.shape, other.shape));
     }
-    let types = || format!("{} against {}", one.dtype.name(), other.dtype.name());
+    let types = || labels.join(" against ");
     let is_cast = match (one.dtype, other.dtype) {
         (same, other) if same == other => false,
         (Dtype::Float32, Dtype::Bfloat16 | Dtype::Float16) | (Dtype::Bfloat16 | Dtype::Float16, Dtype::Float32) => true,
@@ -140,7 +141,9 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_said() {
         let base = tensor("w", Dtype::Float32, &[4, 1], 16);
-        let of = |dtype, shape: &[u64], len| obstacle(&base, &tensor("w", dtype, shape, len));
+        let of = |dtype: Dtype, shape: &[u64], len| {
+            obstacle(&base, &tensor("w", dtype, shape, len), ["F32".into(), dtype.name().into()])
+        };
         assert_eq!(of(Dtype::Float32, &[4], 16), None);
         assert_eq!(of(Dtype::Bfloat16, &[4], 8), None);
         assert_eq!(of(Dtype::Float32, &[5], 20).as_deref(), Some("other shape: [4, 1] against [5]"));

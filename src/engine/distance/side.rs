@@ -1,15 +1,17 @@
 //! One of the models compared: a file on disk, or a file of a snapshot.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::engine::content::{SharedReader, StoredFile, unwrapped};
+use crate::engine::content::{SharedReader, StoredFile, fill, unwrapped};
+use crate::engine::label::Labels;
 use crate::engine::list::find;
 use crate::error::{Error, Result};
-use crate::format::{FORMATS, ReadAt, Recognised, Recognition, recognise};
+use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unread};
 use crate::index::Listing;
 use crate::reader::ChunkReader;
 use crate::repo::Repository;
@@ -25,6 +27,8 @@ pub struct Side {
     pub label: String,
     /// What it holds.
     pub model: Recognised,
+    /// What the types of its tensors are called.
+    labels: Labels,
     source: Box<dyn ReadAt>,
 }
 
@@ -74,13 +78,26 @@ impl Side {
     }
 
     fn of(label: &str, source: Box<dyn ReadAt>, len: u64) -> Result<Self> {
-        match recognise(&*source, len).map_err(|error| unwrapped(error, Path::new(label)))? {
-            Recognition::Model(model) => Ok(Side { label: label.into(), model, source }),
-            Recognition::Opaque => Err(no_model(label, "none of them".into())),
+        let failed = |error| unwrapped(error, Path::new(label));
+        match recognise(&*source, len).map_err(failed)? {
+            Recognition::Model(model) => {
+                let labels = Labels::read(&*source, len).map_err(failed)?;
+                Ok(Side { label: label.into(), model, labels, source })
+            }
+            Recognition::Opaque => {
+                let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];
+                fill(&*source, 0, &mut head).map_err(failed)?;
+                Err(no_model(label, unread(&head).unwrap_or("none of them").into()))
+            }
             Recognition::Defective { format, reason } => {
                 Err(no_model(label, format!("a defective {format}: {reason}")))
             }
         }
+    }
+
+    /// What the type of one of its tensors is called.
+    pub fn label_of(&self, tensor: &Tensor) -> Cow<'static, str> {
+        self.labels.of(tensor)
     }
 
     /// Its bytes.

@@ -141,6 +141,20 @@ fn torch_tensors_come_out_of_the_storages_they_share() {
         stderr(&beyond)
     );
     assert!(home.path("beyond.safetensors").symlink_metadata().is_err());
+
+    // Beside more values of one type the listed type is that of most bytes as the file calls it.
+    let only = torch(&[pickled("w", "ByteStorage", ("0", 65_535), 0, &[65_535], &[1])], &[("0", &[200; 65_535])]);
+    home.write("n/only.pt", &only);
+    let tensor = |name: &str, dtype| Tensor::new(name, dtype, &[70_000], vec![1; 70_000]);
+    home.write("n/u8.safetensors", &safetensors(&[tensor("w", "U8")]));
+    home.write("n/bool.safetensors", &safetensors(&[tensor("w", "BOOL")]));
+    home.write("n/f8.safetensors", &safetensors(&[tensor("w", "F8_E5M2")]));
+    home.backup(&["n"]);
+    let models = parsed(&home.run(&["models", "--json"]));
+    let types: Vec<&str> = models.as_array().unwrap().iter().map(|model| model["dtype"].as_str().unwrap()).collect();
+    assert_eq!(types, ["BOOL", "F8_E5M2", "U8"]);
+    let distance = parsed(&home.run(&["distance", "n/u8.safetensors", "latest:n/bool.safetensors", "--json"]));
+    assert_eq!((&distance["types"][0]["first"], &distance["types"][0]["second"]), (&"U8".into(), &"BOOL".into()));
 }
 
 #[test]
