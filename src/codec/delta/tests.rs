@@ -185,6 +185,27 @@ fn every_kind_of_thirty_two_bit_pattern_follows_from_every_other() {
 }
 
 #[test]
+fn a_base_that_is_none_costs_no_more_than_exclusive_or_whatever_that_leaves() {
+    let (len, mut state) = (256 << 10, 7);
+    let mut noise = |len: usize| (0..len).map(|_| (next(&mut state) >> 40) as u8).collect::<Vec<u8>>();
+    let base = noise(len);
+    let again = |noise: Vec<u8>| noise.into_iter().cycle().take(len).collect::<Vec<u8>>();
+    let words = noise(256 * 16);
+    let dictionary = noise(len / 16).into_iter().flat_map(|word| words[usize::from(word) * 16..][..16].to_vec());
+    let lines = (0u32..).flat_map(|line| format!("line {}\n", line.wrapping_mul(2_654_435_761)).into_bytes());
+    let left = [again(noise(20_001)), again(noise(100_000)), dictionary.collect(), lines.take(len).collect()];
+    for (number, left) in left.iter().enumerate() {
+        let raw: Vec<u8> = base.iter().zip(left).map(|(base, left)| base ^ left).collect();
+        for word in [Word::Bf16, Word::Fp16, Word::Fp32] {
+            let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
+            assert!(bitx.len() < raw.len() / 3 * 2, "{number}: there is something to find in {}", bitx.len());
+            let bound = bitx.len() + bitx.len() / 50 + 32;
+            assert!(context.len() <= bound, "{number}, {word:?}: {} {}", context.len(), bitx.len());
+        }
+    }
+}
+
+#[test]
 fn dense_updates_are_far_smaller_than_their_exclusive_or() {
     for (word, sigma, share) in [(Word::Bf16, 0.0005, 0.70), (Word::Fp16, 0.0005, 0.92), (Word::Fp32, 0.000_02, 0.90)] {
         let (mut base, mut raw) = tuned(70_001, sigma);

@@ -4,6 +4,8 @@
 //! 2. Where nearly all words are unchanged, form 4 is tried, and form 2 for its matches.
 //! 3. Otherwise form 1 is tried where its estimated size is near or below, and forms 1 and 2 where windows of what
 //!    they compress come again.
+//! 4. Where form 3 saves little, form 2 is tried whatever samples say: such a base is none, and what XOR leaves of it
+//!    may be anything.
 
 use super::{Buffers, CONTEXT, MASKED, SHORT_BYTES, context, is_front, masked, standalone, try_smaller, xor};
 use crate::codec::floats;
@@ -14,6 +16,8 @@ use crate::wire::{Reader, put_varint};
 
 /// Of so many words one may be changed where form 4 is tried.
 const FEW: usize = 20;
+/// Form 2 is tried where form 3 takes this share of the block: in quarters.
+const LITTLE_QUARTERS: usize = 3;
 /// Form 1 is tried if its estimate is at most this much above the size of form 3.
 const NEAR: f64 = 1.06;
 
@@ -55,7 +59,8 @@ pub(super) fn encode(
             })
         })?;
     }
-    if is_few || is_short || xor_seems(raw, base, least, combined, trial, scratch)? {
+    let saves_little = least / LITTLE_QUARTERS >= raw.len() / 4;
+    if is_few || is_short || saves_little || xor_seems(raw, base, least, combined, trial, scratch)? {
         try_smaller(start, out, trial, |out| xor(raw, base, combined, scratch, out))?;
     }
     if is_near || is_short || floats::repeats(raw) {
