@@ -17,4 +17,5 @@ pub mod prefix;
 pub mod rans;
 pub mod sieve;
 mod vector;
+pub mod windows;
 pub mod words;

@@ -1,18 +1,20 @@
 //! Bytes: chunk and base combined byte by byte, for quantised tensors, integers and anything else.
 //!
-//! Forms 5, 6 and 2 are tried on stretches, and form 1 with them; the best is taken for all. Short chunks are tried
-//! whole.
+//! Forms 5, 6 and 2 are tried on stretches, and form 1 with them; the best is taken for all. Form 2 is tried besides
+//! where windows of what it compresses come again anywhere. Short chunks are tried whole.
 
 use super::{Buffers, DIFFERENCES, PLANES, SHORT_BYTES, combine, is_front, standalone, try_smaller, xor};
 use crate::codec::{Scratch, Word, floats};
 use crate::error::Result;
+use crate::kernel::windows::share_seen_before;
 use crate::kernel::words as kernel;
 
 /// Stretches of a sample, and their bytes.
 const STRETCHES: usize = 4;
 const STRETCH_BYTES: usize = 4 << 10;
-/// Forms there are.
+/// Forms there are, and which of them is form 2.
 const FORMS: usize = 4;
+const XOR_AT: usize = 1;
 
 /// Appends the smallest form to `out`.
 pub(super) fn encode(
@@ -51,7 +53,7 @@ fn encode_form(
 ) -> Result<()> {
     let (number, with) = match form {
         0 => return standalone(word, raw, scratch, out),
-        1 => return xor(raw, base, &mut buffers.combined, scratch, out),
+        XOR_AT => return xor(raw, base, &mut buffers.combined, scratch, out),
         2 => (PLANES, kernel::xor as fn(&[u8], &[u8], &mut [u8])),
         _ => (DIFFERENCES, kernel::difference as fn(&[u8], &[u8], &mut [u8])),
     };
@@ -85,5 +87,10 @@ fn promising(
         *size = trial.len();
     }
     let least = sizes.iter().min().copied().unwrap_or(0);
-    Ok(sizes.map(|size| size <= least + least / 32))
+    let enough = least + least / 32;
+    let mut is_promising = sizes.map(|size| size <= enough);
+    // What came before takes next to nothing.
+    let new_share = 1.0 - share_seen_before(raw, base, &mut buffers.windows);
+    is_promising[XOR_AT] |= sizes[XOR_AT] as f64 * new_share <= enough as f64;
+    Ok(is_promising)
 }

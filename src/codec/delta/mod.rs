@@ -29,6 +29,7 @@ mod words;
 
 use super::{Scratch, Word};
 use crate::error::{Error, Result};
+use crate::kernel::windows::Table;
 use crate::kernel::words as kernel;
 use crate::wire::Reader;
 pub use cast::Cast;
@@ -106,6 +107,7 @@ pub(super) struct Buffers {
     combined: Vec<u8>,
     converted: Vec<u8>,
     trial: Vec<u8>,
+    windows: Table,
 }
 
 /// Bytes of a first word that are missing, at most.

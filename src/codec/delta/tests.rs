@@ -312,3 +312,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn small_differences_that_come_again_far_apart_cost_no_more_than_exclusive_or() {
+    let (base, _) = tuned(128 << 10, 0.0);
+    let mut state = 5;
+    for period in [20 << 10, 64 << 10, 100_002, 200 << 10] {
+        // Fewer bits of each word than any sample of stretches can tell from an update.
+        let differences: Vec<u8> =
+            (0..period).map(|at| if at % 2 == 0 { next(&mut state) as u8 & 7 } else { 0 }).collect();
+        let raw: Vec<u8> = base.iter().zip(differences.iter().cycle()).map(|(base, left)| base ^ left).collect();
+        for derivation in Derivation::ALL[..5].iter().copied() {
+            let (payload, bitx) = (check(derivation, &raw, &base), check(Derivation::Xor, &raw, &base));
+            let bound = bitx.len() + bitx.len() / 50 + 32;
+            assert!(payload.len() <= bound, "{period}, {derivation:?}: {} {}", payload.len(), bitx.len());
+        }
+    }
+}

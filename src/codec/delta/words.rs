@@ -3,7 +3,7 @@
 //! 1. The differences are counted, which tells the size of form 3 but for a few bytes.
 //! 2. Where nearly all words are unchanged, form 4 is tried, and form 2 for its matches.
 //! 3. Otherwise form 1 is tried where its estimated size is near or below, and forms 1 and 2 where windows of what
-//!    they compress come again.
+//!    they compress come again: of stretches for form 1, of the whole for form 2.
 //! 4. Where form 3 saves little, form 2 is tried whatever samples say: such a base is none, and what XOR leaves of it
 //!    may be anything.
 
@@ -11,6 +11,7 @@ use super::{Buffers, CONTEXT, MASKED, SHORT_BYTES, context, is_front, masked, st
 use crate::codec::floats;
 use crate::codec::{Scratch, Word};
 use crate::error::Result;
+use crate::kernel::windows::share_seen_before;
 use crate::kernel::words as kernel;
 use crate::wire::{Reader, put_varint};
 
@@ -40,7 +41,7 @@ pub(super) fn encode(
     let both = raw.len().min(base.len()) / width * width;
     let ((raw_words, rest), base_words) = (raw.split_at(both), base.get(..both).unwrap_or_default());
     let (mut is_few, mut is_near, mut least) = (false, both == 0, raw.len());
-    let Buffers { context, masked, combined, trial, .. } = buffers;
+    let Buffers { context, masked, combined, trial, windows, .. } = buffers;
     if both > 0 {
         let found = context::analyse(word, raw_words, base_words, context);
         is_few = (both / width - found.unchanged) * FEW <= both / width;
@@ -60,7 +61,9 @@ pub(super) fn encode(
         })?;
     }
     let saves_little = least / LITTLE_QUARTERS >= raw.len() / 4;
-    if is_few || is_short || saves_little || xor_seems(raw, base, least, combined, trial, scratch)? {
+    let may_repeat = is_few || is_short || saves_little;
+    let new_share = if may_repeat { 0.0 } else { 1.0 - share_seen_before(raw, base, windows) };
+    if may_repeat || xor_seems(raw, base, new_share, least, [combined, trial], scratch)? {
         try_smaller(start, out, trial, |out| xor(raw, base, combined, scratch, out))?;
     }
     if is_near || is_short || floats::repeats(raw) {
@@ -73,15 +76,16 @@ pub(super) fn encode(
 const STRETCHES: usize = 4;
 const STRETCH_BYTES: usize = 2 << 10;
 /// Form 2 of stretches may be larger than its share by this much: long runs compress better.
-const SHORTER: usize = 4;
+const SHORTER: f64 = 1.25;
 
-/// Whether form 2 seems to have less than `least` bytes.
+/// Whether form 2 seems to have less than `least` bytes: by what it has of stretches, where `new_share` of the whole did
+/// not come before.
 fn xor_seems(
     raw: &[u8],
     base: &[u8],
+    new_share: f64,
     least: usize,
-    combined: &mut Vec<u8>,
-    trial: &mut Vec<u8>,
+    [combined, trial]: [&mut Vec<u8>; 2],
     scratch: &mut Scratch,
 ) -> Result<bool> {
     combined.clear();
@@ -91,14 +95,14 @@ fn xor_seems(
         combined.extend_from_slice(raw.get(start..raw.len().min(start + STRETCH_BYTES)).unwrap_or_default());
         kernel::xor_in_place(combined.get_mut(from..).unwrap_or_default(), base);
     }
-    // Where the context form has little, the whole is tried if windows come again at all.
-    if !floats::repeats(combined) {
+    // Where nothing comes again, the context form has less.
+    if new_share == 1.0 && !floats::repeats(combined) {
         return Ok(false);
     }
     trial.clear();
     scratch.compress(combined, super::LEVEL, trial)?;
-    let whole = trial.len() as u64 * raw.len() as u64 / combined.len().max(1) as u64;
-    Ok(whole < least as u64 + (least / SHORTER) as u64)
+    let whole = trial.len() as f64 / combined.len().max(1) as f64 * raw.len() as f64 * new_share;
+    Ok(whole < least as f64 * SHORTER)
 }
 
 /// Appends `form`, what `write` appends, and the encoding of `rest`.
