@@ -31,6 +31,7 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::kernel::instructions::Instructions;
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
@@ -58,6 +59,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(session: &Session, verb: &Verb) -> Result<Exit> {
+    Instructions::most()?;
     match verb {
         Verb::Init => init::run(session),
         Verb::Backup(arguments) => backup::run(session, arguments),

@@ -16,10 +16,13 @@ use super::vector::vectorised;
 pub const CONTEXTS: usize = 16;
 /// Slots of a context in [`Counts`]: more than there are tokens.
 pub const SLOTS: usize = 128;
-/// Bytes that [`tokens`] may write beyond the last it uses.
-pub const SLACK_BYTES: usize = 8;
 /// Words at a time.
 const BLOCK: usize = 256;
+/// Bytes that [`tokens`] may write beyond the last it uses.
+pub const SLACK_BYTES: usize = ROOM_BYTES;
+/// More bytes than the words of a block leave over, and some to write eight at once; the mask has the places before.
+const ROOM_BYTES: usize = ROOM_MASK + 1 + 8;
+const ROOM_MASK: usize = 4 * BLOCK - 1;
 /// Tables that take turns in counting, so that runs of one token do not wait for their own count.
 pub const TABLES: usize = 4;
 /// The first token with bits of its own.
@@ -158,6 +161,7 @@ fn sums<const WORDS: usize>(kept: &[u8; BLOCK], sums: &mut [u8]) {
 /// Fills the lowest bits first.
 #[derive(Default, Clone, Copy)]
 struct Bits {
+    /// Whole bytes that are full.
     at: usize,
     low: u64,
     filled: u32,
@@ -165,12 +169,13 @@ struct Bits {
 
 impl Bits {
     /// Puts `count` bits, above which `value` is zero: fewer than 64, and fewer than all eight bytes and one bit with
-    /// those that are left.
+    /// those that are left. `room` starts with the byte that the block's first bits went to.
     #[inline(always)]
-    fn put<W: Word>(&mut self, bytes: &mut [u8], value: u64, count: u32) {
+    fn put<W: Word>(&mut self, room: &mut [u8; ROOM_BYTES], value: u64, count: u32) {
         self.low |= value << self.filled;
         let filled = self.filled + count;
-        if let Some(slot) = bytes.get_mut(self.at..).and_then(|rest| rest.first_chunk_mut()) {
+        // A block never fills the room, so the mask changes nothing but that the slot lies in it for certain.
+        if let Some(slot) = room[self.at & ROOM_MASK..].first_chunk_mut() {
             *slot = self.low.to_le_bytes();
         }
         let whole = filled / 8;
@@ -255,11 +260,14 @@ fn keep<W: Word, L: Lanes>(folded: &Bytes, kept_of: &[u8; BLOCK], kept: &mut [u8
     }
     let (mut masks, mut group_bits): (Bytes, _) = ([0; 4 * BLOCK], [0; BLOCK / 2]);
     fill_masks::<W>(kept_of, &mut masks);
+    let before = std::mem::take(&mut bits.at);
+    let Some(room) = kept.get_mut(before..).and_then(|rest| rest.first_chunk_mut()) else { return bits };
     let groups = folded.as_chunks().0.iter().zip(masks.as_chunks().0);
     for ((word, mask), count) in groups.zip(group_sums::<W>(kept_of, &mut group_bits)) {
         let gathered = L::gather(u64::from_le_bytes(*word), u64::from_le_bytes(*mask));
-        bits.put::<W>(kept, gathered, u32::from(*count));
+        bits.put::<W>(room, gathered, u32::from(*count));
     }
+    bits.at += before;
     bits
 }
 
@@ -304,12 +312,20 @@ fn words_of<W: Word, L: Lanes>(tokens: &[u8], kept: &[u8], base: &[u8], out: &mu
             seen |= token;
         }
         fill_masks::<W>(&kept_of, &mut masks);
+        let (mut padded, mut at) = ([0; ROOM_BYTES], place % 8);
+        let room = kept.get(place / 8..).unwrap_or_default();
+        let room = room.first_chunk().unwrap_or_else(|| {
+            padded[..room.len()].copy_from_slice(room);
+            &padded
+        });
+        place -= at;
         let groups = bits.as_chunks_mut().0.iter_mut().zip(masks.as_chunks().0);
         for ((bits, mask), count) in groups.zip(group_sums::<W>(&kept_of, &mut group_bits)) {
-            let next = window::<W>(kept, place, u32::from(*count));
+            let next = window::<W>(room, at, u32::from(*count));
             *bits = L::spread(next, u64::from_le_bytes(*mask)).to_le_bytes();
-            place += usize::from(*count);
+            at += usize::from(*count);
         }
+        place += at;
         let details = W::each(&bits).iter().zip(block.iter().zip(&kept_of));
         for ((out, base), (own, (token, kept))) in W::each_mut(out).iter_mut().zip(W::each(base)).zip(details) {
             *out = W::joined(*token, *kept, W::of(*own)).unfold(W::of(*base)).bytes();
@@ -327,19 +343,17 @@ fn unused_are_zero(kept: &[u8], place: usize) -> bool {
     place.is_multiple_of(8) || kept.last().is_none_or(|last| last >> (place % 8) == 0)
 }
 
-/// At least the `count` bits, which are fewer than 64, of a group of words from `place` on; what is not there is zero.
+/// At least the `count` bits, which are fewer than 64, of a group of words from the bit `at` on, which is one of those
+/// that a block leaves over.
 #[inline(always)]
-fn window<W: Word>(bytes: &[u8], place: usize, count: u32) -> u64 {
-    let (rest, shift) = (bytes.get(place / 8..).unwrap_or_default(), place as u32 % 8);
-    let first = match rest.first_chunk() {
-        Some(chunk) => u64::from_le_bytes(*chunk),
-        None => rest.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
-    };
+fn window<W: Word>(room: &[u8; ROOM_BYTES], at: usize, count: u32) -> u64 {
+    let (byte, shift) = ((at / 8) & ROOM_MASK, at as u32 % 8);
+    let first = room[byte..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk));
     // Four words of two bytes leave 52 bits over at most.
     if size_of::<W>() == 2 || shift + count <= 64 {
         return first >> shift;
     }
-    first >> shift | rest.get(8).map_or(0, |byte| u64::from(*byte) << (64 - shift))
+    first >> shift | u64::from(room[byte + 8]) << (64 - shift)
 }
 
 by_lanes! {

@@ -5,6 +5,8 @@
 //! 2. What is left, and everything on other processors and for words of 1 and 8 bytes, is joined in a place that stays
 //!    in the cache and appended.
 
+#[cfg(target_arch = "x86_64")]
+use super::instructions::Instructions;
 use super::planes::join_turned;
 
 /// Bytes of words that are joined at a time.
@@ -44,7 +46,7 @@ fn append_vectors(_: &[&[u8]], _: bool, _: &mut Vec<u8>) -> usize {
 fn append_vectors(planes: &[&[u8]], turned: bool, out: &mut Vec<u8>) -> usize {
     let words = planes.first().map_or(0, |plane| plane.len()) / avx2::WORDS * avx2::WORDS;
     let room = out.spare_capacity_mut().get_mut(..words * planes.len());
-    let Some(room) = room.filter(|_| is_x86_feature_detected!("avx2")) else { return 0 };
+    let Some(room) = room.filter(|_| Instructions::used() >= Instructions::Avx2) else { return 0 };
     // SAFETY: the processor has AVX2.
     unsafe {
         match (planes, turned) {

@@ -56,30 +56,25 @@ impl Lanes for AtOnce {
     }
 }
 
-/// Whether the processor has AVX2, LZCNT and BMI2, and the instructions of the last are fast: those of AMD (which alone
-/// had SSE4a) were not before those that have VAES.
+/// Whether AVX2 and BMI2 are used, and the instructions of the last are fast: those of AMD (which alone had SSE4a) were
+/// not before those that have VAES.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn is_fast() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("lzcnt")
+    super::instructions::Instructions::used() >= super::instructions::Instructions::Avx2
         && (!is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes"))
 }
 
 /// Defines a function whose body, an `#[inline(always)]` function that has [`Lanes`] as its last type, is compiled as
-/// by [`super::vector::vectorised`], and once more for processors that are [`is_fast`].
+/// by [`super::vector::vectorised`], and for processors that are [`is_fast`] with their instructions.
 macro_rules! by_lanes {
     (fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $body:ident::<$word:ty>) => {
         fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             if $crate::kernel::lanes::is_fast() {
-                #[target_feature(enable = "avx2,bmi2,lzcnt")]
-                fn at_once($($argument: $type),*) $(-> $result)? {
-                    $body::<$word, $crate::kernel::lanes::AtOnce>($($argument),*)
+                $crate::kernel::vector::vectorised! {
+                    fn at_once($($argument: $type),*) $(-> $result)? = $body::<$word, $crate::kernel::lanes::AtOnce>
                 }
-                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
-                // SAFETY: the processor has these features.
-                return unsafe { at_once($($argument),*) };
+                return at_once($($argument),*);
             }
             $crate::kernel::vector::vectorised! {
                 fn shifted($($argument: $type),*) $(-> $result)? = $body::<$word, $crate::kernel::lanes::Shifted>

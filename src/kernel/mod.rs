@@ -8,6 +8,7 @@ pub mod compare;
 pub mod counts;
 pub mod delta;
 pub mod entropy;
+pub mod instructions;
 pub mod joined;
 mod lanes;
 mod packed;

@@ -3,6 +3,9 @@
 //! With AVX2, 32 words at a time: words are turned, their bytes sorted by position, and each plane's written as one
 //! vector; the buffer is not filled with anything before. Words of 2 and 4 bytes are all there are.
 
+#[cfg(target_arch = "x86_64")]
+use super::instructions::Instructions;
+
 /// Splits the words of `width` bytes of `raw`, turned left by a bit before where `turned` says so, into planes: appends
 /// the lowest ones, as many as the first of `stored` says, to `out`, the second of `stored` in front of each; the
 /// others it stores in `rest` one after the other, as [`super::planes::split_turned`] does.
@@ -33,7 +36,7 @@ fn append_vectors(
     out: &mut Vec<u8>,
     rest: &mut [u8],
 ) -> bool {
-    if !is_x86_feature_detected!("avx2") {
+    if Instructions::used() < Instructions::Avx2 {
         return false;
     }
     let words = raw.len() / width;

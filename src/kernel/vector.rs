@@ -1,23 +1,31 @@
-//! Vectors: one loop, compiled once for every processor and once more for those with AVX2, chosen at run time.
+//! Vectors: one loop, compiled for each set of [instructions](super::instructions), chosen at run time.
 
-/// Defines a function whose body, an `#[inline(always)]` function of the same arguments, is compiled twice.
+/// Defines a function whose body, an `#[inline(always)]` function of the same arguments, is compiled for each set.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?)
         $(-> $result:ty)? = $body:path) => {
         $(#[$meta])*
         $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
             {
-                #[target_feature(enable = "avx2,bmi2,lzcnt")]
+                use $crate::kernel::instructions::Instructions;
+
+                #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
                 fn with_avx2($($argument: $type),*) $(-> $result)? {
                     $body($($argument),*)
                 }
-                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
-                // SAFETY: the processor has these features.
-                return unsafe { with_avx2($($argument),*) };
+                #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
+                fn with_avx512($($argument: $type),*) $(-> $result)? {
+                    $body($($argument),*)
+                }
+                #[expect(unsafe_code, reason = "calls of functions for a processor that has been asked")]
+                // SAFETY: the processor has the features of each.
+                match Instructions::used() {
+                    Instructions::Avx512 => return unsafe { with_avx512($($argument),*) },
+                    Instructions::Avx2 => return unsafe { with_avx2($($argument),*) },
+                    Instructions::Portable => {}
+                }
             }
             $body($($argument),*)
         }

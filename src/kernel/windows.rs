@@ -19,7 +19,7 @@ const SLOTS: usize = 8192;
 /// Odd factor of the hash.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Windows seen before: 16 bits of the hash, never 0, above the low 16 bits of the step's number; 0 where there is none.
+/// Windows seen before: 16 bits of the hash, never 0, above the low 16 bits of the step's number; 0 where none is.
 pub struct Table(Box<[u32; SLOTS]>);
 
 impl Default for Table {
@@ -28,9 +28,9 @@ impl Default for Table {
     }
 }
 
-/// Stretches of which some window came before, per stretch that was looked up, of `raw` and `base` combined by exclusive
-/// or: 0 to 1, and 0 where there is none. What the base lacks counts as zeros; a window that it has in part is left out.
-/// What is in `table` does not count.
+/// Stretches of which some window came before, per stretch that was looked up, of `raw` and `base` combined by
+/// exclusive or: 0 to 1, and 0 where there is none. What the base lacks counts as zeros; a window that it has in part
+/// is left out. What is in `table` does not count.
 pub fn share_seen_before(raw: &[u8], base: &[u8], table: &mut Table) -> f64 {
     let slots = &mut *table.0;
     slots.fill(0);

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::instructions::Instructions;
+
 /// What figures of speed depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Machine {
@@ -43,10 +46,11 @@ fn field(file: &str, name: &str) -> Option<String> {
 
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> Vec<&'static str> {
+    let used = Instructions::used();
     let known = [
-        ("AVX2", std::is_x86_feature_detected!("avx2")),
-        ("AVX-512BW", std::is_x86_feature_detected!("avx512bw")),
-        ("GFNI", std::is_x86_feature_detected!("gfni")),
+        ("AVX2", used >= Instructions::Avx2),
+        ("AVX-512", used >= Instructions::Avx512),
+        ("GFNI", used >= Instructions::Avx512 && std::is_x86_feature_detected!("gfni")),
     ];
     known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
 }

@@ -78,8 +78,8 @@ const STRETCH_BYTES: usize = 2 << 10;
 /// Form 2 of stretches may be larger than its share by this much: long runs compress better.
 const SHORTER: f64 = 1.25;
 
-/// Whether form 2 seems to have less than `least` bytes: by what it has of stretches, where `new_share` of the whole did
-/// not come before.
+/// Whether form 2 seems to have less than `least` bytes: by what it has of stretches, where `new_share` of the whole
+/// did not come before.
 fn xor_seems(
     raw: &[u8],
     base: &[u8],

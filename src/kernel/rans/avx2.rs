@@ -9,8 +9,9 @@
 use std::arch::x86_64::*;
 
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
-use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK};
+use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
 use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
+use crate::kernel::instructions::Instructions;
 
 /// Lanes of a vector.
 const WIDTH: usize = 8;
@@ -48,7 +49,7 @@ const fn shuffles(is_spread: bool) -> Shuffles {
 }
 
 pub(super) fn is_available() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")
+    Instructions::used() >= Instructions::Avx2
 }
 
 #[target_feature(enable = "avx2")]
@@ -89,6 +90,19 @@ fn mask_of(lanes: __m256i) -> usize {
     _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as usize
 }
 
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_rows(rows: &Rows) -> __m128i {
+    load_128(rows)
+}
+
+/// The rows of these contexts.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn rows_of(contexts: __m128i, rows: __m128i) -> __m128i {
+    _mm_shuffle_epi8(rows, _mm_min_epu8(contexts, _mm_set1_epi8(LAST_CONTEXT as i8)))
+}
+
 /// Encodes like the portable twin.
 pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
     assert!(is_available(), "AVX2 has been asked for");
@@ -107,7 +121,7 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     let (groups, rest) = symbols.as_chunks::<LANES>();
     portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
-    let last = _mm_set1_epi8(encoder.tables.last_context() as i8);
+    let rows = load_rows(&encoder.tables.rows);
     let (below, others) = (all((1 << (31 - bits)) - 1), all((1 << bits) - 1));
     let frequency_at = _mm_cvtsi32_si128(32 - bits as i32);
     let mut states = load_states(&encoder.states);
@@ -116,7 +130,7 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     let contexts = contexts.as_chunks::<LANES>().0;
     for (number, group) in groups.iter().enumerate().rev() {
         let context = if CONTEXTS { contexts.get(number).unwrap_or(&none) } else { &none };
-        let places = if CONTEXTS { places(group, context, last) } else { [0; LANES] };
+        let places = if CONTEXTS { places(group, context, rows) } else { [0; LANES] };
         // Where this group's words may be written, each vector's with what it has room for in front.
         let front = &mut encoder.buffer[position - GROUP_BYTES - VECTOR_BYTES..position];
         let mut end = front.len();
@@ -152,11 +166,11 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
 /// The number of each symbol's entry.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn places(symbols: &[u8; LANES], contexts: &[u8; LANES], last: __m128i) -> [u16; LANES] {
+fn places(symbols: &[u8; LANES], contexts: &[u8; LANES], rows: __m128i) -> [u16; LANES] {
     let mut places = [0; LANES];
     for (half, places) in places.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let part = |all: &[u8; LANES]| load_128(&all.as_chunks().0[half]);
-        let (symbols, contexts) = (part(symbols), _mm_min_epu8(part(contexts), last));
+        let (symbols, contexts) = (part(symbols), rows_of(part(contexts), rows));
         // SAFETY: the array is as long as both vectors; the stores need no alignment.
         unsafe {
             _mm_storeu_si128(places.as_mut_ptr().cast(), _mm_unpacklo_epi8(symbols, contexts));
@@ -172,7 +186,7 @@ fn places(symbols: &[u8; LANES], contexts: &[u8; LANES], last: __m128i) -> [u16;
 fn gather_entries(entries: &[u64], places: [usize; WIDTH]) -> (__m256i, __m256i) {
     debug_assert!(places.iter().all(|place| *place < entries.len()));
     let pair = |lane: usize| {
-        // SAFETY: there are 256 entries for each context up to the last; the loads are of 8 bytes each.
+        // SAFETY: there are 256 entries in each row; the loads are of 8 bytes each.
         unsafe {
             let low = _mm_loadl_epi64(entries.as_ptr().add(places[lane]).cast());
             _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(low), entries.as_ptr().add(places[lane + 1]).cast()))
@@ -201,7 +215,7 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
 #[target_feature(enable = "avx2,popcnt")]
 fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
-    let last = _mm_set1_epi8(decoder.tables.last_context() as i8);
+    let rows = load_rows(&decoder.tables.rows);
     let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));
     let mut states = load_states(&decoder.states);
     let is_good = decode_each(decoder, contexts, out, |contexts, words, group| {
@@ -212,8 +226,7 @@ fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, context
             if CONTEXTS {
                 // SAFETY: the vector's eight bytes lie in the array.
                 let context = unsafe { _mm_loadl_epi64(contexts.as_ptr().add(vector * WIDTH).cast()) };
-                place =
-                    _mm256_or_si256(place, _mm256_sll_epi32(_mm256_cvtepu8_epi32(_mm_min_epu8(context, last)), shift));
+                place = _mm256_or_si256(place, _mm256_sll_epi32(_mm256_cvtepu8_epi32(rows_of(context, rows)), shift));
             }
             let slot = gather_slots(slots, place);
             let quotient = _mm256_srl_epi32(x, shift);
@@ -240,7 +253,7 @@ fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, context
 #[target_feature(enable = "avx2")]
 #[inline]
 fn gather_slots(slots: &[u32], places: __m256i) -> __m256i {
-    // SAFETY: there are as many slots for each context up to the last as the places' low bits can name.
+    // SAFETY: there are as many slots in each row as the places' low bits can name.
     unsafe { _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), places) }
 }
 

@@ -7,8 +7,9 @@
 use std::arch::x86_64::*;
 
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
-use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK};
+use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
 use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
+use crate::kernel::instructions::Instructions;
 
 /// Lanes of a vector.
 const WIDTH: usize = 16;
@@ -16,11 +17,7 @@ const WIDTH: usize = 16;
 const VECTORS: usize = LANES / WIDTH;
 
 pub(super) fn is_available() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("popcnt")
+    Instructions::used() >= Instructions::Avx512
 }
 
 #[target_feature(enable = "avx512f")]
@@ -56,6 +53,20 @@ fn load_bytes(bytes: &[u8; LANES], vector: usize) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().add(vector * WIDTH).cast()) }
 }
 
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_rows(rows: &Rows) -> __m128i {
+    // SAFETY: the array is as long as the vector; the load needs no alignment.
+    unsafe { _mm_loadu_si128(rows.as_ptr().cast()) }
+}
+
+/// The rows of these contexts.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn rows_of(contexts: __m128i, rows: __m128i) -> __m128i {
+    _mm_shuffle_epi8(rows, _mm_min_epu8(contexts, _mm_set1_epi8(LAST_CONTEXT as i8)))
+}
+
 /// Encodes like the portable twin.
 pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
     assert!(is_available(), "AVX-512 has been asked for");
@@ -74,7 +85,7 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     let (groups, rest) = symbols.as_chunks::<LANES>();
     portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
-    let last = _mm_set1_epi8(encoder.tables.last_context() as i8);
+    let rows = load_rows(&encoder.tables.rows);
     let (below, others) = (all((1 << (31 - bits)) - 1), all((1 << bits) - 1));
     let frequency_at = _mm_cvtsi32_si128(32 - bits as i32);
     let mut states = load_states(&encoder.states);
@@ -89,7 +100,7 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
         for vector in (0..VECTORS).rev() {
             let mut places = _mm512_cvtepu8_epi32(load_bytes(group, vector));
             if CONTEXTS {
-                let context = _mm_min_epu8(load_bytes(context, vector), last);
+                let context = rows_of(load_bytes(context, vector), rows);
                 places = _mm512_or_si512(places, _mm512_slli_epi32::<8>(_mm512_cvtepu8_epi32(context)));
             }
             let (reciprocal, high) = gather_entries(entries, places);
@@ -121,7 +132,7 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn gather_entries(entries: &[u64], places: __m512i) -> (__m512i, __m512i) {
-    // SAFETY: there are 256 entries for each context up to the last, so every place is one of an entry.
+    // SAFETY: there are 256 entries in each row, so every place is one of an entry.
     let (first, second) = unsafe {
         let (low, high) = (_mm512_castsi512_si256(places), _mm512_extracti64x4_epi64::<1>(places));
         let start = entries.as_ptr().cast();
@@ -149,7 +160,7 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
 fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
-    let last = _mm_set1_epi8(decoder.tables.last_context() as i8);
+    let rows = load_rows(&decoder.tables.rows);
     let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));
     let mut states = load_states(&decoder.states);
     let is_good = decode_each(decoder, contexts, out, |contexts, words, group| {
@@ -158,10 +169,10 @@ fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, context
             let x = states[vector];
             let mut place = _mm512_and_si512(x, slot_mask);
             if CONTEXTS {
-                let context = _mm_min_epu8(load_bytes(contexts, vector), last);
+                let context = rows_of(load_bytes(contexts, vector), rows);
                 place = _mm512_or_si512(place, _mm512_sll_epi32(_mm512_cvtepu8_epi32(context), shift));
             }
-            // SAFETY: there are as many slots for each context up to the last as the places' low bits can name.
+            // SAFETY: there are as many slots in each row as the places' low bits can name.
             let slot = unsafe { _mm512_i32gather_epi32::<4>(place, slots.as_ptr().cast()) };
             let quotient = _mm512_srl_epi32(x, shift);
             let number = _mm512_and_si512(_mm512_srli_epi32::<NUMBER_AT>(slot), all(NUMBER_MASK));

@@ -45,6 +45,8 @@ pub const LANES: usize = 32;
 pub const BITS_MIN: u32 = 8;
 /// Bits of a model's frequencies, at most: a slot of the decoder's table is packed into 32 bits.
 pub const BITS_MAX: u32 = 12;
+/// Models, at most: more are not used.
+pub const MODELS_MAX: usize = 16;
 /// The least state, and the one that the encoder starts from.
 const STATE_MIN: u32 = 1 << 15;
 /// A state is less.
@@ -79,7 +81,7 @@ impl Kernel {
     /// All of them, the fastest first.
     pub const ALL: [Kernel; 3] = [Kernel::Avx512, Kernel::Avx2, Kernel::Portable];
 
-    /// Whether the processor has what it needs.
+    /// Whether the processor has what it needs, and that may be used.
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -146,8 +148,8 @@ struct Decoder<'a> {
 }
 
 /// Appends the states and words that encode `symbols`. `contexts` is empty where there is one model, else as long as
-/// `symbols`; the models, one at least, have equally many bits. Each symbol must have been counted for its model: the
-/// encoding is not decoded to the same symbols otherwise.
+/// `symbols`; the models, one at least and at most [`MODELS_MAX`], have equally many bits. Each symbol must have been
+/// counted for its model: the encoding is not decoded to the same symbols otherwise.
 pub fn encode(symbols: &[u8], contexts: &[u8], models: &[Model], out: &mut Vec<u8>) {
     encode_with(Kernel::fastest(), symbols, contexts, models, out);
 }
@@ -185,7 +187,7 @@ impl Encoder<'_> {
 
 /// Fills `out` from an encoding of as many symbols, made with the same contexts and models. False where `payload` is
 /// none: it ends early or late, a state is out of its range or does not end where the encoder started; what is in `out`
-/// is then of no meaning. Contexts beyond the models are taken for the last one.
+/// is then of no meaning. Contexts beyond the models are taken for the last one, models beyond [`MODELS_MAX`] for none.
 pub fn decode(payload: &[u8], contexts: &[u8], models: &[Model], out: &mut [u8]) -> bool {
     decode_with(Kernel::fastest(), payload, contexts, models, out)
 }

@@ -1,6 +1,6 @@
 //! The loops for any processor: one lane after the other.
 
-use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK};
+use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK, row};
 use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES};
 
 /// Encodes `symbols`, whose first is of lane 0, last one first.
@@ -8,8 +8,8 @@ pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8])
     if contexts.is_empty() {
         encode_each(encoder, symbols, |_| 0);
     } else {
-        let last = encoder.tables.last_context();
-        encode_each(encoder, symbols, |at| usize::from(contexts[at].min(last)) << 8);
+        let rows = encoder.tables.rows;
+        encode_each(encoder, symbols, |at| row(&rows, contexts[at]) << 8);
     }
 }
 
@@ -44,8 +44,8 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
     if contexts.is_empty() {
         decode_each(decoder, out, |_| 0)
     } else {
-        let (last, bits) = (decoder.tables.last_context(), decoder.tables.bits);
-        decode_each(decoder, out, |at| usize::from(contexts[at].min(last)) << bits)
+        let (rows, bits) = (decoder.tables.rows, decoder.tables.bits);
+        decode_each(decoder, out, |at| row(&rows, contexts[at]) << bits)
     }
 }
 

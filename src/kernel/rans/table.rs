@@ -1,16 +1,42 @@
 //! Tables made of models, once for every call: of symbols for the encoder, of slots for the decoder.
 
-use super::{BITS_MAX, Model};
+use super::{BITS_MAX, MODELS_MAX, Model};
 
 /// Symbols of a model.
 const SYMBOLS: usize = 256;
 
-/// What encoding a symbol takes, for each symbol of each model.
+/// The row of each context in a table that has one for each model that differs from the one before.
+pub(super) type Rows = [u8; MODELS_MAX];
+
+/// The models that differ from the ones before them, and the row of each context: that of its model, or the last.
+fn rows(models: &[Model]) -> (Vec<&Model>, Rows) {
+    let mut distinct: Vec<&Model> = Vec::with_capacity(MODELS_MAX);
+    let mut rows = [0; MODELS_MAX];
+    for (context, row) in rows.iter_mut().enumerate() {
+        if let Some(model) = models.get(context).filter(|model| distinct.last() != Some(model)) {
+            distinct.push(model);
+        }
+        *row = distinct.len().saturating_sub(1) as u8;
+    }
+    (distinct, rows)
+}
+
+/// The row of a context.
+#[inline(always)]
+pub(super) fn row(rows: &Rows, context: u8) -> usize {
+    usize::from(rows[usize::from(context.min(LAST_CONTEXT))])
+}
+
+/// The greatest context that may have a model of its own.
+pub(super) const LAST_CONTEXT: u8 = MODELS_MAX as u8 - 1;
+
+/// What encoding a symbol takes, for each symbol of each row.
 ///
 /// In an entry, from the lowest bit: the reciprocal (32), what is added to the state (13), the shift that follows the
 /// product with the reciprocal (4, from bit 45), and in the highest `bits` the frequency less one.
 pub(super) struct Encoding {
     pub(super) entries: Vec<u64>,
+    pub(super) rows: Rows,
     pub(super) bits: u32,
 }
 
@@ -42,29 +68,26 @@ fn entry(frequency: u32, start: u32, bits: u32) -> u64 {
 impl Encoding {
     pub(super) fn new(models: &[Model]) -> Self {
         let bits = models.first().map_or(BITS_MAX, Model::bits);
-        let mut entries = vec![entry(1, 0, bits); models.len().max(1) * SYMBOLS];
-        for (model, entries) in models.iter().zip(entries.as_chunks_mut::<SYMBOLS>().0) {
+        let (distinct, rows) = rows(models);
+        let mut entries = vec![entry(1, 0, bits); distinct.len().max(1) * SYMBOLS];
+        for (model, entries) in distinct.iter().zip(entries.as_chunks_mut::<SYMBOLS>().0) {
             let mut start = 0;
             for (symbol, frequency) in model.used() {
                 entries[usize::from(symbol)] = entry(frequency, start, bits);
                 start = (start + frequency) & ((1 << bits) - 1);
             }
         }
-        Encoding { entries, bits }
-    }
-
-    /// The greatest context that has a model.
-    pub(super) fn last_context(&self) -> u8 {
-        (self.entries.len() / SYMBOLS - 1).min(255) as u8
+        Encoding { entries, rows, bits }
     }
 }
 
-/// What decoding takes, for each slot of each model.
+/// What decoding takes, for each slot of each row.
 ///
 /// In a slot, from the lowest bit: the symbol (8), the slot's number among those of the symbol (12), the symbol's
 /// frequency less one (12).
 pub(super) struct Decoding {
     pub(super) slots: Vec<u32>,
+    pub(super) rows: Rows,
     pub(super) bits: u32,
 }
 
@@ -79,8 +102,9 @@ impl Decoding {
     /// Of one model at least.
     pub(super) fn new(models: &[Model]) -> Self {
         let bits = models.first().map_or(BITS_MAX, Model::bits);
-        let mut slots = vec![0; models.len().max(1) << bits];
-        for (model, mut slots) in models.iter().zip(slots.chunks_exact_mut(1 << bits)) {
+        let (distinct, rows) = rows(models);
+        let mut slots = vec![0; distinct.len().max(1) << bits];
+        for (model, mut slots) in distinct.iter().zip(slots.chunks_exact_mut(1 << bits)) {
             for (symbol, frequency) in model.used() {
                 let first = (frequency - 1) << FREQUENCY_AT | u32::from(symbol);
                 let Some((own, rest)) = slots.split_at_mut_checked(frequency as usize) else { break };
@@ -88,12 +112,7 @@ impl Decoding {
                 slots = rest;
             }
         }
-        Decoding { slots, bits }
-    }
-
-    /// The greatest context that has a model.
-    pub(super) fn last_context(&self) -> u8 {
-        ((self.slots.len() >> self.bits) - 1).min(255) as u8
+        Decoding { slots, rows, bits }
     }
 }
 

@@ -38,7 +38,7 @@ fn models_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<Model> {
     }
     let mut counts = vec![[0u32; 256]; 1 + usize::from(*contexts.iter().max().unwrap())];
     for (symbol, context) in symbols.iter().zip(contexts) {
-        counts[usize::from(*context)][usize::from(*symbol)] += 1;
+        counts[usize::from(*context).min(MODELS_MAX - 1)][usize::from(*symbol)] += 1;
     }
     counts.iter().map(|counts| Model::of_counts(counts, bits)).collect()
 }
@@ -182,10 +182,26 @@ fn symbols_without_a_frequency_do_no_harm() {
 #[test]
 fn tables_cover_all_slots() {
     let model = Model::of_counts(&[1; 256], 8);
-    assert_eq!(Decoding::new(&[model.clone(), model.clone()]).slots.len(), 512);
-    assert_eq!(Decoding::new(&[model.clone(), model.clone()]).last_context(), 1);
-    assert_eq!(Encoding::new(&[model.clone(), model]).last_context(), 1);
-    assert_eq!(Encoding::new(&[]).last_context(), 0);
+    let other = Model::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
+    for (models, rows) in [(vec![], 1), (vec![&model], 1), (vec![&model, &other], 2), (vec![&model, &other, &model], 3)]
+    {
+        let models: Vec<Model> = models.into_iter().cloned().collect();
+        assert_eq!(Decoding::new(&models).slots.len(), if models.is_empty() { 4096 } else { 256 * rows });
+        assert_eq!(Encoding::new(&models).entries.len(), 256 * rows);
+    }
+}
+
+#[test]
+fn contexts_of_one_model_share_its_row() {
+    let model = Model::of_counts(&[1; 256], 8);
+    let other = Model::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
+    let models = [&model, &model, &other, &other, &other, &model].map(Clone::clone);
+    let tables = Decoding::new(&models);
+    assert_eq!(tables.rows, [0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+    assert_eq!((tables.slots.len(), Encoding::new(&models).rows), (3 * 256, tables.rows));
+    // More than may be are not used.
+    let many: Vec<Model> = (0..40).map(|number| if number % 2 == 0 { model.clone() } else { other.clone() }).collect();
+    assert_eq!(Decoding::new(&many).slots.len(), MODELS_MAX * 256);
 }
 
 #[test]

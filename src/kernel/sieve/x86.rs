@@ -5,6 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::{FILTER_BYTES, FRONT_BYTES, Maps, STRIP_BYTES, WORD_BITS, Words, each_word, of_each_byte};
+use crate::kernel::instructions::Instructions;
 
 /// `N` bytes of the strip from `start` on, which lie in it.
 #[inline(always)]
@@ -45,9 +46,7 @@ pub(super) fn matrix(map: &[u8; 256]) -> i64 {
 impl Gfni {
     /// None where the processor lacks the instructions.
     pub(super) fn new(maps: &Maps) -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("gfni");
+        let has = Instructions::used() >= Instructions::Avx512 && is_x86_feature_detected!("gfni");
         let bytes = of_each_byte(maps);
         let constant = bytes.iter().fold(0, |all, map| all ^ map[0]) as i8;
         has.then(|| Gfni { matrices: bytes.each_ref().map(matrix), constant })
@@ -102,7 +101,7 @@ impl Avx2 {
             let high = std::array::from_fn(|at| map[(at % 16) << 4] ^ map[0]);
             [low, high]
         };
-        is_x86_feature_detected!("avx2").then(|| Avx2 { halves: Box::new(maps.each_ref().map(halves)) })
+        (Instructions::used() >= Instructions::Avx2).then(|| Avx2 { halves: Box::new(maps.each_ref().map(halves)) })
     }
 
     pub(super) fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
