@@ -7,28 +7,47 @@ macro_rules! vectorised {
         $(#[$meta])*
         $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
+            if $crate::kernel::instructions::Instructions::used()
+                == $crate::kernel::instructions::Instructions::Avx512
             {
-                use $crate::kernel::instructions::Instructions;
-
-                #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
-                fn with_avx2($($argument: $type),*) $(-> $result)? {
-                    $body($($argument),*)
-                }
                 #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
                 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
                 fn with_avx512($($argument: $type),*) $(-> $result)? {
                     $body($($argument),*)
                 }
-                #[expect(unsafe_code, reason = "calls of functions for a processor that has been asked")]
-                // SAFETY: the processor has the features of each.
-                match Instructions::used() {
-                    Instructions::Avx512 => return unsafe { with_avx512($($argument),*) },
-                    Instructions::Avx2 => return unsafe { with_avx2($($argument),*) },
-                    Instructions::Portable => {}
+                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
+                // SAFETY: the processor has these features.
+                return unsafe { with_avx512($($argument),*) };
+            }
+            $crate::kernel::vector::up_to_avx2! {
+                fn with_less($($argument: $type),*) $(-> $result)? = $body
+            }
+            with_less($($argument),*)
+        }
+    };
+}
+pub(super) use vectorised;
+
+/// As [`vectorised`], but never for AVX-512: for loops that go from bits to bits, which compilers make slower with it.
+macro_rules! up_to_avx2 {
+    ($(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?)
+        $(-> $result:ty)? = $body:path) => {
+        $(#[$meta])*
+        $visibility fn $name($($argument: $type),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            if $crate::kernel::instructions::Instructions::used()
+                >= $crate::kernel::instructions::Instructions::Avx2
+            {
+                #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
+                fn with_avx2($($argument: $type),*) $(-> $result)? {
+                    $body($($argument),*)
                 }
+                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
+                // SAFETY: the processor has these features.
+                return unsafe { with_avx2($($argument),*) };
             }
             $body($($argument),*)
         }
     };
 }
-pub(super) use vectorised;
+pub(super) use up_to_avx2;

@@ -1,7 +1,7 @@
 //! The decoder: look-ups of several symbols, in several streams side by side.
 
 use super::{Code, LENGTH_MAX, LENGTHS_BYTES, STREAMS, SYMBOLS, segment_len};
-use crate::kernel::vector::vectorised;
+use crate::kernel::vector::up_to_avx2;
 
 /// Entries of a table.
 const ENTRIES: usize = 1 << LENGTH_MAX;
@@ -66,7 +66,7 @@ static REVERSED: [u16; ENTRIES] = {
     reversed
 };
 
-vectorised! {
+up_to_avx2! {
     fn table_of(words: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> Table = Table::new
 }
 
@@ -144,7 +144,7 @@ impl Place {
     }
 }
 
-vectorised! {
+up_to_avx2! {
     fn decode_streams(streams: &[u8], table: &Table, lengths: &[u8; SYMBOLS], places: &mut [Place; STREAMS],
         out: &mut [u8]) = decode_side_by_side
 }

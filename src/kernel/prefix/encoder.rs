@@ -1,7 +1,7 @@
 //! The encoder: words of single symbols, or of pairs, put together in a register; with AVX2, see [`super::vectors`].
 
 use super::{Code, LENGTHS_BYTES, STREAMS, SYMBOLS, segment_len};
-use crate::kernel::vector::vectorised;
+use crate::kernel::vector::up_to_avx2;
 
 /// Symbols that all differ modulo this have a table of pairs.
 const PAIR_SYMBOLS: usize = 64;
@@ -114,7 +114,7 @@ fn joined(first: u64, then: u64) -> u64 {
     ((first & !LENGTH_MASK) >> (then & 63)) + (first & LENGTH_MASK) + then
 }
 
-vectorised! {
+up_to_avx2! {
     fn encode_stream(symbols: &[u8], singles: &[u64; SYMBOLS], pairs: Option<&[u64; PAIRS]>, out: &mut Vec<u8>)
         = put_together
 }
