@@ -66,7 +66,7 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
     bases.open_solid.extend_from_slice(chunk);
     bases.index(number, &found.features);
     if strategy.wants_anchors() {
-        bases.keep_recent(number, chunk, anchors);
+        bases.keep(number, chunk, Some(anchors)).expect("has memory");
     }
 }
 

@@ -152,7 +152,7 @@ pub struct SubdedupConfig {
     pub candidates_max: usize,
     /// Deepest chain of copies.
     pub depth_max: u8,
-    /// Raw frames and chunks kept in memory to serve bases, bytes.
+    /// Raw frames, at most half of it, and contents of chunks kept in memory to serve bases, bytes.
     pub base_cache_bytes: ByteSize,
     /// Frames read from containers for bases per MiB of new chunks.
     pub base_reads_per_mib: u32,
@@ -190,7 +190,8 @@ pub struct CompressConfig {
     pub codec: String,
     /// zstd level: 1 fast, 3 default, up to 19 for archives; LZ4 has none.
     pub level: i32,
-    /// Raw bytes of a solid frame; 0 = each chunk has a frame of its own.
+    /// Raw bytes of a solid frame, at most, and at most 16 chunks of the average length; 0 = each chunk has a frame of
+    /// its own.
     pub frame_bytes: ByteSize,
 }
 

@@ -22,19 +22,6 @@ impl<K: Hash + Eq, V> Kept<K, V> {
         self.bytes
     }
 
-    /// Takes the value of `key` out.
-    pub fn take(&mut self, key: &K) -> Option<V> {
-        let (bytes, value) = self.values.pop(key)?;
-        self.bytes -= bytes;
-        Some(value)
-    }
-
-    /// From now on at most `bytes_max` bytes; what is too much is handed to `retire`.
-    pub fn shrink(&mut self, bytes_max: usize, retire: impl FnMut(V)) {
-        self.bytes_max = bytes_max;
-        self.make_room(retire);
-    }
-
     /// The value of `key`, which becomes the most recently used.
     pub fn get(&mut self, key: &K) -> Option<V>
     where
@@ -50,24 +37,13 @@ impl<K: Hash + Eq, V> Kept<K, V> {
 
     /// Keeps a value of `bytes` bytes; others make room.
     pub fn put(&mut self, key: K, value: V, bytes: usize) {
-        self.put_and(key, value, bytes, drop);
-    }
-
-    /// As [`Self::put`]; what made room is handed to `retire`.
-    pub fn put_and(&mut self, key: K, value: V, bytes: usize, mut retire: impl FnMut(V)) {
         self.bytes += bytes;
-        if let Some((_, (old, value))) = self.values.push(key, (bytes, value)) {
+        if let Some((_, (old, _))) = self.values.push(key, (bytes, value)) {
             self.bytes -= old;
-            retire(value);
         }
-        self.make_room(retire);
-    }
-
-    fn make_room(&mut self, mut retire: impl FnMut(V)) {
         while self.bytes > self.bytes_max {
-            let Some((_, (old, value))) = self.values.pop_lru() else { break };
+            let Some((_, (old, _))) = self.values.pop_lru() else { break };
             self.bytes -= old;
-            retire(value);
         }
     }
 }
@@ -88,20 +64,5 @@ mod tests {
         assert_eq!((kept.get(&1), kept.get(&3)), (Some("one"), Some("three again")));
         kept.put(4, "too large", 101);
         assert_eq!((kept.bytes(), kept.values.len()), (0, 0));
-    }
-
-    #[test]
-    fn what_is_taken_out_or_too_much_counts_no_more() {
-        let mut kept = Kept::new(100);
-        kept.put(1, "one", 30);
-        kept.put(2, "two", 30);
-        kept.put(3, "three", 30);
-        assert_eq!((kept.take(&2), kept.take(&2), kept.bytes()), (Some("two"), None, 60));
-        let mut retired = Vec::new();
-        kept.shrink(40, |value| retired.push(value));
-        assert_eq!((retired, kept.bytes()), (vec!["one"], 30));
-        kept.shrink(100, drop);
-        kept.put(4, "four", 60);
-        assert_eq!((kept.get(&3), kept.get(&4)), (Some("three"), Some("four")));
     }
 }

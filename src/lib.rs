@@ -17,6 +17,7 @@ pub mod codec;
 pub mod format;
 pub mod kept;
 pub mod kernel;
+pub mod memory;
 pub mod pipeline;
 pub mod store;
 

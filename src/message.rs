@@ -106,8 +106,9 @@ pub struct Chunk {
     pub fingerprint: Fingerprint,
     /// Set by Dedup: not stored yet.
     pub is_new: bool,
-    /// Set by Identify for new chunks.
-    pub class: Class,
+    /// Set by Identify for new chunks; not for those that are likely to be copied for the most part, where it does not
+    /// matter.
+    pub class: Option<Class>,
     /// Set by a cutter that finds anchors on its way, otherwise, for a strategy that needs them, by Identify.
     pub anchors: Option<Vec<Anchor>>,
     /// Set by Chunk for blocks of tensors.

@@ -92,6 +92,23 @@ impl Flat {
         self.runs.iter().try_for_each(|run| self.append(run, frames, out))
     }
 
+    /// Writes the content, which must not be a delta, into `space`, which is as long; `frames` as for
+    /// [`Self::assemble`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a frame is missing or too short, or the lengths differ.
+    pub fn fill(&self, frames: &[impl AsRef<[u8]>], space: &mut [u8]) -> Result<()> {
+        let space_bytes = space.len();
+        let differ = || Error::corrupt("chunk body", 0, format!("{space_bytes} bytes"), self.len().to_string());
+        let mut rest = space;
+        for run in &self.runs {
+            let (front, behind) = rest.split_at_mut_checked(run.len as usize).ok_or_else(differ)?;
+            front.copy_from_slice(run.slice_of(self.frame(run.frame, frames))?);
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(differ()) }
+    }
+
     /// The decoded bytes of frame `number`; nothing if it is not there.
     fn frame<'a>(&self, number: u64, frames: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
         // Nearly always there is one.
@@ -136,6 +153,24 @@ impl Flat {
             }
         }
         delta::decode_body(payload, &base, delta.raw_len as usize, scratch, out)
+    }
+
+    /// The same without spare memory.
+    fn at_its_size(&mut self) -> Flat {
+        let delta = self.delta.take();
+        Flat {
+            ends: self.ends.as_slice().into(),
+            runs: self.runs.as_slice().into(),
+            frames: self.frames.as_slice().into(),
+            delta,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.ends.clear();
+        self.runs.clear();
+        self.frames.clear();
+        self.delta = None;
     }
 
     /// Adds frames, each once.
@@ -197,12 +232,14 @@ pub struct Flats {
     kept: Kept<u64, Arc<Flat>>,
     /// Those with runs in frames that will get another number.
     open: HashMap<u64, Arc<Flat>>,
+    /// Room in which flats are put together before they are kept at their size.
+    rooms: Vec<Flat>,
 }
 
 impl Flats {
     /// Within about `bytes_max` bytes of memory.
     pub fn new(bytes_max: usize) -> Self {
-        Flats { kept: Kept::new(bytes_max), open: HashMap::new() }
+        Flats { kept: Kept::new(bytes_max), open: HashMap::new(), rooms: Vec::new() }
     }
 
     /// Frames have got their final numbers: what names others is forgotten.
@@ -239,11 +276,24 @@ impl Flats {
         if let Some(found) = self.kept.get(&entry).or_else(|| self.open.get(&entry).cloned()) {
             return Ok(found);
         }
+        let mut room = self.rooms.pop().unwrap_or_default();
+        let flattened = self.flatten(bodies, entry, depth, &mut room);
+        let flat = flattened.map(|()| Arc::new(room.at_its_size()));
+        room.clear();
+        self.rooms.push(room);
+        let flat = flat?;
+        if flat.frames.iter().all(|frame| bodies.is_final(*frame)) {
+            self.kept.put(entry, flat.clone(), flat.memory_bytes());
+        } else {
+            self.open.insert(entry, flat.clone());
+        }
+        Ok(flat)
+    }
+
+    /// Puts the runs of an entry into `flat`, which is empty.
+    fn flatten(&mut self, bodies: &mut dyn Bodies, entry: u64, depth: u8, flat: &mut Flat) -> Result<()> {
         let view = bodies.body(entry)?;
         let pieces = view.pieces.as_slice();
-        let room = 2 * pieces.len() + 1;
-        let mut flat =
-            Flat { ends: Vec::with_capacity(room), runs: Vec::with_capacity(room), frames: Vec::new(), delta: None };
         if pieces.is_empty() {
             flat.push(view.literal_run(0..view.raw_len)?);
         }
@@ -284,13 +334,7 @@ impl Flats {
                 }
             }
         }
-        let flat = Arc::new(flat);
-        if flat.frames.iter().all(|frame| bodies.is_final(*frame)) {
-            self.kept.put(entry, flat.clone(), flat.memory_bytes());
-        } else {
-            self.open.insert(entry, flat.clone());
-        }
-        Ok(flat)
+        Ok(())
     }
 }
 

@@ -135,3 +135,21 @@ fn a_payload_that_is_no_delta_is_an_error() {
         assert!(matches!(chunks.read(entry), Err(Error::Corrupt { .. })));
     }
 }
+
+#[test]
+fn a_content_is_filled_in_as_it_is_put_together() {
+    let mut chunks = Chunks::default();
+    let base = chunks.whole((0..=255).collect());
+    let content: Vec<u8> = b"new".iter().copied().chain(10..200).collect();
+    let pieces = vec![Piece::Literal { len: 3 }, Piece::Copy { base: 0, offset: 10, len: 190 }];
+    let entry = chunks.push(content.clone(), b"new".to_vec(), pieces, vec![base]);
+    let flat = Flats::new(1 << 16).flat(&mut chunks, entry).unwrap();
+    let mut space = vec![0; content.len()];
+    flat.fill(&chunks.frames, &mut space).unwrap();
+    assert_eq!(space, content);
+    assert!(flat.fill(&chunks.frames, &mut space[1..]).is_err());
+    space.push(0);
+    assert!(flat.fill(&chunks.frames, &mut space).is_err());
+    space.pop();
+    assert!(flat.fill(&chunks.frames[..1], &mut space).is_err());
+}

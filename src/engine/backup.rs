@@ -246,9 +246,11 @@ fn run_stages(
     let link = line.parallel(link, workers.workers_of(workers.identify_workers), || IdentifyWorker {
         identifier: Identifier::new(&config.identify, config.model.level),
         sieve: sieve.clone(),
+        candidates: Candidates::new(indexes.similarity.clone()),
     });
     let models = Models::new(store.clone(), &config.model);
-    let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config));
+    let chunk_bytes_avg = repository.config.chunk_bytes_avg.0;
+    let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config, chunk_bytes_avg));
     line.deepen(PACKETS_PER_BATCH * workers.queue_depth);
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
         codec: float_codec,

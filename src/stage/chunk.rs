@@ -14,7 +14,6 @@ use crate::chunker::{Cutter, cutter};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
 use crate::format::Dtype;
-use crate::identify::Class;
 use crate::kernel::sieve::Anchor;
 use crate::lineage::ModelRecord;
 use crate::message::{Block, Chunk, ChunkBatch, ChunkItem, ModelFile, ReadBatch, ReadItem, TreeItem};
@@ -97,14 +96,14 @@ impl ChunkStage {
     }
 
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
-        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), Class::Ordinary);
+        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.cutter.gives_anchors().then_some(anchors);
         let chunk = Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block: None };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     fn push_block(&mut self, bytes: Bytes, block: Block, emit: &mut Emit<ChunkBatch>) -> Result<()> {
-        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), Class::Ordinary);
+        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let (anchors, block) = (None, Some(block));
         self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
     }

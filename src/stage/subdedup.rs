@@ -18,7 +18,7 @@ use super::models::{Models, Planned};
 use crate::config::Config;
 use crate::container::{Base, TO_THE_END, body_digest};
 use crate::error::{Kind, Result};
-use crate::identify::Class;
+use crate::identify::{Class, Identifier};
 use crate::message::{Block, Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Packet, SaveItem, TreeItem};
 use crate::pipeline::{Emit, Stage};
 use crate::subdedup::{
@@ -29,6 +29,9 @@ use crate::subdedup::{
 const GROUP_BYTES_MAX: u64 = 8 << 20;
 /// Entries after which a group ends.
 const GROUP_ENTRIES_MAX: u64 = 4096;
+/// Chunks of the average length that a frame holds at most. A base is often the only one wanted of its frame, and the
+/// shorter it is, the more is decoded for it in vain.
+const FRAME_CHUNKS_MAX: u64 = 16;
 /// With a frame for each chunk: literal bytes after which a group ends.
 const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 
@@ -37,6 +40,8 @@ pub struct SubDedupStage {
     strategy: Box<dyn Strategy>,
     bases: Bases,
     models: Models,
+    /// For chunks that turn out to be no copies.
+    identifier: Identifier,
     depth_max: u8,
     frame_bytes: usize,
     group_bytes_max: u64,
@@ -48,14 +53,21 @@ pub struct SubDedupStage {
 }
 
 impl SubDedupStage {
-    /// A stage over `bases`.
-    pub fn new(strategy: Box<dyn Strategy>, bases: Bases, models: Models, config: &Config) -> Self {
+    /// A stage over `bases`, for chunks of `chunk_bytes_avg` bytes on average.
+    pub fn new(
+        strategy: Box<dyn Strategy>,
+        bases: Bases,
+        models: Models,
+        config: &Config,
+        chunk_bytes_avg: u64,
+    ) -> Self {
         SubDedupStage {
             strategy,
             bases,
             models,
+            identifier: Identifier::new(&config.identify, config.model.level),
             depth_max: config.subdedup.depth_max,
-            frame_bytes: config.compress.frame_bytes.0 as usize,
+            frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
             offset: 0,
@@ -112,9 +124,10 @@ impl SubDedupStage {
 
     fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         let (found, encoded) = self.find(&chunk)?;
-        match chunk.class {
-            // Most of it copied: the rest is worth less than what the float codec saves.
-            Class::Float(layout) if encoded.literal_len() * 2 > chunk.len => {
+        // Most of it copied: the rest is worth less than what other codecs save.
+        let class = if encoded.literal_len() * 2 <= chunk.len { Class::Ordinary } else { self.class(&chunk) };
+        match class {
+            Class::Float(layout) => {
                 let range = self.offset..self.offset + u64::from(chunk.len);
                 match self.models.plan_earlier(range, layout, &mut self.bases)? {
                     Some(planned) => self.delta(chunk, planned, emit)?,
@@ -124,6 +137,10 @@ impl SubDedupStage {
             class => self.ordinary_chunk(chunk, class, (found.features, encoded), emit)?,
         }
         Ok(())
+    }
+
+    fn class(&mut self, chunk: &Chunk) -> Class {
+        chunk.class.unwrap_or_else(|| self.identifier.identify(&chunk.bytes))
     }
 
     fn float_chunk(
@@ -184,8 +201,8 @@ impl SubDedupStage {
             bases: encoded.bases,
         });
         self.bases.index(number, &features);
-        if let Some(anchors) = chunk.anchors {
-            self.bases.keep_recent(number, &chunk.bytes, anchors);
+        if self.strategy.wants_bases() {
+            self.bases.keep(number, &chunk.bytes, chunk.anchors)?;
         }
         if self.frame_bytes == 0 {
             self.close_frame(open, emit)?;

@@ -10,14 +10,12 @@
 //! 4. *Gaps*: between two matches the bytes are compared with those at the same distance as in the match before, and
 //!    as in the match behind ([`Aligned`]).
 
-use std::sync::Arc;
-
 use super::aligned::Aligned;
-use super::bases::{Bases, whole_bytes_max};
+use super::anchor_table::AnchorTable;
+use super::bases::Bases;
 use super::{Found, HASH_MASK, Match, Strategy};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
-use crate::kept::Kept;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::{Anchor, Sieve};
 
@@ -31,71 +29,9 @@ const CANDIDATES_PER_FEATURE: usize = 8;
 /// A base whose frames must be decoded, or even read, has to share this many features: one or two are often a licence's
 /// text, and the base good for nothing else.
 const DECODE_FEATURES_MIN: u32 = 3;
-/// Bases of which only the memory is kept.
-const SPARE_MAX: usize = 8;
 
-/// The anchors of a chunk, to be looked up by hash.
-#[derive(Default)]
-struct AnchorTable {
-    /// Hashes, each with its position plus one, or 0; open addressing.
-    slots: Vec<(u32, u32)>,
-    shift: u32,
-}
-
-impl AnchorTable {
-    /// The table of `anchors`, in the memory of an older one.
-    fn new(anchors: &[Anchor], mut slots: Vec<(u32, u32)>) -> Self {
-        let bits = (anchors.len() * 2).max(2).next_power_of_two().trailing_zeros();
-        slots.clear();
-        slots.resize(1 << bits, (0, 0));
-        let mut table = AnchorTable { slots, shift: 32 - bits };
-        for anchor in anchors {
-            let hash = anchor.hash as u32;
-            let mut at = (hash >> table.shift) as usize;
-            let mask = table.slots.len() - 1;
-            // The first of equal hashes stays.
-            while let Some(slot) = table.slots.get_mut(at) {
-                if slot.1 == 0 {
-                    *slot = (hash, anchor.position + 1);
-                    break;
-                }
-                if slot.0 == hash {
-                    break;
-                }
-                at = (at + 1) & mask;
-            }
-        }
-        table
-    }
-
-    fn find(&self, hash: u32) -> Option<u32> {
-        let mask = self.slots.len() - 1;
-        let mut at = (hash >> self.shift) as usize;
-        while let Some((found, position)) = self.slots.get(at) {
-            if *position == 0 {
-                return None;
-            }
-            if *found == hash {
-                return Some(position - 1);
-            }
-            at = (at + 1) & mask;
-        }
-        None
-    }
-}
-
-/// A base made ready.
-#[derive(Default)]
-struct Prepared {
-    bytes: Vec<u8>,
-    table: AnchorTable,
-}
-
-impl Prepared {
-    fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.table.slots.capacity() * size_of::<(u32, u32)>()
-    }
-}
+/// A base at hand: its entry, its bytes and its anchors.
+type Base<'a> = (u64, &'a [u8], &'a AnchorTable);
 
 /// Bases taken by order.
 const FOLLOWERS: usize = 2;
@@ -107,10 +43,6 @@ pub struct Anchors {
     copy_bytes_min: usize,
     /// Bases taken by features.
     candidates_max: usize,
-    prepared: Kept<u64, Arc<Prepared>>,
-    /// The memory of bases that are not kept any more.
-    spare: Vec<Prepared>,
-    anchors: Vec<Anchor>,
     /// Bases of the chunk before, the most used first.
     before: Vec<u64>,
 }
@@ -122,9 +54,6 @@ impl Anchors {
             sieve: Sieve::new(seed),
             copy_bytes_min: config.copy_bytes_min.0 as usize,
             candidates_max: config.candidates_max,
-            prepared: Kept::new(whole_bytes_max(config)),
-            spare: Vec::new(),
-            anchors: Vec::new(),
             before: Vec::new(),
         }
     }
@@ -146,7 +75,7 @@ impl Anchors {
         let mut covered = 0;
         while chosen.len() < self.candidates_max {
             let gain = |found: &(u64, u32)| (found.1 & !covered).count_ones();
-            let rank = |found: &&(u64, u32)| (gain(found), self.prepared.contains(&found.0), found.0);
+            let rank = |found: &&(u64, u32)| (gain(found), bases.contents().contains(found.0), found.0);
             let Some(best) = sharing.iter().max_by_key(rank).filter(|best| gain(best) > 0) else { break };
             chosen.push(*best);
             covered |= best.1;
@@ -172,36 +101,24 @@ impl Anchors {
         Ok(followers)
     }
 
-    /// A base's bytes and anchors; see [`Bases::read`] for `may_decode`.
-    fn prepare(&mut self, entry: u64, may_decode: bool, bases: &mut Bases) -> Result<Option<Arc<Prepared>>> {
-        if let Some(found) = self.prepared.get(&entry) {
-            return Ok(Some(found));
-        }
-        let mut spare = self.spare.pop().unwrap_or_default();
-        match bases.take_recent(entry) {
-            Some(recent) => {
-                spare.table = AnchorTable::new(&recent.anchors, spare.table.slots);
-                bases.recycle(std::mem::replace(&mut spare.bytes, recent.bytes));
-            }
-            None => {
-                if !bases.read(entry, may_decode, &mut spare.bytes)? {
-                    self.spare.push(spare);
-                    return Ok(None);
-                }
-                self.anchors.clear();
-                self.sieve.scan(&spare.bytes, |anchor| {
-                    self.anchors.push(anchor);
+    /// The bases for a chunk with these features, their contents and anchors at hand.
+    fn prepare(&self, features: &[u64], bases: &mut Bases) -> Result<Vec<u64>> {
+        let chosen = self.choose(features, bases);
+        let followers = self.followers(&chosen, bases)?;
+        let chosen = chosen.into_iter().map(|(entry, shared)| (entry, shared.count_ones() >= DECODE_FEATURES_MIN));
+        let mut prepared = Vec::new();
+        for (entry, may_decode) in chosen.chain(followers.into_iter().map(|entry| (entry, false))) {
+            let find = |bytes: &[u8], anchors: &mut Vec<Anchor>| {
+                self.sieve.scan(bytes, |anchor| {
+                    anchors.push(anchor);
                     true
                 });
-                spare.table = AnchorTable::new(&self.anchors, spare.table.slots);
+            };
+            if bases.tabulate(entry, may_decode, find)? {
+                prepared.push(entry);
             }
         }
-        let prepared = Arc::new(spare);
-        let retired = &mut self.spare;
-        self.prepared.put_and(entry, prepared.clone(), prepared.memory_bytes(), |old| {
-            retired.extend(Arc::into_inner(old).filter(|_| retired.len() < SPARE_MAX));
-        });
-        Ok(Some(prepared))
+        Ok(prepared)
     }
 
     /// Remembers the bases of a chunk, the most used first.
@@ -222,7 +139,7 @@ impl Anchors {
 
 /// The hashes of a chunk's anchors that come first in a random order of all hashes. (The smallest ones as they are
 /// would crowd into one corner of the similarity index.)
-fn features(anchors: &[Anchor]) -> Vec<u64> {
+pub(super) fn features(anchors: &[Anchor]) -> Vec<u64> {
     let mut first: Vec<(u64, u64)> = Vec::with_capacity(FEATURES + 1);
     for anchor in anchors {
         let key = (anchor.hash.wrapping_mul(ORDER), anchor.hash & HASH_MASK);
@@ -236,15 +153,15 @@ fn features(anchors: &[Anchor]) -> Vec<u64> {
 }
 
 /// Fills the gaps between `matches` (ascending) back from the matches behind them.
-fn fill_gaps(chunk: &[u8], matches: &[Match], prepared: &[(u64, Arc<Prepared>)], bytes_min: usize) -> Vec<Match> {
+fn fill_gaps(chunk: &[u8], matches: &[Match], bases: &[Base<'_>], bytes_min: usize) -> Vec<Match> {
     let mut out = Vec::with_capacity(matches.len());
     let mut end = 0;
     for behind in matches {
         let position = behind.position as usize;
         if position - end >= bytes_min
-            && let Some((_, base)) = prepared.iter().find(|base| base.0 == behind.base)
+            && let Some((_, base, _)) = bases.iter().find(|base| base.0 == behind.base)
         {
-            Aligned::new(chunk, &base.bytes, behind, bytes_min).backward(end..position, &mut out);
+            Aligned::new(chunk, base, behind, bytes_min).backward(end..position, &mut out);
         }
         out.push(*behind);
         end = position + behind.len as usize;
@@ -252,23 +169,18 @@ fn fill_gaps(chunk: &[u8], matches: &[Match], prepared: &[(u64, Arc<Prepared>)],
     out
 }
 
-/// The longest match through an anchor, not before `covered`, and its base.
-fn longest<'a>(
-    chunk: &[u8],
-    covered: usize,
-    anchor: &Anchor,
-    prepared: &'a [(u64, Arc<Prepared>)],
-) -> Option<(Match, &'a Prepared)> {
+/// The longest match through an anchor, not before `covered`, and the bytes of its base.
+fn longest<'a>(chunk: &[u8], covered: usize, anchor: &Anchor, bases: &[Base<'a>]) -> Option<(Match, &'a [u8])> {
     let position = anchor.position as usize;
     let (before, after) = (chunk.get(covered..position)?, chunk.get(position..)?);
-    let mut best: Option<(Match, &Prepared)> = None;
-    for (entry, base) in prepared {
-        let Some(at) = base.table.find(anchor.hash as u32) else { continue };
-        let Some((base_before, base_after)) = base.bytes.split_at_checked(at as usize) else { continue };
+    let mut best: Option<(Match, &[u8])> = None;
+    for (entry, base, table) in bases {
+        let Some(at) = table.find(anchor.hash as u32) else { continue };
+        let Some((base_before, base_after)) = base.split_at_checked(at as usize) else { continue };
         let back = common_suffix_len(before, base_before) as u32;
         let len = back + common_prefix_len(after, base_after) as u32;
         if best.as_ref().is_none_or(|best| len > best.0.len) {
-            best = Some((Match { position: anchor.position - back, base: *entry, offset: at - back, len }, base));
+            best = Some((Match { position: anchor.position - back, base: *entry, offset: at - back, len }, *base));
         }
     }
     best
@@ -281,31 +193,28 @@ impl Strategy for Anchors {
 
     fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<Found> {
         let features = features(anchors);
-        let mut prepared = Vec::new();
-        let chosen = self.choose(&features, bases);
-        for (entry, shared) in &chosen {
-            let may_decode = shared.count_ones() >= DECODE_FEATURES_MIN;
-            prepared.extend(self.prepare(*entry, may_decode, bases)?.map(|base| (*entry, base)));
-        }
-        for entry in self.followers(&chosen, bases)? {
-            prepared.extend(self.prepare(entry, false, bases)?.map(|base| (entry, base)));
-        }
+        let prepared = self.prepare(&features, bases)?;
+        let contents = bases.contents();
+        let bases: Vec<Base<'_>> = prepared
+            .iter()
+            .filter_map(|entry| contents.tabulated(*entry).map(|(bytes, table)| (*entry, bytes, table)))
+            .collect();
         let mut matches: Vec<Match> = Vec::new();
         let mut covered = 0;
         for anchor in anchors {
-            if anchor.position as usize <= covered || prepared.is_empty() {
+            if anchor.position as usize <= covered || bases.is_empty() {
                 continue;
             }
-            let Some((found, base)) = longest(chunk, covered, anchor, &prepared) else { continue };
+            let Some((found, base)) = longest(chunk, covered, anchor, &bases) else { continue };
             if (found.len as usize) < self.copy_bytes_min {
                 continue;
             }
             matches.push(found);
             let end = (found.position + found.len) as usize;
-            Aligned::new(chunk, &base.bytes, &found, self.copy_bytes_min).forward(end..chunk.len(), &mut matches);
+            Aligned::new(chunk, base, &found, self.copy_bytes_min).forward(end..chunk.len(), &mut matches);
             covered = matches.last().map_or(end, |last| (last.position + last.len) as usize);
         }
-        let matches = fill_gaps(chunk, &matches, &prepared, self.copy_bytes_min);
+        let matches = fill_gaps(chunk, &matches, &bases, self.copy_bytes_min);
         self.remember(&matches);
         Ok(Found { matches, features })
     }

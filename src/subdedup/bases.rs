@@ -13,6 +13,7 @@ use lru::LruCache;
 use super::Match;
 use super::candidates::Candidates;
 use super::capping::{Capping, ORIGIN_SESSION};
+use super::contents::Contents;
 use super::ring::{Ring, SESSION};
 use crate::codec::Scratch;
 use crate::config::SubdedupConfig;
@@ -24,6 +25,7 @@ use crate::error::{Error, Kind, Result};
 use crate::index::Resolver;
 use crate::kept::Kept;
 use crate::kernel::sieve::Anchor;
+use crate::memory::BLOCK_BYTES;
 use crate::reader::at_least_one;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -34,32 +36,16 @@ pub const OPEN_SOLID: u64 = u64::MAX;
 pub const OPEN_INCOMPRESSIBLE: u64 = u64::MAX - 1;
 /// Bases of the session remembered by name.
 const NAMES_KEPT: usize = 1 << 16;
-/// Of the bytes for bases, one in this many serves bases put together, the others frames.
-const WHOLE_SHARE: u64 = 4;
+/// Of the bytes for bases, one in this many serves contents of chunks alone, frames may take the others.
+const CONTENTS_SHARE: usize = 2;
 /// Memory for the runs of bases.
 const FLAT_BYTES_MAX: usize = 24 << 20;
 /// Stored bytes read at a time, more only for a single frame.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// Stored bytes kept that were read ahead.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
-/// Buffers of recent chunks kept for the next ones.
-const FREE_MAX: usize = 8;
 /// Bases larger than this are not put together.
 const BASE_BYTES_MAX: u32 = 4 << 20;
-
-/// Bytes for bases put together.
-pub(super) fn whole_bytes_max(config: &SubdedupConfig) -> usize {
-    (config.base_cache_bytes.0 / WHOLE_SHARE) as usize
-}
-
-/// A chunk of the session as it was.
-#[derive(Debug, Default)]
-pub struct Recent {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its anchors.
-    pub anchors: Vec<Anchor>,
-}
 
 /// See the module.
 pub struct Bases {
@@ -75,14 +61,11 @@ pub struct Bases {
     pub open_incompressible: Vec<u8>,
     names: LruCache<Base, u64>,
     frames: Kept<u64, Bytes>,
-    /// The latest chunks, in the room that frames do not take yet.
-    recent: Kept<u64, Recent>,
-    /// The memory of recent chunks that are not kept any more.
-    free: Vec<Vec<u8>>,
-    frames_and_recent_bytes_max: usize,
+    /// Contents of chunks, in the room that frames do not take.
+    contents: Contents,
+    bytes_max: usize,
     /// Frames as they are stored, read before they were asked for.
     ahead: Kept<u64, (Arc<str>, FrameInfo, Bytes)>,
-    whole: Kept<u64, Bytes>,
     /// Taken while it works: it asks for bodies here.
     flats: Option<Flats>,
     capping: Option<Capping>,
@@ -101,7 +84,8 @@ impl Bases {
         config: &SubdedupConfig,
         candidates: Candidates,
     ) -> Self {
-        let frame_bytes_max = config.base_cache_bytes.0 as usize - whole_bytes_max(config);
+        let bytes_max = config.base_cache_bytes.0 as usize;
+        let frame_bytes_max = bytes_max.saturating_sub((bytes_max / CONTENTS_SHARE).max(2 * BLOCK_BYTES));
         Bases {
             store,
             resolver,
@@ -112,11 +96,9 @@ impl Bases {
             open_incompressible: Vec::new(),
             names: LruCache::new(at_least_one(NAMES_KEPT)),
             frames: Kept::new(frame_bytes_max),
-            recent: Kept::new(frame_bytes_max),
-            free: Vec::new(),
-            frames_and_recent_bytes_max: frame_bytes_max,
+            contents: Contents::new(bytes_max),
+            bytes_max,
             ahead: Kept::new(AHEAD_BYTES_MAX),
-            whole: Kept::new(whole_bytes_max(config)),
             flats: Some(Flats::new(FLAT_BYTES_MAX)),
             capping: (config.base_containers_max > 0).then(|| Capping::new(config.base_containers_max)),
             reads_per_mib: u64::from(config.base_reads_per_mib),
@@ -182,8 +164,7 @@ impl Bases {
     /// Those of reading it, and [`Error::ChecksumMismatch`] where the bytes are others.
     pub fn read_chunk(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
         let Some(entry) = self.entry_of(fingerprint)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        Ok(self.read(entry, true, &mut bytes)?.then_some(bytes))
+        Ok(self.content(entry)?.map(<[u8]>::to_vec))
     }
 
     /// The bytes of a stored chunk of metadata, whatever reads are allowed; `None` if it is not stored.
@@ -237,58 +218,67 @@ impl Bases {
         }
     }
 
-    /// All bytes of an entry, or `None` if it cannot be read or the reads would exceed the budget.
-    pub fn bytes(&mut self, entry: u64) -> Result<Option<Bytes>> {
-        let mut bytes = Vec::new();
-        if !self.read(entry, true, &mut bytes)? {
+    /// The content of an entry; `None` if it cannot be read, the reads would exceed the budget, or it is too large.
+    ///
+    /// # Errors
+    /// Only when the run is failing.
+    pub fn content(&mut self, entry: u64) -> Result<Option<&[u8]>> {
+        Ok(if self.fetch(entry, true)? { self.contents.get(entry) } else { None })
+    }
+
+    /// Contents at hand.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Sees to it that the content of an entry is at hand and its anchors ready to be looked up; `find` finds them
+    /// where they are not known. `false` if the content cannot be read, the reads would exceed the budget, or frames
+    /// would have to be read or decoded and `may_decode` is not set.
+    ///
+    /// # Errors
+    /// Only when the run is failing.
+    pub fn tabulate(
+        &mut self,
+        entry: u64,
+        may_decode: bool,
+        find: impl FnOnce(&[u8], &mut Vec<Anchor>),
+    ) -> Result<bool> {
+        Ok(self.fetch(entry, may_decode)? && self.contents.tabulate(entry, find))
+    }
+
+    fn fetch(&mut self, entry: u64, may_decode: bool) -> Result<bool> {
+        if self.contents.contains(entry) {
+            return Ok(true);
+        }
+        let gathered = self.gather(entry, may_decode);
+        let Some(Some((flat, frames))) = self.tolerate(gathered)? else { return Ok(false) };
+        let Bases { contents, open_solid, open_incompressible, .. } = self;
+        let slices = slices(&flat, &frames, open_solid, open_incompressible);
+        let filled = contents.fill(entry, flat.len() as usize, |space| flat.fill(&slices, space));
+        Ok(self.tolerate(filled)?.unwrap_or(false))
+    }
+
+    /// The runs of an entry and the frames that they lie in, decoded; those still being filled are empty.
+    fn gather(&mut self, entry: u64, may_decode: bool) -> Result<Option<(Arc<Flat>, Vec<Bytes>)>> {
+        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
-        let whole = Bytes::from(bytes);
-        self.whole.put(entry, whole.clone(), whole.len());
-        Ok(Some(whole))
-    }
-
-    /// Replaces `bytes` by those of an entry. `false` if it cannot be read, the reads would exceed the budget, or
-    /// frames would have to be read or decoded and `may_decode` is not set.
-    pub fn read(&mut self, entry: u64, may_decode: bool, bytes: &mut Vec<u8>) -> Result<bool> {
-        bytes.clear();
-        let built = self.build(entry, may_decode, bytes);
-        Ok(self.tolerate(built)?.unwrap_or(false))
-    }
-
-    fn build(&mut self, entry: u64, may_decode: bool, bytes: &mut Vec<u8>) -> Result<bool> {
-        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
-            return Ok(false);
-        }
-        let flat = self.flatten(|flats, bases| flats.flat(bases, entry))?;
+        let flat = self.flat(entry)?;
         // Nothing is copied from a delta: its bytes lie nowhere.
         if flat.is_delta() {
-            return Ok(false);
+            return Ok(None);
         }
         let at_hand = |frame: &u64| !self.is_final(*frame) || self.frames.contains(frame);
         if !may_decode && !flat.frames().iter().all(at_hand) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut frames = Vec::with_capacity(flat.frames().len());
         for number in flat.frames() {
-            frames.push(match self.is_final(*number) {
-                true => match self.frame(*number)? {
-                    Some(frame) => frame,
-                    None => return Ok(false),
-                },
-                false => Bytes::new(),
-            });
+            let frame = if self.is_final(*number) { self.frame(*number)? } else { Some(Bytes::new()) };
+            let Some(frame) = frame else { return Ok(None) };
+            frames.push(frame);
         }
-        let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
-        for (number, frame) in flat.frames().iter().zip(&frames) {
-            slices.push(match *number {
-                OPEN_SOLID => &self.open_solid,
-                OPEN_INCOMPRESSIBLE => &self.open_incompressible,
-                _ => frame,
-            });
-        }
-        flat.assemble(&slices, &mut self.scratch, bytes)?;
-        Ok(true)
+        Ok(Some((flat, frames)))
     }
 
     /// A new batch of chunks begins: other containers may be drawn on.
@@ -356,30 +346,18 @@ impl Bases {
     fn insert_frame(&mut self, number: u64, raw: Bytes) {
         let bytes = raw.len();
         self.frames.put(number, raw, bytes);
-        let Bases { frames, recent, free, .. } = self;
-        recent.shrink(self.frames_and_recent_bytes_max - frames.bytes(), |old| keep_memory(free, old.bytes));
+        self.contents.limit(self.bytes_max.saturating_sub(self.frames.bytes()));
     }
 
-    /// Keeps a chunk of the session as it is while frames leave room for it: a base that need not be put together, and
-    /// whose anchors are known.
-    pub fn keep_recent(&mut self, number: u64, bytes: &[u8], anchors: Vec<Anchor>) {
-        let mut space = self.free.pop().unwrap_or_default();
-        space.clear();
-        space.extend_from_slice(bytes);
-        let recent = Recent { bytes: space, anchors };
-        let memory_bytes = recent.bytes.capacity() + recent.anchors.capacity() * size_of::<Anchor>();
-        let free = &mut self.free;
-        self.recent.put_and(SESSION | number, recent, memory_bytes, |old| keep_memory(free, old.bytes));
-    }
-
-    /// Takes memory for the next recent chunk.
-    pub fn recycle(&mut self, memory: Vec<u8>) {
-        keep_memory(&mut self.free, memory);
-    }
-
-    /// A recent chunk, which is not kept any longer.
-    pub fn take_recent(&mut self, entry: u64) -> Option<Recent> {
-        self.recent.take(&entry)
+    /// Keeps a chunk of the session as it is, and its anchors, if they are known.
+    ///
+    /// # Errors
+    /// Where the system has no memory.
+    pub fn keep(&mut self, number: u64, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+        if bytes.len() > BASE_BYTES_MAX as usize {
+            return Ok(());
+        }
+        self.contents.keep(SESSION | number, bytes, anchors)
     }
 
     /// A frame's raw bytes; `None` when reading it would exceed the budget.
@@ -443,10 +421,14 @@ impl Bases {
     }
 }
 
-fn keep_memory(free: &mut Vec<Vec<u8>>, old: Vec<u8>) {
-    if free.len() < FREE_MAX {
-        free.push(old);
-    }
+/// The bytes of the frames of `flat`, given those that are full and the two that are not.
+fn slices<'a>(flat: &Flat, full: &'a [Bytes], solid: &'a [u8], incompressible: &'a [u8]) -> Vec<&'a [u8]> {
+    let slice = |(number, full): (&u64, &'a Bytes)| match *number {
+        OPEN_SOLID => solid,
+        OPEN_INCOMPRESSIBLE => incompressible,
+        _ => &**full,
+    };
+    flat.frames().iter().zip(full).map(slice).collect()
 }
 
 fn session_number(entry: u64) -> Option<u64> {

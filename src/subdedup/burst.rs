@@ -11,7 +11,6 @@
 //! the first or the last `END_BYTES` (without that there is nothing of note to copy), and at most `candidates_max`
 //! for each end are tried. Head and tail come from one base.
 
-use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
@@ -48,7 +47,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(chunk: &[u8], entry: u64, base: &Bytes) -> Self {
+    fn new(chunk: &[u8], entry: u64, base: &[u8]) -> Self {
         let head = common_prefix_len(chunk, base);
         let tail = common_suffix_len(chunk.get(head..).unwrap_or_default(), base);
         Ends { entry, base_len: base.len(), head, tail }
@@ -90,8 +89,8 @@ impl Strategy for Burst {
                     continue;
                 }
                 tried.push(entry);
-                let Some(base) = bases.bytes(entry)? else { continue };
-                let shared = Ends::new(chunk, entry, &base);
+                let Some(base) = bases.content(entry)? else { continue };
+                let shared = Ends::new(chunk, entry, base);
                 if best.as_ref().is_none_or(|best| shared.head + shared.tail > best.head + best.tail) {
                     best = Some(shared);
                 }
@@ -110,10 +109,10 @@ mod tests {
 
     #[test]
     fn head_and_tail_never_overlap_in_the_chunk() {
-        let base = Bytes::from_static(b"abcabcabcabc");
-        let ends = Ends::new(b"abcabc", 7, &base);
+        let base = b"abcabcabcabc";
+        let ends = Ends::new(b"abcabc", 7, base);
         assert_eq!(ends.matches(6, 1), [Match { position: 0, base: 7, offset: 0, len: 6 }]);
-        let ends = Ends::new(b"abcabcXabcabcabcabcabcabc", 7, &base);
+        let ends = Ends::new(b"abcabcXabcabcabcabcabcabc", 7, base);
         let expected =
             [Match { position: 0, base: 7, offset: 0, len: 6 }, Match { position: 13, base: 7, offset: 0, len: 12 }];
         assert_eq!(ends.matches(25, 1), expected);

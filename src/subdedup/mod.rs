@@ -4,12 +4,14 @@
 //! ([`crate::container::resolve`]) reads them, whatever the strategy.
 
 mod aligned;
+mod anchor_table;
 mod anchors;
 mod bases;
 mod bidirectional;
 mod burst;
 mod candidates;
 mod capping;
+mod contents;
 mod delta;
 mod encode;
 mod ring;
@@ -65,6 +67,11 @@ pub trait Strategy: Send {
         false
     }
 
+    /// Whether it looks into bases at all.
+    fn wants_bases(&self) -> bool {
+        true
+    }
+
     /// Looks for ranges of `chunk` in the chunks that `bases` offers. `anchors` are those of the chunk, empty for a
     /// strategy that does not ask for them.
     ///
@@ -77,6 +84,10 @@ pub trait Strategy: Send {
 pub struct Whole;
 
 impl Strategy for Whole {
+    fn wants_bases(&self) -> bool {
+        false
+    }
+
     fn find(&mut self, _: &[u8], _: &[Anchor], _: &mut Bases) -> Result<Found> {
         Ok(Found::default())
     }

@@ -9,7 +9,6 @@
 //! The paper is silent on small chunks (below `chunk_bytes_min` they are stored whole). Hashes are XXH3, 48 bits,
 //! keyed; equality is always decided by the bytes.
 
-use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
@@ -57,24 +56,18 @@ pub fn sub_block_len(len: usize) -> usize {
 
 impl SubBlocks {
     /// A base with a sub-block that equals this one: entry, its bytes, offset in it.
-    fn lookup(
-        &self,
-        block: &[u8],
-        hash: u64,
-        last: Option<u64>,
-        bases: &mut Bases,
-    ) -> Result<Option<(u64, Bytes, usize)>> {
+    fn lookup(&self, block: &[u8], hash: u64, last: Option<u64>, bases: &mut Bases) -> Result<Option<(u64, usize)>> {
         let mut candidates = bases.candidates(hash, self.candidates_max);
         // The base of the match before is in memory and keeps copies together.
         candidates.sort_by_key(|entry| Some(*entry) != last);
         for entry in candidates {
             let features = bases.features(entry)?;
             let Some(feature) = features.iter().find(|feature| **feature & HASH_MASK == hash) else { continue };
-            let Some(base) = bases.bytes(entry)? else { continue };
+            let Some(base) = bases.content(entry)? else { continue };
             let of_base = (self.layout)(base.len());
             let Some(found) = of_base.iter().find(|found| found.code == feature >> 48) else { continue };
             if base.get(found.offset..found.offset + found.len) == Some(block) {
-                return Ok(Some((entry, base, found.offset)));
+                return Ok(Some((entry, found.offset)));
             }
         }
         Ok(None)
@@ -96,13 +89,15 @@ impl Strategy for SubBlocks {
                 continue;
             }
             let hash = xxh3_64_with_seed(block, self.seed) & HASH_MASK;
-            let Some((entry, base, offset)) = self.lookup(block, hash, last, bases)? else {
+            let Some((entry, offset)) = self.lookup(block, hash, last, bases)? else {
                 found.features.push(code << 48 | hash);
                 continue;
             };
             last = Some(entry);
             let (mut start, mut end) = (at, at + len);
-            if self.diff {
+            if self.diff
+                && let Some(base) = bases.contents().get(entry)
+            {
                 let before = chunk.get(covered..at).unwrap_or_default();
                 start -= common_suffix_len(before, base.get(..offset).unwrap_or_default());
                 let after = chunk.get(end..).unwrap_or_default();

@@ -93,8 +93,8 @@ impl Strategy for Superfeature {
                 if !bases.features(entry)?.contains(feature) {
                     continue;
                 }
-                if let Some(base) = bases.bytes(entry)? {
-                    found.matches = self.delta.find(chunk, &base, entry);
+                if let Some(base) = bases.content(entry)? {
+                    found.matches = self.delta.find(chunk, base, entry);
                     return Ok(found);
                 }
             }

@@ -8,7 +8,7 @@ const LAYERS: &[&[&str]] = &[
     // L0: words
     &["error", "types", "wire", "config", "metrics", "place"],
     // L1: mechanisms
-    &["kernel", "kept", "format", "codec", "store", "pipeline"],
+    &["kernel", "kept", "memory", "format", "codec", "store", "pipeline"],
     // L2: the repository's objects
     &[
         "container",
