@@ -10,6 +10,9 @@ use std::sync::LazyLock;
 /// Byte groups a sample tells apart.
 pub const GROUPS: usize = 8;
 
+/// Windows fetched at a time.
+const FETCHED: usize = 64;
+
 /// How often each byte value was seen.
 pub type Histogram = [u32; 256];
 
@@ -44,14 +47,25 @@ fn for_each_window(bytes: &[u8], windows_max: usize, mut see: impl FnMut(&[u8; G
         windows.iter().for_each(see);
         return windows.len();
     }
-    let mut start = 0;
-    let mut scatter = 0u32;
-    for ordinal in 1..=windows_max {
-        let end = (windows.len() as u64 * ordinal as u64 / windows_max as u64) as usize;
-        scatter = scatter.wrapping_add(0x9e37_79b9);
-        let within = (((end - start) as u64 * u64::from(scatter)) >> 32) as usize;
-        see(&windows[start + within]);
-        start = end;
+    // The end of a stretch is its ordinal times the windows, over `windows_max`: in steps that need no division.
+    let (step, rest) = (windows.len() / windows_max, windows.len() % windows_max);
+    let (mut start, mut remainder, mut scatter) = (0, 0, 0u32);
+    let mut fetched = [[0; GROUPS]; FETCHED];
+    let mut left = windows_max;
+    while left > 0 {
+        // Nothing depends on the bytes here, so the processor waits for many windows at a time.
+        let fetched = &mut fetched[..left.min(FETCHED)];
+        for window in fetched.iter_mut() {
+            remainder += rest;
+            let carry = usize::from(remainder >= windows_max);
+            remainder -= carry * windows_max;
+            scatter = scatter.wrapping_add(0x9e37_79b9);
+            let within = ((step + carry) as u64 * u64::from(scatter)) >> 32;
+            *window = windows[start + within as usize];
+            start += step + carry;
+        }
+        left -= fetched.len();
+        fetched.iter().for_each(&mut see);
     }
     windows_max
 }
@@ -192,6 +206,17 @@ mod tests {
         assert!(repeat_share(&records, 512, 4) > 0.9 && repeat_share(&records, 512, 1) < 0.05);
         assert!(repeat_share(&noise, 512, 4) < 0.05);
         assert_eq!((repeat_share(&[5; 100], 512, 7), repeat_share(&[], 512, 1)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn one_window_is_taken_from_each_of_equal_stretches() {
+        for (windows, taken) in [(513, 512), (1023, 512), (16_384, 512), (1000, 7), (65, 64), (9, 1)] {
+            let bytes: Vec<u8> = (0..windows as u64).flat_map(u64::to_le_bytes).collect();
+            let mut seen = Vec::new();
+            assert_eq!(for_each_window(&bytes, taken, |window| seen.push(u64::from_le_bytes(*window) as usize)), taken);
+            let stretch = |ordinal: usize| windows * ordinal / taken..windows * (ordinal + 1) / taken;
+            assert!(seen.iter().enumerate().all(|(ordinal, at)| stretch(ordinal).contains(at)), "{windows}: {seen:?}");
+        }
     }
 
     #[test]
