@@ -11,11 +11,13 @@ use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use rustix::buffer::spare_capacity;
+use rustix::io::{pread, retry_on_intr};
 
 use super::name::{TEMPORARY_FOLDER, check_folder, check_len, check_name, check_range, is_component, missing};
 use super::temporary::{Temporary, clean, make_folder, sync_folder};
@@ -210,14 +212,18 @@ impl Store for LocalStore {
         check_name(name)?;
         let (file, blob_len) = self.cached_file(name)?;
         check_range(name, blob_len, offset, len)?;
-        let mut bytes = vec![0; len];
-        match file.read_exact_at(&mut bytes, offset) {
-            Ok(()) => Ok(bytes),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                Err(Error::corrupt(name, offset, format!("{len} bytes"), "the end of the file"))
+        // Memory for it is not filled with zeros first: base frames are read by the megabyte.
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let at = offset + bytes.len() as u64;
+            match retry_on_intr(|| pread(&file, spare_capacity(&mut bytes), at)) {
+                Ok(0) => return Err(Error::corrupt(name, offset, format!("{len} bytes"), "the end of the file")),
+                Ok(_) => {}
+                Err(error) => return Err(Error::io("read", self.root.join(name), error)),
             }
-            Err(error) => Err(Error::io("read", self.root.join(name), error)),
         }
+        bytes.truncate(len);
+        Ok(bytes)
     }
 
     fn head(&self, name: &str) -> Result<Option<Head>> {
