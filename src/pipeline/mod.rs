@@ -66,7 +66,7 @@ pub trait Stage: Send {
 }
 
 /// One worker of a parallel stage: one output for each input. What it returns must depend on the input alone, not
-/// on the items this worker happened to see before.
+/// on the items this worker happened to see before, unless the stages behind it make the same of either.
 pub trait Map: Send {
     /// What it takes.
     type In: Weigh + Send;

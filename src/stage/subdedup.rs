@@ -329,3 +329,7 @@ impl Stage for SubDedupStage {
         self.end_group(emit)
     }
 }
+
+#[cfg(test)]
+#[path = "subdedup_tests.rs"]
+mod tests;
