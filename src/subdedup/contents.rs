@@ -11,6 +11,9 @@ use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 use crate::memory::{BLOCK_BYTES, Memory};
 
+/// Memory that a content takes besides its bytes and marks, about: many may be short.
+const ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<u64>());
+
 /// See the module.
 #[derive(Debug)]
 pub struct Contents {
@@ -18,7 +21,7 @@ pub struct Contents {
     /// Number of the oldest block.
     first: u64,
     places: HashMap<u64, Place>,
-    /// Memory of the blocks and marks.
+    /// Memory of the blocks, marks and entries.
     bytes: usize,
     bytes_max: usize,
 }
@@ -122,7 +125,9 @@ impl Contents {
         block.filled += len;
         block.entries.push(entry);
         self.places.insert(entry, Place { block: number, start, len, marks: Marks::Unknown });
-        Ok(true)
+        self.bytes += ENTRY_BYTES;
+        self.make_room(0);
+        Ok(self.contains(entry))
     }
 
     /// Makes the anchors of a content ready to be looked up; `find` finds them where they are not known. `false` if the
@@ -175,7 +180,7 @@ impl Contents {
             self.first += 1;
             for entry in &block.entries {
                 let marks = self.places.remove(entry).map_or(0, |place| place.marks.memory_bytes());
-                self.bytes -= marks;
+                self.bytes -= marks + ENTRY_BYTES;
             }
             self.bytes -= block.memory.len();
             dropped = Some(block.memory);

@@ -9,19 +9,22 @@ fn content(entry: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn the_latest_are_kept_as_they_were_within_the_bound() {
-    let mut contents = Contents::new(8 << 20);
+    // Four blocks, and what their entries take.
+    let bytes_max = (8 << 20) + 200 * ENTRY_BYTES;
+    let mut contents = Contents::new(bytes_max);
     for entry in 0..400 {
         let bytes = content(entry, 50_000 + entry as usize * 11);
         contents.keep(entry, &bytes, None).expect("keeps");
-        assert!(contents.bytes <= 8 << 20);
+        assert!(contents.bytes <= bytes_max);
         assert_eq!(contents.get(entry), Some(&*bytes));
     }
     let kept: Vec<u64> = (0..400).filter(|entry| contents.contains(*entry)).collect();
     assert!(kept.len() > 100 && kept == (400 - kept.len() as u64..400).collect::<Vec<_>>(), "{kept:?}");
     assert!(kept.iter().all(|entry| contents.get(*entry) == Some(&*content(*entry, 50_000 + *entry as usize * 11))));
     assert_eq!(contents.places.len(), kept.len());
-    contents.limit(BLOCK_BYTES);
-    assert!(contents.contains(399) && contents.bytes == BLOCK_BYTES);
+    let entries = contents.blocks.back().map_or(0, |block| block.entries.len());
+    contents.limit(BLOCK_BYTES + entries * ENTRY_BYTES);
+    assert!(contents.contains(399) && contents.bytes == BLOCK_BYTES + entries * ENTRY_BYTES);
     contents.limit(0);
     assert_eq!((contents.get(399), contents.places.len(), contents.bytes), (None, 0, 0));
     contents.keep(7, b"no room", None).expect("leaves it");
@@ -39,6 +42,16 @@ fn a_content_longer_than_a_block_has_one_of_its_own() {
     }
     assert!(!contents.fill(5, 17 << 20, |_| Ok(())).expect("asks for nothing"));
     assert!((0..5).all(|entry| contents.contains(entry)));
+}
+
+#[test]
+fn many_short_contents_count_for_more_than_their_bytes() {
+    let mut contents = Contents::new(8 << 20);
+    for entry in 0..200_000 {
+        contents.keep(entry, &[entry as u8], None).expect("keeps");
+    }
+    assert!(contents.bytes <= 8 << 20 && contents.places.len() * size_of::<Place>() < 8 << 20, "{}", contents.bytes);
+    assert!(contents.contains(199_999));
 }
 
 #[test]
