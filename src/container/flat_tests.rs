@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::Word;
 use crate::codec::delta::{Derivation, encode_body};
-use crate::container::{BodyView, Pieces};
+use crate::codec::{Scratch, Word};
+use crate::container::{Pieces, Run};
 
 /// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
 #[derive(Default)]
@@ -25,6 +25,33 @@ impl Chunks {
 
     fn whole(&mut self, content: Vec<u8>) -> u64 {
         self.push(content.clone(), content, Vec::new(), Vec::new())
+    }
+
+    /// Literal bytes, ranges of the contents of entries and ranges of their literal bytes, in the order given.
+    fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u64 {
+        let (mut content, mut literal, mut pieces, mut bases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (kind, entry, range) in parts {
+            let entry = entry.index(self.bodies.len());
+            let source = if *kind == 1 { &self.contents[entry] } else { &self.frames[entry] };
+            let start = range.start.min(source.len() as u32);
+            let len = range.end.min(source.len() as u32 - start);
+            if len == 0 {
+                continue;
+            }
+            let bytes = &source[start as usize..(start + len) as usize];
+            content.extend_from_slice(bytes);
+            let base = bases.len() as u32;
+            pieces.push(match kind {
+                0 => Piece::Literal { len },
+                1 => Piece::Copy { base, offset: start, len },
+                _ => Piece::LiteralCopy { base, offset: start, len },
+            });
+            if *kind == 0 { literal.extend_from_slice(bytes) } else { bases.push(entry as u64) }
+        }
+        if pieces.is_empty() {
+            return self.whole(vec![0]);
+        }
+        self.push(content, literal, pieces, bases)
     }
 
     /// A delta to ranges of other entries.
@@ -75,6 +102,40 @@ fn changed(content: &[u8], step: usize) -> Vec<u8> {
 }
 
 proptest! {
+    #[test]
+    fn any_range_is_made_of_its_runs(
+        first in prop::collection::vec(any::<u8>(), 1..300),
+        entries in prop::collection::vec(
+            prop::collection::vec((0u8..3, any::<prop::sample::Index>(), 0u32..200, 0u32..90), 1..30), 1..12,
+        ),
+        from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
+    ) {
+        let mut chunks = Chunks::default();
+        let mut last = chunks.whole(first);
+        for parts in entries {
+            let parts: Vec<_> = parts.into_iter().map(|(kind, entry, start, len)| (kind, entry, start..len)).collect();
+            last = chunks.mixed(&parts);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+        }
+        // Nothing is kept, so each base is resolved anew, then with room for all.
+        for bytes_max in [0, 1 << 20] {
+            let flat = Flats::new(bytes_max).flat(&mut chunks, last).unwrap();
+            let content = &chunks.contents[last as usize];
+            let (from, to) = (from.index(content.len() + 1), to.index(content.len() + 1));
+            let range = from.min(to) as u32..from.max(to) as u32;
+            let runs: Vec<_> = flat.runs_of(range.clone()).unwrap().collect();
+            let bytes = runs.iter().flat_map(|run| run.slice_of(&chunks.frames[run.frame as usize]).unwrap());
+            prop_assert!(bytes.eq(&content[range.start as usize..range.end as usize]));
+            let continued = |run: &[Run]| run[0].owner == run[1].owner && run[0].literal + run[0].len == run[1].literal;
+            prop_assert!(!runs.windows(2).any(continued));
+            let mut frames: Vec<u64> = flat.runs().map(|run| run.frame).collect();
+            frames.sort_unstable();
+            frames.dedup();
+            prop_assert_eq!(flat.frames(), &frames[..]);
+            prop_assert!(flat.runs_of(0..content.len() as u32 + 1).is_err());
+        }
+    }
+
     #[test]
     fn chains_of_deltas_come_back(
         first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),

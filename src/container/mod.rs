@@ -8,6 +8,7 @@
 mod body;
 mod directory;
 mod flat;
+mod flats;
 mod frame;
 mod layout;
 mod resolve;
@@ -16,7 +17,8 @@ mod writer;
 
 pub use body::{Base, Body, Piece, WHOLE_DIGEST, body_digest};
 pub use directory::{Directory, DirectoryBuilder, Entry, EntryFields, FEATURES_MAX};
-pub use flat::{Flat, Flats, TO_THE_END};
+pub use flat::{Flat, TO_THE_END};
+pub use flats::Flats;
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
 pub use resolve::{Bodies, BodyView, Pieces, Run};

@@ -90,11 +90,6 @@ impl Run {
             Error::corrupt("frame", self.offset.into(), format!("{} bytes", self.len), frame.len().to_string())
         })
     }
-
-    /// Whether `next` is the same entry's next literal bytes.
-    pub(super) fn is_continued_by(&self, next: &Run) -> bool {
-        self.owner == next.owner && self.literal + self.len == next.literal
-    }
 }
 
 impl BodyView {

@@ -90,9 +90,9 @@ fn part(flat: &Flat, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut 
         found.ok_or_else(|| Error::Usage("a base's frame was not read".into()))
     };
     let own: Vec<Bytes> = flat.frames().iter().map(own).collect::<Result<_>>()?;
-    let whole = match (flat.runs(), own.as_slice()) {
+    let whole = match (flat.only_run(), own.as_slice()) {
         // Nearly always: a block in a frame of its own.
-        ([run], [frame]) if run.offset == 0 && run.len as usize == frame.len() => frame.clone(),
+        (Some(run), [frame]) if run.offset == 0 && run.len as usize == frame.len() => frame.clone(),
         _ => {
             let mut whole = Vec::new();
             flat.assemble(&own, scratch, &mut whole)?;

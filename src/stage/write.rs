@@ -41,8 +41,8 @@ impl WriteWorker<'_> {
             frame.as_ref().map_err(|error| copy_of(error))
         });
         let frames: Vec<&Bytes> = frames.collect::<Result<_>>()?;
-        let bytes = match (write.flat.runs(), frames.as_slice()) {
-            ([run], [frame]) => run.slice_of(frame)?,
+        let bytes = match (write.flat.only_run(), frames.as_slice()) {
+            (Some(run), [frame]) => run.slice_of(frame)?,
             _ => {
                 self.space.clear();
                 write.flat.assemble(&frames, &mut self.scratch, &mut self.space)?;

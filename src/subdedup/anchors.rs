@@ -1,13 +1,15 @@
 //! Anchors (ours): similar chunks by min-hash, ranges of them by anchors, byte by byte.
 //!
 //! 1. *Features*: the 8 smallest anchor hashes of a chunk (min-wise sampling, Broder 1997).
-//! 2. *Bases*: up to 4 stored chunks that share features, and the 2 that follow the bases of the chunk before in
+//! 2. *Edges*: the chunk and the best base are laid side by side, from their first bytes on and from their last bytes
+//!    back. Where that covers nearly all of the chunk, it is done: nothing else is fetched or looked up.
+//! 3. *Bases*: up to 4 stored chunks that share features, and the 2 that follow the bases of the chunk before in
 //!    the order they were stored, where their bytes are at hand: they need no feature at all. Of the similar ones each
 //!    adds features that those before it lack, so that versions of one thing do not take all places. Where those have
 //!    all of the chunk's features, nothing is left for the others to add.
-//! 3. *Matches*: every anchor of the chunk is looked up among the anchors of the bases; a hit is extended byte by byte
+//! 4. *Matches*: every anchor of the chunk is looked up among the anchors of the bases; a hit is extended byte by byte
 //!    in both directions, and the longest one is kept.
-//! 4. *Gaps*: between two matches the bytes are compared with those at the same distance as in the match before, and
+//! 5. *Gaps*: between two matches the bytes are compared with those at the same distance as in the match before, and
 //!    as in the match behind ([`Aligned`]).
 
 use super::aligned::Aligned;
@@ -29,6 +31,10 @@ const CANDIDATES_PER_FEATURE: usize = 8;
 /// A base whose frames must be decoded, or even read, has to share this many features: one or two are often a licence's
 /// text, and the base good for nothing else.
 const DECODE_FEATURES_MIN: u32 = 3;
+
+/// Where one in this many bytes or less of a chunk is not covered by what its edges have in common with a base, nothing
+/// more is looked for.
+const UNCOVERED_SHARE: usize = 32;
 
 /// A base at hand: its entry, its bytes and its anchors.
 type Base<'a> = (u64, &'a [u8], &'a AnchorTable);
@@ -101,9 +107,22 @@ impl Anchors {
         Ok(followers)
     }
 
+    /// The matches of a chunk that is the first of `chosen` but for little and for one place where bytes came in or
+    /// went out: then no anchors are needed.
+    fn nearly_whole(&self, chunk: &[u8], chosen: &[(u64, u32)], bases: &mut Bases) -> Result<Option<Vec<Match>>> {
+        let Some((entry, shared)) = chosen.first() else { return Ok(None) };
+        if !bases.fetch(*entry, shared.count_ones() >= DECODE_FEATURES_MIN)? {
+            return Ok(None);
+        }
+        let base = bases.contents().get(*entry).unwrap_or_default();
+        let matches = edges(chunk, base, *entry, self.copy_bytes_min);
+        let covered: usize = matches.iter().map(|found| found.len as usize).sum();
+        let is_covered = (chunk.len() - covered) * UNCOVERED_SHARE <= chunk.len();
+        Ok(is_covered.then_some(matches))
+    }
+
     /// The bases for a chunk with these features, their contents and anchors at hand.
-    fn prepare(&self, features: &[u64], bases: &mut Bases) -> Result<Vec<u64>> {
-        let chosen = self.choose(features, bases);
+    fn prepare(&self, chosen: Vec<(u64, u32)>, bases: &mut Bases) -> Result<Vec<u64>> {
         let followers = self.followers(&chosen, bases)?;
         let chosen = chosen.into_iter().map(|(entry, shared)| (entry, shared.count_ones() >= DECODE_FEATURES_MIN));
         let mut prepared = Vec::new();
@@ -152,6 +171,19 @@ pub(super) fn features(anchors: &[Anchor]) -> Vec<u64> {
     first.into_iter().map(|(_, hash)| hash).collect()
 }
 
+/// What `chunk` has in common with `base`, both laid side by side from their first bytes on, then from their last bytes
+/// back.
+fn edges(chunk: &[u8], base: &[u8], entry: u64, bytes_min: usize) -> Vec<Match> {
+    let len = chunk.len();
+    let mut matches = Vec::new();
+    let heads = Match { position: 0, base: entry, offset: 0, len: 0 };
+    Aligned::new(chunk, base, &heads, bytes_min).forward(0..len, &mut matches);
+    let end = matches.last().map_or(0, |last| (last.position + last.len) as usize);
+    let tails = Match { position: len as u32, base: entry, offset: base.len() as u32, len: 0 };
+    Aligned::new(chunk, base, &tails, bytes_min).backward(end..len, &mut matches);
+    matches
+}
+
 /// Fills the gaps between `matches` (ascending) back from the matches behind them.
 fn fill_gaps(chunk: &[u8], matches: &[Match], bases: &[Base<'_>], bytes_min: usize) -> Vec<Match> {
     let mut out = Vec::with_capacity(matches.len());
@@ -193,7 +225,12 @@ impl Strategy for Anchors {
 
     fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<Found> {
         let features = features(anchors);
-        let prepared = self.prepare(&features, bases)?;
+        let chosen = self.choose(&features, bases);
+        if let Some(matches) = self.nearly_whole(chunk, &chosen, bases)? {
+            self.remember(&matches);
+            return Ok(Found { matches, features });
+        }
+        let prepared = self.prepare(chosen, bases)?;
         let contents = bases.contents();
         let bases: Vec<Base<'_>> = prepared
             .iter()
@@ -217,5 +254,67 @@ impl Strategy for Anchors {
         let matches = fill_gaps(chunk, &matches, &bases, self.copy_bytes_min);
         self.remember(&matches);
         Ok(Found { matches, features })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes without long repetitions.
+    fn noise(len: usize, seed: u8) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    fn uncovered(chunk: &[u8], base: &[u8]) -> usize {
+        let matches = edges(chunk, base, 7, 32);
+        let mut end = 0;
+        for found in &matches {
+            let (position, offset, len) = (found.position as usize, found.offset as usize, found.len as usize);
+            assert!(position >= end && len >= 32 && found.base == 7);
+            assert_eq!(chunk[position..position + len], base[offset..offset + len]);
+            end = position + len;
+        }
+        assert!(end <= chunk.len());
+        chunk.len() - matches.iter().map(|found| found.len as usize).sum::<usize>()
+    }
+
+    #[test]
+    fn overwritten_bytes_and_one_change_of_length_leave_only_what_is_new() {
+        let base = noise(20_000, 1);
+        assert_eq!(uncovered(&base, &base), 0);
+        for (range, new) in [(0..0, 300), (9000..9000, 700), (9000..9700, 0), (400..500, 40), (19_800..20_000, 100)] {
+            let mut chunk = base.clone();
+            chunk.splice(range, noise(new, 2));
+            assert_eq!(uncovered(&chunk, &base), new);
+            for at in [100, 5000, chunk.len() - 100] {
+                chunk[at..at + 20].iter_mut().for_each(|byte| *byte ^= 1);
+            }
+            assert!(uncovered(&chunk, &base) <= new + 60 + 2 * 32);
+        }
+        let mut twice = base.clone();
+        twice.splice(15_000..15_000, noise(600, 3));
+        twice.splice(5000..5000, noise(600, 4));
+        assert!(uncovered(&twice, &base) > 10_000);
+    }
+
+    proptest! {
+        #[test]
+        fn edges_are_true_and_in_order(
+            parts in prop::collection::vec((0usize..3, 0usize..900, 0usize..900), 0..12),
+            others in prop::collection::vec((0usize..3, 0usize..900, 0usize..900), 0..12),
+        ) {
+            let pools = [noise(900, 5), vec![0; 900], b"abc".repeat(300)];
+            let bytes = |parts: &[(usize, usize, usize)]| -> Vec<u8> {
+                parts.iter().flat_map(|(pool, from, to)| pools[*pool][*from.min(to)..*from.max(to)].to_vec()).collect()
+            };
+            let (chunk, base) = (bytes(&parts), bytes(&others));
+            for (chunk, base) in [(&chunk, &base), (&base, &chunk), (&chunk, &chunk)] {
+                uncovered(chunk, base);
+            }
+        }
     }
 }

@@ -179,7 +179,10 @@ impl Bases {
 
     /// The runs of an entry.
     pub fn flat(&mut self, entry: u64) -> Result<Arc<Flat>> {
-        self.flatten(|flats, bases| flats.flat(bases, entry))
+        let mut flats = self.flats.take().unwrap_or_else(|| Flats::new(FLAT_BYTES_MAX));
+        let flat = flats.flat(self, entry);
+        self.flats = Some(flats);
+        flat
     }
 
     /// Where frame `number` can be read from; `None` if it is still being filled.
@@ -246,7 +249,11 @@ impl Bases {
         Ok(self.fetch(entry, may_decode)? && self.contents.tabulate(entry, find))
     }
 
-    fn fetch(&mut self, entry: u64, may_decode: bool) -> Result<bool> {
+    /// Sees to it that the content of an entry is at hand; `false` and `may_decode` as of [`Self::tabulate`].
+    ///
+    /// # Errors
+    /// Only when the run is failing.
+    pub fn fetch(&mut self, entry: u64, may_decode: bool) -> Result<bool> {
         if self.contents.contains(entry) {
             return Ok(true);
         }
@@ -293,26 +300,13 @@ impl Bases {
         }
         let mut origins = Vec::with_capacity(matches.len());
         for found in matches.iter() {
-            let runs = self.runs(found.base, found.offset..found.offset + found.len)?;
-            let origin = |run: &Run| session_number(run.frame).map_or((run.frame >> 32) as u32, |_| ORIGIN_SESSION);
-            origins.push(runs.iter().map(origin).collect());
+            let flat = self.flat(found.base)?;
+            let runs = flat.runs_of(found.offset..found.offset + found.len)?;
+            let origin = |run: Run| session_number(run.frame).map_or((run.frame >> 32) as u32, |_| ORIGIN_SESSION);
+            origins.push(runs.map(origin).collect());
         }
         self.capping.iter_mut().for_each(|capping| capping.apply(matches, &origins));
         Ok(())
-    }
-
-    /// The runs of a range of an entry, for flattening.
-    pub fn runs(&mut self, entry: u64, range: std::ops::Range<u32>) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
-        self.flatten(|flats, bases| flats.resolve(bases, entry, range, &mut runs))?;
-        Ok(runs)
-    }
-
-    fn flatten<T>(&mut self, work: impl FnOnce(&mut Flats, &mut Self) -> Result<T>) -> Result<T> {
-        let mut flats = self.flats.take().unwrap_or_else(|| Flats::new(FLAT_BYTES_MAX));
-        let result = work(&mut flats, self);
-        self.flats = Some(flats);
-        result
     }
 
     /// Depth of an entry's chain.

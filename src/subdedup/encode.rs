@@ -5,10 +5,11 @@
 //! the chain's ends, named by their offsets among those chunks' literal bytes, and the depth is 1 again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::Match;
 use super::bases::Bases;
-use crate::container::{Base, Piece};
+use crate::container::{Base, Flat, Piece};
 use crate::error::Result;
 
 /// A chunk's body, with its literal bytes still in the chunk.
@@ -39,6 +40,12 @@ impl Encoded {
     }
 
     fn base(&mut self, entry: u64, bases: &mut Bases, slots: &mut HashMap<u64, u32>) -> Result<u32> {
+        // Nearly always there is one.
+        if let (Some(last), Some(slot)) = (self.entries.last(), self.entries.len().checked_sub(1))
+            && *last == entry
+        {
+            return Ok(slot as u32);
+        }
         if let Some(slot) = slots.get(&entry) {
             return Ok(*slot);
         }
@@ -76,7 +83,7 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
     }
     let flatten = deepest.saturating_add(1) > depth_max;
     let mut encoded = Encoded { depth: if flatten { 1 } else { deepest + 1 }, ..Encoded::default() };
-    let mut slots = HashMap::new();
+    let (mut slots, mut flats) = (HashMap::new(), Vec::<(u64, Arc<Flat>)>::new());
     let mut position = 0;
     for found in matches {
         encoded.literal(position..found.position);
@@ -86,7 +93,14 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
             encoded.pieces.push(Piece::Copy { base, offset: found.offset, len: found.len });
             continue;
         }
-        for run in bases.runs(found.base, found.offset..found.offset + found.len)? {
+        let flat = match flats.iter().position(|known| known.0 == found.base) {
+            Some(at) => &flats[at].1,
+            None => {
+                flats.push((found.base, bases.flat(found.base)?));
+                &flats[flats.len() - 1].1
+            }
+        };
+        for run in flat.runs_of(found.offset..found.offset + found.len)? {
             let base = encoded.base(run.owner, bases, &mut slots)?;
             encoded.pieces.push(Piece::LiteralCopy { base, offset: run.literal, len: run.len });
         }

@@ -127,10 +127,9 @@ impl Inspection {
     }
 
     fn range(&mut self, number: u64, range: std::ops::Range<u32>) -> Vec<u8> {
-        let mut runs = Vec::new();
-        self.flats.resolve(&mut self.reader.resolver, number, range, &mut runs).unwrap();
+        let flat = self.flats.flat(&mut self.reader.resolver, number).unwrap();
         let mut bytes = Vec::new();
-        for run in &runs {
+        for run in flat.runs_of(range).unwrap() {
             bytes.extend_from_slice(run.slice_of(&self.reader.frame(run.frame).unwrap()).unwrap());
         }
         bytes
