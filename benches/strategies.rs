@@ -61,7 +61,6 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
         depth: 1,
         features: found.features.clone(),
         body: Arc::default(),
-        bases: Vec::new(),
     });
     bases.open_solid.extend_from_slice(chunk);
     bases.index(number, &found.features);

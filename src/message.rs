@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::codec::delta::Derivation;
 use crate::codec::{Layout, Word};
-use crate::container::{Base, Flat, FrameSource, Piece, StoredFrame};
+use crate::container::{Flat, FrameSource, SessionBody, StoredFrame};
 use crate::identify::Class;
 use crate::kernel::sieve::Anchor;
 use crate::lineage::ModelRecord;
@@ -217,10 +217,8 @@ pub struct NewEntry {
     pub literal_len: u32,
     /// Depth of its chain.
     pub depth: u8,
-    /// Pieces; empty for a whole chunk.
-    pub pieces: Vec<Piece>,
-    /// What the pieces' `base` counts in.
-    pub bases: Vec<Base>,
+    /// Pieces and bases; none for a whole chunk.
+    pub body: Arc<SessionBody>,
     /// Similarity features.
     pub features: Vec<u64>,
 }
@@ -229,8 +227,7 @@ impl NewEntry {
     /// A delta whose base proved damaged: its frame holds the chunk itself.
     pub fn make_whole(&mut self) {
         (self.literal_len, self.depth) = (self.raw_len, 1);
-        self.pieces.clear();
-        self.bases.clear();
+        self.body = Arc::default();
     }
 }
 

@@ -160,7 +160,7 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Direct
     let pieces = decode_pieces(section(5), bases.len() as u64)?;
     let (entries, feature_count) = decode_entries(section(FINGERPRINTS_SECTION), section(3), footer, &frames, &pieces)?;
     let features = decode_features(section(4), feature_count)?;
-    Ok(Directory { frames, entries, bases, pieces, features, by_fingerprint: Vec::new() })
+    Ok(Directory { frames, entries, bases, pieces, features, by_prefix: Vec::new() })
 }
 
 /// The fingerprints of a directory; the sections before theirs are passed over and those behind it not looked at.

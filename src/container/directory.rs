@@ -47,7 +47,8 @@ pub struct Directory {
     pub bases: Vec<Base>,
     pieces: Vec<Piece>,
     features: Vec<u64>,
-    by_fingerprint: Vec<u32>,
+    /// The entries' numbers in the order of their fingerprints' prefixes, with these: a look-up touches little else.
+    by_prefix: Vec<(u64, u32)>,
 }
 
 fn span((start, len): (u32, u32)) -> Range<usize> {
@@ -72,24 +73,28 @@ impl Directory {
 
     /// Number of the first entry with this fingerprint.
     pub fn find(&self, fingerprint: &Fingerprint) -> Option<u32> {
-        let key = |number: &u32| self.entries.get(*number as usize).map(|entry| &entry.fingerprint);
-        let at = self.by_fingerprint.partition_point(|number| key(number) < Some(fingerprint));
-        let number = *self.by_fingerprint.get(at)?;
-        (key(&number) == Some(fingerprint)).then_some(number)
+        self.with_fingerprint(fingerprint).next()
+    }
+
+    /// Numbers of the entries with this fingerprint, ascending.
+    fn with_fingerprint(&self, fingerprint: &Fingerprint) -> impl Iterator<Item = u32> {
+        let prefix = fingerprint.prefix();
+        let at = self.by_prefix.partition_point(|known| known.0 < prefix);
+        let same = self.by_prefix.get(at..).unwrap_or_default().iter().take_while(move |known| known.0 == prefix);
+        let is_named =
+            |number: &u32| self.entries.get(*number as usize).is_some_and(|entry| entry.fingerprint == *fingerprint);
+        same.map(|known| known.1).filter(is_named)
     }
 
     /// Number of the entry with this fingerprint and body digest.
     pub fn find_encoding(&self, base: &Base) -> Option<u32> {
-        let key = |number: &u32| self.entries.get(*number as usize).map(|entry| &entry.fingerprint);
-        let at = self.by_fingerprint.partition_point(|number| key(number) < Some(&base.fingerprint));
-        let same = self.by_fingerprint.get(at..)?.iter().take_while(|number| key(number) == Some(&base.fingerprint));
-        same.copied()
+        self.with_fingerprint(&base.fingerprint)
             .find(|number| self.entries.get(*number as usize).is_some_and(|entry| self.digest(entry) == base.digest))
     }
 
     /// Bytes of memory it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
-        self.entries.len() * (size_of::<Entry>() + 4)
+        self.entries.len() * (size_of::<Entry>() + size_of::<(u64, u32)>())
             + self.frames.len() * size_of::<FrameInfo>()
             + self.bases.len() * size_of::<Base>()
             + self.pieces.len() * size_of::<Piece>()
@@ -97,10 +102,8 @@ impl Directory {
     }
 
     fn index(mut self) -> Self {
-        let entries = &self.entries;
-        let mut order: Vec<u32> = (0..entries.len() as u32).collect();
-        order.sort_by_key(|number| entries.get(*number as usize).map(|entry| entry.fingerprint));
-        self.by_fingerprint = order;
+        self.by_prefix = self.entries.iter().zip(0..).map(|(entry, at)| (entry.fingerprint.prefix(), at)).collect();
+        self.by_prefix.sort_unstable();
         self
     }
 }

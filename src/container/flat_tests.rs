@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::codec::delta::{Derivation, encode_body};
 use crate::codec::{Scratch, Word};
-use crate::container::{Pieces, Run};
+use crate::container::{Body, Pieces, Run, SessionBody};
 
 /// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
 #[derive(Default)]
@@ -82,17 +82,21 @@ impl Chunks {
     }
 }
 
+fn session(pieces: Vec<Piece>, entries: Vec<u64>) -> Arc<SessionBody> {
+    Arc::new(SessionBody { body: Body { pieces, bases: Vec::new() }, entries })
+}
+
 impl Bodies for Chunks {
     fn body(&mut self, entry: u64) -> Result<BodyView> {
         let (raw_len, pieces, bases) = self.bodies[entry as usize].clone();
         let literal_len = self.frames[entry as usize].len() as u32;
-        let pieces = if pieces.is_empty() { Pieces::Whole } else { Pieces::Session(Arc::new((pieces, bases))) };
+        let pieces = if pieces.is_empty() { Pieces::Whole } else { Pieces::Session(session(pieces, bases)) };
         Ok(BodyView { entry, raw_len, frame: entry, literal_offset: 0, literal_len, depth: 1, pieces })
     }
 
     fn base(&mut self, view: &BodyView, base: u32) -> Result<u64> {
         let Pieces::Session(body) = &view.pieces else { panic!("whole entries have no bases") };
-        Ok(body.1[base as usize])
+        Ok(body.entries[base as usize])
     }
 }
 

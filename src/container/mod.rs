@@ -21,7 +21,7 @@ pub use flat::{Flat, TO_THE_END};
 pub use flats::Flats;
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
-pub use resolve::{Bodies, BodyView, Pieces, Run};
+pub use resolve::{Bodies, BodyView, Pieces, Run, SessionBody};
 pub use shelf::{FrameSource, Place, Shelf, Stretch};
 pub use writer::{ENTRY_WEIGHT_MAX, Sealed, Writer, entry_weight};
 

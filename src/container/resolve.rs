@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::body::Piece;
+use super::body::{Body, Piece};
 use super::directory::{Directory, Entry};
 use crate::error::{Error, Result};
 
@@ -25,13 +25,22 @@ pub struct Run {
     pub literal: u32,
 }
 
+/// The body of an entry of the running session, with the entry numbers of its bases.
+#[derive(Debug, Default, Clone)]
+pub struct SessionBody {
+    /// Pieces and names of the bases.
+    pub body: Body,
+    /// Numbers of the bases.
+    pub entries: Vec<u64>,
+}
+
 /// The pieces of an entry, wherever they are kept.
 #[derive(Debug, Clone)]
 pub enum Pieces {
     /// The whole chunk is literal.
     Whole,
-    /// An entry of the running session, with the entry numbers of its bases.
-    Session(Arc<(Vec<Piece>, Vec<u64>)>),
+    /// An entry of the running session.
+    Session(Arc<SessionBody>),
     /// An entry of a stored container.
     Stored(Arc<Directory>, Entry),
 }
@@ -41,7 +50,7 @@ impl Pieces {
     pub fn as_slice(&self) -> &[Piece] {
         match self {
             Pieces::Whole => &[],
-            Pieces::Session(body) => &body.0,
+            Pieces::Session(session) => &session.body.pieces,
             Pieces::Stored(directory, entry) => directory.pieces(entry),
         }
     }

@@ -12,7 +12,7 @@ use lru::LruCache;
 
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
-use crate::container::{Body, ContainerKind, Directory, EntryFields, Shelf, Stretch, TO_THE_END, Writer};
+use crate::container::{ContainerKind, Directory, EntryFields, Shelf, Stretch, TO_THE_END, Writer};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::lineage::{BLOB_HEADS_MAX, Head, Heads, ModelRecord};
@@ -145,8 +145,7 @@ impl<'a> SaveStage<'a> {
                 literal_len: entry.literal_len,
                 depth: entry.depth,
             };
-            let body = Body { pieces: entry.pieces, bases: entry.bases };
-            self.writer.push_entry(fields, &body, &entry.features);
+            self.writer.push_entry(fields, &entry.body.body, &entry.features);
         }
         if self.writer.is_full(self.bytes_target) { self.seal() } else { Ok(()) }
     }

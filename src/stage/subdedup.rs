@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::models::{Models, Planned};
 use crate::config::Config;
-use crate::container::{Base, TO_THE_END, body_digest};
+use crate::container::{Base, Body, Piece, SessionBody, TO_THE_END, body_digest};
 use crate::error::{Kind, Result};
 use crate::identify::{Class, Identifier};
 use crate::message::{Block, Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Packet, SaveItem, TreeItem};
@@ -117,8 +117,7 @@ impl SubDedupStage {
             literal_len: TO_THE_END,
             depth: planned.depth,
             features: Vec::new(),
-            body: Arc::new((planned.pieces, planned.entries)),
-            bases: planned.bases,
+            body: session_body(planned.pieces, planned.bases, planned.entries),
         }))
     }
 
@@ -160,7 +159,6 @@ impl SubDedupStage {
             depth: 1,
             features: features.clone(),
             body: Arc::default(),
-            bases: Vec::new(),
         });
         self.bases.index(number, &features);
         Ok(number)
@@ -197,8 +195,7 @@ impl SubDedupStage {
             literal_len: literal_len as u32,
             depth: encoded.depth,
             features: features.clone(),
-            body: Arc::new((encoded.pieces, encoded.entries)),
-            bases: encoded.bases,
+            body: session_body(encoded.pieces, encoded.bases, encoded.entries),
         });
         self.bases.index(number, &features);
         if self.strategy.wants_bases() {
@@ -274,8 +271,7 @@ impl SubDedupStage {
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
-                pieces: entry.body.0.clone(),
-                bases: entry.bases.clone(),
+                body: entry.body.clone(),
                 features: entry.features.clone(),
             });
         }
@@ -284,6 +280,10 @@ impl SubDedupStage {
         self.bases.next_batch();
         if entries.is_empty() { Ok(()) } else { emit.emit(Packet::Entries(entries)) }
     }
+}
+
+fn session_body(pieces: Vec<Piece>, bases: Vec<Base>, entries: Vec<u64>) -> Arc<SessionBody> {
+    Arc::new(SessionBody { body: Body { pieces, bases }, entries })
 }
 
 impl Stage for SubDedupStage {

@@ -69,14 +69,12 @@ impl Anchors {
     fn choose(&self, features: &[u64], bases: &mut Bases) -> Vec<(u64, u32)> {
         // Each entry with the set of features it shares.
         let mut sharing: Vec<(u64, u32)> = Vec::new();
-        for (number, feature) in features.iter().enumerate() {
-            for entry in bases.candidates(*feature, CANDIDATES_PER_FEATURE) {
-                match sharing.iter_mut().find(|found| found.0 == entry) {
-                    Some(found) => found.1 |= 1 << number,
-                    None => sharing.push((entry, 1 << number)),
-                }
+        bases.each_candidate(features, CANDIDATES_PER_FEATURE, |feature, entry| {
+            match sharing.iter_mut().find(|found| found.0 == entry) {
+                Some(found) => found.1 |= 1 << feature,
+                None => sharing.push((entry, 1 << feature)),
             }
-        }
+        });
         let mut chosen = Vec::new();
         let mut covered = 0;
         while chosen.len() < self.candidates_max {

@@ -112,9 +112,17 @@ impl Bases {
         self.budget = (self.budget + bytes * self.reads_per_mib).min(self.reads_per_mib << 26);
     }
 
+    /// At most `count_max` entries for each feature that carry it, newest first: its position among `features` and the
+    /// entry.
+    pub fn each_candidate(&mut self, features: &[u64], count_max: usize, found: impl FnMut(usize, u64)) {
+        self.candidates.find(features, count_max, &mut self.resolver, found);
+    }
+
     /// At most `count_max` entries that carry a feature, newest first.
     pub fn candidates(&mut self, feature: u64, count_max: usize) -> Vec<u64> {
-        self.candidates.find(feature, count_max, &mut self.resolver)
+        let mut entries = Vec::new();
+        self.each_candidate(&[feature], count_max, |_, entry| entries.push(entry));
+        entries
     }
 
     /// Adds the features of session entry `number` to the index.
@@ -443,8 +451,8 @@ impl Bodies for Bases {
     }
 
     fn base(&mut self, view: &BodyView, base: u32) -> Result<u64> {
-        if let Pieces::Session(body) = &view.pieces {
-            let found = body.1.get(base as usize).copied();
+        if let Pieces::Session(session) = &view.pieces {
+            let found = session.entries.get(base as usize).copied();
             return found.ok_or_else(|| Error::corrupt("session entry", 0, "a base", base.to_string()));
         }
         let name = self.resolver.base_name(view, base)?;

@@ -33,16 +33,25 @@ impl Candidates {
         features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(wanted - 1).is_some()
     }
 
-    /// At most `count_max` entries that carry a feature, newest first.
-    pub fn find(&mut self, feature: u64, count_max: usize, resolver: &mut Resolver) -> Vec<u64> {
+    /// At most `count_max` entries for each feature that carry it, newest first: its position among `features` and the
+    /// entry.
+    pub fn find(
+        &mut self,
+        features: &[u64],
+        count_max: usize,
+        resolver: &mut Resolver,
+        mut found: impl FnMut(usize, u64),
+    ) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = index.find(feature).take(count_max);
-        found
-            .map(|similar| match similar {
-                Similar::Session(number) => SESSION | number,
-                Similar::Stored(container, entry) => resolver.entry_number(container, entry),
-            })
-            .collect()
+        for (position, feature) in features.iter().enumerate() {
+            for similar in index.find(*feature).take(count_max) {
+                let entry = match similar {
+                    Similar::Session(number) => SESSION | number,
+                    Similar::Stored(container, entry) => resolver.entry_number(container, entry),
+                };
+                found(position, entry);
+            }
+        }
     }
 
     /// Adds the features of session entry `number`.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::container::{Base, BodyView, ENTRY_WEIGHT_MAX, Piece, Pieces, entry_weight};
+use crate::container::{Base, BodyView, ENTRY_WEIGHT_MAX, Pieces, SessionBody, entry_weight};
 use crate::types::Fingerprint;
 
 /// Marks entry and frame numbers of the running session.
@@ -29,10 +29,8 @@ pub struct SessionEntry {
     pub depth: u8,
     /// Similarity features.
     pub features: Vec<u64>,
-    /// Pieces and the entry numbers of their bases.
-    pub body: Arc<(Vec<Piece>, Vec<u64>)>,
-    /// Names of the bases.
-    pub bases: Vec<Base>,
+    /// Pieces and bases.
+    pub body: Arc<SessionBody>,
 }
 
 impl SessionEntry {
@@ -41,7 +39,7 @@ impl SessionEntry {
         self.name.fingerprint
     }
     fn weight(&self) -> u64 {
-        entry_weight(self.body.0.len())
+        entry_weight(self.body.body.pieces.len())
     }
 }
 
@@ -84,7 +82,7 @@ impl Ring {
     /// The body of entry `number`.
     pub fn view(&self, number: u64) -> Option<BodyView> {
         let entry = self.get(number)?;
-        let whole = entry.body.0.is_empty();
+        let whole = entry.body.body.pieces.is_empty();
         Some(BodyView {
             entry: SESSION | number,
             raw_len: entry.raw_len,
