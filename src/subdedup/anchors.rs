@@ -32,9 +32,10 @@ const CANDIDATES_PER_FEATURE: usize = 8;
 /// text, and the base good for nothing else.
 const DECODE_FEATURES_MIN: u32 = 3;
 
-/// Where one in this many bytes or less of a chunk is not covered by what its edges have in common with a base, nothing
-/// more is looked for.
+/// Where what a chunk's edges have in common with a base leaves out one in this many bytes or less,
 const UNCOVERED_SHARE: usize = 32;
+/// and no more than so many in one place, nothing more is looked for.
+const UNCOVERED_BYTES_MAX: usize = 1 << 10;
 
 /// A base at hand: its entry, its bytes and its anchors.
 type Base<'a> = (u64, &'a [u8], &'a AnchorTable);
@@ -114,9 +115,7 @@ impl Anchors {
         }
         let base = bases.contents().get(*entry).unwrap_or_default();
         let matches = edges(chunk, base, *entry, self.copy_bytes_min);
-        let covered: usize = matches.iter().map(|found| found.len as usize).sum();
-        let is_covered = (chunk.len() - covered) * UNCOVERED_SHARE <= chunk.len();
-        Ok(is_covered.then_some(matches))
+        Ok(is_nearly_whole(chunk.len(), &matches).then_some(matches))
     }
 
     /// The bases for a chunk with these features, their contents and anchors at hand.
@@ -180,6 +179,14 @@ fn edges(chunk: &[u8], base: &[u8], entry: u64, bytes_min: usize) -> Vec<Match> 
     let tails = Match { position: len as u32, base: entry, offset: base.len() as u32, len: 0 };
     Aligned::new(chunk, base, &tails, bytes_min).backward(end..len, &mut matches);
     matches
+}
+
+/// Whether `matches` (ascending) leave out little of a chunk of `len` bytes.
+fn is_nearly_whole(len: usize, matches: &[Match]) -> bool {
+    let ends = std::iter::once(0).chain(matches.iter().map(|found| found.position + found.len));
+    let starts = matches.iter().map(|found| found.position).chain([len as u32]);
+    let gaps = ends.zip(starts).map(|(end, start)| (start - end) as usize);
+    gaps.clone().sum::<usize>() * UNCOVERED_SHARE <= len && gaps.max().is_none_or(|gap| gap <= UNCOVERED_BYTES_MAX)
 }
 
 /// Fills the gaps between `matches` (ascending) back from the matches behind them.
@@ -297,6 +304,23 @@ mod tests {
         twice.splice(15_000..15_000, noise(600, 3));
         twice.splice(5000..5000, noise(600, 4));
         assert!(uncovered(&twice, &base) > 10_000);
+    }
+
+    #[test]
+    fn nearly_whole_is_what_lacks_little_in_all_and_in_each_place() {
+        let found = |ranges: &[(u32, u32)]| -> Vec<Match> {
+            let of = |(start, end): &(u32, u32)| Match { position: *start, base: 0, offset: 9, len: end - start };
+            ranges.iter().map(of).collect()
+        };
+        assert!(is_nearly_whole(64_000, &found(&[(0, 64_000)])));
+        for (start, end) in [(0, 1024), (9000, 10_024), (62_976, 64_000)] {
+            assert!(is_nearly_whole(64_000, &found(&[(0, start), (end, 64_000)])));
+            assert!(!is_nearly_whole(64_000, &found(&[(0, start.saturating_sub(1)), ((end + 1).min(64_000), 64_000)])));
+        }
+        assert!(is_nearly_whole(64_000, &found(&[(1000, 20_000), (21_000, 64_000)])));
+        assert!(!is_nearly_whole(64_000, &found(&[(1000, 20_000), (21_001, 64_000)])));
+        assert!(!is_nearly_whole(64_000, &[]) && !is_nearly_whole(1000, &found(&[(0, 968)])));
+        assert!(is_nearly_whole(1000, &found(&[(0, 969)])));
     }
 
     proptest! {
