@@ -111,3 +111,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fingerprints_of_one_prefix_are_told_apart() {
+    let named = |last: u8| {
+        let mut bytes = [5; 32];
+        bytes[31] = last;
+        Fingerprint(bytes)
+    };
+    let mut builder = DirectoryBuilder::default();
+    let frame = builder.push_frame(FrameInfo { offset: 48, stored_len: 9, raw_len: 9, codec: 0 });
+    // Of equal names the first counts.
+    for last in [9, 2, 7, 2] {
+        let (fingerprint, raw_len) = (named(last), 1);
+        let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len: 1, depth: 1 };
+        builder.push_entry(fields, &Body::default(), &[]);
+    }
+    let directory = builder.finish();
+    let found = |last| directory.find(&named(last));
+    assert_eq!([9, 2, 7, 1, 8, 10].map(found), [Some(0), Some(1), Some(2), None, None, None]);
+    let encoding = |last, digest| directory.find_encoding(&Base { fingerprint: named(last), digest });
+    assert_eq!((encoding(7, 0), encoding(2, 0), encoding(8, 0), encoding(7, 1)), (Some(2), Some(1), None, None));
+}
