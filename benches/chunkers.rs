@@ -5,7 +5,6 @@ mod data;
 use data::generated;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use fhrd::chunker::cutter;
 use fhrd::config::{Config, RepositoryConfig};
 
 const BYTES: usize = 4 << 20;
@@ -19,13 +18,13 @@ fn main() {
 fn cut<const NOISE: usize>(bencher: Bencher<'_, '_>, chunker: &str) {
     let bytes = generated(["text", "noise"][NOISE], BYTES);
     let config = RepositoryConfig { chunker: chunker.into(), ..Config::default().repository };
-    let (cutter, chunk_bytes_max) = (cutter(&config, 7), config.chunk_bytes_max.0 as usize);
+    let (chunker, chunk_bytes_max) = (fhrd::chunk::chunker(&config, 7), config.chunk_bytes_max.0 as usize);
     let mut anchors = Vec::new();
     bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| {
         let (mut rest, mut chunks) = (bytes.as_slice(), 0);
         while !rest.is_empty() {
             anchors.clear();
-            let len = cutter.cut(&rest[..rest.len().min(chunk_bytes_max)], &mut anchors);
+            let len = chunker.cut(&rest[..rest.len().min(chunk_bytes_max)], &mut anchors);
             rest = &rest[len..];
             chunks += 1;
         }

@@ -4,12 +4,12 @@
 use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::codec::delta::{self, Cast, Derivation};
-use fhrd::codec::floats::{self, Word};
+use fhrd::codec::floats::{self, ElementType};
 use fhrd::codec::{Codec, Floats, Planes, Scratch, Zstandard, codec_named};
-use fhrd::kernel::{planes, words};
+use fhrd::kernel::{elements, planes};
 
 const CHUNK_BYTES: usize = 512 << 10;
-const TYPES: [Word; 3] = [Word::Bf16, Word::Fp16, Word::Fp32];
+const TYPES: [ElementType; 3] = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32];
 /// Deviation of an update; that of the weights is 0.03.
 const SIGMA: f32 = 0.0005;
 
@@ -25,18 +25,18 @@ fn normal(state: &mut u64) -> f32 {
     sum * std::f32::consts::SQRT_2
 }
 
-fn narrowed(word: Word, wide: &[u8]) -> Vec<u8> {
+fn narrowed(word: ElementType, wide: &[u8]) -> Vec<u8> {
     let mut out = vec![0; wide.len() / 2];
     match word {
-        Word::Bf16 => words::fp32_to_bf16(wide, &mut out),
-        Word::Fp16 => words::fp32_to_fp16(wide, &mut out),
+        ElementType::Bf16 => elements::fp32_to_bf16(wide, &mut out),
+        ElementType::Fp16 => elements::fp32_to_fp16(wide, &mut out),
         _ => out = wide[..CHUNK_BYTES].to_vec(),
     }
     out
 }
 
 /// Weights, and the same after an update.
-fn weights(word: Word) -> [Vec<u8>; 2] {
+fn weights(word: ElementType) -> [Vec<u8>; 2] {
     let mut state = 7u64;
     let base: Vec<f32> = (0..CHUNK_BYTES / 2).map(|_| normal(&mut state) * 0.03).collect();
     let tuned: Vec<f32> = base.iter().map(|weight| weight + normal(&mut state) * SIGMA).collect();
@@ -44,7 +44,7 @@ fn weights(word: Word) -> [Vec<u8>; 2] {
 }
 
 #[divan::bench(args = TYPES)]
-fn floats_encode(bencher: Bencher<'_, '_>, word: Word) {
+fn floats_encode(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -54,7 +54,7 @@ fn floats_encode(bencher: Bencher<'_, '_>, word: Word) {
 }
 
 #[divan::bench(args = TYPES)]
-fn floats_decode(bencher: Bencher<'_, '_>, word: Word) {
+fn floats_decode(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     let mut payload = Vec::new();
     floats::encode(word, 0, &raw, &mut scratch, &mut payload).expect("encodes");
@@ -67,7 +67,7 @@ fn floats_decode(bencher: Bencher<'_, '_>, word: Word) {
 
 /// For comparison: the other codecs on the same bytes.
 #[divan::bench(args = TYPES)]
-fn planes_encode(bencher: Bencher<'_, '_>, word: Word) {
+fn planes_encode(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -77,7 +77,7 @@ fn planes_encode(bencher: Bencher<'_, '_>, word: Word) {
 }
 
 #[divan::bench(args = TYPES)]
-fn zstd_encode(bencher: Bencher<'_, '_>, word: Word) {
+fn zstd_encode(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -91,7 +91,7 @@ const NAMES: [&str; 5] = ["zstd", "planes", "lz4", "bg4-lz4", "bit-planes"];
 
 #[divan::bench(args = NAMES)]
 fn named_encode(bencher: Bencher<'_, '_>, name: &str) {
-    let ([raw, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+    let ([raw, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
     let codec = codec_named(name).expect("a codec");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -102,7 +102,7 @@ fn named_encode(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench(args = NAMES)]
 fn named_decode(bencher: Bencher<'_, '_>, name: &str) {
-    let ([raw, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+    let ([raw, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
     let (codec, mut payload) = (codec_named(name).expect("a codec"), Vec::new());
     codec.encode(&raw, 1, &mut scratch, &mut payload).expect("encodes");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
@@ -112,12 +112,12 @@ fn named_decode(bencher: Bencher<'_, '_>, name: &str) {
     });
 }
 
-fn derivations(word: Word) -> [Derivation; 2] {
+fn derivations(word: ElementType) -> [Derivation; 2] {
     [Derivation::Context(word), Derivation::Xor]
 }
 
 #[divan::bench(args = TYPES, consts = [0, 1])]
-fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
+fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -127,7 +127,7 @@ fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
 }
 
 #[divan::bench(args = TYPES, consts = [0, 1])]
-fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
+fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: ElementType) {
     let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
     let (derivation, mut payload) = (derivations(word)[XOR], Vec::new());
     delta::encode(derivation, &raw, &base, &mut scratch, &mut payload).expect("encodes");
@@ -138,11 +138,11 @@ fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: Word) {
     });
 }
 
-#[divan::bench(args = [Word::Bf16, Word::Fp16])]
-fn cast_encode(bencher: Bencher<'_, '_>, word: Word) {
-    let ([base, _], mut scratch, mut out) = (weights(Word::Fp32), Scratch::default(), Vec::new());
+#[divan::bench(args = [ElementType::Bf16, ElementType::Fp16])]
+fn cast_encode(bencher: Bencher<'_, '_>, word: ElementType) {
+    let ([base, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
     let raw = narrowed(word, &base);
-    let cast = Cast::between(Word::Fp32, word).expect("a cast");
+    let cast = Cast::between(ElementType::Fp32, word).expect("a cast");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         delta::encode(Derivation::Cast(cast), &raw, &base, &mut scratch, &mut out).expect("encodes");
@@ -152,6 +152,8 @@ fn cast_encode(bencher: Bencher<'_, '_>, word: Word) {
 
 #[divan::bench(args = [2, 4, 8])]
 fn planes_split_turned(bencher: Bencher<'_, '_>, width: usize) {
-    let ([raw, _], mut out) = (weights(Word::Fp32), vec![0; CHUNK_BYTES]);
-    bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| planes::split_turned(&raw, width, true, &mut out));
+    let ([raw, _], mut out) = (weights(ElementType::Fp32), vec![0; CHUNK_BYTES]);
+    bencher
+        .counter(BytesCount::of_slice(&raw))
+        .bench_local(|| planes::deinterleave_rotated(&raw, width, true, &mut out));
 }

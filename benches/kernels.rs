@@ -54,7 +54,7 @@ fn planes_join(bencher: Bencher<'_, '_>, width: usize) {
 fn planes_join_turned(bencher: Bencher<'_, '_>, width: usize) {
     let (bytes, mut out) = (generated("floats", BYTES), vec![0; BYTES]);
     let planes: Vec<&[u8]> = bytes.chunks(BYTES / width).collect();
-    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::join_turned(&planes, true, &mut out));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::interleave_rotated(&planes, true, &mut out));
 }
 
 #[divan::bench]

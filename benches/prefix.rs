@@ -4,7 +4,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use fhrd::kernel::counts::count;
 use fhrd::kernel::prefix::{self, Code};
-use fhrd::kernel::rans::{self, Model};
+use fhrd::kernel::rans::{self, FrequencyTable};
 
 const SYMBOLS: usize = 256 << 10;
 
@@ -55,7 +55,7 @@ fn decode(bencher: Bencher<'_, '_>, low_bits: u32) {
 #[divan::bench(args = LOW_BITS)]
 fn rans_decode(bencher: Bencher<'_, '_>, low_bits: u32) {
     let symbols = exponents(low_bits);
-    let models = [Model::of_counts(&count(&symbols), 12)];
+    let models = [FrequencyTable::of_counts(&count(&symbols), 12)];
     let (mut payload, mut out) = (Vec::new(), vec![0; SYMBOLS]);
     rans::encode(&symbols, &[], &models, &mut payload);
     bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| {

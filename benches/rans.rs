@@ -2,7 +2,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use fhrd::kernel::rans::{Kernel, Model, count, decode_with, encode_with};
+use fhrd::kernel::rans::{FrequencyTable, Kernel, count, decode_with, encode_with};
 
 const SYMBOLS: usize = 256 << 10;
 const CONTEXTS: u8 = 16;
@@ -15,7 +15,7 @@ fn main() {
 struct Case {
     symbols: Vec<u8>,
     contexts: Vec<u8>,
-    models: Vec<Model>,
+    models: Vec<FrequencyTable>,
 }
 
 fn next(state: &mut u64) -> u64 {
@@ -32,7 +32,7 @@ fn exponents() -> Case {
             124 - (drawn.trailing_zeros() as u8).min(40) + (drawn >> 46) as u8
         })
         .collect();
-    let models = vec![Model::of_counts(&count(&symbols), 12)];
+    let models = vec![FrequencyTable::of_counts(&count(&symbols), 12)];
     Case { symbols, contexts: Vec::new(), models }
 }
 
@@ -48,7 +48,7 @@ fn tokens() -> Case {
     let of_context = |context: u8| {
         let pairs = symbols.iter().zip(&contexts);
         let own: Vec<u8> = pairs.filter(|(_, other)| **other == context).map(|(symbol, _)| *symbol).collect();
-        Model::of_counts(&count(&own), 10)
+        FrequencyTable::of_counts(&count(&own), 10)
     };
     let models = (0..CONTEXTS).map(of_context).collect();
     Case { symbols, contexts, models }
@@ -105,5 +105,5 @@ fn counts(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = [10, 12])]
 fn model(bencher: Bencher<'_, '_>, bits: u32) {
     let counts = count(&exponents().symbols);
-    bencher.bench(|| Model::of_counts(&counts, bits));
+    bencher.bench(|| FrequencyTable::of_counts(&counts, bits));
 }

@@ -13,9 +13,9 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use fhrd::codec::{Codec, Raw};
 use fhrd::config::{Config, IndexConfig};
-use fhrd::container::{Body, ContainerKind, EntryFields, Sealed, StoredFrame, Writer};
-use fhrd::index::{
-    ChunkIndex, DATABASE_FILE, Database, Directories, Hits, Listing, Record, read_directory, write_segment,
+use fhrd::repo::container::{ContainerKind, EntryFields, OperationList, Sealed, StoredFrame, Writer};
+use fhrd::repo::index::{
+    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Record, read_container_index, write_segment,
 };
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::Fingerprint;
@@ -26,7 +26,7 @@ const FRAMES: u32 = 16;
 const CHUNKS: u64 = 256;
 /// Containers of a repository that is looked up in.
 const CONTAINERS: u64 = 64;
-const DIRECTORY_BYTES_MAX: usize = 1 << 20;
+const CONTAINER_INDEX_BYTES_MAX: usize = 1 << 20;
 
 fn main() {
     divan::main();
@@ -56,7 +56,7 @@ fn sealed(first: u64, frames: u32, payload: &Bytes) -> Sealed {
             depth: 1,
         };
         let features: [u64; 8] = std::array::from_fn(|place| (first + u64::from(number)) * 8 + place as u64);
-        writer.push_entry(fields, &Body::default(), &features);
+        writer.push_entry(fields, &OperationList::default(), &features);
     }
     writer.seal().expect("seals")
 }
@@ -78,16 +78,16 @@ fn container_write(bencher: Bencher<'_, '_>) {
 }
 
 #[divan::bench]
-fn directory_read(bencher: Bencher<'_, '_>) {
+fn container_index_read(bencher: Bencher<'_, '_>) {
     let (store, sealed) = (MemoryStore::new(), sealed(0, FRAMES, &generated("noise", FRAME_BYTES).into()));
     put(&store, &sealed);
     bencher
         .counter(ItemsCount::new(CHUNKS as usize))
-        .bench(|| read_directory(&store, &sealed.id).expect("reads").entries.len());
+        .bench(|| read_container_index(&store, &sealed.id).expect("reads").entries.len());
 }
 
 /// An index of a repository of [`CONTAINERS`] containers, of which one directory is kept.
-fn index(folder: &tempfile::TempDir, with_database: bool, config: IndexConfig) -> ChunkIndex {
+fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig) -> ChunkIndex {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (mut ids, mut records) = (Vec::new(), Vec::new());
     for container in 0..CONTAINERS {
@@ -103,9 +103,9 @@ fn index(folder: &tempfile::TempDir, with_database: bool, config: IndexConfig) -
     write_segment(store.as_ref(), &ids, records).expect("writes");
     let listing = Arc::new(Listing::take(&store).expect("lists"));
     let cache_bytes = config.database_cache_bytes.0 as usize;
-    let open = || Database::open(&folder.path().join(DATABASE_FILE), cache_bytes).expect("opens");
+    let open = || Database::open(&directory.path().join(DATABASE_FILE), cache_bytes).expect("opens");
     let database = with_database.then(open).flatten();
-    let local = Directories::new(store.clone(), 1, DIRECTORY_BYTES_MAX);
+    let local = ContainerIndexes::new(store.clone(), 1, CONTAINER_INDEX_BYTES_MAX);
     ChunkIndex::new(store, listing, local, &config, database).expect("opens")
 }
 
@@ -141,8 +141,8 @@ fn in_turns() -> Vec<Fingerprint> {
 
 #[divan::bench]
 fn hit_in_local_directory(bencher: Bencher<'_, '_>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut index = index(&folder, true, Config::default().index);
+    let directory = tempfile::tempdir().expect("a folder");
+    let mut index = index(&directory, true, Config::default().index);
     let order = of_first();
     assert!(index.contains_or_claim(&order[0]).expect("asks"), "a stored chunk");
     let hits = look_up(bencher, &mut index, &order);
@@ -151,8 +151,8 @@ fn hit_in_local_directory(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn hit_in_lru(bencher: Bencher<'_, '_>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut index = index(&folder, true, Config::default().index);
+    let directory = tempfile::tempdir().expect("a folder");
+    let mut index = index(&directory, true, Config::default().index);
     // The chunks of two containers in turns: each directory drives out the other, and all go to the LRU.
     for number in 0..CHUNKS {
         for chunk in [number, CHUNKS + number] {
@@ -166,18 +166,18 @@ fn hit_in_lru(bencher: Bencher<'_, '_>) {
 /// Every look-up reads the container's directory.
 #[divan::bench(args = [true, false])]
 fn hit_in_last_level(bencher: Bencher<'_, '_>, with_database: bool) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a folder");
     let config = IndexConfig { lru_entries: 1, ..Config::default().index };
-    let hits = look_up(bencher, &mut index(&folder, with_database, config), &in_turns());
+    let hits = look_up(bencher, &mut index(&directory, with_database, config), &in_turns());
     assert_eq!((hits.local, hits.lru), (0, 0));
 }
 
 /// What the database takes of that.
 #[divan::bench]
 fn database_find(bencher: Bencher<'_, '_>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    drop(index(&folder, true, Config::default().index));
-    let database = Database::open(&folder.path().join(DATABASE_FILE), 16 << 20).expect("opens").expect("is free");
+    let directory = tempfile::tempdir().expect("a folder");
+    drop(index(&directory, true, Config::default().index));
+    let database = Database::open(&directory.path().join(DATABASE_FILE), 16 << 20).expect("opens").expect("is free");
     let order = in_turns();
     let mut turn = order.iter().cycle();
     bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
@@ -189,12 +189,12 @@ fn database_find(bencher: Bencher<'_, '_>) {
 /// New chunks; without a filter the database is asked for each.
 #[divan::bench(args = [true, false])]
 fn miss(bencher: Bencher<'_, '_>, with_filter: bool) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a folder");
     let mut config = Config::default().index;
     if !with_filter {
         config.filter_bytes.0 = 0;
     }
-    let mut index = index(&folder, true, config);
+    let mut index = index(&directory, true, config);
     let mut number = u64::MAX;
     let mut new = || {
         number -= 1;

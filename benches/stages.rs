@@ -3,12 +3,12 @@
 
 use divan::Bencher;
 use divan::counter::BytesCount;
+use fhrd::chunk::classify::Identifier;
 use fhrd::codec::{Codec, Layout, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
-use fhrd::identify::Identifier;
 use fhrd::kernel::sieve::{Kernel, Sieve};
 use fhrd::kernel::{compare, planes};
-use fhrd::subdedup::{Delta, Superfeature};
+use fhrd::similar::{Delta, Superfeature};
 use fhrd::types::RepositoryKey;
 
 const CHUNK_BYTES: usize = 64 << 10;
@@ -55,7 +55,7 @@ fn fingerprint(bencher: Bencher<'_, '_>) {
 fn identify(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = if kind == "text" { text() } else { floats() };
     let config = Config::default();
-    let mut identifier = Identifier::new(&config.identify, config.model.level);
+    let mut identifier = Identifier::new(&config.identify, config.model.planes_zstd_level);
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| identifier.identify(&bytes));
 }
 

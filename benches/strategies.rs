@@ -12,11 +12,11 @@ use data::generated;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::config::{Config, SubdedupConfig};
-use fhrd::container::{Base, Shelf, WHOLE_DIGEST};
-use fhrd::index::{Directories, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
 use fhrd::kernel::sieve::{Anchor, Sieve};
+use fhrd::repo::container::{Base, FramesInFlight, WHOLE_DIGEST};
+use fhrd::repo::index::{ContainerIndexes, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
+use fhrd::similar::{Bases, Candidates, OPEN_SOLID, SessionEntry, Strategy, strategy};
 use fhrd::store::{MemoryStore, Store};
-use fhrd::subdedup::{Bases, Candidates, OPEN_SOLID, SessionEntry, Strategy, strategy};
 use fhrd::types::RepositoryKey;
 
 const CHUNK_BYTES: usize = 128 << 10;
@@ -32,19 +32,19 @@ fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
 }
 
 /// Bases of a session that holds nothing yet, in an empty repository.
-fn no_bases(config: &SubdedupConfig, folder: &Path) -> Bases {
+fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let listing = Arc::new(Listing::take(&store).expect("lists"));
     let place = SimilarityPlace {
-        folder: folder.into(),
+        directory: directory.into(),
         repository: String::new(),
         memory_bytes: 1 << 20,
         file_bytes: 1 << 20,
     };
     let similarity = SimilarityIndex::new(store.clone(), listing.clone(), place);
-    let resolver = Resolver::new(Locator::new(listing, Directories::new(store.clone(), 8, 1 << 20)));
+    let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
-    Bases::new(store, resolver, Arc::new(Shelf::default()), config, candidates)
+    Bases::new(store, resolver, Arc::new(FramesInFlight::default()), config, candidates)
 }
 
 /// Stores a chunk whole.
@@ -81,8 +81,8 @@ fn edited(chunk: &[u8]) -> Vec<u8> {
 
 fn run(bencher: Bencher<'_, '_>, name: &str, is_version: bool) {
     let config = SubdedupConfig { strategy: name.into(), ..Config::default().subdedup };
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, folder.path()));
+    let directory = tempfile::tempdir().expect("a folder");
+    let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, directory.path()));
     let base = generated("text", CHUNK_BYTES);
     add(&base, strategy.as_mut(), &mut bases);
     let chunk = if is_version { edited(&base) } else { generated("noise", CHUNK_BYTES) };

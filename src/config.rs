@@ -143,7 +143,7 @@ pub struct SubdedupConfig {
     /// `"anchors"` (ranges of several similar chunks).
     pub strategy: String,
     /// Extend sub-blocks that match byte by byte; `burst` and `superfeature` always match to the byte.
-    pub diff: bool,
+    pub extend_matches: bool,
     /// Smaller chunks have no sub-blocks, bytes.
     pub chunk_bytes_min: ByteSize,
     /// Shorter copies are stored as literal bytes.
@@ -165,7 +165,7 @@ pub struct SubdedupConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
     /// Recognise model files; `false`: their bytes are treated like any others.
-    pub formats: bool,
+    pub detect_formats: bool,
     /// Blocks in which tensors are cut, bytes.
     pub block_bytes: ByteSize,
     /// `"floats"` (entropy-coded byte planes), `"planes"` (FHRD: the low-entropy byte groups with zstd), `"all-planes"`
@@ -179,7 +179,7 @@ pub struct ModelConfig {
     /// Decode every float block again before it is stored.
     pub verify: bool,
     /// zstd level of the byte groups of `"planes"` and `"all-planes"`.
-    pub level: i32,
+    pub planes_zstd_level: i32,
 }
 
 /// Compression.
@@ -287,7 +287,7 @@ impl Default for SubdedupConfig {
     fn default() -> Self {
         SubdedupConfig {
             strategy: "anchors".into(),
-            diff: true,
+            extend_matches: true,
             chunk_bytes_min: ByteSize::kib(1),
             copy_bytes_min: ByteSize::b(32),
             candidates_max: 4,
@@ -302,13 +302,13 @@ impl Default for SubdedupConfig {
 impl Default for ModelConfig {
     fn default() -> Self {
         ModelConfig {
-            formats: true,
+            detect_formats: true,
             block_bytes: ByteSize::kib(512),
             codec: "floats".into(),
             delta: "context".into(),
             delta_depth_max: 4,
             verify: true,
-            level: 1,
+            planes_zstd_level: 1,
         }
     }
 }
@@ -403,7 +403,9 @@ impl Config {
         within("compress.frame_bytes", self.compress.frame_bytes.0, 0, FRAME_BYTES_LIMIT / 2)?;
         within("container.bytes_target", self.container.bytes_target.0, 1 << 20, 1 << 30)?;
         within("restore.cache_bytes", self.restore.cache_bytes.0, 4 << 20, 1 << 40)?;
-        for (key, level) in [("compress.level", self.compress.level), ("model.level", self.model.level)] {
+        for (key, level) in
+            [("compress.level", self.compress.level), ("model.planes_zstd_level", self.model.planes_zstd_level)]
+        {
             if !(-7..=22).contains(&level) || level == 0 {
                 return Err(format!("`{key}` must be a zstd level from -7 to 22 and not 0, found {level}"));
             }

@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What the caller can do about an [`Error`]; the command line maps it to the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The request, a path or the machine is at fault; nothing was damaged.
     Failed,
     /// There is no repository at the place named.
@@ -180,13 +180,13 @@ impl Error {
     }
 
     /// What the caller can do about it.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoRepository { .. } => Kind::NoRepository,
-            Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => Kind::Damaged,
-            Error::BlobMissing { .. } => Kind::NotFound,
-            Error::Interrupted => Kind::Interrupted,
-            _ => Kind::Failed,
+            Error::NoRepository { .. } => ErrorKind::NoRepository,
+            Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => ErrorKind::Damaged,
+            Error::BlobMissing { .. } => ErrorKind::NotFound,
+            Error::Interrupted => ErrorKind::Interrupted,
+            _ => ErrorKind::Failed,
         }
     }
 }

@@ -15,13 +15,13 @@ use std::io::{self, BufRead, Write};
 use std::ops::Range;
 
 use fhrd::codec::delta::{self, Derivation};
-use fhrd::codec::{Codec, Floats, Scratch, Word, floats};
+use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Blocks, encoded and decoded.
 struct Blocks {
-    word: Word,
+    word: ElementType,
     block_bytes: usize,
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
@@ -36,9 +36,9 @@ impl Blocks {
     fn load(arguments: &[&str]) -> Result<Blocks, Failure> {
         let [word, block_bytes, path, base @ ..] = arguments else { return Err("load what?".into()) };
         let word = match *word {
-            "bf16" => Word::Bf16,
-            "fp16" => Word::Fp16,
-            "fp32" => Word::Fp32,
+            "bf16" => ElementType::Bf16,
+            "fp16" => ElementType::Fp16,
+            "fp32" => ElementType::Fp32,
             other => return Err(format!("no type `{other}`").into()),
         };
         let raw = fs::read(path)?;

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use fhrd::codec::{Codec, Floats, Scratch, Word, floats};
+use fhrd::codec::{Codec, Floats, Scratch, ElementType, floats};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, u8, &[u8])| {
@@ -11,7 +11,7 @@ fuzz_target!(|input: (u16, u8, &[u8])| {
     if Floats.decode(bytes, usize::from(raw_len), &mut scratch, &mut out).is_ok() {
         assert_eq!(out.len(), usize::from(raw_len));
     }
-    let words = [Word::Bf16, Word::Fp16, Word::Fp32, Word::Fp64, Word::Byte, Word::Unknown];
+    let words = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32, ElementType::Fp64, ElementType::Byte, ElementType::Unknown];
     let (mut payload, mut back) = (Vec::new(), Vec::new());
     floats::encode(words[usize::from(word) % words.len()], usize::from(word >> 4), bytes, &mut scratch, &mut payload)
         .expect("any bytes are encoded");

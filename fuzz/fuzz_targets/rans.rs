@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use fhrd::kernel::rans::{self, Kernel, Model};
+use fhrd::kernel::rans::{self, Kernel, FrequencyTable};
 use fhrd::wire::Reader;
 use libfuzzer_sys::fuzz_target;
 
@@ -10,8 +10,8 @@ fuzz_target!(|input: (u16, u8, bool, &[u8])| {
     let (len, bits, has_contexts, bytes) = input;
     let bits = rans::BITS_MIN + u32::from(bits) % (rans::BITS_MAX - rans::BITS_MIN + 1);
     let mut reader = Reader::new("model", 0, bytes);
-    let Ok(model) = Model::read(&mut reader, bits) else { return };
-    let models = [Model::of_counts(&rans::count(bytes), bits), model];
+    let Ok(model) = FrequencyTable::read(&mut reader, bits) else { return };
+    let models = [FrequencyTable::of_counts(&rans::count(bytes), bits), model];
     let contexts: Vec<u8> = (0..len).map(|at| (at % 3) as u8).collect();
     let contexts = if has_contexts { &contexts[..] } else { &[] };
     let payload = reader.bytes(reader.remaining()).expect("what remains");

@@ -80,7 +80,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Finds the extents of `patterns` (paths with `*`, folders taken whole) under `corpus`.
+    /// Finds the extents of `patterns` (paths with `*`, directories taken whole) under `corpus`.
     ///
     /// # Errors
     /// [`Error::Io`] where reading fails; [`Error::Usage`] where nothing is long enough for a block.
@@ -164,7 +164,7 @@ impl Blocks {
     }
 }
 
-/// The files that `pattern` stands for, folders taken whole.
+/// The files that `pattern` stands for, directories taken whole.
 fn files_of(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in expand(corpus, pattern)? {
@@ -218,16 +218,16 @@ mod tests {
 
     #[test]
     fn only_tensors_of_the_dtype_are_drawn_and_a_seed_fixes_them() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let header = br#"{"__metadata__":{},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,100]},
             "b":{"dtype":"BF16","shape":[1],"data_offsets":[100,200]},
             "c":{"dtype":"BF16","shape":[1],"data_offsets":[200,400]}}"#;
         let mut file = (header.len() as u64).to_le_bytes().to_vec();
         file.extend_from_slice(header);
         file.extend([b'x'; 100].iter().chain(&[b'y'; 300]).chain(&[b'z'; 50]));
-        std::fs::create_dir(folder.path().join("one")).unwrap();
-        std::fs::write(folder.path().join("one/m.safetensors"), &file).unwrap();
-        let find = |dtype, seed| Blocks::find(folder.path(), &["o*/*.safetensors".into()], dtype, None, 256, seed);
+        std::fs::create_dir(directory.path().join("one")).unwrap();
+        std::fs::write(directory.path().join("one/m.safetensors"), &file).unwrap();
+        let find = |dtype, seed| Blocks::find(directory.path(), &["o*/*.safetensors".into()], dtype, None, 256, seed);
         let mut blocks = find(Some("BF16"), 1).unwrap();
         assert!((0..50).all(|_| blocks.draw().unwrap().bytes == [b'y'; 256]));
         assert!(find(Some("F32"), 1).is_err());

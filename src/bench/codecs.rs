@@ -19,17 +19,17 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Claim;
-use super::comparison::corpus_folder;
+use super::comparison::corpus_directory;
 use super::data::{expand, files_below};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
 use crate::codec::delta::{self, Derivation};
-use crate::codec::{Codec, FloatCodec, Known, Scratch, Word};
+use crate::codec::{Codec, ElementType, FloatCodec, Known, Scratch};
 use crate::config::FLOAT_CODECS;
-use crate::engine::distance::Side;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor, Window};
-use crate::stage::models::word_of;
+use crate::inspect::distance::Side;
+use crate::model::delta_plan::element_type_of;
 
 /// A measurement of codecs, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -158,10 +158,17 @@ impl Method {
         }
     }
 
-    fn encode(self, word: Word, block: &Block, level: i32, space: &mut Scratch, out: &mut Vec<u8>) -> Result<Made> {
+    fn encode(
+        self,
+        word: ElementType,
+        block: &Block,
+        level: i32,
+        space: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Made> {
         match (self, &block.base) {
             (Method::Alone(codec), _) => {
-                codec.encode(Known::Word(word), &block.raw, level, space, out).map(Made::Alone)
+                codec.encode(Known::ElementType(word), &block.raw, level, space, out).map(Made::Alone)
             }
             (Method::Delta(is_plain), base) => {
                 let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(word) };
@@ -212,7 +219,7 @@ impl CodecBench {
 
     /// Why classes cannot be read, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &Class| {
             let fault = class.files.iter().chain(&class.base).find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
@@ -222,7 +229,7 @@ impl CodecBench {
 
     /// The blocks of a class.
     fn blocks_of(&self, class: &Class) -> Result<Vec<Block>> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let one = |pattern: &String| -> Result<Option<PathBuf>> { Ok(expand(&corpus, pattern)?.into_iter().next()) };
         let base = class.base.as_ref().map(one).transpose()?.flatten().map(|path| Side::open(&path)).transpose()?;
         let mut sides = Vec::new();
@@ -268,7 +275,7 @@ impl CodecBench {
 /// Encodes and decodes the blocks with one method.
 fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> Result<Line> {
     let method = Method::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
-    let word = Dtype::named(&class.dtype).map_or(Word::Unknown, word_of);
+    let word = Dtype::named(&class.dtype).map_or(ElementType::Unknown, element_type_of);
     let (mut scratch, mut encodings) = (Scratch::default(), Vec::new());
     let (mut encode_seconds, mut decode_seconds) = (f64::MAX, f64::MAX);
     let mut failure = None;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A base and a fine-tune of it, made from a seed.
-fn models(folder: &std::path::Path) {
+fn models(directory: &std::path::Path) {
     let text = "sets = [{ name = \"x\", generate = { seed = 3, models = { layers = 1, hidden = 64, vocabulary = 512, \
         fine_tunes = 1, sigma_delta = [0.0005] } } }]";
     #[derive(Deserialize)]
@@ -11,13 +11,13 @@ fn models(folder: &std::path::Path) {
         sets: Vec<crate::bench::data::Set>,
     }
     let sets: Sets = toml::from_str(text).unwrap();
-    let made = sets.sets[0].sources(folder, &folder.join("made")).unwrap();
-    std::fs::rename(made[0].paths[0].join("models"), folder.join("models")).unwrap();
+    let made = sets.sets[0].sources(directory, &directory.join("made")).unwrap();
+    std::fs::rename(made[0].paths[0].join("models"), directory.join("models")).unwrap();
 }
 
-fn parse(folder: &std::path::Path, more: &str) -> Result<CodecBench> {
+fn parse(directory: &std::path::Path, more: &str) -> Result<CodecBench> {
     let text = format!(
-        "kind = \"codecs\"\ncorpus = {folder:?}\nblocks = 3\nblock_bytes = \"16 KiB\"\nrepeats = 2\n{more}\n\
+        "kind = \"codecs\"\ncorpus = {directory:?}\nblocks = 3\nblock_bytes = \"16 KiB\"\nrepeats = 2\n{more}\n\
         [[class]]\nname = \"base\"\nfiles = [\"models/base\"]\ndtype = \"BF16\"\n\
         [[class]]\nname = \"tuned\"\nfiles = [\"models/fine-tune-00/model.safetensors\"]\ndtype = \"BF16\"\n\
         tensors = \"*embed*\"\nbase = \"models/base/model.safetensors\"\n"
@@ -27,11 +27,11 @@ fn parse(folder: &std::path::Path, more: &str) -> Result<CodecBench> {
 
 #[test]
 fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
-    let folder = tempfile::tempdir().unwrap();
-    models(folder.path());
-    // The folder of the base holds its model alone.
+    let directory = tempfile::tempdir().unwrap();
+    models(directory.path());
+    // The directory of the base holds its model alone.
     let methods = "methods = [\"floats\", \"planes\", \"all-planes\", \"bg4-lz4\", \"bit-planes\", \"zstd\", \"context\", \"bitx\"]";
-    let config = parse(folder.path(), methods).unwrap();
+    let config = parse(directory.path(), methods).unwrap();
     assert_eq!(config.missing(), [""; 0]);
     let mut printed = Vec::new();
     let report = run(&config, &Arc::default(), &mut printed).unwrap();
@@ -77,14 +77,14 @@ fn the_worst_block_counts_less_what_says_how_it_was_encoded() {
 
 #[test]
 fn what_cannot_be_measured_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let message = |more: &str| parse(folder.path(), more).unwrap_err().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let message = |more: &str| parse(directory.path(), more).unwrap_err().to_string();
     assert!(message("methods = [\"huffman\"]").contains("found `huffman`"));
     assert!(message("methods = []\nlevle = 1").contains("levle"));
-    let config = parse(folder.path(), "methods = [\"floats\"]").unwrap();
+    let config = parse(directory.path(), "methods = [\"floats\"]").unwrap();
     assert!(config.missing()[0].contains("class `base`"), "{:?}", config.missing());
-    models(folder.path());
-    let mut config = parse(folder.path(), "methods = [\"floats\"]").unwrap();
+    models(directory.path());
+    let mut config = parse(directory.path(), "methods = [\"floats\"]").unwrap();
     config.class[0].dtype = "F32".into();
     let error = run(&config, &Arc::default(), &mut std::io::sink()).unwrap_err().to_string();
     assert!(error.contains("class `base`") && error.contains("long enough"), "{error}");

@@ -168,8 +168,8 @@ fn one() -> usize {
     1
 }
 
-/// Where data is looked for: the measurement's own folder, or else the environment's `FHRD_CORPUS`, or else `corpus`.
-pub fn corpus_folder(configured: Option<&Path>) -> PathBuf {
+/// Where data is looked for: the measurement's own directory, or else the environment's `FHRD_CORPUS`, or else `corpus`.
+pub fn corpus_directory(configured: Option<&Path>) -> PathBuf {
     let of_environment = || std::env::var_os("FHRD_CORPUS").map_or_else(|| PathBuf::from("corpus"), PathBuf::from);
     configured.map_or_else(of_environment, Path::to_path_buf)
 }
@@ -212,7 +212,7 @@ impl Comparison {
         Ok(Comparison {
             kind: text.kind,
             title: text.title.unwrap_or_else(name),
-            corpus: corpus_folder(text.corpus.as_deref()),
+            corpus: corpus_directory(text.corpus.as_deref()),
             work: text.work,
             restore: text.restore,
             cold: text.cold,
@@ -346,15 +346,15 @@ mod tests {
 
     #[test]
     fn sweeps_multiply_and_a_file_is_laid_under_the_scheme() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("base.toml"), "[subdedup]\nstrategy = \"none\"\ndepth_max = 3\n")
+        let directory = tempfile::tempdir().expect("a folder");
+        std::fs::write(directory.path().join("base.toml"), "[subdedup]\nstrategy = \"none\"\ndepth_max = 3\n")
             .expect("writes");
         let text = format!(
             "{HEAD}sets = [\"a\"]\n[[scheme]]\nname = \"one\"\nfile = \"base.toml\"\n[scheme.config.subdedup]\n\
             depth_max = 5\n[[sweep]]\nkey = \"compress.level\"\nvalues = [1, 9]\n[[sweep]]\n\
             key = \"container.bytes_target\"\nvalues = [\"4 MiB\"]\n"
         );
-        let cases = Comparison::parse(&text, &folder.path().join("x.toml")).expect("parses").cases;
+        let cases = Comparison::parse(&text, &directory.path().join("x.toml")).expect("parses").cases;
         let told = |case: &Case| {
             let config = &case.config;
             let parameters: Vec<String> =
@@ -363,8 +363,8 @@ mod tests {
         };
         let line = |level| ("none".to_string(), 5, level, format!("bytes_target 4194304, level {level}"));
         assert_eq!(cases.iter().map(told).collect::<Vec<_>>(), [line(1), line(9)]);
-        std::fs::write(folder.path().join("base.toml"), "[subdedup]\nstrategy = 1\n").expect("writes");
-        let error = Comparison::parse(&text, &folder.path().join("x.toml")).expect_err("wrong").to_string();
+        std::fs::write(directory.path().join("base.toml"), "[subdedup]\nstrategy = 1\n").expect("writes");
+        let error = Comparison::parse(&text, &directory.path().join("x.toml")).expect_err("wrong").to_string();
         assert!(error.contains("base.toml") && error.contains("strategy"), "{error}");
     }
 

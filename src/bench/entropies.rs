@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::blocks::{Block, Blocks, Transform};
 use super::claim::Claim;
-use super::comparison::corpus_folder;
+use super::comparison::corpus_directory;
 use super::data::expand;
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two, write_line};
@@ -65,7 +65,7 @@ pub struct Class {
     pub floats: bool,
     /// Bytes of a word: 2, 4 or 8.
     pub word_bytes: usize,
-    /// Paths, with `*` for any part of a name; folders are taken whole.
+    /// Paths, with `*` for any part of a name; directories are taken whole.
     pub files: Vec<String>,
     /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
     pub tensor_dtype: Option<String>,
@@ -96,7 +96,7 @@ impl EntropyBench {
 
     /// Why classes cannot be drawn from, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &Class| {
             let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
@@ -175,7 +175,7 @@ const PICTURES: [(&str, &str, &str); 3] = [
 /// # Errors
 /// Reading fails, or a class has nothing to draw from.
 pub fn run(config: &EntropyBench, out: &mut dyn Write) -> Result<Report> {
-    let corpus = corpus_folder(config.corpus.as_deref());
+    let corpus = corpus_directory(config.corpus.as_deref());
     let (mut lines, mut groups, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     write_line(out, "class", "byte group, lowest first", &COLUMNS)?;
     for class in &config.class {
@@ -234,27 +234,27 @@ mod tests {
     use super::*;
 
     /// Words whose first byte is noise and whose second is always the same, and noise alone.
-    fn folder() -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+    fn directory() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
         let noise = || (0..40_000u32).map(|i| (i.wrapping_mul(0x9e37_79b9) ^ (i << 7)).wrapping_mul(0x85eb_ca6b) >> 24);
         let words: Vec<u8> = noise().flat_map(|byte| [byte as u8, 0x3f]).collect();
-        std::fs::write(folder.path().join("words"), words).unwrap();
-        std::fs::write(folder.path().join("noise"), noise().map(|byte| byte as u8).collect::<Vec<u8>>()).unwrap();
-        folder
+        std::fs::write(directory.path().join("words"), words).unwrap();
+        std::fs::write(directory.path().join("noise"), noise().map(|byte| byte as u8).collect::<Vec<u8>>()).unwrap();
+        directory
     }
 
-    fn config(folder: &std::path::Path, word_bytes: usize) -> String {
+    fn config(directory: &std::path::Path, word_bytes: usize) -> String {
         let head = "kind = \"entropies\"\nblocks = 5\nblock_bytes = 8192\nlevel = 1\nlow_bits = 6.2\nhigh_bits = 7.3";
         let class = |name: &str, floats: bool| {
             format!("[[class]]\nname = {name:?}\nfloats = {floats}\nword_bytes = {word_bytes}\nfiles = [{name:?}]\n")
         };
-        format!("{head}\ncorpus = {folder:?}\n{}{}", class("words", true), class("noise", false))
+        format!("{head}\ncorpus = {directory:?}\n{}{}", class("words", true), class("noise", false))
     }
 
     #[test]
     fn groups_go_by_rank_whatever_byte_a_block_starts_at() {
-        let folder = folder();
-        let bench = EntropyBench::parse(&config(folder.path(), 2), "x").unwrap();
+        let directory = directory();
+        let bench = EntropyBench::parse(&config(directory.path(), 2), "x").unwrap();
         let mut printed = Vec::new();
         let report = run(&bench, &mut printed).unwrap();
         let figure = |set: &str, method: &str, key: &str| {
@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn words_of_other_lengths_and_missing_files_are_named() {
-        let folder = folder();
-        let error = EntropyBench::parse(&config(folder.path(), 3), "x.toml").unwrap_err().to_string();
+        let directory = directory();
+        let error = EntropyBench::parse(&config(directory.path(), 3), "x.toml").unwrap_err().to_string();
         assert!(error.contains("x.toml") && error.contains("`words`"), "{error}");
-        let bench = EntropyBench::parse(&config(&folder.path().join("none"), 4), "x").unwrap();
+        let bench = EntropyBench::parse(&config(&directory.path().join("none"), 4), "x").unwrap();
         assert!(bench.missing()[0].contains("class `words`"), "{:?}", bench.missing());
     }
 }

@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::claim::Claim;
-use super::comparison::corpus_folder;
+use super::comparison::corpus_directory;
 use super::data::{Set, files_below};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, mb, two, write_line};
-use crate::chunker::cutter;
+use crate::chunk::chunker;
 use crate::codec::{Codec, Scratch, Zstandard};
 use crate::config::{Config, RepositoryConfig};
 use crate::error::{Error, Result};
@@ -206,9 +206,9 @@ impl Tally<'_> {
 }
 
 fn each_chunk(config: &RepositoryConfig, content: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let (cutter, mut rest) = (cutter(config, SEED), content);
+    let (chunker, mut rest) = (chunker(config, SEED), content);
     while !rest.is_empty() {
-        let len = cutter.cut(rest, &mut Vec::new()).clamp(1, rest.len());
+        let len = chunker.cut(rest, &mut Vec::new()).clamp(1, rest.len());
         let (chunk, after) = rest.split_at(len);
         visit(chunk)?;
         rest = after;
@@ -231,7 +231,7 @@ impl GranularityBench {
 
     /// Why sets cannot be read, as far as that shows without it.
     pub fn missing(&self) -> Vec<String> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let reason = |set: &Set| set.missing(&corpus).map(|reason| format!("set `{}`: {reason}", set.name));
         self.sets.iter().filter_map(reason).collect()
     }
@@ -248,7 +248,7 @@ const PICTURES: [(&str, &str, &str); 2] = [
 /// # Errors
 /// A set that cannot be read, an interruption.
 pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
-    let corpus = corpus_folder(config.corpus.as_deref());
+    let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "unit", &TITLES)?;
     let mut lines: Vec<Line> = Vec::new();
     for set in &config.sets {
@@ -324,13 +324,13 @@ mod tests {
 
     #[test]
     fn finer_units_find_more_and_compression_before_hides_repeats() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "kind = \"granularity\"\ncorpus = {0:?}\nwork = {0:?}\nsets = [{{ name = \"made\", generate = {{ seed = 1, \
             models = {{ layers = 3, hidden = 64, vocabulary = 512, fine_tunes = 2, sigma_delta = [0, 0.002] }} }} }}]\n\
             [repository]\nchunker = \"fastcdc\"\nchunk_bytes_min = \"4 KiB\"\nchunk_bytes_avg = \"8 KiB\"\n\
             chunk_bytes_max = \"32 KiB\"\n",
-            folder.path()
+            directory.path()
         );
         let config = GranularityBench::parse(&text, "x").unwrap();
         let report = run(&config, &Arc::default(), &mut std::io::sink()).unwrap();

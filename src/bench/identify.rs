@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::blocks::{Block, Blocks, Transform};
 use super::claim::Claim;
-use super::comparison::corpus_folder;
+use super::comparison::corpus_directory;
 use super::data::expand;
 use super::methods::{Answer, Answers, Method};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
+use crate::chunk::classify::Class;
 use crate::codec::{Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
-use crate::identify::Class;
 
 /// A measurement of identification, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -71,7 +71,7 @@ pub struct ClassBench {
     /// Totals it counts in, any names.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// Paths, with `*` for any part of a name; folders are taken whole.
+    /// Paths, with `*` for any part of a name; directories are taken whole.
     pub files: Vec<String>,
     /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
     pub tensor_dtype: Option<String>,
@@ -136,7 +136,7 @@ impl IdentifyBench {
 
     /// Why classes cannot be drawn from, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &ClassBench| {
             let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
@@ -212,7 +212,7 @@ impl Oracle {
 /// # Errors
 /// Reading fails, or a class has nothing to draw from.
 pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
-    let corpus = corpus_folder(config.corpus.as_deref());
+    let corpus = corpus_directory(config.corpus.as_deref());
     let failed = |error| Error::io("write", "the report", error);
     let mut report = Report::default();
     writeln!(out, "{HEADING}").map_err(failed)?;
@@ -299,15 +299,15 @@ mod tests {
 
     #[test]
     fn words_and_text_are_scored_apart_and_together() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let wave = (0..60_000u32).map(|i| (i as f32 * 0.7).sin() * (i.wrapping_mul(2_654_435_761) >> 8) as f32 * 1e-9);
-        std::fs::write(folder.path().join("words"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
-        std::fs::write(folder.path().join("text"), "all work and no play ".repeat(9000)).unwrap();
+        std::fs::write(directory.path().join("words"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+        std::fs::write(directory.path().join("text"), "all work and no play ".repeat(9000)).unwrap();
         let class = |name: &str, kind| ClassBench {
             name: name.into(),
             kind,
             sets: vec!["all".into()],
-            files: vec![folder.path().join(name).display().to_string()],
+            files: vec![directory.path().join(name).display().to_string()],
             tensor_dtype: None,
             transform: None,
         };

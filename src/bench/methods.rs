@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::{Block, Blocks};
+use crate::chunk::classify::{Class, Identifier};
 use crate::codec::{Codec, Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
 use crate::format::{Recognition, recognise};
-use crate::identify::{Class, Identifier};
 use crate::kernel::entropy::{Histogram, entropy_bits};
 
 /// A way to tell floats apart.
@@ -238,9 +238,9 @@ mod tests {
     fn bits_find_smaller_exponents() {
         let bytes = words(32_768);
         let config = IdentifyConfig::default();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("w"), &bytes).unwrap();
-        let blocks = Blocks::find(folder.path(), &["w".into()], None, None, 4096, 1).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("w"), &bytes).unwrap();
+        let blocks = Blocks::find(directory.path(), &["w".into()], None, None, 4096, 1).unwrap();
         let block = block_of(bytes);
         let sized = |method| {
             let answer = Answers::new(method, &config, 1).answer(&block, &blocks).unwrap();
@@ -254,17 +254,17 @@ mod tests {
 
     #[test]
     fn a_file_is_one_thing_by_its_format_or_its_first_block() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (words, text) = (words(40_000), "all work and no play ".repeat(4000).into_bytes());
         let write = |name: &str, parts: &[&[u8]]| {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             std::fs::write(&path, parts.concat()).unwrap();
             path
         };
         let header = br#"{"w":{"dtype":"U8","shape":[84000],"data_offsets":[0,84000]}}      "#;
         let model = write("model", &[&(header.len() as u64).to_le_bytes(), header, &text]);
         let (mixed, other) = (write("mixed", &[&words, &text]), write("other", &[&text, &words]));
-        let blocks = Blocks::find(folder.path(), &["*".into()], None, None, 65_536, 1).unwrap();
+        let blocks = Blocks::find(directory.path(), &["*".into()], None, None, 65_536, 1).unwrap();
         let mut answers = Answers::new(Method::File, &IdentifyConfig::default(), 1);
         let mut answer = |file: PathBuf| answers.answer(&Block { file, bytes: Vec::new() }, &blocks).unwrap();
         let ordinary = Answer::Class(Class::Ordinary);

@@ -50,11 +50,11 @@ fn target(path: &Path) -> Result<PathBuf> {
     std::fs::read_link(path).map_err(|error| Error::io("read", path, error))
 }
 
-/// Names in a folder, sorted.
-fn names(folder: &Path) -> Result<Vec<std::ffi::OsString>> {
-    let entries = std::fs::read_dir(folder)
+/// Names in a directory, sorted.
+fn names(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let entries = std::fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<std::io::Result<_>>());
-    let mut names: Vec<_> = entries.map_err(|error| Error::io("list", folder, error))?;
+    let mut names: Vec<_> = entries.map_err(|error| Error::io("list", directory, error))?;
     names.sort();
     Ok(names)
 }
@@ -95,23 +95,23 @@ fn fill<'a>(file: &mut File, path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u
 mod tests {
     use super::*;
 
-    fn tree(folder: &Path, last: &[u8]) {
-        std::fs::create_dir_all(folder.join("inner")).unwrap();
-        std::fs::write(folder.join("inner/long"), [vec![7; 3 * BUFFER_BYTES / 2], last.to_vec()].concat()).unwrap();
-        std::os::unix::fs::symlink("inner/long", folder.join("link")).unwrap();
+    fn tree(directory: &Path, last: &[u8]) {
+        std::fs::create_dir_all(directory.join("inner")).unwrap();
+        std::fs::write(directory.join("inner/long"), [vec![7; 3 * BUFFER_BYTES / 2], last.to_vec()].concat()).unwrap();
+        std::os::unix::fs::symlink("inner/long", directory.join("link")).unwrap();
     }
 
     fn pair(last: &[u8]) -> (tempfile::TempDir, PathBuf, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let (left, right) = (folder.path().join("left"), folder.path().join("right"));
+        let directory = tempfile::tempdir().unwrap();
+        let (left, right) = (directory.path().join("left"), directory.path().join("right"));
         tree(&left, b"ab");
         tree(&right, last);
-        (folder, left, right)
+        (directory, left, right)
     }
 
     #[test]
     fn equal_trees_are_equal() {
-        let (_folder, left, right) = pair(b"ab");
+        let (_directory, left, right) = pair(b"ab");
         compare(&left, &right).unwrap();
     }
 
@@ -119,12 +119,12 @@ mod tests {
     fn a_byte_a_missing_end_an_entry_a_type_and_a_target_make_a_difference() {
         let message = |left: &Path, right: &Path| compare(left, right).unwrap_err().to_string();
         for last in [b"ax".as_slice(), b"a", b"abc"] {
-            let (_folder, left, right) = pair(last);
+            let (_directory, left, right) = pair(last);
             let at = 3 * BUFFER_BYTES / 2 + if last.len() > 2 { 2 } else { 1 };
             let text = message(&left, &right);
             assert!(text.contains("inner/long") && text.contains(&format!("content at byte {at}")), "{text}");
         }
-        let (_folder, left, right) = pair(b"ab");
+        let (_directory, left, right) = pair(b"ab");
         std::fs::write(right.join("more"), "").unwrap();
         assert!(message(&left, &right).contains("other entries"));
         std::fs::remove_file(right.join("more")).unwrap();

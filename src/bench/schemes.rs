@@ -25,8 +25,8 @@ use super::report::{Grid, Profile, Report, objects, pictures};
 use super::speed::{Speeds, Timing};
 use super::table::{Line, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, together, warm};
-use crate::engine::stats::repository_stats;
 use crate::error::Result;
+use crate::inspect::stats::repository_stats;
 use crate::metrics::StageMetrics;
 
 /// Bytes of a feature's slot in the similarity table.

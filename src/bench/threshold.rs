@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::claim::Claim;
-use super::comparison::corpus_folder;
+use super::comparison::corpus_directory;
 use super::data::{Set, files_below};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two};
-use crate::engine::distance::{Side, distance};
 use crate::error::{Error, Result};
+use crate::inspect::distance::{Side, distance};
 
 /// A measurement of thresholds, as read from TOML.
 #[derive(Debug, Clone, Deserialize)]
@@ -106,13 +106,13 @@ impl ThresholdBench {
 
     /// Why models cannot be read, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let of_family = |set: &Set| set.missing(&corpus).map(|reason| format!("family `{}`: {reason}", set.name));
         self.family.iter().filter_map(of_family).collect()
     }
 
     fn models(&self) -> Result<Vec<(usize, Side)>> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let mut models = Vec::new();
         for (number, set) in self.family.iter().enumerate() {
             for source in set.sources(&corpus, &self.work.join("sets"))? {
@@ -219,18 +219,18 @@ mod tests {
 
     #[test]
     fn families_made_from_two_seeds_are_told_apart() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for seed in [1, 2] {
             let text = format!(
                 "seed = {seed}\nmodels = {{ layers = 1, hidden = 32, vocabulary = 256, fine_tunes = 1, sigma_delta = [0.0005] }}"
             );
             let generate: crate::bench::data::Generate = toml::from_str(&text).unwrap();
-            generate.write(&folder.path().join(seed.to_string())).unwrap();
+            generate.write(&directory.path().join(seed.to_string())).unwrap();
         }
         let text = format!(
             "kind = \"threshold\"\ncorpus = {0:?}\nwork = {0:?}\nthresholds = [0.1, 4, 16]\n\
             [[family]]\nname = \"one\"\npaths = [\"1\"]\n[[family]]\nname = \"two\"\npaths = [\"2/models/*\"]\n",
-            folder.path()
+            directory.path()
         );
         let config = ThresholdBench::parse(&text, "x").unwrap();
         assert_eq!(config.missing(), [""; 0]);

@@ -20,7 +20,7 @@ use super::data::Source;
 use super::report::{Grid, Plot, Report, Scales, objects, pictures};
 use super::table::{Line, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
-use crate::engine::backup::BackupReport;
+use crate::backup::BackupReport;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 
@@ -190,10 +190,10 @@ impl Figures {
     }
 }
 
-/// The regular files of a set, those of folders in name order; or its paths.
+/// The regular files of a set, those of directories in name order; or its paths.
 ///
 /// # Errors
-/// [`Error::Io`] for a folder that cannot be read; [`Error::Usage`] if there is no file.
+/// [`Error::Io`] for a directory that cannot be read; [`Error::Usage`] if there is no file.
 pub fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
     let mut versions = Vec::new();
     if kind == Versions::Paths {

@@ -2,18 +2,18 @@
 
 use super::*;
 
-fn comparison(folder: &std::path::Path, more: &str) -> Comparison {
+fn comparison(directory: &std::path::Path, more: &str) -> Comparison {
     let text = format!(
         "kind = \"versions\"\ncorpus = \"{0}\"\nwork = \"{0}/work\"\nrestore = true\nsets = [\"series\"]\n{more}\
         [[scheme]]\nname = \"none\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n[[scheme]]\nname = \"default\"\n",
-        folder.display()
+        directory.display()
     );
     Comparison::parse(&text, "versions.toml".as_ref()).unwrap()
 }
 
 /// Three versions of one text, each with one more line changed in every 4000.
-fn series(folder: &std::path::Path) {
-    std::fs::create_dir(folder.join("series")).unwrap();
+fn series(directory: &std::path::Path) {
+    std::fs::create_dir(directory.join("series")).unwrap();
     for version in 1..=3u64 {
         let line = |number: u64| {
             let changed = (1..version).any(|day| number % 4000 == 13 * day);
@@ -24,16 +24,16 @@ fn series(folder: &std::path::Path) {
             )
         };
         let text: String = (0..40_000).map(line).collect();
-        std::fs::write(folder.join(format!("series/v{version}.txt")), text).unwrap();
+        std::fs::write(directory.join(format!("series/v{version}.txt")), text).unwrap();
     }
 }
 
 #[test]
 fn each_version_adds_little_and_both_ends_are_restored() {
-    let folder = tempfile::tempdir().unwrap();
-    series(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    series(directory.path());
     let mut out = Vec::new();
-    let report = run(&comparison(folder.path(), ""), &Arc::default(), &mut out).unwrap();
+    let report = run(&comparison(directory.path(), ""), &Arc::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let [none, default] = report.lines.as_slice() else { panic!("{text}") };
     let added = |line: &serde_json::Value| -> Vec<u64> { serde_json::from_value(line["added"].clone()).unwrap() };
@@ -57,21 +57,21 @@ fn each_version_adds_little_and_both_ends_are_restored() {
 #[test]
 #[cfg(target_os = "linux")]
 fn cold_restores_are_told_beside_the_warm_ones() {
-    let folder = tempfile::tempdir().unwrap();
-    series(folder.path());
-    let comparison = comparison(folder.path(), "cold = true\nrepeats = 2\n");
+    let directory = tempfile::tempdir().unwrap();
+    series(directory.path());
+    let comparison = comparison(directory.path(), "cold = true\nrepeats = 2\n");
     let lines = run(&comparison, &Arc::default(), &mut std::io::sink()).unwrap().lines;
     assert!(lines.iter().all(|line| line["last"]["cold_mb_per_s"].as_f64() > Some(0.0)), "{lines:?}");
-    assert!(!folder.path().join("work/repository").exists());
+    assert!(!directory.path().join("work/repository").exists());
 }
 
 #[test]
-fn files_stand_as_given_and_folders_in_name_order() {
-    let folder = tempfile::tempdir().unwrap();
-    series(folder.path());
-    std::fs::create_dir(folder.path().join("series/deeper")).unwrap();
-    let path = |name: &str| folder.path().join("series").join(name);
-    let given = [path("v3.txt"), folder.path().join("series")];
+fn files_stand_as_given_and_directories_in_name_order() {
+    let directory = tempfile::tempdir().unwrap();
+    series(directory.path());
+    std::fs::create_dir(directory.path().join("series/deeper")).unwrap();
+    let path = |name: &str| directory.path().join("series").join(name);
+    let given = [path("v3.txt"), directory.path().join("series")];
     assert_eq!(versions_of(&given, Versions::Paths).unwrap(), given);
     assert_eq!(versions_of(&given, Versions::Files).unwrap(), ["v3.txt", "v1.txt", "v2.txt", "v3.txt"].map(path));
     assert!(versions_of(&[path("deeper")], Versions::Files).is_err());

@@ -1,8 +1,8 @@
-//! Backs up and restores in a folder of its own and measures what that takes.
+//! Backs up and restores in a directory of its own and measures what that takes.
 //!
 //! 1. All repositories have the same id and key, in every run: chunks are cut alike and sizes do not vary.
 //! 2. A backup starts without a cache of an earlier one of the same id.
-//! 3. A restore goes to a new folder, from the page cache as the backup left it, or *cold*: every file of the
+//! 3. A restore goes to a new directory, from the page cache as the backup left it, or *cold*: every file of the
 //!    repository is written out and the system advised to forget its pages (names and inodes stay cached).
 //! 4. The reference work is timed before and after (see [`super::speed`]), for machines that are not always as fast.
 //! 5. What was restored is compared with the source byte for byte.
@@ -17,15 +17,15 @@ use tempfile::TempDir;
 
 use super::same::compare;
 use super::speed::Reference;
+use crate::backup::{BackupReport, BackupRequest, backup};
 use crate::config::Config;
-use crate::engine::backup::{BackupReport, BackupRequest, backup};
-use crate::engine::restore::restore;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::last_names;
 use crate::metrics::{Progress, StageMetrics};
-use crate::place::cache_folder;
 use crate::repo::Repository;
-use crate::snapshot;
+use crate::repo::paths::cache_directory;
+use crate::repo::snapshot;
+use crate::restore::restore;
 use crate::types::hex;
 
 /// What something took, seconds.
@@ -73,10 +73,10 @@ pub enum PageCache {
     Cold,
 }
 
-/// A folder to measure in; what was made there goes with it.
+/// A directory to measure in; what was made there goes with it.
 pub struct Workbench {
     work: PathBuf,
-    /// In place of the folder, where memory was asked for.
+    /// In place of the directory, where memory was asked for.
     memory: Option<TempDir>,
     reference: Reference,
     stop: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ pub struct Workbench {
 /// Id and key of every repository made here.
 const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
 /// Where Linux has a file system in memory.
-const MEMORY_FOLDER: &str = "/dev/shm";
+const MEMORY_DIRECTORY: &str = "/dev/shm";
 /// What is removed after use.
 const PLACES: [&str; 2] = ["repository", "restored"];
 
@@ -105,12 +105,13 @@ impl Workbench {
     /// Measures in memory instead, where the system has a file system there with room for `bytes`: how long files take
     /// to come to a disk is another thing to compare than what is done with their content. Says whether it does.
     pub fn move_to_memory(&mut self, bytes: u64) -> bool {
-        let has_room = rustix::fs::statvfs(MEMORY_FOLDER)
+        let has_room = rustix::fs::statvfs(MEMORY_DIRECTORY)
             .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) >= bytes);
-        let folder = has_room.then(|| tempfile::Builder::new().prefix("fhrd-bench-").tempdir_in(MEMORY_FOLDER).ok());
-        if let Some(folder) = folder.flatten() {
-            self.work = folder.path().into();
-            self.memory = Some(folder);
+        let directory =
+            has_room.then(|| tempfile::Builder::new().prefix("fhrd-bench-").tempdir_in(MEMORY_DIRECTORY).ok());
+        if let Some(directory) = directory.flatten() {
+            self.work = directory.path().into();
+            self.memory = Some(directory);
         }
         self.memory.is_some()
     }
@@ -121,7 +122,7 @@ impl Workbench {
     /// [`Error::Io`].
     pub fn clear(&self) -> Result<()> {
         let id = hex(IDENTITY.get(..16).unwrap_or_default());
-        remove(&cache_folder(&self.work.join("repository"), &id)?)?;
+        remove(&cache_directory(&self.work.join("repository"), &id)?)?;
         PLACES.iter().try_for_each(|name| remove(&self.work.join(name)))
     }
 
@@ -133,7 +134,7 @@ impl Workbench {
         let path = self.work.join("repository");
         remove(&path)?;
         let repository = Repository::init_with(&path, &config.repository, IDENTITY)?;
-        remove(&cache_folder(&path, &repository.id)?)?;
+        remove(&cache_directory(&path, &repository.id)?)?;
         Ok(repository)
     }
 
@@ -142,7 +143,7 @@ impl Workbench {
     /// # Errors
     /// [`Error::Io`].
     pub fn discard(&self, repository: &Repository) -> Result<()> {
-        remove(&cache_folder(&repository.path, &repository.id)?)?;
+        remove(&cache_directory(&repository.path, &repository.id)?)?;
         remove(&repository.path)
     }
 
@@ -232,7 +233,7 @@ pub fn rounds<C, T>(
             match measure(case) {
                 Ok(_) if round < warm_up => {}
                 Ok(value) => values.push(value),
-                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => *outcome = Err(error.to_string()),
             }
         }
@@ -325,9 +326,9 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn remove(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", folder, error)),
+fn remove(directory: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", directory, error)),
         _ => Ok(()),
     }
 }

@@ -2,21 +2,21 @@
 
 use super::*;
 
-/// A workbench and a source of one folder.
+/// A workbench and a source of one directory.
 fn bench() -> (tempfile::TempDir, Workbench, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().canonicalize().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
     let source = root.join("source");
     std::fs::create_dir(&source).unwrap();
     let line = |number: u32| format!("line {}\n", number.wrapping_mul(2_654_435_761));
     std::fs::write(source.join("file"), (0..40_000).map(line).collect::<String>()).unwrap();
     let bench = Workbench::new(&root.join("work"), &Arc::new(AtomicBool::new(false))).unwrap();
-    (folder, bench, source)
+    (directory, bench, source)
 }
 
 #[test]
 fn a_backup_is_restored_and_compared_warm_and_cold() {
-    let (_folder, bench, source) = bench();
+    let (_directory, bench, source) = bench();
     let (config, paths) = (Config::default(), [source]);
     let repository = bench.repository(&config).unwrap();
     let (report, _) = bench.backup(&repository, &config, &paths).unwrap();
@@ -35,7 +35,7 @@ fn a_backup_is_restored_and_compared_warm_and_cold() {
 
 #[test]
 fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
-    let (_folder, bench, source) = bench();
+    let (_directory, bench, source) = bench();
     let (config, paths) = (Config::default(), [source.clone()]);
     let outcomes = rounds(&[false, true, false], (0, 2), |spoil| {
         let repository = bench.repository(&config)?;
@@ -81,7 +81,7 @@ fn rounds_that_warm_up_do_not_count() {
 
 #[test]
 fn sizes_are_the_same_in_every_run() {
-    let (_folder, bench, source) = bench();
+    let (_directory, bench, source) = bench();
     let (config, paths) = (Config::default(), [source.clone()]);
     let stored = || {
         let repository = bench.repository(&config).unwrap();

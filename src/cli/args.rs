@@ -29,7 +29,7 @@ Exit codes:
 /// What every verb takes.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The repository; without it, the one in the user's data folder
+    /// The repository; without it, the one in the user's data directory
     #[arg(long, global = true, value_name = "DIR", env = "FHRD_REPO")]
     pub repo: Option<PathBuf>,
     /// Parameters of every stage, as TOML
@@ -78,7 +78,7 @@ pub enum Verb {
 /// Of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArguments {
-    /// Files and folders to store
+    /// Files and directories to store
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Label of the snapshot; may be given several times
@@ -101,13 +101,13 @@ pub struct RestoreArguments {
     /// Id of a snapshot, the beginning of one, or `latest`
     #[arg(value_name = "SNAPSHOT")]
     pub id: String,
-    /// Folder to write into; without it, a new folder `fhrd-restore-<id>` here
+    /// Folder to write into; without it, a new directory `fhrd-restore-<id>` here
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
     /// Only this tensor, from the one model of the snapshot that has it; the one of a .npy file is called `array`
     #[arg(long, value_name = "NAME")]
     pub tensor: Option<String>,
-    /// The model to take the tensor from, or a folder with it: a path within the snapshot, as `ls` prints it
+    /// The model to take the tensor from, or a directory with it: a path within the snapshot, as `ls` prints it
     #[arg(long, value_name = "FILE", requires = "tensor")]
     pub path: Option<PathBuf>,
     /// File to write the tensor to, .safetensors or .npy; without it, one named after the tensor here
@@ -201,7 +201,7 @@ pub struct CheckArguments {
 /// Of `trace`.
 #[derive(Debug, Args)]
 pub struct TraceArguments {
-    /// Files and folders to cut, as `repository.*` of the configuration says
+    /// Files and directories to cut, as `repository.*` of the configuration says
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// File to write, which must not exist; without it, the standard output

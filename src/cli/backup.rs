@@ -12,10 +12,10 @@ use super::output::{failed, note, print, print_json, rate, ratio, size, write_pa
 use super::progress::shown;
 use super::scan::Scan;
 use super::stages::write_stages;
-use crate::engine::backup::{BackupReport, BackupRequest, backup};
+use crate::backup::{BackupReport, BackupRequest, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::place::cache_folder;
+use crate::repo::paths::cache_directory;
 
 /// The report with the place it was stored at.
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
         bare: false,
     };
     let progress = Progress::default();
-    let skip = [Ok(repository.path.clone()), cache_folder(&repository.path, &repository.id)];
+    let skip = [Ok(repository.path.clone()), cache_directory(&repository.path, &repository.id)];
     let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect() };
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;

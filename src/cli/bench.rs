@@ -32,23 +32,23 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         return Err(Error::Usage("`--against` takes one measurement".into()));
     }
     let earlier = arguments.against.as_ref().map(|path| read(path)).transpose()?;
-    let folders = folders(arguments)?;
+    let directories = directories(arguments)?;
     let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
-    for ((path, experiment, text), folder) in experiments.iter().zip(folders) {
+    for ((path, experiment, text), directory) in experiments.iter().zip(directories) {
         let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
         let report = measure(session, experiment, path, experiments.len() > 1)?;
         let judged: Vec<Verdict> = experiment.claims().iter().map(|claim| claim.judge(&report.lines)).collect();
         verdicts.extend(judged.clone());
         let document = Document::new(&report, judged, (path, text), (started, clock.elapsed().as_secs_f64()));
-        if let Some(folder) = folder {
-            write(&folder, &report, &document)?;
-            note(&format!("report    {}", folder.join("report.html").display()));
+        if let Some(directory) = directory {
+            write(&directory, &report, &document)?;
+            note(&format!("report    {}", directory.join("report.html").display()));
         }
         failures += report.failures;
         documents.push(document);
     }
-    if let Some(folder) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
-        let path = folder.join("claims.md");
+    if let Some(directory) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
+        let path = directory.join("claims.md");
         std::fs::write(&path, claims_page(&documents)).map_err(|error| Error::io("write", &path, error))?;
     }
     match (session.options.json, documents.as_slice()) {
@@ -92,21 +92,21 @@ fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_se
     report.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))
 }
 
-/// Where each report goes: the folder itself, or one below it for each of several files.
-fn folders(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
+/// Where each report goes: the directory itself, or one below it for each of several files.
+fn directories(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
     let several = arguments.files.len() > 1;
-    let mut folders: Vec<Option<PathBuf>> = Vec::new();
+    let mut directories: Vec<Option<PathBuf>> = Vec::new();
     for path in &arguments.files {
-        let folder = arguments.out.as_ref().map(|out| match path.file_stem() {
+        let directory = arguments.out.as_ref().map(|out| match path.file_stem() {
             Some(name) if several => out.join(name),
             _ => out.clone(),
         });
-        if folder.is_some() && folders.contains(&folder) {
+        if directory.is_some() && directories.contains(&directory) {
             return Err(Error::Usage(format!("two files are called {}: their reports would mix", path.display())));
         }
-        folders.push(folder);
+        directories.push(directory);
     }
-    Ok(folders)
+    Ok(directories)
 }
 
 /// Prints what would be run.

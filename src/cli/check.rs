@@ -6,8 +6,8 @@ use super::exit::Exit;
 use super::location;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
-use crate::engine::check::check;
 use crate::error::Result;
+use crate::inspect::check::check;
 use crate::metrics::Progress;
 
 /// Verifies the repository.

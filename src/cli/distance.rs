@@ -10,10 +10,10 @@ use super::args::DistanceArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json, printable};
-use crate::engine::distance::{Distance, LeftOut, OfType, Side, Stored, THRESHOLD, Tally, distance};
 use crate::error::{Error, Result};
+use crate::inspect::distance::{Distance, LeftOut, OfType, Side, Stored, THRESHOLD, Tally, distance};
 use crate::repo::Repository;
-use crate::snapshot;
+use crate::repo::snapshot;
 
 /// A bar has a mark for each such part of the values.
 const MARK: f64 = 0.02;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 /// How a command ended. Code 2, a command line that makes no sense, is the parser's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl From<Exit> for ExitCode {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error.kind() {
-            Kind::Failed => Exit::Failed,
-            Kind::NoRepository => Exit::NoRepository,
+            ErrorKind::Failed => Exit::Failed,
+            ErrorKind::NoRepository => Exit::NoRepository,
             // Commands ask for blobs that the repository itself names, so a missing one is lost.
-            Kind::Damaged | Kind::NotFound => Exit::Damaged,
-            Kind::Interrupted => Exit::Interrupted,
+            ErrorKind::Damaged | ErrorKind::NotFound => Exit::Damaged,
+            ErrorKind::Interrupted => Exit::Interrupted,
         }
     }
 }

@@ -8,8 +8,8 @@ use super::exit::Exit;
 use super::location;
 use super::models::{self, kind};
 use super::output::{Align, count, failed, hex_unless_utf8, print, print_json, printable, size, write_table};
-use crate::engine::lineage::{Member, lineage};
 use crate::error::Result;
+use crate::inspect::lineage::{Member, lineage};
 
 /// Prints the trees, as text, JSON or DOT.
 ///

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::args::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::place::{create_private, default_repository};
 use crate::repo::Repository;
+use crate::repo::paths::{create_private, default_repository};
 
 /// The configuration of `--config`, or the defaults.
 ///
@@ -54,7 +54,7 @@ pub fn create(options: &Options, config: &Config) -> Result<Repository> {
     Repository::init(&path, &config.repository)
 }
 
-/// The default repository's path; the folder it lies in exists.
+/// The default repository's path; the directory it lies in exists.
 fn private_default() -> Result<PathBuf> {
     let path = default_repository()?;
     path.parent().map_or(Ok(()), create_private)?;

@@ -13,10 +13,10 @@ use super::args::LsArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, time_local, time_utc};
-use crate::engine::list::list;
 use crate::error::{Error, Result};
-use crate::snapshot;
-use crate::tree::{Kind, Node, Timestamp};
+use crate::inspect::list::list;
+use crate::repo::snapshot;
+use crate::repo::tree::{Node, NodeKind, Timestamp};
 
 /// An entry as JSON. Bytes that are no UTF-8 are replaced, and given in hex besides.
 #[derive(Debug, Serialize)]
@@ -136,15 +136,15 @@ fn write_long(out: &mut dyn Write, path: &Path, node: &Node, on_terminal: bool) 
     writeln!(out).map_err(failed)
 }
 
-fn type_name(kind: Kind) -> &'static str {
+fn type_name(kind: NodeKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symlink",
-        Kind::Fifo => "fifo",
-        Kind::Socket => "socket",
-        Kind::CharacterDevice => "character_device",
-        Kind::BlockDevice => "block_device",
+        NodeKind::File => "file",
+        NodeKind::Directory => "directory",
+        NodeKind::Symlink => "symlink",
+        NodeKind::Fifo => "fifo",
+        NodeKind::Socket => "socket",
+        NodeKind::CharacterDevice => "character_device",
+        NodeKind::BlockDevice => "block_device",
     }
 }
 
@@ -152,13 +152,13 @@ fn type_name(kind: Kind) -> &'static str {
 fn mode_text(node: &Node) -> String {
     let mut text = String::with_capacity(10);
     text.push(match node.kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
-        Kind::CharacterDevice => 'c',
-        Kind::BlockDevice => 'b',
+        NodeKind::File => '-',
+        NodeKind::Directory => 'd',
+        NodeKind::Symlink => 'l',
+        NodeKind::Fifo => 'p',
+        NodeKind::Socket => 's',
+        NodeKind::CharacterDevice => 'c',
+        NodeKind::BlockDevice => 'b',
     });
     // For each class: its shift, the special bit, and the letter of that bit with and without execution.
     for (shift, special, with, without) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn modes_read_as_in_ls() {
         let text = |kind, mode| mode_text(&Node { kind, mode, ..Node::default() });
-        assert_eq!(text(Kind::File, 0o644), "-rw-r--r--");
-        assert_eq!(text(Kind::Directory, 0o1777), "drwxrwxrwt");
-        assert_eq!(text(Kind::File, 0o6654), "-rwSr-sr--");
-        assert_eq!(text(Kind::Symlink, 0o777), "lrwxrwxrwx");
+        assert_eq!(text(NodeKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(text(NodeKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(text(NodeKind::File, 0o6654), "-rwSr-sr--");
+        assert_eq!(text(NodeKind::Symlink, 0o777), "lrwxrwxrwx");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(session: &Session, verb: &Verb) -> Result<Exit> {
-    Instructions::most()?;
+    CpuFeatures::most()?;
     match verb {
         Verb::Init => init::run(session),
         Verb::Backup(arguments) => backup::run(session, arguments),

@@ -10,11 +10,11 @@ use super::args::{ModelsArguments, SnapshotChoice};
 use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, hex_unless_utf8, print, print_json, size, write_table};
-use crate::engine::models::{Model, models};
 use crate::error::Result;
-use crate::lineage::BaseModel;
+use crate::inspect::models::{Model, models};
+use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::snapshot::{self, Named};
+use crate::repo::snapshot::{self, Named};
 
 /// A model as JSON. Bytes of a path that are no UTF-8 are replaced, and given in hex besides.
 #[derive(Debug, Serialize)]

@@ -9,13 +9,13 @@ use super::location;
 use super::output::{print, print_json, rate, size, write_pairs};
 use super::progress::shown;
 use super::tensor;
-use crate::engine::restore::{RestoreReport, restore};
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::snapshot::{self, Named};
+use crate::repo::snapshot::{self, Named};
+use crate::restore::{RestoreReport, restore};
 use crate::types::hex;
 
-/// Writes a snapshot's tree into a folder.
+/// Writes a snapshot's tree into a directory.
 ///
 /// # Errors
 /// Those of the repository, the configuration, the snapshot and [`restore`].
@@ -27,7 +27,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let config = location::config(options)?;
     let repository = location::open(options)?;
     let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
-    let target = arguments.target.clone().unwrap_or_else(|| new_folder(&named));
+    let target = arguments.target.clone().unwrap_or_else(|| new_directory(&named));
     let progress = Progress::default();
     let expected = |name: &str| named.snapshot.statistics.get(name).copied().unwrap_or(0);
     progress.bytes_total.add(expected("bytes"));
@@ -46,8 +46,8 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     })
 }
 
-/// A name in the current folder that is free.
-fn new_folder(named: &Named) -> PathBuf {
+/// A name in the current directory that is free.
+fn new_directory(named: &Named) -> PathBuf {
     let name = format!("fhrd-restore-{}", hex(&named.id.0[..4]));
     let numbered = (2u64..).map(|number| format!("{name}-{number}"));
     let is_free = |name: &String| Path::new(name).symlink_metadata().is_err();

@@ -28,11 +28,11 @@ impl Scan<'_> {
         let mut open: Vec<ReadDir> = Vec::new();
         for path in self.paths {
             enter(path, &skip, &mut open, progress);
-            while let Some(folder) = open.last_mut() {
+            while let Some(directory) = open.last_mut() {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                match folder.next() {
+                match directory.next() {
                     Some(Ok(entry)) => enter(&entry.path(), &skip, &mut open, progress),
                     Some(Err(_)) => {}
                     None => drop(open.pop()),
@@ -42,7 +42,7 @@ impl Scan<'_> {
     }
 }
 
-/// Counts a file, opens a folder.
+/// Counts a file, opens a directory.
 fn enter(path: &Path, skip: &[(u64, u64)], open: &mut Vec<ReadDir>, progress: &Progress) {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
     if metadata.is_file() {
@@ -51,9 +51,9 @@ fn enter(path: &Path, skip: &[(u64, u64)], open: &mut Vec<ReadDir>, progress: &P
     } else if metadata.is_dir()
         && open.len() < DEPTH_MAX
         && !skip.contains(&(metadata.dev(), metadata.ino()))
-        && let Ok(folder) = std::fs::read_dir(path)
+        && let Ok(directory) = std::fs::read_dir(path)
     {
-        open.push(folder);
+        open.push(directory);
     }
 }
 
@@ -67,14 +67,15 @@ mod tests {
 
     #[test]
     fn files_are_counted_but_not_those_left_out() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, len) in [("a", 10), ("in/b", 20), ("in/deeper/c", 30), ("skipped/d", 1000)] {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, vec![0; len]).unwrap();
         }
-        let (paths, progress) = ([folder.path().to_path_buf(), folder.path().join("absent")], Progress::default());
-        let scan = Scan { paths: &paths, skip: vec![folder.path().join("skipped")] };
+        let (paths, progress) =
+            ([directory.path().to_path_buf(), directory.path().join("absent")], Progress::default());
+        let scan = Scan { paths: &paths, skip: vec![directory.path().join("skipped")] };
         scan.run(&progress, &AtomicBool::new(false));
         assert_eq!((progress.files_total.get(), progress.bytes_total.get()), (3, 60));
         scan.run(&progress, &AtomicBool::new(true));

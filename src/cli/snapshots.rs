@@ -11,7 +11,7 @@ use super::output::{
     Align, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
 };
 use crate::error::Result;
-use crate::snapshot::{self, Named};
+use crate::repo::snapshot::{self, Named};
 use crate::types::hex;
 
 /// A snapshot as JSON.

@@ -8,9 +8,9 @@ use super::args::StatsArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, printable, size, write_pairs};
-use crate::engine::stats::{repository_stats, snapshot_stats};
 use crate::error::{Error, Result};
-use crate::snapshot;
+use crate::inspect::stats::{repository_stats, snapshot_stats};
+use crate::repo::snapshot;
 
 /// Prints the figures.
 ///

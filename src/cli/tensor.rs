@@ -5,9 +5,9 @@ use super::args::RestoreArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
-use crate::engine::tensor::{TensorReport, TensorRequest, default_output, tensor};
 use crate::error::Result;
-use crate::snapshot;
+use crate::inspect::tensor::{TensorReport, TensorRequest, default_output, tensor};
+use crate::repo::snapshot;
 
 /// Writes the tensor `name` into a file.
 ///

@@ -15,10 +15,10 @@ use super::output::{is_closed, is_terminal, print, print_json, printable, size, 
 use super::progress::shown;
 use super::scan::Scan;
 use crate::config::Config;
-use crate::engine::trace::{TraceOutput, TraceReport, trace};
 use crate::error::{Error, Result};
+use crate::inspect::trace::{TraceOutput, TraceReport, trace};
 use crate::metrics::Progress;
-use crate::tree::FileIdentity;
+use crate::repo::tree::FileIdentity;
 
 /// Text kept before it is written, bytes.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -10,7 +10,7 @@
 //! | `bit-planes` | bit planes | Xet's bit grouping |
 //! | `zstd` | zstd | none: as other chunks |
 
-use super::{BitPlanes, ByteGroups, Codec, Floats, Layout, Lz4, Planes, Scratch, Word, Zstandard, floats};
+use super::{BitPlanes, ByteGroups, Codec, ElementType, Floats, Layout, Lz4, Planes, Scratch, Zstandard, floats};
 use crate::error::Result;
 use crate::kernel::entropy::Profile;
 
@@ -37,7 +37,7 @@ pub enum Known {
     /// What identification found.
     Layout(Layout),
     /// The type that a model file says; the frame starts with a whole word.
-    Word(Word),
+    ElementType(ElementType),
 }
 
 /// Windows sampled where a width is not known.
@@ -50,8 +50,10 @@ impl Known {
     fn width(self, raw: &[u8]) -> usize {
         match self {
             Known::Layout(layout) => layout.width(),
-            Known::Word(Word::Byte | Word::Unknown) => Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS).0.width(),
-            Known::Word(word) => word.width(),
+            Known::ElementType(ElementType::Byte | ElementType::Unknown) => {
+                Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS).0.width()
+            }
+            Known::ElementType(word) => word.width(),
         }
     }
 }
@@ -84,10 +86,10 @@ impl FloatCodec {
         out: &mut Vec<u8>,
     ) -> Result<&'static dyn Codec> {
         match (self, known) {
-            (FloatCodec::Floats, Known::Word(word)) => floats::encode(word, 0, raw, scratch, out)?,
-            (FloatCodec::Floats, Known::Layout(_)) => floats::encode(Word::Unknown, 0, raw, scratch, out)?,
+            (FloatCodec::Floats, Known::ElementType(word)) => floats::encode(word, 0, raw, scratch, out)?,
+            (FloatCodec::Floats, Known::Layout(_)) => floats::encode(ElementType::Unknown, 0, raw, scratch, out)?,
             (FloatCodec::Planes, Known::Layout(layout)) => Planes.encode_layout(layout, raw, level, scratch, out)?,
-            (FloatCodec::Planes, Known::Word(_)) => Planes.encode(raw, level, scratch, out)?,
+            (FloatCodec::Planes, Known::ElementType(_)) => Planes.encode(raw, level, scratch, out)?,
             (FloatCodec::AllPlanes, _) => {
                 Planes.encode_layout(Layout::all(known.width(raw)), raw, level, scratch, out)?;
             }
@@ -144,12 +146,16 @@ mod tests {
             let codec = FloatCodec::named(name).unwrap_or_else(|| panic!("{name} is no codec"));
             assert!(!chosen.contains(&codec), "{name}");
             chosen.push(codec);
-            for (word, width) in
-                [(Word::Bf16, 2), (Word::Fp32, 4), (Word::Fp64, 8), (Word::Unknown, 4), (Word::Byte, 1)]
-            {
+            for (word, width) in [
+                (ElementType::Bf16, 2),
+                (ElementType::Fp32, 4),
+                (ElementType::Fp64, 8),
+                (ElementType::Unknown, 4),
+                (ElementType::Byte, 1),
+            ] {
                 let raw = weights(width);
                 let layout = Layout::new(width as u8, 1 << (width - 1)).unwrap();
-                for known in [Known::Word(word), Known::Layout(layout)] {
+                for known in [Known::ElementType(word), Known::Layout(layout)] {
                     let (mut scratch, mut out, mut back) = (Scratch::default(), b"x".to_vec(), Vec::new());
                     let made = codec.encode(known, &raw, 1, &mut scratch, &mut out).unwrap();
                     made.decode(&out[1..], raw.len(), &mut scratch, &mut back).unwrap();
@@ -168,8 +174,13 @@ mod tests {
     fn xet_takes_groups_for_words_and_plain_bytes_for_text() {
         let chosen = |raw: &[u8]| {
             let mut out = Vec::new();
-            let codec =
-                FloatCodec::ByteGroups.encode(Known::Word(Word::Fp32), raw, 1, &mut Scratch::default(), &mut out);
+            let codec = FloatCodec::ByteGroups.encode(
+                Known::ElementType(ElementType::Fp32),
+                raw,
+                1,
+                &mut Scratch::default(),
+                &mut out,
+            );
             codec.unwrap().name()
         };
         let constant: Vec<u8> = weights(4).as_chunks().0.iter().flat_map(|[a, b, c, _]| [*a, *b, *c, 0x3c]).collect();

@@ -16,7 +16,7 @@ mod zstandard;
 pub use bit_planes::BitPlanes;
 pub use byte_groups::ByteGroups;
 pub use choice::{FloatCodec, Known};
-pub use floats::{Floats, Word};
+pub use floats::{ElementType, Floats};
 pub use lz4::Lz4;
 pub use planes::{Layout, Planes};
 pub use raw::Raw;

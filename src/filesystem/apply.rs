@@ -9,7 +9,7 @@
 //! Steps are independent: what one cannot do is reported, and the next goes on.
 
 use crate::error::Error;
-use crate::tree::{Kind, Node, Timestamp};
+use crate::repo::tree::{Node, NodeKind, Timestamp};
 use rustix::fs::{
     AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, futimens, utimensat,
 };
@@ -50,7 +50,7 @@ impl<'a> Metadata<'a> {
         }
         #[cfg(target_vendor = "apple")]
         self.set_xattrs(|_, _| Err(Errno::NOTSUP));
-        if self.node.kind != Kind::Symlink {
+        if self.node.kind != NodeKind::Symlink {
             self.note("set the mode of", set_mode_of_name(directory, name, mode));
         }
         let times = utimensat(directory, name, &self.times(), AtFlags::SYMLINK_NOFOLLOW);

@@ -7,7 +7,7 @@
 //!    reported and left out; a file system without attributes has none.
 
 use crate::error::{Error, Result};
-use crate::tree::{DeviceNumber, FileIdentity, Kind, Node, Timestamp, Xattr};
+use crate::repo::tree::{DeviceNumber, FileIdentity, Node, NodeKind, Timestamp, Xattr};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, major, minor, readlinkat, statat};
 use std::ffi::OsStr;
 use std::fmt;
@@ -59,7 +59,7 @@ impl Capturer {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| Error::io("read", path, e))?;
         let mut node = node_of(&stat, path)?;
         node.name = name.as_bytes().to_vec();
-        if node.kind == Kind::Symlink {
+        if node.kind == NodeKind::Symlink {
             let target = readlinkat(directory, name, Vec::new()).map_err(|e| Error::io("read the link", path, e))?;
             node.link_target = Some(target.into_bytes());
         }
@@ -160,19 +160,19 @@ impl Access<'_> {
 #[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
 pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharacterDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::RegularFile => NodeKind::File,
+        FileType::Directory => NodeKind::Directory,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+        FileType::CharacterDevice => NodeKind::CharacterDevice,
+        FileType::BlockDevice => NodeKind::BlockDevice,
         FileType::Unknown => return Err(Error::io("read", path, io::Error::other("its type is not known"))),
     };
     let identity = identity_of(stat);
-    let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+    let is_device = matches!(kind, NodeKind::CharacterDevice | NodeKind::BlockDevice);
     let number = stat.st_rdev as rustix::fs::Dev;
-    let size = if kind == Kind::File { stat.st_size as u64 } else { 0 };
+    let size = if kind == NodeKind::File { stat.st_size as u64 } else { 0 };
     Ok(Node {
         kind,
         mode: stat.st_mode as u32 & 0o7777,
@@ -183,9 +183,9 @@ pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
         size,
         inode: identity.inode,
         device: identity.device,
-        hard_link: (kind != Kind::Directory && stat.st_nlink as u64 > 1).then_some(identity),
+        hard_link: (kind != NodeKind::Directory && stat.st_nlink as u64 > 1).then_some(identity),
         device_number: is_device.then(|| DeviceNumber { major: major(number), minor: minor(number) }),
-        sparse: kind == Kind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
+        sparse: kind == NodeKind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
         ..Node::default()
     })
 }
@@ -218,57 +218,57 @@ mod tests {
 
     #[test]
     fn a_file_gives_mode_size_owner_and_links() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         fs::write(&path, b"12345").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
         let node = capture(&path);
-        assert_eq!((node.name.as_slice(), node.kind, node.mode, node.size), (&b"file"[..], Kind::File, 0o4751, 5));
+        assert_eq!((node.name.as_slice(), node.kind, node.mode, node.size), (&b"file"[..], NodeKind::File, 0o4751, 5));
         assert_eq!(node.uid, rustix::process::geteuid().as_raw());
         assert_eq!(node.hard_link, None);
         assert!(!node.sparse);
         if node.uid == 0 {
             assert_eq!(node.user.as_deref(), Some("root"));
         }
-        fs::hard_link(&path, folder.path().join("other")).unwrap();
+        fs::hard_link(&path, directory.path().join("other")).unwrap();
         assert_eq!(capture(&path).hard_link, Some(node.identity()));
-        assert_eq!(capture(&folder.path().join("other")).hard_link, Some(node.identity()));
+        assert_eq!(capture(&directory.path().join("other")).hard_link, Some(node.identity()));
     }
 
     #[test]
     fn links_are_read_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, target) in [("dangling", &b"no\xff/where"[..]), ("folder", b"."), ("loop", b"loop")] {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             symlink(OsStr::from_bytes(target), &path).unwrap();
             let node = capture(&path);
-            assert_eq!((node.kind, node.size), (Kind::Symlink, 0));
+            assert_eq!((node.kind, node.size), (NodeKind::Symlink, 0));
             assert_eq!(node.link_target.as_deref(), Some(target));
         }
-        let followed = Capturer::new().capture_path(&folder.path().join("folder"), true, &mut Vec::new()).unwrap();
-        assert_eq!(followed.kind, Kind::Directory);
+        let followed = Capturer::new().capture_path(&directory.path().join("folder"), true, &mut Vec::new()).unwrap();
+        assert_eq!(followed.kind, NodeKind::Directory);
     }
 
     #[test]
     fn special_files_are_told_apart() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert_eq!(capture(&socket).kind, Kind::Socket);
+        assert_eq!(capture(&socket).kind, NodeKind::Socket);
         let null = capture(Path::new("/dev/null"));
-        assert_eq!(null.kind, Kind::CharacterDevice);
+        assert_eq!(null.kind, NodeKind::CharacterDevice);
         #[cfg(target_os = "linux")]
         {
             assert_eq!(null.device_number, Some(DeviceNumber { major: 1, minor: 3 }));
-            rustix::fs::mkfifoat(CWD, folder.path().join("fifo"), 0o600.into()).unwrap();
-            assert_eq!(capture(&folder.path().join("fifo")).kind, Kind::Fifo);
+            rustix::fs::mkfifoat(CWD, directory.path().join("fifo"), 0o600.into()).unwrap();
+            assert_eq!(capture(&directory.path().join("fifo")).kind, NodeKind::Fifo);
         }
     }
 
     #[test]
     fn attributes_come_sorted_through_both_ways() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         fs::write(&path, b"").unwrap();
         if xattr::set(&path, "user.b", b"\0\xff").is_err() {
             return; // the file system has none
@@ -278,7 +278,7 @@ mod tests {
         let names: Vec<_> = by_path.xattrs.iter().filter(|x| x.name.starts_with(b"user.")).cloned().collect();
         let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.to_vec(), value: value.to_vec() };
         assert_eq!(names, [xattr(b"user.a", b""), xattr(b"user.b", b"\0\xff")]);
-        let directory = fs::File::open(folder.path()).unwrap();
+        let directory = fs::File::open(directory.path()).unwrap();
         let borrowed = std::os::fd::AsFd::as_fd(&directory);
         let node = Capturer::new().capture(borrowed, OsStr::new("file"), &path, &mut Vec::new()).unwrap();
         assert_eq!(node, by_path);

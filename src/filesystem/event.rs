@@ -1,7 +1,7 @@
 //! What a walk tells, entry by entry.
 
 use crate::error::Error;
-use crate::tree::Node;
+use crate::repo::tree::Node;
 use std::path::PathBuf;
 
 /// A step of the walk. Paths are those in the snapshot: relative, without a leading slash.

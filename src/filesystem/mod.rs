@@ -5,15 +5,15 @@ mod apply;
 mod capture;
 mod event;
 mod plan;
+mod prescan;
 mod source;
-mod survey;
 mod target;
 mod walk;
 
 pub use capture::Capturer;
 pub use event::Event;
 pub use plan::{Plan, last_names};
+pub use prescan::prescan;
 pub use source::{Segment, Segments, SourceFile};
-pub use survey::survey;
 pub use target::{Descent, Target};
 pub use walk::Walker;

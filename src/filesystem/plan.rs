@@ -202,19 +202,19 @@ mod tests {
         found
     }
 
-    fn folder() -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let root = fs::canonicalize(folder.path()).unwrap();
+    fn directory() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
         for path in ["a/b/c", "d"] {
             fs::create_dir_all(root.join(path)).unwrap();
         }
         std::os::unix::fs::symlink("a/b", root.join("link")).unwrap();
-        (folder, root)
+        (directory, root)
     }
 
     #[test]
     fn relative_paths_stay_and_overlaps_merge() {
-        let (_folder, root) = folder();
+        let (_directory, root) = directory();
         let plan = |paths: &[&str]| whole(&Plan::relative_to(&root, paths).unwrap());
         let entry = |path: &str| (format!("/{path}"), PathBuf::from(path));
         assert_eq!(plan(&["./a//b/.", "d/"]), [entry("a/b"), entry("d")]);
@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_bare_plan_stores_last_names_unless_they_are_the_same() {
-        let folder = tempfile::tempdir().unwrap();
-        let paths: Vec<PathBuf> = ["a/x", "b/x", "b/y"].iter().map(|name| folder.path().join(name)).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = ["a/x", "b/x", "b/y"].iter().map(|name| directory.path().join(name)).collect();
         for path in &paths {
             fs::create_dir_all(path).unwrap();
         }
@@ -236,12 +236,12 @@ mod tests {
         assert_eq!((bare.found(), last_names(&paths)), (2, None));
         let full = |path: &PathBuf| (path.display().to_string(), path.clone());
         assert_eq!(whole(&Plan::bare(&paths).unwrap()), paths.iter().map(full).collect::<Vec<_>>());
-        assert!(Plan::bare(&[folder.path().join("none")]).is_err());
+        assert!(Plan::bare(&[directory.path().join("none")]).is_err());
     }
 
     #[test]
     fn absolute_paths_and_those_with_parents_keep_their_full_path() {
-        let (_folder, root) = folder();
+        let (_directory, root) = directory();
         let entry = |path: PathBuf| (path.to_str().unwrap().to_owned(), path);
         let plan = |current: &Path, path: &Path| whole(&Plan::relative_to(current, &[path]).unwrap());
         assert_eq!(plan(&root, &root.join("a")), [entry(root.join("a"))]);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn missing_paths_are_counted_and_left_out() {
-        let (_folder, root) = folder();
+        let (_directory, root) = directory();
         let long = "x/".repeat(100_000);
         let plan = Plan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
         assert_eq!((plan.found(), plan.missing(), whole(&plan).len()), (1, 4, 1));
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn two_places_under_one_name_are_refused() {
-        let (_folder, root) = folder();
+        let (_directory, root) = directory();
         fs::create_dir_all(root.join("etc")).unwrap();
         for paths in [["etc", "/etc"], ["/etc", "etc"], [".", "/etc"], ["/etc", "."], [".", "/"], ["/", "."]] {
             assert!(matches!(Plan::relative_to(&root, &paths), Err(Error::Usage(_))), "{paths:?}");

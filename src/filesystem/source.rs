@@ -3,7 +3,7 @@
 
 use super::capture::{identity_of, node_of};
 use crate::error::{Error, Result};
-use crate::tree::{Kind, Node, Timestamp};
+use crate::repo::tree::{Node, NodeKind, Timestamp};
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -56,7 +56,7 @@ impl SourceFile {
         let descriptor = open_quietly(directory, name, flags).map_err(|error| wrap(error.into()))?;
         let stat = fstat(&descriptor).map_err(|error| wrap(error.into()))?;
         let opened = node_of(&stat, path)?;
-        if opened.kind != Kind::File || identity_of(&stat) != node.identity() {
+        if opened.kind != NodeKind::File || identity_of(&stat) != node.identity() {
             return Err(wrap(io::Error::other("another file took its place")));
         }
         Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened })
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn holes_are_found_and_short_ones_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sparse");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
         let file = File::create(&path).unwrap();
         const BLOCK: u64 = 1 << 20;
         file.set_len(10 * BLOCK).unwrap();
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn whole_and_empty_files_have_one_segment_or_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         for (content, expected) in [(&b""[..], None), (b"abc", Some(Segment::Data { offset: 0, len: 3 }))] {
             std::fs::write(&path, content).unwrap();
             assert_eq!(open(&path).unwrap().segments(1).collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
@@ -229,20 +229,20 @@ mod tests {
 
     #[test]
     fn another_file_in_its_place_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         std::fs::write(&path, b"one").unwrap();
         let node = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
-        std::fs::write(folder.path().join("new"), b"two").unwrap();
-        std::fs::rename(folder.path().join("new"), &path).unwrap();
+        std::fs::write(directory.path().join("new"), b"two").unwrap();
+        std::fs::rename(directory.path().join("new"), &path).unwrap();
         assert!(SourceFile::open(&path, &node).is_err());
-        std::fs::rename(&path, folder.path().join("new")).unwrap();
+        std::fs::rename(&path, directory.path().join("new")).unwrap();
         symlink("new", &path).unwrap();
         assert!(SourceFile::open(&path, &node).is_err());
-        assert!(open(folder.path()).is_err());
+        assert!(open(directory.path()).is_err());
         #[cfg(target_os = "linux")]
         {
-            let fifo = folder.path().join("fifo");
+            let fifo = directory.path().join("fifo");
             rustix::fs::mkfifoat(CWD, &fifo, 0o600.into()).unwrap();
             assert!(open(&fifo).is_err()); // and does not wait for a writer
         }
@@ -250,8 +250,8 @@ mod tests {
 
     #[test]
     fn growth_while_open_is_noticed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         std::fs::write(&path, b"one").unwrap();
         let mut node = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
         std::fs::write(&path, b"three").unwrap();

@@ -12,7 +12,7 @@
 use super::apply::Metadata;
 use super::capture::identity_of;
 use crate::error::{Error, Result};
-use crate::tree::{FileIdentity, Kind, Node};
+use crate::repo::tree::{FileIdentity, Node, NodeKind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, linkat, mkdirat, openat, statat, symlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Directories of a [`Descent`] that stay open at a time, the deepest ones.
 const OPEN_DIRECTORIES_MAX: usize = 64;
 
-/// The folder that a restore writes into.
+/// The directory that a restore writes into.
 #[derive(Debug)]
 pub struct Target {
     root: OwnedFd,
@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the folder at `path`, and creates it with what lies above it if it does not exist.
+    /// Opens the directory at `path`, and creates it with what lies above it if it does not exist.
     ///
     /// # Errors
     /// [`Error::Io`] if that fails.
@@ -113,7 +113,7 @@ impl Descent {
     /// [`Error::AlreadyExists`] if something else than a directory is there, a link to one included;
     /// [`Error::Corrupt`] if the node is hostile; [`Error::Io`] if the system refuses.
     pub fn enter(&mut self, node: &Node) -> Result<()> {
-        let name = checked_name(node, &[Kind::Directory])?.to_owned();
+        let name = checked_name(node, &[NodeKind::Directory])?.to_owned();
         let parent = self.directory()?;
         match mkdirat(parent, &name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -154,7 +154,7 @@ impl Descent {
     /// # Errors
     /// As [`Descent::create_symlink`].
     pub fn create_file(&self, node: &Node) -> Result<File> {
-        let name = checked_name(node, &[Kind::File])?;
+        let name = checked_name(node, &[NodeKind::File])?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let created = openat(self.directory()?, name, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(created.map_err(|error| self.refused(node, error))?);
@@ -170,7 +170,7 @@ impl Descent {
     /// [`Error::AlreadyExists`] if anything of that name exists; [`Error::Corrupt`] if the node is hostile;
     /// [`Error::Io`] if the system refuses.
     pub fn create_symlink(&self, node: &Node, problems: &mut Vec<Error>) -> Result<()> {
-        let name = checked_name(node, &[Kind::Symlink])?;
+        let name = checked_name(node, &[NodeKind::Symlink])?;
         let link_target = OsStr::from_bytes(node.link_target.as_deref().unwrap_or_default());
         let directory = self.directory()?;
         symlinkat(link_target, directory, name).map_err(|error| self.refused(node, error))?;
@@ -184,7 +184,7 @@ impl Descent {
     /// # Errors
     /// As [`Descent::create_symlink`]; only root may create device nodes.
     pub fn create_special(&self, node: &Node, problems: &mut Vec<Error>) -> Result<bool> {
-        let kinds = [Kind::Fifo, Kind::CharacterDevice, Kind::BlockDevice, Kind::Socket];
+        let kinds = [NodeKind::Fifo, NodeKind::CharacterDevice, NodeKind::BlockDevice, NodeKind::Socket];
         let name = checked_name(node, &kinds)?;
         let directory = self.directory()?;
         match make_special(directory, name, node) {
@@ -201,7 +201,7 @@ impl Descent {
     /// # Errors
     /// As [`Descent::create_symlink`].
     pub fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<()> {
-        use Kind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
+        use NodeKind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
         let name = checked_name(node, &[File, Symlink, Fifo, Socket, CharacterDevice, BlockDevice])?;
         let wrap = |error: io::Error| Error::io("link to", self.target.path.join(existing), error);
         let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
@@ -282,7 +282,7 @@ impl Descent {
 }
 
 /// The node's name, if the node is usable and of one of the `kinds`.
-fn checked_name<'a>(node: &'a Node, kinds: &[Kind]) -> Result<&'a OsStr> {
+fn checked_name<'a>(node: &'a Node, kinds: &[NodeKind]) -> Result<&'a OsStr> {
     let defect = node.defect().or_else(|| (!kinds.contains(&node.kind)).then_some("an entry of another kind"));
     match defect {
         Some(defect) => {
@@ -300,22 +300,22 @@ fn normal(component: Component<'_>) -> Option<&OsStr> {
     }
 }
 
-fn file_type(kind: Kind) -> FileType {
+fn file_type(kind: NodeKind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-        Kind::CharacterDevice => FileType::CharacterDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
+        NodeKind::File => FileType::RegularFile,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+        NodeKind::CharacterDevice => FileType::CharacterDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
     }
 }
 
 /// Makes a pipe or a device node; none where the system or the kind does not allow it.
 #[cfg(not(target_vendor = "apple"))]
 fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Option<rustix::io::Result<()>> {
-    if node.kind == Kind::Socket {
+    if node.kind == NodeKind::Socket {
         return None;
     }
     let number = node.device_number.unwrap_or_default();

@@ -2,22 +2,22 @@
 
 use super::*;
 use crate::filesystem::Capturer;
-use crate::tree::{DeviceNumber, Timestamp, Xattr};
+use crate::repo::tree::{DeviceNumber, Timestamp, Xattr};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 
 struct Fixture {
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     root: PathBuf,
     descent: Descent,
     problems: Vec<Error>,
 }
 
 fn fixture() -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("made/on/the/way");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("made/on/the/way");
     let descent = Descent::new(Arc::new(Target::create(&root).unwrap()));
-    Fixture { _folder: folder, root, descent, problems: Vec::new() }
+    Fixture { _directory: directory, root, descent, problems: Vec::new() }
 }
 
 impl Fixture {
@@ -30,7 +30,7 @@ impl Fixture {
     }
 }
 
-fn owned(name: &[u8], kind: Kind, mode: u32) -> Node {
+fn owned(name: &[u8], kind: NodeKind, mode: u32) -> Node {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mtime = Timestamp { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
     Node { name: name.to_vec(), kind, mode, uid, gid, mtime, ..Node::default() }
@@ -44,7 +44,7 @@ fn is_root() -> bool {
 fn a_file_is_private_until_finished_and_then_as_captured() {
     let mut test = fixture();
     for (index, mode) in [0o4755, 0o2750, 0o1644, 0o444, 0].into_iter().enumerate() {
-        let node = owned(format!("{index}").as_bytes(), Kind::File, mode);
+        let node = owned(format!("{index}").as_bytes(), NodeKind::File, mode);
         let file = test.descent.create_file(&node).unwrap();
         assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o600);
         file.write_all_at(b"content", 0).unwrap();
@@ -63,17 +63,17 @@ fn owners_are_restored_by_root() {
         return;
     }
     let mut test = fixture();
-    let file_node = Node { uid: 12345, gid: 54321, ..owned(b"file", Kind::File, 0o6755) };
+    let file_node = Node { uid: 12345, gid: 54321, ..owned(b"file", NodeKind::File, 0o6755) };
     let file = test.descent.create_file(&file_node).unwrap();
     test.finish(&file, &file_node);
     let target = Some(b"/no/where".to_vec());
-    let link = Node { uid: 12345, gid: 54321, link_target: target, ..owned(b"link", Kind::Symlink, 0o777) };
+    let link = Node { uid: 12345, gid: 54321, link_target: target, ..owned(b"link", NodeKind::Symlink, 0o777) };
     test.descent.create_symlink(&link, &mut test.problems).unwrap();
     for (name, node) in [("file", &file_node), ("link", &link)] {
         let restored = test.captured(name);
         assert_eq!((restored.uid, restored.gid, restored.mode), (12345, 54321, node.mode));
     }
-    let unchanged = Node { uid: u32::MAX, gid: u32::MAX, ..owned(b"no change", Kind::File, 0o600) };
+    let unchanged = Node { uid: u32::MAX, gid: u32::MAX, ..owned(b"no change", NodeKind::File, 0o600) };
     let file = test.descent.create_file(&unchanged).unwrap();
     test.finish(&file, &unchanged);
     assert!(test.problems.is_empty(), "{:?}", test.problems);
@@ -85,14 +85,15 @@ fn times_reach_from_before_1970_to_after_2038() {
     for seconds in [-1, -2_000_000_000, 0, 1 << 31, 8_000_000_000] {
         let mtime = Timestamp { seconds, nanoseconds: 999_999_999 };
         let atime = Some(Timestamp { seconds: 7, nanoseconds: 8 });
-        let node = Node { mtime, atime, ..owned(format!("f{seconds}").as_bytes(), Kind::File, 0o600) };
+        let node = Node { mtime, atime, ..owned(format!("f{seconds}").as_bytes(), NodeKind::File, 0o600) };
         let file = test.descent.create_file(&node).unwrap();
         test.finish(&file, &node);
         let restored = test.captured(&format!("f{seconds}"));
         assert_eq!(restored.mtime, mtime);
         assert_eq!(fs::metadata(test.root.join(format!("f{seconds}"))).unwrap().atime_nsec(), 8);
         let target = Some(b"x".to_vec());
-        let node = Node { mtime, link_target: target, ..owned(format!("l{seconds}").as_bytes(), Kind::Symlink, 0o777) };
+        let node =
+            Node { mtime, link_target: target, ..owned(format!("l{seconds}").as_bytes(), NodeKind::Symlink, 0o777) };
         test.descent.create_symlink(&node, &mut test.problems).unwrap();
         assert_eq!(test.captured(&format!("l{seconds}")).mtime, mtime);
     }
@@ -102,14 +103,14 @@ fn times_reach_from_before_1970_to_after_2038() {
 #[test]
 fn a_directory_gets_its_metadata_when_it_is_left() {
     let mut test = fixture();
-    let outer = owned(b"outer", Kind::Directory, 0o1555);
-    let inner = owned(b"inner", Kind::Directory, 0o2750);
+    let outer = owned(b"outer", NodeKind::Directory, 0o1555);
+    let inner = owned(b"inner", NodeKind::Directory, 0o2750);
     test.descent.enter(&outer).unwrap();
     test.descent.enter(&inner).unwrap();
     assert_eq!(test.descent.path(), Path::new("outer/inner"));
-    test.descent.create_file(&owned(b"file", Kind::File, 0o600)).unwrap();
+    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     test.descent.leave(Some(&inner), &mut test.problems).unwrap();
-    test.descent.create_file(&owned(b"after", Kind::File, 0o600)).unwrap();
+    test.descent.create_file(&owned(b"after", NodeKind::File, 0o600)).unwrap();
     test.descent.leave(Some(&outer), &mut test.problems).unwrap();
     for (path, node) in [("outer", &outer), ("outer/inner", &inner)] {
         let restored = test.captured(path);
@@ -122,7 +123,7 @@ fn a_directory_gets_its_metadata_when_it_is_left() {
 #[test]
 fn a_sparse_file_has_its_data_where_it_was() {
     let test = fixture();
-    let node = Node { size: 8 << 20, sparse: true, ..owned(b"sparse", Kind::File, 0o600) };
+    let node = Node { size: 8 << 20, sparse: true, ..owned(b"sparse", NodeKind::File, 0o600) };
     let file = test.descent.create_file(&node).unwrap();
     file.write_all_at(&[7; 4096], 4 << 20).unwrap();
     file.sync_all().unwrap();
@@ -140,19 +141,19 @@ fn a_sparse_file_has_its_data_where_it_was() {
 fn links_pipes_and_devices_come_back() {
     let mut test = fixture();
     let target = Some(b"../\xff dangling".to_vec());
-    let link = Node { link_target: target.clone(), ..owned(b"link", Kind::Symlink, 0o777) };
+    let link = Node { link_target: target.clone(), ..owned(b"link", NodeKind::Symlink, 0o777) };
     test.descent.create_symlink(&link, &mut test.problems).unwrap();
     assert_eq!(test.captured("link").link_target, target);
 
-    let socket = owned(b"socket", Kind::Socket, 0o600);
+    let socket = owned(b"socket", NodeKind::Socket, 0o600);
     assert!(!test.descent.create_special(&socket, &mut test.problems).unwrap());
-    let fifo = owned(b"fifo", Kind::Fifo, 0o1622);
+    let fifo = owned(b"fifo", NodeKind::Fifo, 0o1622);
     if test.descent.create_special(&fifo, &mut test.problems).unwrap() {
         let restored = test.captured("fifo");
-        assert_eq!((restored.kind, restored.mode, restored.mtime), (Kind::Fifo, 0o1622, fifo.mtime));
+        assert_eq!((restored.kind, restored.mode, restored.mtime), (NodeKind::Fifo, 0o1622, fifo.mtime));
     }
     if is_root() && cfg!(target_os = "linux") {
-        for (name, kind) in [("c", Kind::CharacterDevice), ("b", Kind::BlockDevice)] {
+        for (name, kind) in [("c", NodeKind::CharacterDevice), ("b", NodeKind::BlockDevice)] {
             let device_number = Some(DeviceNumber { major: 300, minor: 70_000 });
             let node = Node { device_number, ..owned(name.as_bytes(), kind, 0o620) };
             match test.descent.create_special(&node, &mut test.problems) {
@@ -170,7 +171,7 @@ fn links_pipes_and_devices_come_back() {
 fn attributes_come_back_even_on_read_only_files() {
     let mut test = fixture();
     let xattrs = vec![Xattr { name: b"user.a".to_vec(), value: vec![0, 255] }];
-    let node = Node { xattrs, ..owned(b"file", Kind::File, 0o400) };
+    let node = Node { xattrs, ..owned(b"file", NodeKind::File, 0o400) };
     let file = test.descent.create_file(&node).unwrap();
     if xattr::FileExt::set_xattr(&file, "user.probe", b"").is_err() {
         return; // the file system has none
@@ -180,7 +181,7 @@ fn attributes_come_back_even_on_read_only_files() {
     assert_eq!(test.captured("file").xattrs, node.xattrs);
     assert!(test.problems.is_empty(), "{:?}", test.problems);
     // A pipe may have no user attributes: a problem is reported, the rest is applied.
-    let fifo = Node { name: b"fifo".to_vec(), kind: Kind::Fifo, ..node };
+    let fifo = Node { name: b"fifo".to_vec(), kind: NodeKind::Fifo, ..node };
     if test.descent.create_special(&fifo, &mut test.problems).unwrap() {
         assert_eq!(test.problems.len(), 1);
         assert_eq!(test.captured("fifo").mode, 0o400);
@@ -190,14 +191,14 @@ fn attributes_come_back_even_on_read_only_files() {
 #[test]
 fn hard_links_join_what_was_restored() {
     let mut test = fixture();
-    let folder = owned(b"folder", Kind::Directory, 0o700);
-    test.descent.enter(&folder).unwrap();
-    let file = owned(b"one", Kind::File, 0o600);
+    let directory = owned(b"folder", NodeKind::Directory, 0o700);
+    test.descent.enter(&directory).unwrap();
+    let file = owned(b"one", NodeKind::File, 0o600);
     test.descent.create_file(&file).unwrap();
-    let link = Node { link_target: Some(b"one".to_vec()), ..owned(b"link", Kind::Symlink, 0o777) };
+    let link = Node { link_target: Some(b"one".to_vec()), ..owned(b"link", NodeKind::Symlink, 0o777) };
     test.descent.create_symlink(&link, &mut test.problems).unwrap();
-    test.descent.leave(Some(&folder), &mut test.problems).unwrap();
-    let second = owned(b"two", Kind::File, 0o600);
+    test.descent.leave(Some(&directory), &mut test.problems).unwrap();
+    let second = owned(b"two", NodeKind::File, 0o600);
     test.descent.create_hard_link(Path::new("folder/one"), &second).unwrap();
     assert_eq!(test.captured("two").identity(), test.captured("folder/one").identity());
     let other = Node { name: b"link two".to_vec(), ..link };
@@ -205,7 +206,7 @@ fn hard_links_join_what_was_restored() {
     assert_eq!(test.captured("link two").identity(), test.captured("folder/link").identity());
 
     symlink("folder", test.root.join("planted")).unwrap();
-    let third = owned(b"three", Kind::File, 0o600);
+    let third = owned(b"three", NodeKind::File, 0o600);
     for existing in ["folder/none", "planted/one", "folder/link", "folder", "../x", "/etc/passwd", ""] {
         assert!(test.descent.create_hard_link(Path::new(existing), &third).is_err(), "{existing}");
     }
@@ -223,18 +224,18 @@ fn nothing_that_exists_is_overwritten() {
         let is_refused =
             |error: Error| matches!(error, Error::AlreadyExists { path: p, what: w } if p == path && w == what);
         let node = |kind| owned(name.as_bytes(), kind, 0o700);
-        assert!(is_refused(test.descent.create_file(&node(Kind::File)).unwrap_err()));
-        let link = Node { link_target: Some(b"x".to_vec()), ..node(Kind::Symlink) };
+        assert!(is_refused(test.descent.create_file(&node(NodeKind::File)).unwrap_err()));
+        let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
         assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
         if name != "folder" {
-            assert!(is_refused(test.descent.enter(&node(Kind::Directory)).unwrap_err()));
+            assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
         }
         if cfg!(target_os = "linux") {
-            assert!(is_refused(test.descent.create_special(&node(Kind::Fifo), &mut Vec::new()).unwrap_err()));
+            assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
         }
     }
     fs::write(test.root.join("folder/kept"), b"old").unwrap();
-    test.descent.enter(&owned(b"folder", Kind::Directory, 0o700)).unwrap();
+    test.descent.enter(&owned(b"folder", NodeKind::Directory, 0o700)).unwrap();
     test.descent.leave(None, &mut test.problems).unwrap();
     assert_eq!(fs::read(test.root.join("folder/kept")).unwrap(), b"old");
     assert_eq!(fs::read(test.root.join("file")).unwrap(), b"old");
@@ -245,13 +246,13 @@ fn a_planted_link_is_not_followed() {
     let mut test = fixture();
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), test.root.join("folder")).unwrap();
-    let error = test.descent.enter(&owned(b"folder", Kind::Directory, 0o700)).unwrap_err();
+    let error = test.descent.enter(&owned(b"folder", NodeKind::Directory, 0o700)).unwrap_err();
     assert!(matches!(error, Error::AlreadyExists { what: "a symbolic link", .. }));
     // The descent is still in the root, and nothing was made elsewhere.
-    test.descent.create_file(&owned(b"file", Kind::File, 0o600)).unwrap();
+    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert!(test.root.join("file").exists());
     symlink(outside.path().join("new"), test.root.join("dangling")).unwrap();
-    assert!(test.descent.create_file(&owned(b"dangling", Kind::File, 0o600)).is_err());
+    assert!(test.descent.create_file(&owned(b"dangling", NodeKind::File, 0o600)).is_err());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
 
@@ -261,14 +262,14 @@ fn hostile_names_are_refused() {
     for name in [&b"../x"[..], b"a/b", b"/x", b"", b".", b"..", b"a\0b"] {
         let node = |kind| owned(name, kind, 0o700);
         let is_refused = |error: Error| matches!(error, Error::Corrupt { .. });
-        assert!(is_refused(test.descent.enter(&node(Kind::Directory)).unwrap_err()));
-        assert!(is_refused(test.descent.create_file(&node(Kind::File)).unwrap_err()));
-        let link = Node { link_target: Some(b"x".to_vec()), ..node(Kind::Symlink) };
+        assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
+        assert!(is_refused(test.descent.create_file(&node(NodeKind::File)).unwrap_err()));
+        let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
         assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
-        assert!(is_refused(test.descent.create_special(&node(Kind::Fifo), &mut Vec::new()).unwrap_err()));
-        assert!(is_refused(test.descent.create_hard_link(Path::new("x"), &node(Kind::File)).unwrap_err()));
+        assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
+        assert!(is_refused(test.descent.create_hard_link(Path::new("x"), &node(NodeKind::File)).unwrap_err()));
     }
-    assert!(test.descent.create_file(&owned(b"kind", Kind::Directory, 0o700)).is_err());
+    assert!(test.descent.create_file(&owned(b"kind", NodeKind::Directory, 0o700)).is_err());
     assert_eq!(fs::read_dir(&test.root).unwrap().count(), 0);
 }
 
@@ -276,27 +277,27 @@ fn hostile_names_are_refused() {
 fn deep_trees_are_filled_on_the_way_up_with_few_open_directories() {
     const DEPTH: usize = 300;
     let mut test = fixture();
-    let folder = owned(&[b'd'; 100], Kind::Directory, 0o700);
+    let directory = owned(&[b'd'; 100], NodeKind::Directory, 0o700);
     let open = |descent: &Descent| descent.levels.iter().filter(|level| level.open.is_some()).count();
     for _ in 0..DEPTH {
-        test.descent.enter(&folder).unwrap();
+        test.descent.enter(&directory).unwrap();
         assert!(open(&test.descent) <= OPEN_DIRECTORIES_MAX);
     }
     for _ in 0..DEPTH {
-        test.descent.create_file(&owned(b"file", Kind::File, 0o600)).unwrap();
-        test.descent.leave(Some(&folder), &mut test.problems).unwrap();
+        test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
+        test.descent.leave(Some(&directory), &mut test.problems).unwrap();
         assert!(open(&test.descent) <= OPEN_DIRECTORIES_MAX);
     }
     assert!(test.problems.is_empty(), "{:?}", test.problems);
-    assert_eq!(test.captured(&"d".repeat(100)).mtime, folder.mtime);
+    assert_eq!(test.captured(&"d".repeat(100)).mtime, directory.mtime);
 }
 
 #[test]
 fn a_directory_replaced_above_is_noticed_when_it_is_reached_again() {
     let mut test = fixture();
-    let folder = owned(b"d", Kind::Directory, 0o700);
+    let directory = owned(b"d", NodeKind::Directory, 0o700);
     for _ in 0..=OPEN_DIRECTORIES_MAX {
-        test.descent.enter(&folder).unwrap();
+        test.descent.enter(&directory).unwrap();
     }
     let outside = tempfile::tempdir().unwrap();
     fs::rename(test.root.join("d"), test.root.join("moved")).unwrap();
@@ -305,8 +306,8 @@ fn a_directory_replaced_above_is_noticed_when_it_is_reached_again() {
         test.descent.leave(None, &mut test.problems).unwrap();
     }
     assert!(test.descent.leave(None, &mut test.problems).is_err());
-    assert!(test.descent.create_file(&owned(b"file", Kind::File, 0o600)).is_err());
+    assert!(test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).is_err());
     test.descent.leave(None, &mut test.problems).unwrap();
-    test.descent.create_file(&owned(b"file", Kind::File, 0o600)).unwrap();
+    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

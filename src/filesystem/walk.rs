@@ -12,7 +12,7 @@ use super::event::Event;
 use super::plan::{Plan, PlannedEntry};
 use super::source::{SourceFile, open_quietly};
 use crate::error::{Error, Result};
-use crate::tree::{FileIdentity, Kind, Node};
+use crate::repo::tree::{FileIdentity, Node, NodeKind};
 use rustix::fs::{CWD, Dir, OFlags, fstat};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque, btree_map};
@@ -125,7 +125,7 @@ impl Walker {
                     return;
                 }
             }
-            Ok(node) if node.kind == Kind::Directory => {
+            Ok(node) if node.kind == NodeKind::Directory => {
                 self.pending.push_back(Event::Enter { path: self.stored.clone(), node });
                 self.frames.push(Frame::Planned(entry.children.into_iter()));
                 return;
@@ -157,7 +157,7 @@ impl Walker {
     /// Reports the entry at `self.stored`; enters it if it is a directory, and says so.
     fn admit(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: Node) -> bool {
         let path = self.stored.clone();
-        if node.kind != Kind::Directory {
+        if node.kind != NodeKind::Directory {
             self.pending.push_back(Event::Entry { path, node });
             return false;
         }

@@ -15,7 +15,10 @@ fn walk(root: &Path, below: &[&str], skip: &[FileIdentity]) -> Vec<String> {
     let texts = walker.filter_map(|event| {
         let (verb, path) = match &event {
             Event::Enter { path, node } => {
-                assert_eq!((node.kind, node.name.as_slice()), (Kind::Directory, path.file_name().unwrap().as_bytes()));
+                assert_eq!(
+                    (node.kind, node.name.as_slice()),
+                    (NodeKind::Directory, path.file_name().unwrap().as_bytes())
+                );
                 ("+", path)
             }
             Event::Entry { path, node } => {
@@ -33,19 +36,19 @@ fn walk(root: &Path, below: &[&str], skip: &[FileIdentity]) -> Vec<String> {
 }
 
 fn tree(paths: &[&[u8]]) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let root = fs::canonicalize(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
     for path in paths {
         let whole = root.join(OsStr::from_bytes(path));
         fs::create_dir_all(whole.parent().unwrap()).unwrap();
         if path.ends_with(b"/") { fs::create_dir_all(whole).unwrap() } else { fs::write(whole, path).unwrap() }
     }
-    (folder, root)
+    (directory, root)
 }
 
 #[test]
 fn children_come_in_the_order_of_their_bytes() {
-    let (_folder, root) = tree(&[b"a/z", b"a/Z", b"a/b/c", b"a/b-", b"a/empty/"]);
+    let (_directory, root) = tree(&[b"a/z", b"a/Z", b"a/b/c", b"a/b-", b"a/empty/"]);
     symlink("b", root.join("a/to-b")).unwrap();
     let expected =
         ["+", "+a", "a/Z", "+a/b", "a/b/c", "-a/b", "a/b-", "+a/empty", "-a/empty", "a/to-b", "a/z", "-a", "-"];
@@ -55,14 +58,14 @@ fn children_come_in_the_order_of_their_bytes() {
 #[cfg(target_os = "linux")]
 #[test]
 fn names_are_bytes() {
-    let (_folder, root) = tree(&[b"a/\xff\xfe", b"a/caf\xe9/x", b"a/new\nline"]);
+    let (_directory, root) = tree(&[b"a/\xff\xfe", b"a/caf\xe9/x", b"a/new\nline"]);
     let expected = ["+", "+a", "+a/caf\\xe9", "a/caf\\xe9/x", "-a/caf\\xe9", "a/new\\nline", "a/\\xff\\xfe", "-a", "-"];
     assert_eq!(walk(&root, &["a"], &[]), expected);
 }
 
 #[test]
 fn several_paths_share_their_ancestors() {
-    let (_folder, root) = tree(&[b"a/b/c", b"a/d", b"a/e", b"f"]);
+    let (_directory, root) = tree(&[b"a/b/c", b"a/d", b"a/e", b"f"]);
     assert_eq!(
         walk(&root, &["f", "a/d", "a/b", "none"], &[]),
         ["!none", "+", "+a", "+a/b", "a/b/c", "-a/b", "a/d", "-a", "f", "-"]
@@ -71,7 +74,7 @@ fn several_paths_share_their_ancestors() {
 
 #[test]
 fn ancestors_are_followed_and_targets_are_not() {
-    let (_folder, root) = tree(&[b"real/x", b"real/y"]);
+    let (_directory, root) = tree(&[b"real/x", b"real/y"]);
     symlink("real", root.join("link")).unwrap();
     assert_eq!(walk(&root, &["link/x"], &[]), ["+", "+link", "link/x", "-link", "-"]);
     assert_eq!(walk(&root, &["link"], &[]), ["+", "link", "-"]);
@@ -79,7 +82,7 @@ fn ancestors_are_followed_and_targets_are_not() {
 
 #[test]
 fn directories_to_skip_are_reported() {
-    let (_folder, root) = tree(&[b"a/repository/data", b"a/x"]);
+    let (_directory, root) = tree(&[b"a/repository/data", b"a/x"]);
     let metadata = fs::metadata(root.join("a/repository")).unwrap();
     let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
     assert_eq!(walk(&root, &["a"], &[identity]), ["+", "+a", "~a/repository", "a/x", "-a", "-"]);
@@ -88,7 +91,7 @@ fn directories_to_skip_are_reported() {
 
 #[test]
 fn what_vanishes_is_a_problem_and_the_rest_goes_on() {
-    let (_folder, root) = tree(&[b"a/1", b"a/2", b"a/3/x", b"a/4/x", b"a/5"]);
+    let (_directory, root) = tree(&[b"a/1", b"a/2", b"a/3/x", b"a/4/x", b"a/5"]);
     let mut walker = Walker::new(Plan::new(&[root.join("a")]).unwrap(), BTreeSet::new());
     let mut texts = Vec::new();
     while let Some(event) = walker.next() {
@@ -123,7 +126,7 @@ fn an_unreadable_directory_keeps_its_metadata() {
     if rustix::process::geteuid().is_root() {
         return; // root reads everything
     }
-    let (_folder, root) = tree(&[b"a/locked/x", b"a/y"]);
+    let (_directory, root) = tree(&[b"a/locked/x", b"a/y"]);
     fs::set_permissions(root.join("a/locked"), fs::Permissions::from_mode(0o000)).unwrap();
     let events = walk(&root, &["a"], &[]);
     fs::set_permissions(root.join("a/locked"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -132,7 +135,7 @@ fn an_unreadable_directory_keeps_its_metadata() {
 
 #[test]
 fn a_file_named_on_the_command_line_can_be_opened() {
-    let (_folder, root) = tree(&[b"a/b"]);
+    let (_directory, root) = tree(&[b"a/b"]);
     let mut walker = Walker::new(Plan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new());
     let node = walker.find_map(|event| if let Event::Entry { node, .. } = event { Some(node) } else { None }).unwrap();
     assert_eq!(walker.open_file(&node).unwrap().size(), 3);
@@ -141,12 +144,12 @@ fn a_file_named_on_the_command_line_can_be_opened() {
 
 #[test]
 fn the_root_itself_has_no_events_but_metadata() {
-    let (_folder, root) = tree(&[b"a/b"]);
+    let (_directory, root) = tree(&[b"a/b"]);
     let mut walker = Walker::new(Plan::default(), BTreeSet::new());
     assert!(walker.next().is_none());
     walker.frames.clear();
     walker.start_at(&root);
-    assert_eq!(walker.root().map(|node| (node.kind, node.name.len())), Some((Kind::Directory, 0)));
+    assert_eq!(walker.root().map(|node| (node.kind, node.name.len())), Some((NodeKind::Directory, 0)));
     let paths: Vec<_> = walker
         .filter_map(|event| match event {
             Event::Enter { path, .. } | Event::Entry { path, .. } | Event::Leave { path } => Some(path),
@@ -170,8 +173,8 @@ fn deep(root: &Path, depth: usize) {
 
 #[test]
 fn deep_trees_and_long_paths_are_walked() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = fs::canonicalize(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
     const DEPTH: usize = 300;
     deep(&root, DEPTH);
     let mut walker = Walker::new(Plan::new(&[&root]).unwrap(), BTreeSet::new());
@@ -194,7 +197,7 @@ fn deep_trees_and_long_paths_are_walked() {
     assert_eq!((entered, left, files), (DEPTH + above + 1, DEPTH + above + 1, DEPTH));
 }
 
-/// Tests run in the package's folder.
+/// Tests run in the package's directory.
 #[test]
 fn relative_paths_are_opened_from_the_current_directory() {
     for (given, wanted) in [("./src//filesystem", "src/filesystem/walk.rs"), (".", "Cargo.toml")] {

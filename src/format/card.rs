@@ -29,9 +29,9 @@ pub fn config_base(json: &[u8]) -> Option<String> {
     named(config.base_model_name_or_path).or_else(|| named(config._name_or_path))
 }
 
-/// The name on a hub of a model whose folder in the hub's cache is called `folder`: `models--org--name` is `org/name`.
-pub fn hub_name(folder: &str) -> Option<String> {
-    folder.strip_prefix("models--").map(|name| name.replace("--", "/"))
+/// The name on a hub of a model whose directory in the hub's cache is called `directory`: `models--org--name` is `org/name`.
+pub fn hub_name(directory: &str) -> Option<String> {
+    directory.strip_prefix("models--").map(|name| name.replace("--", "/"))
 }
 
 /// The part of a card that is read.

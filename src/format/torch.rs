@@ -28,9 +28,11 @@ const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// Folder of the shallowest pickle, with its slash; none if this is not such an archive.
 pub(super) fn root(members: &[Member]) -> Option<Vec<u8>> {
-    let folders = members.iter().filter_map(|member| member.name.strip_suffix(PICKLE));
-    let folder = folders.filter(|folder| folder.is_empty() || folder.ends_with(b"/")).min_by_key(|folder| folder.len());
-    folder.map(<[u8]>::to_vec)
+    let directories = members.iter().filter_map(|member| member.name.strip_suffix(PICKLE));
+    let directory = directories
+        .filter(|directory| directory.is_empty() || directory.ends_with(b"/"))
+        .min_by_key(|directory| directory.len());
+    directory.map(<[u8]>::to_vec)
 }
 
 /// What an archive says apart from its tensors.
@@ -39,7 +41,7 @@ pub(super) struct Parts {
     pub(super) pickle: Vec<u8>,
     pub(super) is_big_endian: bool,
     /// What names of storages begin with.
-    folder: Vec<u8>,
+    directory: Vec<u8>,
 }
 
 impl Parts {
@@ -53,12 +55,12 @@ impl Parts {
         };
         let pickle = content(PICKLE, PICKLE_BYTES_MAX)?.unwrap_or_default();
         let is_big_endian = content(b"byteorder", 16)?.is_some_and(|order| order.starts_with(b"big"));
-        Ok(Parts { pickle, is_big_endian, folder: [root, b"data/"].concat() })
+        Ok(Parts { pickle, is_big_endian, directory: [root, b"data/"].concat() })
     }
 
     /// The key of a storage's member.
     pub(super) fn key(&self, member: &Member) -> Option<String> {
-        let key = member.name.strip_prefix(self.folder.as_slice()).filter(|key| !key.contains(&b'/'))?;
+        let key = member.name.strip_prefix(self.directory.as_slice()).filter(|key| !key.contains(&b'/'))?;
         Some(String::from_utf8_lossy(key).into_owned())
     }
 }

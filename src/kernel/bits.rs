@@ -40,13 +40,13 @@ fn split_matrices(bytes: &[u8], planes: &mut [u8]) {
     let mut planes: [&mut [u8]; 8] = runs_mut(planes, matrices.len());
     for (index, block) in matrices.chunks(BLOCK).enumerate() {
         let start = index * BLOCK;
-        let mut turned = [0; BLOCK];
-        for (turned, matrix) in turned.iter_mut().zip(block) {
-            *turned = transposed(u64::from_le_bytes(*matrix));
+        let mut rotated = [0; BLOCK];
+        for (rotated, matrix) in rotated.iter_mut().zip(block) {
+            *rotated = transposed(u64::from_le_bytes(*matrix));
         }
         for (bit, plane) in planes.iter_mut().enumerate() {
-            for (byte, turned) in plane[start..start + block.len()].iter_mut().zip(&turned) {
-                *byte = (turned >> (8 * bit)) as u8;
+            for (byte, rotated) in plane[start..start + block.len()].iter_mut().zip(&rotated) {
+                *byte = (rotated >> (8 * bit)) as u8;
             }
         }
     }
@@ -61,14 +61,14 @@ fn join_matrices(planes: &[u8], bytes: &mut [u8]) {
     let run = matrices.len();
     for (index, block) in matrices.chunks_mut(BLOCK).enumerate() {
         let start = index * BLOCK;
-        let mut turned = [0u64; BLOCK];
+        let mut rotated = [0u64; BLOCK];
         for (bit, plane) in planes.chunks_exact(run).enumerate() {
-            for (byte, turned) in plane[start..start + block.len()].iter().zip(&mut turned) {
-                *turned |= u64::from(*byte) << (8 * bit);
+            for (byte, rotated) in plane[start..start + block.len()].iter().zip(&mut rotated) {
+                *rotated |= u64::from(*byte) << (8 * bit);
             }
         }
-        for (turned, matrix) in turned.iter().zip(block) {
-            *matrix = transposed(*turned).to_le_bytes();
+        for (rotated, matrix) in rotated.iter().zip(block) {
+            *matrix = transposed(*rotated).to_le_bytes();
         }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     /// One bit after the other.
-    fn split_twin(bytes: &[u8]) -> Vec<u8> {
+    fn deinterleave_scalar(bytes: &[u8]) -> Vec<u8> {
         let mut planes = vec![0; bytes.len()];
         for (at, byte) in bytes.iter().enumerate() {
             for bit in 0..8 {
@@ -98,7 +98,7 @@ mod tests {
             let bytes = noise(8 * matrices);
             let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
             split(&bytes, &mut planes);
-            assert_eq!(planes, split_twin(&bytes), "{matrices} matrices");
+            assert_eq!(planes, deinterleave_scalar(&bytes), "{matrices} matrices");
             join(&planes, &mut joined);
             assert_eq!(joined, bytes, "{matrices} matrices");
         }
@@ -109,7 +109,7 @@ mod tests {
         let bytes = noise(8 * 77);
         let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
         split_matrices(&bytes, &mut planes);
-        assert_eq!(planes, split_twin(&bytes));
+        assert_eq!(planes, deinterleave_scalar(&bytes));
         join_matrices(&planes, &mut joined);
         assert_eq!(joined, bytes);
     }

@@ -44,11 +44,11 @@ pub fn is_constant(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn prefix_twin(a: &[u8], b: &[u8]) -> usize {
+    fn prefix_scalar(a: &[u8], b: &[u8]) -> usize {
         a.iter().zip(b).take_while(|(x, y)| x == y).count()
     }
 
-    fn suffix_twin(a: &[u8], b: &[u8]) -> usize {
+    fn suffix_scalar(a: &[u8], b: &[u8]) -> usize {
         a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count()
     }
 
@@ -59,9 +59,9 @@ mod tests {
             for other in len.saturating_sub(9)..len + 9 {
                 let b: Vec<u8> = (0..other).map(|i| i as u8).collect();
                 let c: Vec<u8> = (0..other).map(|i| (i + len).wrapping_sub(other) as u8).collect();
-                assert_eq!(common_prefix_len(&a, &b), prefix_twin(&a, &b));
-                assert_eq!(common_suffix_len(&a, &b), suffix_twin(&a, &b));
-                assert_eq!(common_suffix_len(&a, &c), suffix_twin(&a, &c));
+                assert_eq!(common_prefix_len(&a, &b), prefix_scalar(&a, &b));
+                assert_eq!(common_suffix_len(&a, &b), suffix_scalar(&a, &b));
+                assert_eq!(common_suffix_len(&a, &c), suffix_scalar(&a, &c));
             }
             for at in 0..len {
                 let mut b = a.clone();

@@ -110,7 +110,7 @@ fn span_of(bytes: &[u8]) -> Span {
 mod tests {
     use super::*;
 
-    fn twin(bytes: &[u8]) -> [u32; VALUES] {
+    fn scalar(bytes: &[u8]) -> [u32; VALUES] {
         let mut counts = [0; VALUES];
         bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
         counts
@@ -133,7 +133,7 @@ mod tests {
             {
                 for zeros in [false, true] {
                     let bytes = bytes(len, range, first, zeros);
-                    assert_eq!(count(&bytes), twin(&bytes), "{len} bytes of {range} from {first}, zeros: {zeros}");
+                    assert_eq!(count(&bytes), scalar(&bytes), "{len} bytes of {range} from {first}, zeros: {zeros}");
                 }
             }
         }
@@ -156,7 +156,7 @@ mod tests {
     fn pairs_agree_without_vectors() {
         let bytes = bytes(5000, 63, 70, true);
         assert_eq!(bounds_of(&bytes), (69, 132));
-        assert_eq!(pairs_counted(&bytes, 69), twin(&bytes));
+        assert_eq!(pairs_counted(&bytes, 69), scalar(&bytes));
         assert_eq!((bounds_of(&[]), bounds_of(&[0; 9]), bounds_of(&[255])), ((255, 0), (255, 0), (254, 255)));
     }
 }

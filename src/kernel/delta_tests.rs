@@ -21,13 +21,13 @@ fn order(word: u32, bits: u32) -> i64 {
     if word >> (bits - 1) == 0 { size } else { -1 - size }
 }
 
-fn folded_twin(raw: u32, base: u32, bits: u32) -> u32 {
+fn folded_scalar(raw: u32, base: u32, bits: u32) -> u32 {
     let whole = 1i64 << bits;
     let difference = (order(raw, bits) - order(base, bits) + whole / 2).rem_euclid(whole) - whole / 2;
     (if difference < 0 { -2 * difference - 1 } else { 2 * difference }) as u32
 }
 
-fn token_twin(folded: u32) -> (u8, u32) {
+fn token_scalar(folded: u32) -> (u8, u32) {
     match folded {
         0..16 => (folded as u8, 0),
         _ => {
@@ -38,11 +38,11 @@ fn token_twin(folded: u32) -> (u8, u32) {
 }
 
 /// Tokens, contexts and kept bits by the rule.
-fn twin(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+fn scalar(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let (mut tokens, mut contexts, mut bits) = (Vec::new(), Vec::new(), Vec::new());
     for (raw, base) in raw.iter().zip(base) {
-        let folded = folded_twin(*raw, *base, width as u32 * 8);
-        let (token, count) = token_twin(folded);
+        let folded = folded_scalar(*raw, *base, width as u32 * 8);
+        let (token, count) = token_scalar(folded);
         tokens.push(token);
         bits.extend((0..count).map(|bit| folded >> bit & 1));
         let below = i64::from(exponent.top) - i64::from(base >> exponent.shift & exponent.mask);
@@ -57,7 +57,7 @@ fn bytes(words: &[u32], width: usize) -> Vec<u8> {
 }
 
 fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
-    let (want_tokens, want_contexts, want_kept) = twin(width, raw, base, exponent);
+    let (want_tokens, want_contexts, want_kept) = scalar(width, raw, base, exponent);
     let (raw_bytes, base_bytes) = (bytes(raw, width), bytes(base, width));
     let words = raw.len();
     for portable in [false, true] {
@@ -144,7 +144,7 @@ fn tokens_change_where_the_rule_says() {
         let last = first + ((1u64 << kept_bits(token)) - 1) as u32;
         for folded in [first, first + (last - first) / 2, last] {
             assert_eq!(
-                (Word::token(folded), token_twin(folded)),
+                (Word::token(folded), token_scalar(folded)),
                 (token, (token, u32::from(kept_bits(token)))),
                 "{folded:#x}"
             );

@@ -147,7 +147,7 @@ impl Profile {
 mod tests {
     use super::*;
 
-    fn twin(histogram: &Histogram) -> f64 {
+    fn scalar(histogram: &Histogram) -> f64 {
         let total = histogram.iter().map(|count| f64::from(*count)).sum::<f64>();
         let seen = histogram.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total);
         let kinds = seen.clone().count() as f64;
@@ -173,7 +173,7 @@ mod tests {
         for total in [1usize, 2, 511, 512, 513, 4096, 40_000] {
             let mut histogram = [0u32; 256];
             noise(total).iter().for_each(|byte| histogram[usize::from(byte & 0x3f)] += 1);
-            assert!((f64::from(entropy_bits(&histogram)) - twin(&histogram)).abs() < 1e-3, "{total}");
+            assert!((f64::from(entropy_bits(&histogram)) - scalar(&histogram)).abs() < 1e-3, "{total}");
         }
         assert_eq!(entropy_bits(&[0; 256]), 0.0);
     }

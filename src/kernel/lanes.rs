@@ -60,7 +60,7 @@ impl Lanes for AtOnce {
 /// not before those that have VAES.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn is_fast() -> bool {
-    super::instructions::Instructions::used() >= super::instructions::Instructions::Avx2
+    super::cpu_features::CpuFeatures::used() >= super::cpu_features::CpuFeatures::Avx2
         && (!is_x86_feature_detected!("sse4a") || is_x86_feature_detected!("vaes"))
 }
 

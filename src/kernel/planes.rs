@@ -70,54 +70,60 @@ pub fn join(planes: &[&[u8]], out: &mut [u8]) {
     }
 }
 
-/// [`split`] of words that are turned left by one bit first, where `turned` says so.
-pub fn split_turned(raw: &[u8], width: usize, turned: bool, planes: &mut [u8]) {
+/// [`split`] of words that are turned left by one bit first, where `rotated` says so.
+pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mut [u8]) {
     let words = raw.len().checked_div(width).unwrap_or(0);
-    if !turned || planes.len() != words * width {
+    if !rotated || planes.len() != words * width {
         return split(raw, width, planes);
     }
     match width {
         2 => {
             let (low, high) = planes.split_at_mut(words);
-            split_turned_pairs(raw, low, high);
+            deinterleave_rotated_pairs(raw, low, high);
         }
         4 => {
             let mut planes: [&mut [u8]; 4] = runs_mut(planes, words.max(1));
             for (index, block) in raw.as_chunks::<4>().0.chunks(BLOCK_WORDS).enumerate() {
                 let start = index * BLOCK_WORDS;
-                split_turned_fours(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len()]));
+                deinterleave_rotated_fours(
+                    block,
+                    planes.each_mut().map(|plane| &mut plane[start..start + block.len()]),
+                );
             }
         }
         8 => {
             let mut planes: [&mut [u8]; 8] = runs_mut(planes, words.max(1));
             for (index, block) in raw.as_chunks::<8>().0.chunks(BLOCK_WORDS).enumerate() {
                 let start = index * BLOCK_WORDS;
-                split_turned_eights(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len()]));
+                deinterleave_rotated_eights(
+                    block,
+                    planes.each_mut().map(|plane| &mut plane[start..start + block.len()]),
+                );
             }
         }
         _ => split(raw, width, planes),
     }
 }
 
-/// Inverse of [`split_turned`]; see [`join`].
-pub fn join_turned(planes: &[&[u8]], turned: bool, out: &mut [u8]) {
+/// Inverse of [`deinterleave_rotated`]; see [`join`].
+pub fn interleave_rotated(planes: &[&[u8]], rotated: bool, out: &mut [u8]) {
     let words = planes.first().map_or(0, |plane| plane.len());
-    if !turned || planes.iter().any(|plane| plane.len() != words) || out.len() != words * planes.len() {
+    if !rotated || planes.iter().any(|plane| plane.len() != words) || out.len() != words * planes.len() {
         return join(planes, out);
     }
     match *planes {
-        [low, high] => join_turned_pairs(low, high, out),
+        [low, high] => interleave_rotated_pairs(low, high, out),
         [p0, p1, p2, p3] => {
             for (index, block) in out.chunks_mut(BLOCK_WORDS * 4).enumerate() {
                 let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 4;
-                join_turned_fours([p0, p1, p2, p3].map(|plane| &plane[words.clone()]), block);
+                interleave_rotated_fours([p0, p1, p2, p3].map(|plane| &plane[words.clone()]), block);
             }
         }
         [p0, p1, p2, p3, p4, p5, p6, p7] => {
             for (index, block) in out.chunks_mut(BLOCK_WORDS * 8).enumerate() {
                 let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 8;
                 let planes = [p0, p1, p2, p3, p4, p5, p6, p7].map(|plane| &plane[words.clone()]);
-                join_turned_eights(planes, block);
+                interleave_rotated_eights(planes, block);
             }
         }
         _ => join(planes, out),
@@ -125,49 +131,49 @@ pub fn join_turned(planes: &[&[u8]], turned: bool, out: &mut [u8]) {
 }
 
 vectorised! {
-    fn split_turned_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = turned_pairs
+    fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = rotated_pairs
 }
 vectorised! {
-    fn split_turned_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = turned_fours
+    fn deinterleave_rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = rotated_fours
 }
 vectorised! {
-    fn split_turned_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = turned_eights
+    fn deinterleave_rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = rotated_eights
 }
 vectorised! {
-    fn join_turned_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = pairs_turned_back
+    fn interleave_rotated_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = pairs_turned_back
 }
 vectorised! {
-    fn join_turned_fours(planes: [&[u8]; 4], out: &mut [u8]) = fours_turned_back
+    fn interleave_rotated_fours(planes: [&[u8]; 4], out: &mut [u8]) = fours_turned_back
 }
 vectorised! {
-    fn join_turned_eights(planes: [&[u8]; 8], out: &mut [u8]) = eights_turned_back
+    fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) = eights_turned_back
 }
 
 #[inline(always)]
-fn turned_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
+fn rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
     for ((word, low), high) in raw.as_chunks().0.iter().zip(low).zip(high) {
         [*low, *high] = u16::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn turned_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
-    let mut turned = [[0; 4]; BLOCK_WORDS];
-    let turned = &mut turned[..raw.len()];
-    for (turned, word) in turned.iter_mut().zip(raw) {
-        *turned = u32::from_le_bytes(*word).rotate_left(1).to_le_bytes();
+fn rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
+    let mut rotated = [[0; 4]; BLOCK_WORDS];
+    let rotated = &mut rotated[..raw.len()];
+    for (rotated, word) in rotated.iter_mut().zip(raw) {
+        *rotated = u32::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
-    split_fours(turned.as_flattened(), planes);
+    split_fours(rotated.as_flattened(), planes);
 }
 
 #[inline(always)]
-fn turned_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
-    let mut turned = [[0; 8]; BLOCK_WORDS];
-    let turned = &mut turned[..raw.len()];
-    for (turned, word) in turned.iter_mut().zip(raw) {
-        *turned = u64::from_le_bytes(*word).rotate_left(1).to_le_bytes();
+fn rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
+    let mut rotated = [[0; 8]; BLOCK_WORDS];
+    let rotated = &mut rotated[..raw.len()];
+    for (rotated, word) in rotated.iter_mut().zip(raw) {
+        *rotated = u64::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
-    split_eights(turned.as_flattened(), planes);
+    split_eights(rotated.as_flattened(), planes);
 }
 
 #[inline(always)]
@@ -260,7 +266,7 @@ fn join_eights([p0, p1, p2, p3, p4, p5, p6, p7]: [&[u8]; 8], words: &mut [u8]) {
 mod tests {
     use super::*;
 
-    fn split_twin(raw: &[u8], width: usize) -> Vec<u8> {
+    fn deinterleave_scalar(raw: &[u8], width: usize) -> Vec<u8> {
         let words = raw.len() / width;
         (0..width).flat_map(|group| (0..words).map(move |word| raw[word * width + group])).collect()
     }
@@ -276,7 +282,7 @@ mod tests {
                     let raw = &raw[..words * width + tail];
                     let mut planes = vec![0; words * width];
                     split(raw, width, &mut planes);
-                    assert_eq!(planes, split_twin(raw, width), "width {width}, {words} words");
+                    assert_eq!(planes, deinterleave_scalar(raw, width), "width {width}, {words} words");
                     let runs: Vec<&[u8]> = (0..width).map(|g| &planes[g * words..(g + 1) * words]).collect();
                     let mut joined = vec![0; words * width];
                     join(&runs, &mut joined);
@@ -287,13 +293,13 @@ mod tests {
     }
 
     /// Words turned left by a bit, one after the other.
-    fn turned_twin(raw: &[u8], width: usize) -> Vec<u8> {
-        let turned = |word: &[u8]| {
+    fn rotated_scalar(raw: &[u8], width: usize) -> Vec<u8> {
+        let rotated = |word: &[u8]| {
             let last = word.last().map_or(0, |byte| byte >> 7);
             let lower = std::iter::once(last).chain(word.iter().map(|byte| byte >> 7));
             word.iter().zip(lower).map(|(byte, low)| byte << 1 | low).collect::<Vec<u8>>()
         };
-        raw.chunks_exact(width).flat_map(turned).collect()
+        raw.chunks_exact(width).flat_map(rotated).collect()
     }
 
     #[test]
@@ -303,11 +309,11 @@ mod tests {
             for words in [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025] {
                 let raw = &raw[..words * width + width - 1];
                 let (mut planes, mut joined) = (vec![0; words * width], vec![0; words * width]);
-                split_turned(raw, width, width > 1, &mut planes);
-                let twin = if width > 1 { turned_twin(raw, width) } else { raw[..words].to_vec() };
-                assert_eq!(planes, split_twin(&twin, width), "width {width}, {words} words");
+                deinterleave_rotated(raw, width, width > 1, &mut planes);
+                let scalar = if width > 1 { rotated_scalar(raw, width) } else { raw[..words].to_vec() };
+                assert_eq!(planes, deinterleave_scalar(&scalar, width), "width {width}, {words} words");
                 let runs: Vec<&[u8]> = (0..width).map(|g| &planes[g * words..(g + 1) * words]).collect();
-                join_turned(&runs, width > 1, &mut joined);
+                interleave_rotated(&runs, width > 1, &mut joined);
                 assert_eq!(joined, &raw[..words * width], "width {width}, {words} words");
             }
         }
@@ -317,15 +323,15 @@ mod tests {
     fn turned_words_agree_without_vectors() {
         let raw: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let (mut low, mut high, mut joined) = (vec![0; 2048], vec![0; 2048], vec![0; 4096]);
-        turned_pairs(&raw, &mut low, &mut high);
-        assert_eq!([low.clone(), high.clone()].concat(), split_twin(&turned_twin(&raw, 2), 2));
+        rotated_pairs(&raw, &mut low, &mut high);
+        assert_eq!([low.clone(), high.clone()].concat(), deinterleave_scalar(&rotated_scalar(&raw, 2), 2));
         pairs_turned_back(&low, &high, &mut joined);
         assert_eq!(joined, raw);
         let mut planes = vec![0; 2048];
-        turned_fours(raw[..2048].as_chunks().0, runs_mut(&mut planes, 512));
-        assert_eq!(planes, split_twin(&turned_twin(&raw[..2048], 4), 4));
-        turned_eights(raw[..2048].as_chunks().0, runs_mut(&mut planes, 256));
-        assert_eq!(planes, split_twin(&turned_twin(&raw[..2048], 8), 8));
+        rotated_fours(raw[..2048].as_chunks().0, runs_mut(&mut planes, 512));
+        assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 4), 4));
+        rotated_eights(raw[..2048].as_chunks().0, runs_mut(&mut planes, 256));
+        assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 8), 8));
     }
 
     #[test]
@@ -338,11 +344,11 @@ mod tests {
         join(&[&[1, 1], &[1, 1]], &mut out);
         join(&[&[1, 1], &[1, 1], &[1, 1]], &mut out);
         join(&[], &mut out);
-        split_turned(&[1; 7], 3, true, &mut out);
-        split_turned(&[1; 8], 4, true, &mut out);
-        join_turned(&[&[1, 1], &[1]], true, &mut out[..3]);
-        join_turned(&[&[1, 1], &[1, 1]], true, &mut out);
-        join_turned(&[], true, &mut out);
+        deinterleave_rotated(&[1; 7], 3, true, &mut out);
+        deinterleave_rotated(&[1; 8], 4, true, &mut out);
+        interleave_rotated(&[&[1, 1], &[1]], true, &mut out[..3]);
+        interleave_rotated(&[&[1, 1], &[1, 1]], true, &mut out);
+        interleave_rotated(&[], true, &mut out);
         assert_eq!(out, [9; 6]);
     }
 }

@@ -1,4 +1,4 @@
-//! Vectors: one loop, compiled for each set of [instructions](super::instructions), chosen at run time.
+//! Vectors: one loop, compiled for each set of [cpu_features](super::instructions), chosen at run time.
 
 /// Defines a function whose body, an `#[inline(always)]` function of the same arguments, is compiled for each set.
 macro_rules! vectorised {
@@ -7,8 +7,8 @@ macro_rules! vectorised {
         $(#[$meta])*
         $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
-            if $crate::kernel::instructions::Instructions::used()
-                == $crate::kernel::instructions::Instructions::Avx512
+            if $crate::kernel::cpu_features::CpuFeatures::used()
+                == $crate::kernel::cpu_features::CpuFeatures::Avx512
             {
                 #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
                 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
@@ -35,8 +35,8 @@ macro_rules! up_to_avx2 {
         $(#[$meta])*
         $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
-            if $crate::kernel::instructions::Instructions::used()
-                >= $crate::kernel::instructions::Instructions::Avx2
+            if $crate::kernel::cpu_features::CpuFeatures::used()
+                >= $crate::kernel::cpu_features::CpuFeatures::Avx2
             {
                 #[target_feature(enable = "avx2,bmi2,lzcnt,popcnt")]
                 fn with_avx2($($argument: $type),*) $(-> $result)? {

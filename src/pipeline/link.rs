@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver as ChannelReceiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::Weigh;
 use super::fault::Fault;
@@ -42,9 +42,9 @@ pub struct Emit<T> {
 }
 
 /// The receiving end of a link, held by one consumer.
-pub(super) struct Intake<T> {
+pub(super) struct Receiver<T> {
     stage: &'static str,
-    lanes: Vec<Receiver<Message<T>>>,
+    lanes: Vec<ChannelReceiver<Message<T>>>,
     next: usize,
     fault: Arc<Fault>,
     /// When the run began, near enough: its links are made at once.
@@ -58,7 +58,7 @@ pub(super) fn connect<T>(
     consumers: (&'static str, usize),
     queue_depth: usize,
     fault: &Arc<Fault>,
-) -> (Vec<Emit<T>>, Vec<Intake<T>>) {
+) -> (Vec<Emit<T>>, Vec<Receiver<T>>) {
     let lane_count = least_common_multiple(producers.1, consumers.1);
     let lane_depth = (queue_depth / lane_count).max(1);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..lane_count).map(|_| bounded(lane_depth)).unzip();
@@ -72,7 +72,7 @@ pub(super) fn connect<T>(
         waited: Duration::ZERO,
         metrics: StageMetrics::new(producers.0),
     });
-    let intakes = (0..consumers.1).map(|consumer| Intake {
+    let receivers = (0..consumers.1).map(|consumer| Receiver {
         stage: consumers.0,
         lanes: receivers.iter().skip(consumer).step_by(consumers.1).cloned().collect(),
         next: 0,
@@ -80,7 +80,7 @@ pub(super) fn connect<T>(
         started: Instant::now(),
         metrics: StageMetrics::new(consumers.0),
     });
-    (emits.collect(), intakes.collect())
+    (emits.collect(), receivers.collect())
 }
 
 fn least_common_multiple(a: usize, b: usize) -> usize {
@@ -170,10 +170,10 @@ impl<T> Emit<T> {
     }
 }
 
-impl<T: Weigh> Intake<T> {
+impl<T: Weigh> Receiver<T> {
     /// The next item; `None` at the end of the stream. Blocks while the link is empty.
     pub(super) fn receive(&mut self) -> Result<Option<T>> {
-        let depth: usize = self.lanes.iter().map(Receiver::len).sum();
+        let depth: usize = self.lanes.iter().map(ChannelReceiver::len).sum();
         match self.next_message()? {
             (Message::Item(item), waited) => {
                 self.metrics.receive_wait_us.record_duration(waited);
@@ -226,25 +226,26 @@ mod tests {
         }
     }
 
-    fn single(queue_depth: usize) -> (Emit<u64>, Intake<u64>) {
-        let (mut emits, mut intakes) = connect(("a", 1), ("b", 1), queue_depth, &Arc::new(Fault::new(Arc::default())));
-        (emits.remove(0), intakes.remove(0))
+    fn single(queue_depth: usize) -> (Emit<u64>, Receiver<u64>) {
+        let (mut emits, mut receivers) =
+            connect(("a", 1), ("b", 1), queue_depth, &Arc::new(Fault::new(Arc::default())));
+        (emits.remove(0), receivers.remove(0))
     }
 
     #[test]
     fn a_link_that_closes_without_an_end_is_an_error() {
-        let (mut emit, mut intake) = single(4);
+        let (mut emit, mut receiver) = single(4);
         emit.emit(7).expect("room");
         drop(emit);
-        assert_eq!(intake.receive().expect("sent"), Some(7));
-        let error = intake.receive().expect_err("truncated").to_string();
+        assert_eq!(receiver.receive().expect("sent"), Some(7));
+        let error = receiver.receive().expect_err("truncated").to_string();
         assert!(error.contains("stage b") && error.contains("before"), "{error}");
     }
 
     #[test]
     fn sending_to_nobody_is_an_error_and_such_a_stream_never_ends() {
-        let (mut emit, intake) = single(4);
-        drop(intake);
+        let (mut emit, receiver) = single(4);
+        drop(receiver);
         let error = emit.emit(7).expect_err("nobody").to_string();
         assert!(error.contains("stage a") && error.contains("after"), "{error}");
         assert!(matches!(emit.end(), Err(Error::LinkClosed { .. })));
@@ -253,19 +254,19 @@ mod tests {
     #[test]
     fn every_lane_must_end() {
         let fault = Arc::new(Fault::new(Arc::default()));
-        let (mut emits, mut intakes) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
+        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
         emits[0].end().expect("room");
         drop(emits);
-        assert!(matches!(intakes[0].receive(), Err(Error::LinkClosed { .. })), "one of two producers ended");
+        assert!(matches!(receivers[0].receive(), Err(Error::LinkClosed { .. })), "one of two producers ended");
     }
 
     #[test]
     fn an_item_behind_the_end_of_another_lane_is_an_error() {
         let fault = Arc::new(Fault::new(Arc::default()));
-        let (mut emits, mut intakes) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
+        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
         emits[0].end().expect("room");
         emits[1].emit(1).expect("room");
-        assert!(matches!(intakes[0].receive(), Err(Error::LinkClosed { .. })));
+        assert!(matches!(receivers[0].receive(), Err(Error::LinkClosed { .. })));
     }
 
     #[test]
@@ -274,10 +275,10 @@ mod tests {
             [(1, 1, 4, 1, 4), (1, 4, 4, 4, 1), (4, 6, 24, 12, 2), (3, 5, 4, 15, 1), (8, 8, 4, 8, 1)]
         {
             let fault = Arc::new(Fault::new(Arc::default()));
-            let (emits, intakes) = connect::<u64>(("a", producers), ("b", consumers), depth, &fault);
+            let (emits, receivers) = connect::<u64>(("a", producers), ("b", consumers), depth, &fault);
             assert_eq!(emits.iter().map(|emit| emit.lanes.len()).sum::<usize>(), lanes);
-            assert_eq!(intakes.iter().map(|intake| intake.lanes.len()).sum::<usize>(), lanes);
-            assert_eq!(intakes[0].lanes[0].capacity(), Some(lane_depth));
+            assert_eq!(receivers.iter().map(|receiver| receiver.lanes.len()).sum::<usize>(), lanes);
+            assert_eq!(receivers[0].lanes[0].capacity(), Some(lane_depth));
         }
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 
 use super::fault::{Fault, panicked};
-use super::link::{Emit, Intake, connect};
+use super::link::{Emit, Receiver, connect};
 use super::stage::{run_map, run_sink, run_source, run_stage};
 use super::{Map, Sink, Source, Stage};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ use crate::metrics::StageMetrics;
 type Actor<'env> = Box<dyn FnOnce() -> StageMetrics + Send + 'env>;
 
 /// The actors of one stage.
-struct Crew<'env> {
+struct Workers<'env> {
     name: &'static str,
     actors: Vec<Actor<'env>>,
 }
@@ -40,7 +40,7 @@ pub struct Link<'env, T> {
 pub struct Pipeline<'env> {
     queue_depth: usize,
     fault: Arc<Fault>,
-    crews: Vec<Crew<'env>>,
+    worker_groups: Vec<Workers<'env>>,
 }
 
 impl<'env> Pipeline<'env> {
@@ -48,12 +48,12 @@ impl<'env> Pipeline<'env> {
     /// time and from any thread, ends the run with [`Error::Interrupted`] as soon as each stage has finished its
     /// current item.
     pub fn new(queue_depth: usize, stop: Arc<AtomicBool>) -> Self {
-        Pipeline { queue_depth, fault: Arc::new(Fault::new(stop)), crews: Vec::new() }
+        Pipeline { queue_depth, fault: Arc::new(Fault::new(stop)), worker_groups: Vec::new() }
     }
 
     /// Links made from now on hold `queue_depth` items each: where items are small or differ much in the work they
     /// make, more of them keep the workers behind busy.
-    pub fn deepen(&mut self, queue_depth: usize) {
+    pub fn set_queue_depth(&mut self, queue_depth: usize) {
         self.queue_depth = queue_depth;
     }
 
@@ -71,9 +71,11 @@ impl<'env> Pipeline<'env> {
     /// Adds a stage with one owner.
     pub fn stage<S: Stage + 'env>(&mut self, link: Link<'env, S::In>, stage: S) -> Link<'env, S::Out> {
         let name = stage.name();
-        let intakes = self.attach(link, name, 1);
+        let receivers = self.attach(link, name, 1);
         let fault = Arc::clone(&self.fault);
-        self.crew(name, intakes, vec![stage], move |stage, intake, emit| run_stage(&fault, stage, intake, emit))
+        self.workers(name, receivers, vec![stage], move |stage, receiver, emit| {
+            run_stage(&fault, stage, receiver, emit)
+        })
     }
 
     /// Adds a parallel stage: `make` is called now, once for each of the `workers` (0 counts as 1).
@@ -85,9 +87,9 @@ impl<'env> Pipeline<'env> {
     ) -> Link<'env, M::Out> {
         let maps: Vec<M> = std::iter::repeat_with(make).take(workers.max(1)).collect();
         let name = maps.first().map_or("", Map::name);
-        let intakes = self.attach(link, name, maps.len());
+        let receivers = self.attach(link, name, maps.len());
         let fault = Arc::clone(&self.fault);
-        self.crew(name, intakes, maps, move |map, intake, emit| run_map(&fault, map, intake, emit))
+        self.workers(name, receivers, maps, move |map, receiver, emit| run_map(&fault, map, receiver, emit))
     }
 
     /// Ends the chain with `sink`, runs it, and returns the sink's value and the metrics of every stage in order.
@@ -98,13 +100,13 @@ impl<'env> Pipeline<'env> {
     pub fn run<S: Sink + 'env>(mut self, link: Link<'env, S::In>, sink: S) -> Result<(S::Output, Vec<StageMetrics>)> {
         let name = sink.name();
         let (output, result) = bounded(1);
-        let intakes = self.attach(link, name, 1);
-        for (intake, sink) in intakes.into_iter().zip([sink]) {
+        let receivers = self.attach(link, name, 1);
+        for (receiver, sink) in receivers.into_iter().zip([sink]) {
             let (fault, output) = (Arc::clone(&self.fault), output.clone());
-            let actor: Actor<'env> = Box::new(move || run_sink(&fault, sink, intake, &output));
-            self.crews.push(Crew { name, actors: vec![actor] });
+            let actor: Actor<'env> = Box::new(move || run_sink(&fault, sink, receiver, &output));
+            self.worker_groups.push(Workers { name, actors: vec![actor] });
         }
-        let metrics = run_threads(self.crews, &self.fault);
+        let metrics = run_threads(self.worker_groups, &self.fault);
         match self.fault.take() {
             Some(error) => Err(error),
             None => {
@@ -115,26 +117,26 @@ impl<'env> Pipeline<'env> {
     }
 
     /// Makes the lanes between `link` and a stage; the producers of `link` are then complete.
-    fn attach<T>(&mut self, link: Link<'env, T>, name: &'static str, workers: usize) -> Vec<Intake<T>> {
-        let (emits, intakes) = connect((link.name, link.workers), (name, workers), self.queue_depth, &self.fault);
-        self.crews.push(Crew { name: link.name, actors: (link.start)(emits) });
-        intakes
+    fn attach<T>(&mut self, link: Link<'env, T>, name: &'static str, workers: usize) -> Vec<Receiver<T>> {
+        let (emits, receivers) = connect((link.name, link.workers), (name, workers), self.queue_depth, &self.fault);
+        self.worker_groups.push(Workers { name: link.name, actors: (link.start)(emits) });
+        receivers
     }
 
     /// The link out of a stage whose workers each own a state and an intake.
-    fn crew<S: Send + 'env, T: Send + 'env, U: Send + 'env>(
+    fn workers<S: Send + 'env, T: Send + 'env, U: Send + 'env>(
         &self,
         name: &'static str,
-        intakes: Vec<Intake<T>>,
+        receivers: Vec<Receiver<T>>,
         states: Vec<S>,
-        body: impl Fn(S, Intake<T>, Emit<U>) -> StageMetrics + Clone + Send + 'env,
+        body: impl Fn(S, Receiver<T>, Emit<U>) -> StageMetrics + Clone + Send + 'env,
     ) -> Link<'env, U> {
         let workers = states.len();
         let start = move |emits: Vec<Emit<U>>| {
-            let parts = states.into_iter().zip(intakes).zip(emits);
-            let actor = |((state, intake), emit)| -> Actor<'env> {
+            let parts = states.into_iter().zip(receivers).zip(emits);
+            let actor = |((state, receiver), emit)| -> Actor<'env> {
                 let body = body.clone();
-                Box::new(move || body(state, intake, emit))
+                Box::new(move || body(state, receiver, emit))
             };
             parts.map(actor).collect()
         };
@@ -143,21 +145,21 @@ impl<'env> Pipeline<'env> {
 }
 
 /// Spawns and joins every thread of a run; one set of metrics per stage, in the order of the chain.
-fn run_threads(crews: Vec<Crew<'_>>, fault: &Fault) -> Vec<StageMetrics> {
+fn run_threads(worker_groups: Vec<Workers<'_>>, fault: &Fault) -> Vec<StageMetrics> {
     thread::scope(|scope| {
-        let mut running = Vec::with_capacity(crews.len());
-        for crew in crews {
-            let single = crew.actors.len() == 1;
-            let mut handles = Vec::with_capacity(crew.actors.len());
-            for (worker, actor) in crew.actors.into_iter().enumerate() {
-                let name = if single { crew.name.to_string() } else { format!("{}-{worker}", crew.name) };
+        let mut running = Vec::with_capacity(worker_groups.len());
+        for workers in worker_groups {
+            let single = workers.actors.len() == 1;
+            let mut handles = Vec::with_capacity(workers.actors.len());
+            for (worker, actor) in workers.actors.into_iter().enumerate() {
+                let name = if single { workers.name.to_string() } else { format!("{}-{worker}", workers.name) };
                 // A thread that does not start drops its actor, which closes the links and wakes the others.
                 match thread::Builder::new().name(name).spawn_scoped(scope, actor) {
                     Ok(handle) => handles.push(handle),
-                    Err(error) => fault.record(Error::io("start a thread for stage", crew.name, error)),
+                    Err(error) => fault.record(Error::io("start a thread for stage", workers.name, error)),
                 }
             }
-            running.push((crew.name, handles));
+            running.push((workers.name, handles));
         }
         let stages = running.into_iter().map(|(name, handles)| {
             let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(name) };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::fault::Fault;
-use super::link::{Emit, Intake};
+use super::link::{Emit, Receiver};
 use super::{Map, Sink, Source, Stage, Weigh};
 use crate::error::{Error, Result};
 use crate::metrics::StageMetrics;
@@ -27,48 +27,48 @@ pub(super) fn run_source<S: Source>(fault: &Fault, mut source: S, mut emit: Emit
 pub(super) fn run_stage<S: Stage>(
     fault: &Fault,
     mut stage: S,
-    mut intake: Intake<S::In>,
+    mut receiver: Receiver<S::In>,
     mut emit: Emit<S::Out>,
 ) -> StageMetrics {
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(stage.name()) };
     fault.guard(stage.name(), || {
-        while let Some(input) = intake.receive()? {
+        while let Some(input) = receiver.receive()? {
             timed(&mut metrics, &mut emit, |emit| stage.process(input, emit))?;
         }
         timed(&mut metrics, &mut emit, |emit| stage.finish(emit))?;
         emit.end()
     });
-    merged(metrics, intake, Some(emit))
+    merged(metrics, receiver, Some(emit))
 }
 
 /// Runs one worker of a parallel stage on its own thread.
 pub(super) fn run_map<M: Map>(
     fault: &Fault,
     mut map: M,
-    mut intake: Intake<M::In>,
+    mut receiver: Receiver<M::In>,
     mut emit: Emit<M::Out>,
 ) -> StageMetrics {
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(map.name()) };
     fault.guard(map.name(), || {
-        while let Some(input) = intake.receive()? {
+        while let Some(input) = receiver.receive()? {
             timed(&mut metrics, &mut emit, |emit| emit.emit(map.map(input)?))?;
         }
         emit.end()
     });
-    merged(metrics, intake, Some(emit))
+    merged(metrics, receiver, Some(emit))
 }
 
 /// Runs the sink on its own thread; its value goes to `output`.
 pub(super) fn run_sink<S: Sink>(
     fault: &Fault,
     mut sink: S,
-    mut intake: Intake<S::In>,
+    mut receiver: Receiver<S::In>,
     output: &Sender<S::Output>,
 ) -> StageMetrics {
     let name = sink.name();
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(name) };
     fault.guard(name, || {
-        while let Some(input) = intake.receive()? {
+        while let Some(input) = receiver.receive()? {
             let start = Instant::now();
             sink.process(input)?;
             metrics.service_us.record_duration(start.elapsed());
@@ -78,7 +78,7 @@ pub(super) fn run_sink<S: Sink>(
         metrics.service_us.record_duration(start.elapsed());
         output.send(value).map_err(|_| Error::LinkClosed { stage: name.into(), direction: "after" })
     });
-    merged::<_, S::In>(metrics, intake, None)
+    merged::<_, S::In>(metrics, receiver, None)
 }
 
 /// Does a piece of work and records how long it took, without the time `emit` was blocked.
@@ -95,8 +95,8 @@ fn timed<T>(
 }
 
 /// The figures of one worker out of those of its parts; closes its links.
-fn merged<T: Weigh, U>(mut metrics: StageMetrics, intake: Intake<T>, emit: Option<Emit<U>>) -> StageMetrics {
-    metrics.merge(&intake.metrics);
+fn merged<T: Weigh, U>(mut metrics: StageMetrics, receiver: Receiver<T>, emit: Option<Emit<U>>) -> StageMetrics {
+    metrics.merge(&receiver.metrics);
     if let Some(mut emit) = emit {
         emit.metrics.workers = 0;
         metrics.merge(&emit.metrics);

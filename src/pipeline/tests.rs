@@ -365,7 +365,7 @@ fn slow_run(count: u64, depth: usize, stop: Arc<AtomicBool>) -> (Result<()>, u64
     let mut pipeline = Pipeline::new(4, stop);
     let link = pipeline.source(CountedSource { count, alive: Arc::clone(&alive), alive_max: &alive_max });
     let link = pipeline.parallel(link, 2, || Pass);
-    pipeline.deepen(depth);
+    pipeline.set_queue_depth(depth);
     let outcome = pipeline.run(link, SlowSink { taken: &taken, finished: &finished }).map(|_| ());
     assert_eq!(alive.load(Ordering::SeqCst), 0, "items are dropped with the links");
     (outcome, taken.into_inner(), finished.into_inner(), alive_max.into_inner())

@@ -97,9 +97,9 @@ impl<S: Store> Store for CountingStore<S> {
         self.inner.head(name)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
         self.counters.lists.add(1);
-        self.inner.list(folder)
+        self.inner.list(directory)
     }
 
     fn delete(&self, name: &str) -> Result<()> {

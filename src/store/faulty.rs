@@ -100,8 +100,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.operate("inspect", name, || self.inner.head(name))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
-        self.operate("list", folder, || self.inner.list(folder))
+    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        self.operate("list", directory, || self.inner.list(directory))
     }
 
     fn delete(&self, name: &str) -> Result<()> {

@@ -1,7 +1,7 @@
-//! A store in a folder of the local file system: one file per blob.
+//! A store in a directory of the local file system: one file per blob.
 //!
 //! 1. Put: if the name is free, write a locked temporary file, fsync it, publish it by a rename that never replaces,
-//!    fsync the folder. A folder is trusted to be durable only after this process has synced its parent once, for
+//!    fsync the directory. A directory is trusted to be durable only after this process has synced its parent once, for
 //!    another process may have made it a moment ago; the same holds for a blob found to be there.
 //! 2. Ranged reads go through a small cache of open files. Each read asks the file for its length and its links, so
 //!    a blob that was deleted, and perhaps put again, is opened anew.
@@ -19,24 +19,24 @@ use lru::LruCache;
 use rustix::buffer::spare_capacity;
 use rustix::io::{pread, retry_on_intr};
 
-use super::name::{TEMPORARY_FOLDER, check_folder, check_len, check_name, check_range, is_component, missing};
-use super::temporary::{Temporary, clean, make_folder, sync_folder};
+use super::name::{TEMPORARY_DIRECTORY, check_directory, check_len, check_name, check_range, is_component, missing};
+use super::temporary::{Temporary, clean, make_directory, sync_directory};
 use super::{Head, Listed, Store};
 use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// Blobs as files below a root folder.
+/// Blobs as files below a root directory.
 #[derive(Debug)]
 pub struct LocalStore {
     root: PathBuf,
     open_files: Mutex<LruCache<String, Arc<File>>>,
-    durable_folders: Mutex<HashSet<PathBuf>>,
+    durable_directories: Mutex<HashSet<PathBuf>>,
 }
 
 impl LocalStore {
-    /// Opens the store in `root`, a folder that exists.
+    /// Opens the store in `root`, a directory that exists.
     ///
     /// # Errors
     /// [`Error::NoRepository`] if it does not, [`Error::Io`].
@@ -52,21 +52,21 @@ impl LocalStore {
             None => Ok(LocalStore {
                 root: root.into(),
                 open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
-                durable_folders: Mutex::default(),
+                durable_directories: Mutex::default(),
             }),
         }
     }
 
-    /// Makes the folder `root`, for its owner alone, unless it exists, and opens it.
+    /// Makes the directory `root`, for its owner alone, unless it exists, and opens it.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
-        let made: Vec<&Path> = root.ancestors().take_while(|folder| !folder.exists()).collect();
+        let made: Vec<&Path> = root.ancestors().take_while(|directory| !directory.exists()).collect();
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| Error::io("create", root, error))?;
         for parent in made.into_iter().rev().filter_map(Path::parent) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            sync_folder(parent).map_err(|error| Error::io("sync", parent, error))?;
+            sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
         }
         Self::open(root)
     }
@@ -77,8 +77,8 @@ impl LocalStore {
     /// # Errors
     /// [`Error::Io`].
     pub fn clean_temporaries(&self) -> Result<usize> {
-        let folder = self.root.join(TEMPORARY_FOLDER);
-        clean(&folder).map_err(|error| Error::io("clean", &folder, error))
+        let directory = self.root.join(TEMPORARY_DIRECTORY);
+        clean(&directory).map_err(|error| Error::io("clean", &directory, error))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
@@ -87,32 +87,34 @@ impl LocalStore {
     }
 
     /// Writes and publishes under `path`; `false` if that exists.
-    fn write(&self, path: &Path, folder: &Path, parts: &[&[u8]]) -> Result<bool> {
+    fn write(&self, path: &Path, directory: &Path, parts: &[&[u8]]) -> Result<bool> {
         let failed = |error| Error::io("write", path, error);
-        let mut temporary = Temporary::create(&self.root.join(TEMPORARY_FOLDER)).map_err(failed)?;
+        let mut temporary = Temporary::create(&self.root.join(TEMPORARY_DIRECTORY)).map_err(failed)?;
         temporary.write(parts).map_err(failed)?;
-        self.make_durable(folder)?;
+        self.make_durable(directory)?;
         match temporary.publish(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Somebody removed the folder since this process made it.
-                self.durable_folders.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                self.make_durable(folder)?;
+                // Somebody removed the directory since this process made it.
+                self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.make_durable(directory)?;
                 temporary.publish(path).map_err(failed)
             }
             published => published.map_err(failed),
         }
     }
 
-    /// Makes the folders from the root down to `folder`, and syncs the parent of each, once per process.
-    fn make_durable(&self, folder: &Path) -> Result<()> {
-        if folder == self.root || self.durable_folders.lock().unwrap_or_else(PoisonError::into_inner).contains(folder) {
+    /// Makes the directories from the root down to `directory`, and syncs the parent of each, once per process.
+    fn make_durable(&self, directory: &Path) -> Result<()> {
+        if directory == self.root
+            || self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
+        {
             return Ok(());
         }
-        let parent = folder.parent().unwrap_or(&self.root);
+        let parent = directory.parent().unwrap_or(&self.root);
         self.make_durable(parent)?;
-        make_folder(folder).map_err(|error| Error::io("create", folder, error))?;
-        sync_folder(parent).map_err(|error| Error::io("sync", parent, error))?;
-        self.durable_folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.into());
+        make_directory(directory).map_err(|error| Error::io("create", directory, error))?;
+        sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
+        self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.into());
         Ok(())
     }
 
@@ -144,10 +146,10 @@ impl LocalStore {
         Ok((file, len))
     }
 
-    /// Appends the blobs below `folder`, whose name is `prefix` (empty for the root).
-    fn list_folder(&self, folder: &Path, prefix: &str, listed: &mut Vec<Listed>) -> Result<()> {
-        let failed = |error| Error::io("list", folder, error);
-        let entries = match fs::read_dir(folder) {
+    /// Appends the blobs below `directory`, whose name is `prefix` (empty for the root).
+    fn list_directory(&self, directory: &Path, prefix: &str, listed: &mut Vec<Listed>) -> Result<()> {
+        let failed = |error| Error::io("list", directory, error);
+        let entries = match fs::read_dir(directory) {
             Err(error) if is_absent(&error) => return Ok(()),
             entries => entries.map_err(failed)?,
         };
@@ -156,12 +158,12 @@ impl LocalStore {
             let component = entry.file_name();
             let Some(component) = component.to_str().filter(|component| is_component(component)) else { continue };
             let name = if prefix.is_empty() { component.into() } else { format!("{prefix}/{component}") };
-            if name == TEMPORARY_FOLDER {
+            if name == TEMPORARY_DIRECTORY {
                 continue;
             }
             let kind = entry.file_type().map_err(failed)?;
             if kind.is_dir() {
-                self.list_folder(&entry.path(), &name, listed)?;
+                self.list_directory(&entry.path(), &name, listed)?;
             } else if kind.is_file() {
                 match entry.metadata() {
                     Ok(metadata) => listed.push(Listed { name, len: metadata.len() }),
@@ -174,7 +176,7 @@ impl LocalStore {
     }
 }
 
-/// Nothing is there, or a file stands where a folder would be.
+/// Nothing is there, or a file stands where a directory would be.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -182,20 +184,20 @@ fn is_absent(error: &std::io::Error) -> bool {
 impl Store for LocalStore {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
         let path = self.path(name)?;
-        let folder = path.parent().unwrap_or(&self.root);
+        let directory = path.parent().unwrap_or(&self.root);
         let new = match fs::symlink_metadata(&path) {
             Ok(_) => {
-                self.make_durable(folder)?;
+                self.make_durable(directory)?;
                 false
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => self.write(&path, folder, parts)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => self.write(&path, directory, parts)?,
             Err(error) => return Err(Error::io("write", &path, error)),
         };
         let is_blob = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
         if !new && !is_blob {
             return Err(Error::AlreadyExists { path, what: "something that is not a file" });
         }
-        sync_folder(folder).map_err(|error| Error::io("sync", folder, error))?;
+        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
         Ok(new)
     }
 
@@ -239,10 +241,10 @@ impl Store for LocalStore {
         }
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
-        check_folder(folder)?;
+    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        check_directory(directory)?;
         let mut listed = Vec::new();
-        self.list_folder(&self.root.join(folder), folder, &mut listed)?;
+        self.list_directory(&self.root.join(directory), directory, &mut listed)?;
         listed.sort_unstable();
         Ok(listed)
     }
@@ -269,21 +271,21 @@ mod tests {
     use crate::store::contract;
 
     fn fresh() -> (tempfile::TempDir, LocalStore) {
-        let folder = tempfile::tempdir().expect("makes a folder");
-        let store = LocalStore::create(&folder.path().join("deep/store")).expect("creates");
-        (folder, store)
+        let directory = tempfile::tempdir().expect("makes a folder");
+        let store = LocalStore::create(&directory.path().join("deep/store")).expect("creates");
+        (directory, store)
     }
 
     #[test]
     fn keeps_the_contract() {
-        let (_folder, store) = fresh();
+        let (_directory, store) = fresh();
         contract::check(&store);
         assert_eq!(fs::read_dir(store.root.join("tmp")).expect("is there").count(), 0, "no temporaries are left");
     }
 
     #[test]
     fn only_the_owner_can_read_it() {
-        let (_folder, store) = fresh();
+        let (_directory, store) = fresh();
         store.put_if_absent("containers/ab/ab", &[b"x"]).expect("puts");
         let mode = |name| fs::metadata(store.root.join(name)).expect("is there").permissions().mode() & 0o777;
         assert_eq!((mode(""), mode("containers/ab"), mode("containers/ab/ab")), (0o700, 0o700, 0o600));
@@ -291,7 +293,7 @@ mod tests {
 
     #[test]
     fn foreign_files_are_not_listed_and_temporaries_can_be_cleaned() {
-        let (_folder, store) = fresh();
+        let (_directory, store) = fresh();
         store.put_if_absent("snapshots/a", &[b"x"]).expect("puts");
         for foreign in ["snapshots/.DS_Store", "snapshots/Upper", "tmp/0123"] {
             fs::write(store.root.join(foreign), b"foreign").expect("writes");
@@ -303,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_the_place_of_a_blob_is_no_blob() {
-        let (_folder, store) = fresh();
+    fn a_directory_in_the_place_of_a_blob_is_no_blob() {
+        let (_directory, store) = fresh();
         store.put_if_absent("a/b", &[b"x"]).expect("puts");
         assert!(matches!(store.put_if_absent("a", &[b"x"]), Err(Error::AlreadyExists { .. })));
         assert_eq!(store.head("a").expect("looks"), None);
@@ -313,8 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_vanished_is_made_again() {
-        let (_folder, store) = fresh();
+    fn a_directory_that_vanished_is_made_again() {
+        let (_directory, store) = fresh();
         store.put_if_absent("a/b/c", &[b"x"]).expect("puts");
         fs::remove_dir_all(store.root.join("a")).expect("removes");
         fs::remove_dir(store.root.join("tmp")).expect("removes");
@@ -324,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_root_that_vanished_is_not_made_again() {
-        let (_folder, store) = fresh();
+        let (_directory, store) = fresh();
         fs::remove_dir_all(&store.root).expect("removes");
         let text = store.put_if_absent("a/b", &[b"x"]).expect_err("no root").to_string();
         assert!(text.contains("a/b") && !store.root.exists(), "{text}");
@@ -332,7 +334,7 @@ mod tests {
 
     #[test]
     fn ranged_reads_keep_few_files_open_and_see_what_others_deleted() {
-        let (_folder, store) = fresh();
+        let (_directory, store) = fresh();
         for number in 0..100u8 {
             store.put_if_absent(&format!("a/{number}"), &[&[number; 3]]).expect("puts");
             assert_eq!(store.get_range(&format!("a/{number}"), 1, 2).expect("reads"), [number; 2]);
@@ -345,10 +347,10 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_not_a_folder_is_no_repository() {
-        let (folder, _) = fresh();
-        assert!(matches!(LocalStore::open(&folder.path().join("none")), Err(Error::NoRepository { .. })));
-        fs::write(folder.path().join("file"), b"").expect("writes");
-        assert!(matches!(LocalStore::open(&folder.path().join("file")), Err(Error::NoRepository { .. })));
+    fn a_root_that_is_not_a_directory_is_no_repository() {
+        let (directory, _) = fresh();
+        assert!(matches!(LocalStore::open(&directory.path().join("none")), Err(Error::NoRepository { .. })));
+        fs::write(directory.path().join("file"), b"").expect("writes");
+        assert!(matches!(LocalStore::open(&directory.path().join("file")), Err(Error::NoRepository { .. })));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::name::{check_folder, check_len, check_name, check_range, missing};
+use super::name::{check_directory, check_len, check_name, check_range, missing};
 use super::{Head, Listed, Store};
 use crate::error::Result;
 
@@ -71,10 +71,10 @@ impl Store for MemoryStore {
         Ok(self.blobs().get(name).map(head))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
-        check_folder(folder)?;
+    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        check_directory(directory)?;
         let below =
-            |name: &str| folder.is_empty() || name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+            |name: &str| directory.is_empty() || name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
         let blobs = self.blobs();
         let listed = blobs.iter().filter(|(name, _)| below(name));
         Ok(listed.map(|(name, blob)| Listed { name: name.clone(), len: blob.bytes.len() as u64 }).collect())

@@ -2,9 +2,9 @@
 //!
 //! 1. A blob is put once, whole, and never changes: [`Store::put_if_absent`] is atomic and durable, for any number
 //!    of processes at a time.
-//! 2. It is read whole, with a limit, or by range; it is deleted, or listed by folder.
+//! 2. It is read whole, with a limit, or by range; it is deleted, or listed by directory.
 //! 3. A name is relative, like `containers/ab/abcdef`: components of `a`-`z`, `0`-`9`, `.`, `-` and `_` that do not
-//!    start with a dot. The folder `tmp` is the store's own.
+//!    start with a dot. The directory `tmp` is the store's own.
 //!
 //! Every implementation and wrapper passes the one suite in `contract`.
 
@@ -75,12 +75,12 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io).
     fn head(&self, name: &str) -> Result<Option<Head>>;
 
-    /// All blobs at any depth below `folder` (`""`: all there are), by ascending name. A folder that does not exist
+    /// All blobs at any depth below `directory` (`""`: all there are), by ascending name. A directory that does not exist
     /// is empty. Blobs put or deleted meanwhile may or may not be there.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io).
-    fn list(&self, folder: &str) -> Result<Vec<Listed>>;
+    fn list(&self, directory: &str) -> Result<Vec<Listed>>;
 
     /// Deletes a blob; one that is not there counts as deleted.
     ///
@@ -105,8 +105,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn head(&self, name: &str) -> Result<Option<Head>> {
         (**self).head(name)
     }
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
-        (**self).list(folder)
+    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        (**self).list(directory)
     }
     fn delete(&self, name: &str) -> Result<()> {
         (**self).delete(name)

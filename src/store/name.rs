@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// Folder for blobs that are being written.
-pub(super) const TEMPORARY_FOLDER: &str = "tmp";
+pub(super) const TEMPORARY_DIRECTORY: &str = "tmp";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 1024;
 /// Longest component of a name, bytes.
@@ -15,18 +15,18 @@ pub(super) fn is_component(text: &str) -> bool {
     (1..=COMPONENT_BYTES_MAX).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
 }
 
-/// Fails unless `name` is the name of a blob or folder.
+/// Fails unless `name` is the name of a blob or directory.
 pub(super) fn check_name(name: &str) -> Result<()> {
-    let reserved = name.split('/').next() == Some(TEMPORARY_FOLDER);
+    let reserved = name.split('/').next() == Some(TEMPORARY_DIRECTORY);
     if name.len() <= NAME_BYTES_MAX && name.split('/').all(is_component) && !reserved {
         return Ok(());
     }
     Err(Error::Usage(format!("`{}` cannot be the name of a blob", name.escape_default())))
 }
 
-/// Fails unless `folder` is empty or a name.
-pub(super) fn check_folder(folder: &str) -> Result<()> {
-    if folder.is_empty() { Ok(()) } else { check_name(folder) }
+/// Fails unless `directory` is empty or a name.
+pub(super) fn check_directory(directory: &str) -> Result<()> {
+    if directory.is_empty() { Ok(()) } else { check_name(directory) }
 }
 
 /// `len` as a length to allocate, if it is within `bytes_max`.

@@ -27,15 +27,15 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    /// Makes an empty file in `folder`, which is made if need be; its parent is not.
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+    /// Makes an empty file in `directory`, which is made if need be; its parent is not.
+    pub(super) fn create(directory: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             let mut random = [0u8; 16];
             getrandom::fill(&mut random).map_err(io::Error::other)?;
-            let path = folder.join(hex(&random));
+            let path = directory.join(hex(&random));
             let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    make_folder(folder)?;
+                    make_directory(directory)?;
                     continue;
                 }
                 opened => opened?,
@@ -63,7 +63,7 @@ impl Temporary {
         self.file.sync_all()
     }
 
-    /// Gives the file the name `target`; `false` if that is taken. The folder is not made durable.
+    /// Gives the file the name `target`; `false` if that is taken. The directory is not made durable.
     pub(super) fn publish(&mut self, target: &Path) -> io::Result<bool> {
         let renamed = match rename_without_replacing(&self.path, target) {
             Some(renamed) => renamed,
@@ -82,7 +82,7 @@ impl Temporary {
     fn publish_by_link(&self, target: &Path) -> io::Result<()> {
         match fs::hard_link(&self.path, target) {
             Ok(()) => {
-                // The blob has its name; a second one left in the temporary folder is for the cleaner.
+                // The blob has its name; a second one left in the temporary directory is for the cleaner.
                 let _ = fs::remove_file(&self.path);
                 Ok(())
             }
@@ -102,9 +102,9 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes the files in `folder` that no living process has locked; returns how many.
-pub(super) fn clean(folder: &Path) -> io::Result<usize> {
-    let entries = match fs::read_dir(folder) {
+/// Removes the files in `directory` that no living process has locked; returns how many.
+pub(super) fn clean(directory: &Path) -> io::Result<usize> {
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
         entries => entries?,
     };
@@ -132,19 +132,19 @@ pub(super) fn clean(folder: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Makes `folder`, for the owner alone, unless it exists. Its parent must exist: a root that was unmounted is not
+/// Makes `directory`, for the owner alone, unless it exists. Its parent must exist: a root that was unmounted is not
 /// made again beneath.
-pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(folder) {
+pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Makes the entries of `folder` durable.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
-        // Some network file systems have no such call for folders and need none.
+/// Makes the entries of `directory` durable.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    match File::open(directory)?.sync_all() {
+        // Some network file systems have no such call for directories and need none.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     }
@@ -178,35 +178,35 @@ mod tests {
 
     #[test]
     fn the_fallback_publishes_once_and_leaves_no_temporary() {
-        let folder = tempfile::tempdir().expect("makes a folder");
-        let temporary_folder = folder.path().join("tmp");
-        let target = folder.path().join("blob");
+        let directory = tempfile::tempdir().expect("makes a folder");
+        let temporary_directory = directory.path().join("tmp");
+        let target = directory.path().join("blob");
         for (content, fresh) in [(b"one", true), (b"two", false)] {
-            let mut temporary = Temporary::create(&temporary_folder).expect("creates");
+            let mut temporary = Temporary::create(&temporary_directory).expect("creates");
             temporary.write(&[content]).expect("writes");
             let published = temporary.publish_by_link(&target);
             assert_eq!(published.is_ok(), fresh);
             temporary.published = fresh;
         }
         assert_eq!(fs::read(&target).expect("is there"), b"one");
-        assert_eq!(fs::read_dir(&temporary_folder).expect("is there").count(), 0);
+        assert_eq!(fs::read_dir(&temporary_directory).expect("is there").count(), 0);
     }
 
     #[test]
     fn the_cleaner_spares_what_is_being_written() {
-        let folder = tempfile::tempdir().expect("makes a folder");
-        assert_eq!(clean(&folder.path().join("none")).expect("no folder, nothing to do"), 0);
-        let mut living = Temporary::create(folder.path()).expect("creates");
-        fs::write(folder.path().join("left-by-a-killed-process"), b"half").expect("writes");
-        assert_eq!(clean(folder.path()).expect("cleans"), 1);
+        let directory = tempfile::tempdir().expect("makes a folder");
+        assert_eq!(clean(&directory.path().join("none")).expect("no folder, nothing to do"), 0);
+        let mut living = Temporary::create(directory.path()).expect("creates");
+        fs::write(directory.path().join("left-by-a-killed-process"), b"half").expect("writes");
+        assert_eq!(clean(directory.path()).expect("cleans"), 1);
         assert!(living.path.exists());
-        assert!(living.publish(&folder.path().join("blob")).expect("publishes"));
+        assert!(living.publish(&directory.path().join("blob")).expect("publishes"));
     }
 
     #[test]
     fn a_writer_survives_an_eager_cleaner() {
-        let folder = tempfile::tempdir().expect("makes a folder");
-        let (tmp, done) = (folder.path().join("tmp"), std::sync::atomic::AtomicBool::new(false));
+        let directory = tempfile::tempdir().expect("makes a folder");
+        let (tmp, done) = (directory.path().join("tmp"), std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
@@ -215,10 +215,10 @@ mod tests {
             });
             for number in 0..300 {
                 let mut temporary = Temporary::create(&tmp).expect("creates");
-                assert!(temporary.publish(&folder.path().join(number.to_string())).expect("publishes"));
+                assert!(temporary.publish(&directory.path().join(number.to_string())).expect("publishes"));
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        assert_eq!(fs::read_dir(folder.path()).expect("is there").count(), 301);
+        assert_eq!(fs::read_dir(directory.path()).expect("is there").count(), 301);
     }
 }

@@ -9,9 +9,9 @@ use fhrd::bench::report::{Document, write};
 use fhrd::config::Config;
 use serde_json::Value;
 
-fn toml_files(folder: &Path) -> Vec<PathBuf> {
+fn toml_files(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files.extend(toml_files(&path));
@@ -48,7 +48,7 @@ fn every_committed_configuration_makes_sense() {
     assert!(measurements >= 8 && schemes >= 11, "{measurements} measurements, {schemes} schemes");
 }
 
-/// The quick measurement on the sample, in a folder of its own.
+/// The quick measurement on the sample, in a directory of its own.
 fn quick(work: &Path) -> (Experiment, String, PathBuf) {
     let path = root().join("configs/bench/quick.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -62,8 +62,8 @@ fn quick(work: &Path) -> (Experiment, String, PathBuf) {
 
 #[test]
 fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
-    let folder = tempfile::tempdir().unwrap();
-    let (experiment, text, path) = quick(&folder.path().join("work"));
+    let directory = tempfile::tempdir().unwrap();
+    let (experiment, text, path) = quick(&directory.path().join("work"));
     assert_eq!(experiment.outline().missing, [""; 0], "it reads nothing that is not committed");
     let run = || {
         let mut printed = Vec::new();
@@ -86,7 +86,7 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
     assert_eq!((agreement.ratios, agreement.speeds), (first.lines.len(), 2 * first.lines.len()));
     let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
     assert!(!claims.is_empty() && claims.iter().all(|verdict| verdict.measured.is_some()), "{claims:?}");
-    let out = folder.path().join("report");
+    let out = directory.path().join("report");
     let document = Document::new(&first, claims, (&path, &text), (String::new(), 1.0));
     write(&out, &first, &document).unwrap();
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fhrd::Error;
-use fhrd::container::{FOOTER_BYTES, Footer, HEADER_BYTES};
-use fhrd::engine::check::{CheckReport, check};
+use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
+use fhrd::repo::container::{FOOTER_BYTES, Footer, HEADER_BYTES};
 
 use crate::input::{TestRepository, edit, write, write_sparse};
 use crate::trees::Random;
 
-fn write_input(folder: &Path, version: u64) {
+fn write_input(directory: &Path, version: u64) {
     let mut random = Random(version);
     let text = Random(100).text(150_000);
-    write(folder.join("text/a.txt"), &edit(&mut random, &text, 5 * version as usize));
-    write(folder.join("text/b.txt"), &edit(&mut random, &text, 20));
-    write(folder.join("model/weights.f32"), &random.floats(20_000));
-    write(folder.join(format!("media/noise-{version}.bin")), &random.bytes(40_000));
+    write(directory.join("text/a.txt"), &edit(&mut random, &text, 5 * version as usize));
+    write(directory.join("text/b.txt"), &edit(&mut random, &text, 20));
+    write(directory.join("model/weights.f32"), &random.floats(20_000));
+    write(directory.join(format!("media/noise-{version}.bin")), &random.bytes(40_000));
     for number in 0..30 {
-        write(folder.join(format!("small/{}/{number}.txt", number % 3)), &random.text(300));
+        write(directory.join(format!("small/{}/{number}.txt", number % 3)), &random.text(300));
     }
-    write_sparse(folder.join("media/disk.img"), 1 << 20, &mut Random(7));
+    write_sparse(directory.join("media/disk.img"), 1 << 20, &mut Random(7));
 }
 
 /// Three backups of a tree that changes; made once, copied for each test.
@@ -67,7 +67,7 @@ fn what_backups_wrote_is_sound() {
     assert_eq!(quick.defects, [""; 0]);
     assert_eq!(quick, thorough);
     assert_eq!((quick.snapshots, quick.defect_count, quick.unreferenced_containers), (3, 0, 0));
-    let count = |folder: &str| repository.names().iter().filter(|name| name.starts_with(folder)).count() as u64;
+    let count = |directory: &str| repository.names().iter().filter(|name| name.starts_with(directory)).count() as u64;
     assert_eq!((quick.segments, quick.containers), (count("index/"), count("containers/")));
     assert!(quick.chunks > 30 && quick.frames > 6 && quick.bytes_raw > quick.bytes_stored, "{quick:?}");
 }
@@ -111,8 +111,7 @@ fn the_structure_is_checked_without_reading_the_data() {
         let bytes = fs::read(&path).unwrap();
         let positions: Vec<usize> = if name.starts_with("containers/") {
             let footer = bytes.len() - FOOTER_BYTES;
-            let directory =
-                Footer::parse(&name, bytes.len() as u64, &bytes[footer..]).unwrap().directory_offset as usize;
+            let directory = Footer::parse(&name, bytes.len() as u64, &bytes[footer..]).unwrap().index_offset as usize;
             let header = [0, 8, 10, 13, 30, HEADER_BYTES - 1];
             let rest =
                 [directory, (directory + footer) / 2, footer - 1, footer, footer + 20, footer + 50, bytes.len() - 1];

@@ -18,7 +18,7 @@ use fixture::{Home, code, json, stderr, stdout};
 use tree::{describe, plant};
 
 #[test]
-fn init_creates_once_and_leaves_foreign_folders_alone() {
+fn init_creates_once_and_leaves_foreign_directories_alone() {
     let home = Home::new();
     let created = json(&home.run(&["init", "--repo", "r", "--json"]));
     assert_eq!(created["id"].as_str().map(str::len), Some(32));
@@ -104,8 +104,13 @@ fn the_default_repository_is_created_by_backup_for_the_owner_alone() {
     assert_eq!(code(&output), 0);
     let place = home.path("data/fhrd/repository");
     assert!(stderr(&output).contains(&place.display().to_string()), "{}", stderr(&output));
-    for folder in [place.as_path(), &home.path("data/fhrd")] {
-        assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700, "{}", folder.display());
+    for directory in [place.as_path(), &home.path("data/fhrd")] {
+        assert_eq!(
+            std::fs::metadata(directory).unwrap().permissions().mode() & 0o777,
+            0o700,
+            "{}",
+            directory.display()
+        );
     }
     assert_eq!(stderr(&home.run(&["backup", "file"])), "");
     assert_eq!(stdout(&home.run(&["backup", "file", "-q"])), "");
@@ -179,7 +184,7 @@ fn a_tree_comes_back_as_it_was_and_what_has_not_changed_is_not_read_again() {
 }
 
 #[test]
-fn restore_without_a_target_takes_a_new_folder_each_time() {
+fn restore_without_a_target_takes_a_new_directory_each_time() {
     let home = Home::new();
     home.write("file", b"x");
     let short = home.backup(&["file"])["snapshot"].as_str().unwrap()[..8].to_string();
@@ -278,7 +283,7 @@ fn an_interrupted_backup_says_so_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn schemes_are_compared_on_a_folder() {
+fn schemes_are_compared_on_a_directory() {
     let home = Home::new();
     (0..40).for_each(|number| {
         home.write(&format!("corpus/set/{number}"), format!("file {number}\n").repeat(5000).as_bytes())
@@ -299,7 +304,7 @@ fn schemes_are_compared_on_a_folder() {
 }
 
 #[test]
-fn several_measurements_report_to_folders_of_their_names_and_judge_claims() {
+fn several_measurements_report_to_directories_of_their_names_and_judge_claims() {
     let home = Home::new();
     (0..8).for_each(|number| home.write(&format!("corpus/set/{number}"), "a line of text\n".repeat(5000).as_bytes()));
     let head = "corpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n[[sweep]]\n\

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use fhrd::config::Config;
-use fhrd::container::Piece;
-use fhrd::engine::check::check;
-use fhrd::index::{Listing, read_directory};
+use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
-use fhrd::reader::{ChunkReader, RecipeWalk};
-use fhrd::recipe::Reference;
 use fhrd::repo::Repository;
-use fhrd::snapshot::{self, Snapshot};
-use fhrd::tree::TreeCursor;
+use fhrd::repo::container::Operation;
+use fhrd::repo::index::{Listing, read_container_index};
+use fhrd::repo::reader::{ChunkReader, RecipeWalk};
+use fhrd::repo::recipe::Reference;
+use fhrd::repo::snapshot::{self, Snapshot};
+use fhrd::repo::tree::TreeCursor;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
 
 use crate::program::{Place, finished, number};
@@ -38,15 +38,15 @@ const CHUNKS: &str = "[repository]\nchunk_bytes_min = 4096\nchunk_bytes_avg = 81
 /// incompressible ones are stored raw.
 const FLAT: &str = "[subdedup]\ndepth_max = 1\n[compress]\nframe_bytes = 0\n";
 
-/// The fixture's folder; the fixture is there.
+/// The fixture's directory; the fixture is there.
 fn fixture() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
         if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "1") {
-            write_fixture(&folder);
+            write_fixture(&directory);
         }
-        folder
+        directory
     })
 }
 
@@ -60,9 +60,9 @@ fn set_time(path: &Path, seconds: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Gives everything below `folder` fixed times, and modes that the umask has no say in.
-fn settle(folder: &Path) {
-    let mut names: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+/// Gives everything below `directory` fixed times, and modes that the umask has no say in.
+fn settle(directory: &Path) {
+    let mut names: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     for (number, path) in names.iter().enumerate() {
         let kind = fs::symlink_metadata(path).unwrap().file_type();
@@ -75,13 +75,13 @@ fn settle(folder: &Path) {
         }
         set_time(path, if name == b"old" { -2 } else { 1_600_000_000 + number as i64 });
     }
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o750)).unwrap();
-    set_time(folder, 1_500_000_000);
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o750)).unwrap();
+    set_time(directory, 1_500_000_000);
 }
 
 fn write_first_tree(tree: &Path, random: &mut Random) {
-    for folder in ["below/deeper", "empty-folder", "many"] {
-        fs::create_dir_all(tree.join(folder)).unwrap();
+    for directory in ["below/deeper", "empty-folder", "many"] {
+        fs::create_dir_all(tree.join(directory)).unwrap();
     }
     let text = random.text(60_000);
     fs::write(tree.join("edited"), &text).unwrap();
@@ -122,7 +122,7 @@ fn write_second_tree(tree: &Path, random: &mut Random) {
     fs::remove_file(tree.join("many/150")).unwrap();
 }
 
-fn write_fixture(folder: &Path) {
+fn write_fixture(directory: &Path) {
     let place = Place::new();
     let work = std::env::temp_dir().join("fhrd-fixture");
     let tree = work.join("tree");
@@ -147,20 +147,21 @@ fn write_fixture(folder: &Path) {
         run(&["backup", "tree", "--config", config, "--host", "fixture", "--tag", tag]);
         expected.insert(tag.to_string(), describe(&tree));
     }
-    let _ = fs::remove_dir_all(folder);
-    fs::create_dir_all(folder).unwrap();
-    copy_folder(&place.repository(), &folder.join("repository"));
-    fs::write(folder.join("expected.json"), serde_json::to_vec(&expected).unwrap()).unwrap();
-    fs::write(folder.join("counts.json"), serde_json::to_vec(&cover(&folder.join("repository"))).unwrap()).unwrap();
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).unwrap();
+    copy_directory(&place.repository(), &directory.join("repository"));
+    fs::write(directory.join("expected.json"), serde_json::to_vec(&expected).unwrap()).unwrap();
+    fs::write(directory.join("counts.json"), serde_json::to_vec(&cover(&directory.join("repository"))).unwrap())
+        .unwrap();
     fs::remove_dir_all(work).unwrap();
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+fn copy_directory(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
+            copy_directory(&entry.path(), &target);
         } else {
             fs::create_dir_all(to).unwrap();
             fs::copy(entry.path(), target).unwrap();
@@ -171,7 +172,7 @@ fn copy_folder(from: &Path, to: &Path) {
 /// The fixture's repository in a place of its own.
 fn place() -> Place {
     let place = Place::new();
-    copy_folder(&fixture().join("repository"), &place.repository());
+    copy_directory(&fixture().join("repository"), &place.repository());
     place
 }
 
@@ -221,16 +222,17 @@ struct Covered {
 
 fn cover_containers(repository: &Repository, listing: &Listing, covered: &mut Covered) {
     for id in &listing.containers {
-        let directory = read_directory(repository.store.as_ref(), id).unwrap();
+        let container_index = read_container_index(repository.store.as_ref(), id).unwrap();
         covered.containers += 1;
-        covered.entries += directory.entries.len();
-        directory.frames.iter().for_each(|frame| covered.frames_by_codec[usize::from(frame.codec)] += 1);
-        for entry in &directory.entries {
-            let pieces = directory.pieces(entry);
-            covered.whole += usize::from(pieces.is_empty());
-            covered.features += directory.features(entry).len();
-            covered.copies += pieces.iter().filter(|piece| matches!(piece, Piece::Copy { .. })).count();
-            covered.literal_copies += pieces.iter().filter(|piece| matches!(piece, Piece::LiteralCopy { .. })).count();
+        covered.entries += container_index.entries.len();
+        container_index.frames.iter().for_each(|frame| covered.frames_by_codec[usize::from(frame.codec)] += 1);
+        for entry in &container_index.entries {
+            let operations = container_index.operations(entry);
+            covered.whole += usize::from(operations.is_empty());
+            covered.features += container_index.features(entry).len();
+            covered.copies += operations.iter().filter(|operation| matches!(operation, Operation::Copy { .. })).count();
+            covered.literal_copies +=
+                operations.iter().filter(|operation| matches!(operation, Operation::LiteralCopy { .. })).count();
         }
     }
 }
@@ -238,7 +240,7 @@ fn cover_containers(repository: &Repository, listing: &Listing, covered: &mut Co
 fn cover_tree(reader: &mut ChunkReader, content: Option<Reference>, covered: &mut Covered) {
     let mut cursor = TreeCursor::open(content);
     while let Some(node) = cursor.next(reader).unwrap() {
-        if node.kind == fhrd::tree::Kind::Directory {
+        if node.kind == fhrd::repo::tree::NodeKind::Directory {
             cover_tree(reader, node.content, covered);
             continue;
         }
@@ -303,11 +305,11 @@ fn version_1_can_be_written_to() {
 fn models_fixture() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1-models");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1-models");
         if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "models") {
-            write_models_fixture(&folder);
+            write_models_fixture(&directory);
         }
-        folder
+        directory
     })
 }
 
@@ -335,7 +337,7 @@ fn write_models(tree: &Path, second: bool) {
     }
 }
 
-fn write_models_fixture(folder: &Path) {
+fn write_models_fixture(directory: &Path) {
     let place = Place::new();
     let work = std::env::temp_dir().join("fhrd-models-fixture");
     let tree = work.join("tree");
@@ -348,17 +350,17 @@ fn write_models_fixture(folder: &Path) {
         settle(&tree);
         run(&["backup", "tree", "--host", "fixture", "--tag", tag]);
     }
-    let _ = fs::remove_dir_all(folder);
-    fs::create_dir_all(folder).unwrap();
-    copy_folder(&place.repository(), &folder.join("repository"));
-    fs::write(folder.join("expected.json"), serde_json::to_vec(&describe(&tree)).unwrap()).unwrap();
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).unwrap();
+    copy_directory(&place.repository(), &directory.join("repository"));
+    fs::write(directory.join("expected.json"), serde_json::to_vec(&describe(&tree)).unwrap()).unwrap();
     fs::remove_dir_all(work).unwrap();
 }
 
 #[test]
 fn models_of_version_1_restore_to_the_last_byte_and_are_known_again() {
     let place = Place::new();
-    copy_folder(&models_fixture().join("repository"), &place.repository());
+    copy_directory(&models_fixture().join("repository"), &place.repository());
     let last = place.path("last");
     place.run(&["restore", "latest", "--target", last.to_str().unwrap()]);
     let expected = serde_json::from_slice(&fs::read(models_fixture().join("expected.json")).unwrap()).unwrap();
@@ -369,9 +371,9 @@ fn models_of_version_1_restore_to_the_last_byte_and_are_known_again() {
     let listing = Listing::take(&repository.store).unwrap();
     let mut deltas = 0;
     for id in &listing.containers {
-        let directory = read_directory(repository.store.as_ref(), id).unwrap();
-        let is_delta = |entry| matches!(directory.pieces(entry).first(), Some(Piece::Delta { .. }));
-        deltas += directory.entries.iter().filter(|entry| is_delta(entry)).count();
+        let container_index = read_container_index(repository.store.as_ref(), id).unwrap();
+        let is_delta = |entry| matches!(container_index.operations(entry).first(), Some(Operation::Delta { .. }));
+        deltas += container_index.entries.iter().filter(|entry| is_delta(entry)).count();
     }
     assert!(deltas >= 5, "{deltas} deltas");
     let models = place.run(&["models"]);

@@ -14,15 +14,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
-use fhrd::engine::backup::{BackupReport, BackupRequest, backup};
-use fhrd::engine::check::check;
-use fhrd::engine::restore::restore;
-use fhrd::index::Listing;
+use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
-use fhrd::place::cache_folder;
 use fhrd::repo::Repository;
-use fhrd::snapshot;
+use fhrd::repo::index::Listing;
+use fhrd::repo::paths::cache_directory;
+use fhrd::repo::snapshot;
+use fhrd::restore::restore;
 use fhrd::store::{FaultyStore, Store, Trouble};
 
 use crate::program::{Place, finished, number};
@@ -40,21 +40,21 @@ fn config() -> Config {
 
 /// A copy of a repository, with its caches, removed at the end.
 struct Copy {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     cache: PathBuf,
 }
 
 impl Copy {
     fn of(repository: &Path) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        copy_folder(repository, &folder.path().join("repository"));
-        let opened = Repository::open(&folder.path().join("repository")).unwrap();
-        let cache = cache_folder(&opened.path, &opened.id).unwrap();
-        Copy { folder, cache }
+        let directory = tempfile::tempdir().unwrap();
+        copy_directory(repository, &directory.path().join("repository"));
+        let opened = Repository::open(&directory.path().join("repository")).unwrap();
+        let cache = cache_directory(&opened.path, &opened.id).unwrap();
+        Copy { directory, cache }
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("repository")
+        self.directory.path().join("repository")
     }
 
     fn open(&self) -> Repository {
@@ -68,13 +68,13 @@ impl Drop for Copy {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
+            copy_directory(&entry.path(), &target);
         } else {
             fs::copy(entry.path(), target).unwrap();
         }
@@ -86,10 +86,10 @@ fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<BackupReport>
     backup(repository, &config(), &request, &Progress::default(), &Arc::new(AtomicBool::new(false)))
 }
 
-/// Restores a snapshot and compares the folder that was at `source` with `want`.
+/// Restores a snapshot and compares the directory that was at `source` with `want`.
 fn assert_restores(repository: &Repository, id: &str, source: &Path, want: &BTreeMap<String, Looks>, what: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("restored");
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("restored");
     let named = snapshot::find(repository.store.as_ref(), id).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let report = restore(repository, &config(), &named, &target, &Progress::default(), &stop).unwrap();
@@ -99,7 +99,7 @@ fn assert_restores(repository: &Repository, id: &str, source: &Path, want: &BTre
 
 /// A repository with one snapshot, and the source changed since.
 struct Scene {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     first: String,
     before: BTreeMap<String, Looks>,
     after: BTreeMap<String, Looks>,
@@ -108,8 +108,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let source = folder.path().join("source");
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
         let mut random = Random(1);
         fs::create_dir_all(source.join("below/deeper")).unwrap();
         fs::write(source.join("kept"), random.bytes(300_000)).unwrap();
@@ -120,9 +120,10 @@ impl Scene {
         fs::write(source.join("below/base.safetensors"), model(&base, &base[..1 << 16])).unwrap();
         // Settled, so that the next backup takes unchanged files from this one.
         std::thread::sleep(Duration::from_millis(2100));
-        let repository = folder.path().join("repository");
+        let repository = directory.path().join("repository");
         let opened = Repository::init(&repository, &config().repository).unwrap();
-        let copy = Copy { folder: tempfile::tempdir().unwrap(), cache: cache_folder(&repository, &opened.id).unwrap() };
+        let copy =
+            Copy { directory: tempfile::tempdir().unwrap(), cache: cache_directory(&repository, &opened.id).unwrap() };
         let first = back_up(&opened, &source).unwrap().snapshot;
         let before = describe(&source);
         text.splice(90_000..90_000, *b"an insertion");
@@ -134,15 +135,15 @@ impl Scene {
         fs::write(source.join("below/tune.safetensors"), tune).unwrap();
         fs::remove_file(source.join("below/old")).unwrap();
         let after = describe(&source);
-        Scene { folder, first, before, after, _copy: copy }
+        Scene { directory, first, before, after, _copy: copy }
     }
 
     fn source(&self) -> PathBuf {
-        self.folder.path().join("source")
+        self.directory.path().join("source")
     }
 
     fn repository(&self) -> PathBuf {
-        self.folder.path().join("repository")
+        self.directory.path().join("repository")
     }
 }
 
@@ -229,7 +230,7 @@ fn every_operation_of_taking_over_may_fail() {
         let copy = Copy::of(&interrupted.path());
         // What the interrupted run's database knows survives a crash or not.
         if operation % 2 == 0 {
-            copy_folder(&interrupted.cache, &copy.cache);
+            copy_directory(&interrupted.cache, &copy.cache);
         }
         let trouble = Trouble::Fail { operation, took_effect: false };
         let (result, operations) = troubled(&copy, &source, trouble);
@@ -261,18 +262,18 @@ fn id_of(report: &serde_json::Value) -> String {
     report["snapshot"].as_str().unwrap().into()
 }
 
-fn write_files(folder: &Path, numbers: std::ops::Range<u32>, random: &mut Random) {
+fn write_files(directory: &Path, numbers: std::ops::Range<u32>, random: &mut Random) {
     for number in numbers {
         let mut bytes = random.bytes(700_000);
         bytes.extend(random.text(300_000));
-        fs::write(folder.join(number.to_string()), bytes).unwrap();
+        fs::write(directory.join(number.to_string()), bytes).unwrap();
     }
 }
 
 /// Containers that have their final name.
 fn containers_of(repository: &Path) -> usize {
-    let folders = fs::read_dir(repository.join("containers")).unwrap();
-    folders.map(|folder| fs::read_dir(folder.unwrap().path()).unwrap().count()).sum()
+    let directories = fs::read_dir(repository.join("containers")).unwrap();
+    directories.map(|directory| fs::read_dir(directory.unwrap().path()).unwrap().count()).sum()
 }
 
 #[test]
@@ -316,17 +317,18 @@ fn a_killed_backup_harms_nothing() {
 fn two_backups_at_once_both_succeed() {
     let place = Place::new();
     let mut random = Random(3);
-    for folder in ["one", "two"] {
-        fs::create_dir(place.path(folder)).unwrap();
-        write_files(&place.path(folder), 0..4, &mut Random(4));
-        write_files(&place.path(folder), 4..10, &mut random);
+    for directory in ["one", "two"] {
+        fs::create_dir(place.path(directory)).unwrap();
+        write_files(&place.path(directory), 0..4, &mut Random(4));
+        write_files(&place.path(directory), 4..10, &mut random);
     }
     place.run(&["init"]);
     for _ in 0..2 {
-        let both = ["one", "two"].map(|folder| (folder, place.start(&["backup", folder, "--force"])));
-        let reports = both.map(|(folder, child)| (folder, finished(child.wait_with_output().unwrap(), folder)));
-        for (folder, report) in &reports {
-            assert_program_restores(&place, &id_of(report), folder, &describe(&place.path(folder)));
+        let both = ["one", "two"].map(|directory| (directory, place.start(&["backup", directory, "--force"])));
+        let reports =
+            both.map(|(directory, child)| (directory, finished(child.wait_with_output().unwrap(), directory)));
+        for (directory, report) in &reports {
+            assert_program_restores(&place, &id_of(report), directory, &describe(&place.path(directory)));
         }
         write_files(&place.path("one"), 2..5, &mut random);
     }

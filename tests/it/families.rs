@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fhrd::engine::models::models;
-use fhrd::engine::tensor::{TensorRequest, tensor};
 use fhrd::format::{Dtype, Tensor};
-use fhrd::kernel::words::bf16;
-use fhrd::lineage::{Sketched, compare, sample};
+use fhrd::inspect::models::models;
+use fhrd::inspect::tensor::{TensorRequest, tensor};
+use fhrd::kernel::elements::bf16;
+use fhrd::model::{Sketched, compare, sample};
 use fhrd::repo::Repository;
-use fhrd::snapshot::find;
+use fhrd::repo::snapshot::find;
 use fhrd::store::CountingStore;
 
 use crate::input::{TestRepository, write};

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fhrd::Error;
 use fhrd::codec::{Codec, Layout, Planes, Scratch};
-use fhrd::container::{
-    Base, Body, ContainerKind, Directory, EntryFields, FOOTER_BYTES, Footer, Piece, StoredFrame, Writer, body_digest,
-    decode_frame, parse_header,
+use fhrd::repo::container::{
+    Base, ContainerIndex, ContainerKind, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList, StoredFrame,
+    Writer, decode_frame, operations_digest, parse_header,
 };
-use fhrd::index::{Record, Segment, read_directory, write_segment};
-use fhrd::recipe::{RecipeBuilder, Reference, decode_recipe};
-use fhrd::snapshot::Snapshot;
+use fhrd::repo::index::{Record, Segment, read_container_index, write_segment};
+use fhrd::repo::recipe::{RecipeBuilder, Reference, decode_recipe};
+use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::{ContainerId, Fingerprint, RepositoryKey, hex};
 use fhrd::wire::Envelope;
@@ -58,12 +58,12 @@ fn fingerprints_and_seeds() {
     assert_eq!(key.seed("chunker"), 0xb46593298da55867);
 }
 
-fn body() -> Body {
-    Body {
-        pieces: vec![
-            Piece::Copy { base: 0, offset: 100, len: 50 },
-            Piece::Literal { len: 4 },
-            Piece::LiteralCopy { base: 1, offset: 7, len: 300 },
+fn body() -> OperationList {
+    OperationList {
+        operations: vec![
+            Operation::Copy { base: 0, offset: 100, len: 50 },
+            Operation::Add { len: 4 },
+            Operation::LiteralCopy { base: 1, offset: 7, len: 300 },
         ],
         bases: vec![
             Base { fingerprint: fingerprint(1), digest: 0 },
@@ -75,8 +75,8 @@ fn body() -> Body {
 #[test]
 fn a_body_digest() {
     let body = body();
-    assert_eq!(body_digest(&body.pieces, &body.bases), 0xf8cd7984b89835e7);
-    assert_eq!(body_digest(&[], &[]), 0);
+    assert_eq!(operations_digest(&body.operations, &body.bases), 0xf8cd7984b89835e7);
+    assert_eq!(operations_digest(&[], &[]), 0);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_container() {
     assert_eq!(writer.push_frame(&frame), 0);
     let whole =
         EntryFields { fingerprint: fingerprint(3), raw_len: 8, frame: 0, literal_offset: 0, literal_len: 8, depth: 1 };
-    writer.push_entry(whole, &Body::default(), &[0x0005_1122_3344_5566]);
+    writer.push_entry(whole, &OperationList::default(), &[0x0005_1122_3344_5566]);
     let copied =
         EntryFields { fingerprint: fingerprint(4), raw_len: 354, literal_offset: 8, literal_len: 4, depth: 2, ..whole };
     writer.push_entry(copied, &body(), &[]);
@@ -110,15 +110,18 @@ fn a_container() {
     assert_eq!(parse_header("x", &bytes[..48]).unwrap(), ContainerKind::Data);
 
     let footer = Footer::parse("x", bytes.len() as u64, &bytes[bytes.len() - FOOTER_BYTES..]).unwrap();
-    let range = footer.directory_offset as usize..bytes.len() - FOOTER_BYTES;
-    let directory = Directory::parse("x", &footer, &bytes[range]).unwrap();
-    assert_eq!(directory, sealed.directory);
-    let info = directory.frames[0];
+    let range = footer.index_offset as usize..bytes.len() - FOOTER_BYTES;
+    let container_index = ContainerIndex::parse("x", &footer, &bytes[range]).unwrap();
+    assert_eq!(container_index, sealed.container_index);
+    let info = container_index.frames[0];
     let stored = &bytes[info.offset as usize..][..info.stored_bytes()];
     assert_eq!(decode_frame("x", &info, stored, &mut Scratch::default()).unwrap(), b"hello, world");
-    let entry = directory.entries[1];
-    assert_eq!((directory.pieces(&entry), directory.digest(&entry)), (&body().pieces[..], 0xf8cd7984b89835e7));
-    assert_eq!(directory.features(&directory.entries[0]), [0x0005_1122_3344_5566]);
+    let entry = container_index.entries[1];
+    assert_eq!(
+        (container_index.operations(&entry), container_index.digest(&entry)),
+        (&body().operations[..], 0xf8cd7984b89835e7)
+    );
+    assert_eq!(container_index.features(&container_index.entries[0]), [0x0005_1122_3344_5566]);
 }
 
 #[test]
@@ -127,13 +130,13 @@ fn a_container_with_an_unknown_feature_is_refused() {
     let mut bytes = sealed.parts.concat();
     let store = MemoryStore::new();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
-    read_directory(&store, &sealed.id).unwrap();
+    read_container_index(&store, &sealed.id).unwrap();
     bytes[12] = 4;
     let checksum = blake3::hash(&bytes[..32]);
     bytes[32..48].copy_from_slice(&checksum.as_bytes()[..16]);
     store.delete(&sealed.blob_name()).unwrap();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
-    assert!(matches!(read_directory(&store, &sealed.id), Err(Error::Unsupported { unknown: 4, .. })));
+    assert!(matches!(read_container_index(&store, &sealed.id), Err(Error::Unsupported { unknown: 4, .. })));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The payloads of float chunks, frozen like those in `golden`.
 
 use fhrd::codec::delta::{self, Cast, Derivation};
-use fhrd::codec::floats::{self, Word};
+use fhrd::codec::floats::{self, ElementType};
 use fhrd::codec::{Codec, Floats, Scratch};
-use fhrd::kernel::planes::split_turned;
-use fhrd::kernel::rans::{self, Model};
+use fhrd::kernel::planes::deinterleave_rotated;
+use fhrd::kernel::rans::{self, FrequencyTable};
 
 use crate::golden::{assert_bytes, unhex};
 
@@ -35,7 +35,7 @@ fn short_words() -> Vec<u8> {
     (0..5u8).flat_map(|low| [low, 0, 0x80, 0x3f]).collect()
 }
 
-fn encoded(word: Word, phase: usize, raw: &[u8]) -> Vec<u8> {
+fn encoded(word: ElementType, phase: usize, raw: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
     floats::encode(word, phase, raw, &mut Scratch::default(), &mut payload).unwrap();
     payload
@@ -50,10 +50,10 @@ fn decoded(payload: &[u8], raw_len: usize) -> Vec<u8> {
 #[test]
 fn floats_stored_and_constant() {
     let raw: Vec<u8> = (0..=8).collect();
-    let payload = encoded(Word::Bf16, 1, &raw);
+    let payload = encoded(ElementType::Bf16, 1, &raw);
     assert_bytes(&payload, "0d 00 00 02060a0e 00 04080c10", "two stored planes after one byte");
     assert_eq!(decoded(&payload, raw.len()), raw);
-    let payload = encoded(Word::Fp32, 0, &short_words());
+    let payload = encoded(ElementType::Fp32, 0, &short_words());
     assert_bytes(&payload, "06 00 0002040608 0100 0100 017f", "three constant planes");
     assert_eq!(decoded(&payload, 20), short_words());
 }
@@ -77,9 +77,9 @@ fn skewed_weights(words: usize) -> Vec<u8> {
 /// The payload of BF16 words whose exponents are coded with rANS.
 fn with_rans(raw: &[u8]) -> Vec<u8> {
     let mut planes = vec![0; raw.len()];
-    split_turned(raw, 2, true, &mut planes);
+    deinterleave_rotated(raw, 2, true, &mut planes);
     let (low, high) = planes.split_at(raw.len() / 2);
-    let model = Model::of_counts(&rans::count(high), 12);
+    let model = FrequencyTable::of_counts(&rans::count(high), 12);
     let mut encoding = Vec::new();
     model.write(&mut encoding);
     rans::encode(high, &[], &[model], &mut encoding);
@@ -94,7 +94,7 @@ fn assert_hash(payload: &[u8], want: &str, what: &str) {
 #[test]
 fn floats_entropy_coded() {
     let raw = skewed_weights(32 << 10);
-    let payload = encoded(Word::Bf16, 0, &raw);
+    let payload = encoded(ElementType::Bf16, 0, &raw);
     assert_eq!((payload.len(), payload[0], payload[1], payload[32_770]), (35_100, 5, 0, 2));
     assert_hash(&payload, "be493078040bd8e333348d0ba576c18f", "an entropy-coded plane");
     assert!(payload == with_rans(&raw));
@@ -110,12 +110,12 @@ fn floats_entropy_coded() {
 #[test]
 fn floats_prefix_coded() {
     let raw = weights(32 << 10);
-    let payload = encoded(Word::Bf16, 0, &raw);
+    let payload = encoded(ElementType::Bf16, 0, &raw);
     assert_eq!((payload.len(), payload[0], payload[1], payload[32_770], payload[32_775]), (40_843, 5, 0, 4, 0));
     assert_hash(&payload, "74ccedafa0b8f4c7084aa3a6d245792d", "a prefix-coded plane");
     assert_eq!(decoded(&payload, raw.len()), raw);
     let raw = half_weights(32 << 10);
-    let payload = encoded(Word::Fp16, 0, &raw);
+    let payload = encoded(ElementType::Fp16, 0, &raw);
     assert_eq!((payload.len(), payload[0], payload[1], payload[32_770], payload[32_775]), (53_130, 5, 0, 4, 3));
     assert_hash(&payload, "42f30f193ca37ca02a30e17c81803609", "a prefix-coded plane without its low bits");
     assert_eq!(decoded(&payload, raw.len()), raw);
@@ -143,8 +143,8 @@ fn assert_delta(derivation: Derivation, raw: &[u8], base: &[u8], want: &str) {
 #[test]
 fn deltas_same_standalone_and_cast() {
     let base = weights(16).repeat(2);
-    assert_delta(Derivation::Context(Word::Bf16), &base[..5], &base, "00");
-    assert_delta(Derivation::Context(Word::Bf16), &[1, 2, 3], &[], "01 05 0102 0104 03");
+    assert_delta(Derivation::Context(ElementType::Bf16), &base[..5], &base, "00");
+    assert_delta(Derivation::Context(ElementType::Bf16), &[1, 2, 3], &[], "01 05 0102 0104 03");
     assert_delta(
         Derivation::Cast(Cast::Bf16ToFp32),
         &base,
@@ -160,7 +160,7 @@ fn deltas_same_standalone_and_cast() {
 fn deltas_in_context() {
     let base = weights(640);
     assert_delta(
-        Derivation::Context(Word::Bf16),
+        Derivation::Context(ElementType::Bf16),
         &updated(&base, 1),
         &base,
         "
@@ -180,7 +180,7 @@ fn deltas_in_context() {
 fn deltas_masked() {
     let base = weights(4096);
     assert_delta(
-        Derivation::Context(Word::Bf16),
+        Derivation::Context(ElementType::Bf16),
         &updated(&base, 10),
         &base,
         "

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
+use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::{Config, RepositoryConfig};
-use fhrd::engine::backup::{BackupReport, BackupRequest, backup};
 use fhrd::metrics::Progress;
-use fhrd::place::cache_folder;
 use fhrd::repo::Repository;
+use fhrd::repo::paths::cache_directory;
 
 use crate::trees::Random;
 
@@ -39,15 +39,15 @@ pub fn write_sparse(path: PathBuf, len: u64, random: &mut Random) {
     }
 }
 
-/// Names of all files below a folder, sorted.
+/// Names of all files below a directory, sorted.
 pub fn files(root: &Path) -> Vec<String> {
     let mut names = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
+    let mut directories = vec![root.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else {
                 names.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_string());
             }
@@ -57,16 +57,16 @@ pub fn files(root: &Path) -> Vec<String> {
     names
 }
 
-/// Copies all files below a folder.
-pub fn copy_folder(from: &Path, to: &Path) {
+/// Copies all files below a directory.
+pub fn copy_directory(from: &Path, to: &Path) {
     for name in files(from) {
         write(to.join(&name), &fs::read(from.join(&name)).unwrap());
     }
 }
 
-/// A repository in a folder of its own; what backups keep in the user's cache folder goes with it.
+/// A repository in a directory of its own; what backups keep in the user's cache directory goes with it.
 pub struct TestRepository {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl TestRepository {
@@ -83,20 +83,20 @@ impl TestRepository {
 
     /// With other things fixed at its creation.
     pub fn with(config: &RepositoryConfig) -> Self {
-        let repository = TestRepository { folder: tempfile::tempdir().unwrap() };
+        let repository = TestRepository { directory: tempfile::tempdir().unwrap() };
         Repository::init(&repository.path(), config).unwrap();
         repository
     }
 
     /// The same blobs in another place.
     pub fn copy(&self) -> Self {
-        let copy = TestRepository { folder: tempfile::tempdir().unwrap() };
-        copy_folder(&self.path(), &copy.path());
+        let copy = TestRepository { directory: tempfile::tempdir().unwrap() };
+        copy_directory(&self.path(), &copy.path());
         copy
     }
 
     pub fn path(&self) -> PathBuf {
-        self.folder.path().join("repository")
+        self.directory.path().join("repository")
     }
 
     pub fn open(&self) -> Repository {
@@ -122,7 +122,7 @@ impl TestRepository {
 impl Drop for TestRepository {
     fn drop(&mut self) {
         if let Ok(repository) = Repository::open(&self.path())
-            && let Ok(cache) = cache_folder(&repository.path, &repository.id)
+            && let Ok(cache) = cache_directory(&repository.path, &repository.id)
         {
             let _ = fs::remove_dir_all(cache);
         }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fhrd::engine::list::list;
-use fhrd::engine::stats::{repository_stats, snapshot_stats};
-use fhrd::snapshot::{Named, find};
-use fhrd::tree::Kind;
+use fhrd::inspect::list::list;
+use fhrd::inspect::stats::{repository_stats, snapshot_stats};
+use fhrd::repo::snapshot::{Named, find};
+use fhrd::repo::tree::NodeKind;
 use fhrd::{Error, Result};
 
 use crate::input::{TestRepository, edit, write};
@@ -28,7 +28,7 @@ fn paths(repository: &TestRepository, snapshot: &Named, path: Option<&Path>) -> 
     let mut paths = Vec::new();
     list(&repository.open(), snapshot, path, &mut |path, node| {
         assert_eq!(path.file_name().map(|name| name.as_encoded_bytes()), Some(node.name.as_slice()));
-        assert_eq!(path.extension().is_some_and(|extension| extension == "txt"), node.kind == Kind::File);
+        assert_eq!(path.extension().is_some_and(|extension| extension == "txt"), node.kind == NodeKind::File);
         paths.push(path.to_str().unwrap().to_string());
         Ok(())
     })?;
@@ -82,6 +82,6 @@ fn the_figures_add_up() {
     assert!(stats.features > 0, "what it was found by is stored: {stats:?}");
     assert_eq!(stats.literal_bytes, stats.frames.values().map(|codec| codec.raw_bytes).sum::<u64>());
     let frames: u64 = stats.frames.values().map(|codec| codec.stored_bytes).sum();
-    assert_eq!(stored.containers, frames + stats.directory_bytes + 2 * (48 + 64));
+    assert_eq!(stored.containers, frames + stats.container_index_bytes + 2 * (48 + 64));
     assert_eq!(stats.depths.values().sum::<u64>(), stats.chunks);
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-fn below_checkout(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+fn below_checkout(directory: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)
 }
 
-/// Every TOML file of a folder with its name.
-fn tables(folder: &str) -> Vec<(String, Table)> {
-    let paths = std::fs::read_dir(below_checkout(folder)).unwrap().map(|entry| entry.unwrap().path());
+/// Every TOML file of a directory with its name.
+fn tables(directory: &str) -> Vec<(String, Table)> {
+    let paths = std::fs::read_dir(below_checkout(directory)).unwrap().map(|entry| entry.unwrap().path());
     let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
     let table = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use fhrd::config::Config;
-use fhrd::container::Piece;
-use fhrd::index::{Listing, read_directory};
-use fhrd::kernel::words::fp16;
+use fhrd::kernel::elements::fp16;
+use fhrd::repo::container::Operation;
+use fhrd::repo::index::{Listing, read_container_index};
 
 use crate::input::{TestRepository, files, write};
 use crate::program::{Place, number};
@@ -36,15 +36,15 @@ fn new_place() -> Place {
     place
 }
 
-/// A base and two fine-tunes, in folders of these names.
-fn write_family(folder: &Path, names: [&str; 3]) {
+/// A base and two fine-tunes, in directories of these names.
+fn write_family(directory: &Path, names: [&str; 3]) {
     let (embedding, layer) = (weights(1, 1 << 20), weights(2, 1 << 18));
-    write(folder.join(names[0]).join("model.safetensors"), &model(&embedding, &layer));
+    write(directory.join(names[0]).join("model.safetensors"), &model(&embedding, &layer));
     for (seed, name) in [(3, names[1]), (4, names[2])] {
         // The embedding is frozen.
         let file = model(&embedding, &tuned(&layer, seed, 0.0004));
-        write(folder.join(name).join("model.safetensors"), &file);
-        write(folder.join(name).join("README.md"), format!("---\nbase_model: {}\n---\n", names[0]).as_bytes());
+        write(directory.join(name).join("model.safetensors"), &file);
+        write(directory.join(name).join("README.md"), format!("---\nbase_model: {}\n---\n", names[0]).as_bytes());
     }
 }
 
@@ -121,7 +121,7 @@ fn a_crowd_of_another_type_hides_no_original_from_its_cast() {
 }
 
 #[test]
-fn casts_cost_next_to_nothing_whatever_the_folders_are_called() {
+fn casts_cost_next_to_nothing_whatever_the_directories_are_called() {
     let values: Vec<f32> = weights(7, 1 << 19).into_iter().chain([f32::NAN, -0.0, f32::INFINITY, 1e-42]).collect();
     let single = |bytes: Vec<u8>, dtype| {
         let len = values.len() as u64;
@@ -251,22 +251,22 @@ fn strange_and_lying_files_come_back() {
 #[test]
 fn deltas_are_bounded_and_point_at_what_is_there() {
     let repository = TestRepository::new();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (mut embedding, layer) = (weights(1, 1 << 18), weights(2, 1 << 17));
     let mut config = Config::default();
     config.model.delta_depth_max = 2;
     for step in 0..6 {
-        write(folder.path().join(format!("step-{step}/model.safetensors")), &model(&embedding, &layer));
-        repository.backup(folder.path(), &config);
+        write(directory.path().join(format!("step-{step}/model.safetensors")), &model(&embedding, &layer));
+        repository.backup(directory.path(), &config);
         embedding = tuned(&embedding, 50 + step, 0.0002);
     }
     let opened = repository.open();
     let listing = Listing::take(&opened.store).unwrap();
     let mut deltas = 0;
     for id in &listing.containers {
-        let directory = read_directory(opened.store.as_ref(), id).unwrap();
+        let directory = read_container_index(opened.store.as_ref(), id).unwrap();
         for entry in &directory.entries {
-            let is_delta = matches!(directory.pieces(entry).first(), Some(Piece::Delta { .. }));
+            let is_delta = matches!(directory.operations(entry).first(), Some(Operation::Delta { .. }));
             deltas += u64::from(is_delta);
             assert!(!is_delta || (2..=3).contains(&entry.depth), "depth {}", entry.depth);
         }
@@ -282,11 +282,12 @@ fn a_damaged_base_costs_ratio_and_loses_nothing_more() {
     write(source.join("model.safetensors"), &model(&embedding, &layer));
     place.run(&["backup", source.to_str().unwrap()]);
     // Of the container with the blocks every frame is damaged; its directory is not.
-    let folder = place.repository().join("containers");
-    let largest = files(&folder).into_iter().max_by_key(|name| fs::metadata(folder.join(name)).unwrap().len()).unwrap();
-    let mut bytes = fs::read(folder.join(&largest)).unwrap();
+    let directory = place.repository().join("containers");
+    let largest =
+        files(&directory).into_iter().max_by_key(|name| fs::metadata(directory.join(name)).unwrap().len()).unwrap();
+    let mut bytes = fs::read(directory.join(&largest)).unwrap();
     (100..bytes.len() - 20_000).step_by(20_000).for_each(|at| bytes[at] ^= 1);
-    fs::write(folder.join(&largest), &bytes).unwrap();
+    fs::write(directory.join(&largest), &bytes).unwrap();
     let tune = model(&tuned(&embedding, 5, 0.0002), &tuned(&layer, 6, 0.0002));
     write(later.join("model.safetensors"), &tune);
     place.run(&["backup", later.to_str().unwrap()]);
@@ -320,11 +321,11 @@ fn a_damaged_catalogue_is_a_defect_and_no_more() {
     let source = place.path("models");
     write_family(&source, ["base", "tune-1", "tune-2"]);
     round_trip(&place, &source, "whole");
-    let folder = place.repository().join("models");
-    let name = files(&folder).remove(0);
-    let mut bytes = fs::read(folder.join(&name)).unwrap();
+    let directory = place.repository().join("models");
+    let name = files(&directory).remove(0);
+    let mut bytes = fs::read(directory.join(&name)).unwrap();
     bytes[60] ^= 1;
-    fs::write(folder.join(&name), bytes).unwrap();
+    fs::write(directory.join(&name), bytes).unwrap();
     let words = ["check"];
     let output = place.command(&source, &words).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

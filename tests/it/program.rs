@@ -7,33 +7,33 @@ use serde_json::Value;
 
 /// A place for one test: a repository, caches, and whatever else it makes.
 pub struct Place {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Place {
     /// An empty place.
     pub fn new() -> Self {
-        Place { folder: tempfile::tempdir().unwrap() }
+        Place { directory: tempfile::tempdir().unwrap() }
     }
 
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
-    /// The repository's folder.
+    /// The repository's directory.
     pub fn repository(&self) -> PathBuf {
         self.path("repository")
     }
 
-    /// `fhrd` with these words, for the repository of this place, in `folder`.
-    pub fn command(&self, folder: &Path, words: &[&str]) -> Command {
+    /// `fhrd` with these words, for the repository of this place, in `directory`.
+    pub fn command(&self, directory: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
         command
             .args(words)
             .args(["--json", "--quiet", "--repo"])
             .arg(self.repository())
-            .current_dir(folder)
+            .current_dir(directory)
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env("XDG_DATA_HOME", self.path("data"))
             .env_remove("FHRD_REPO")
@@ -46,12 +46,12 @@ impl Place {
 
     /// Starts `fhrd`.
     pub fn start(&self, words: &[&str]) -> Child {
-        self.command(self.folder.path(), words).spawn().unwrap()
+        self.command(self.directory.path(), words).spawn().unwrap()
     }
 
     /// Runs `fhrd` in this place; it must succeed. Its JSON document.
     pub fn run(&self, words: &[&str]) -> Value {
-        finished(self.command(self.folder.path(), words).output().unwrap(), &words.join(" "))
+        finished(self.command(self.directory.path(), words).output().unwrap(), &words.join(" "))
     }
 }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use fhrd::codec::{CODECS, Codec, Planes};
 use fhrd::config::{COMPRESS_CODECS, Config, FLOAT_CODECS};
-use fhrd::container::{Piece, blob_name};
-use fhrd::engine::check::check;
-use fhrd::engine::restore::restore;
-use fhrd::index::{Listing, read_directory};
+use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
-use fhrd::snapshot;
+use fhrd::repo::container::{Operation, blob_name};
+use fhrd::repo::index::{Listing, read_container_index};
+use fhrd::repo::snapshot;
+use fhrd::restore::restore;
 
 use crate::input::{TestRepository, edit, files, write};
 use crate::program::{Place, number};
@@ -25,7 +25,7 @@ use crate::weights::{Tensor, float32, model, safetensors, tuned, weights};
 const EMBEDDING: usize = 1 << 18;
 const LAYER: usize = 1 << 17;
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("configs")
 }
 
@@ -33,10 +33,10 @@ fn folder() -> PathBuf {
 fn schemes() -> Vec<String> {
     let name = |file: String| file.strip_suffix(".toml").map(str::to_string);
     let is_scheme = |name: &String| {
-        let text = fs::read_to_string(folder().join(format!("{name}.toml"))).unwrap();
+        let text = fs::read_to_string(directory().join(format!("{name}.toml"))).unwrap();
         !text.parse::<toml::Table>().unwrap().contains_key("kind")
     };
-    files(&folder()).into_iter().filter_map(name).filter(is_scheme).collect()
+    files(&directory()).into_iter().filter_map(name).filter(is_scheme).collect()
 }
 
 /// What is in the data containers of a repository.
@@ -56,7 +56,7 @@ fn look(repository: &Repository) -> Seen {
     for id in &Listing::take(&repository.store).unwrap().containers {
         let name = blob_name(id);
         let is_data = repository.store.get_range(&name, 10, 1).unwrap()[0] == 0;
-        let directory = read_directory(repository.store.as_ref(), id).unwrap();
+        let directory = read_container_index(repository.store.as_ref(), id).unwrap();
         if !is_data {
             continue;
         }
@@ -69,9 +69,9 @@ fn look(repository: &Repository) -> Seen {
         }
         for entry in &directory.entries {
             seen.lengths.insert(entry.raw_len);
-            for piece in directory.pieces(entry) {
-                seen.deltas += usize::from(matches!(piece, Piece::Delta { .. }));
-                seen.copies += usize::from(matches!(piece, Piece::Copy { .. } | Piece::LiteralCopy { .. }));
+            for operation in directory.operations(entry) {
+                seen.deltas += usize::from(matches!(operation, Operation::Delta { .. }));
+                seen.copies += usize::from(matches!(operation, Operation::Copy { .. } | Operation::LiteralCopy { .. }));
             }
         }
     }
@@ -96,7 +96,7 @@ fn write_part(source: &Path, part: usize) {
 
 /// Bytes stored and what they are, after both parts; what is restored is what was backed up.
 fn stored_by(scheme: &str) -> (u64, Seen) {
-    let (place, file) = (Place::new(), folder().join(format!("{scheme}.toml")));
+    let (place, file) = (Place::new(), directory().join(format!("{scheme}.toml")));
     let (source, target, file) = (place.path("source"), place.path("restored"), file.to_str().unwrap());
     place.run(&["init", "--config", file]);
     let mut bytes = 0;
@@ -164,8 +164,8 @@ fn every_scheme_restores_what_it_stored_and_stores_what_it_stands_for() {
 /// Restores the last snapshot and compares it with `source`.
 fn assert_restores(repository: &Repository, config: &Config, source: &Path) {
     let named = snapshot::list(repository.store.as_ref()).unwrap().0.pop().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("restored");
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("restored");
     let report = restore(repository, config, &named, &target, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!((report.problems, report.damaged), (0, 0));
     assert_same(&describe(source), &describe(&target.join(source.strip_prefix("/").unwrap())), "restored");
@@ -184,16 +184,16 @@ fn what_any_codec_stored_is_read_whatever_the_configuration_says() {
     for (number, (codec, compress, formats)) in cases.into_iter().enumerate() {
         let mut config = TestRepository::config();
         config.model.codec = codec.to_string();
-        config.model.formats = formats;
+        config.model.detect_formats = formats;
         config.model.delta = "none".into();
         config.compress.codec = compress.to_string();
-        let (seed, folder) = (100 * number as u64, source.path().join(number.to_string()));
-        write(folder.join("floats"), &float32(&weights(seed, 40_000)));
-        write(folder.join("text"), &Random(seed).text(80_000));
-        write(folder.join("noise"), &Random(seed).bytes(80_000));
+        let (seed, directory) = (100 * number as u64, source.path().join(number.to_string()));
+        write(directory.join("floats"), &float32(&weights(seed, 40_000)));
+        write(directory.join("text"), &Random(seed).text(80_000));
+        write(directory.join("noise"), &Random(seed).bytes(80_000));
         let tensor = |name, dtype, bytes: Vec<u8>| Tensor::new(name, dtype, &[bytes.len() as u64 / 4], bytes);
         let words = float32(&weights(seed + 1, 50_000));
-        write(folder.join("model.safetensors"), &safetensors(&[tensor("w", "F32", words)]));
+        write(directory.join("model.safetensors"), &safetensors(&[tensor("w", "F32", words)]));
         let report = place.backup(source.path(), &config);
         assert_eq!(report.problems, 0, "{codec}, {compress}, {formats}");
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use fhrd::config::{Config, RepositoryConfig, STRATEGIES};
-use fhrd::container::{Bodies, Flats, Piece};
-use fhrd::index::Listing;
-use fhrd::reader::ChunkReader;
+use fhrd::repo::container::{ExtentCache, Operation, OperationSource};
+use fhrd::repo::index::Listing;
+use fhrd::repo::reader::ChunkReader;
 use fhrd::types::{ContainerId, Fingerprint};
 use proptest::prelude::*;
 
@@ -90,7 +90,7 @@ struct Seen {
 struct Inspection {
     reader: ChunkReader,
     /// Small, so that some runs are remembered and some are not.
-    flats: Flats,
+    extent_cache: ExtentCache,
     depth_max: u8,
     depths: HashMap<u64, u8>,
     seen: Seen,
@@ -106,11 +106,11 @@ impl Inspection {
         path.push(number);
         let view = self.reader.resolver.body(number).unwrap();
         let mut below = 0;
-        for piece in view.pieces.as_slice() {
-            let (base, is_literal) = match *piece {
-                Piece::Literal { .. } => continue,
-                Piece::Copy { base, .. } | Piece::Delta { base, .. } => (base, false),
-                Piece::LiteralCopy { base, .. } => (base, true),
+        for operation in view.operations.as_slice() {
+            let (base, is_literal) = match *operation {
+                Operation::Add { .. } => continue,
+                Operation::Copy { base, .. } | Operation::Delta { base, .. } => (base, false),
+                Operation::LiteralCopy { base, .. } => (base, true),
             };
             let base = self.reader.resolver.base(&view, base).unwrap();
             let depth = self.depth(base, path);
@@ -127,9 +127,9 @@ impl Inspection {
     }
 
     fn range(&mut self, number: u64, range: std::ops::Range<u32>) -> Vec<u8> {
-        let flat = self.flats.flat(&mut self.reader.resolver, number).unwrap();
+        let extent_map = self.extent_cache.extent_map(&mut self.reader.resolver, number).unwrap();
         let mut bytes = Vec::new();
-        for run in flat.runs_of(range).unwrap() {
+        for run in extent_map.extents_of(range).unwrap() {
             bytes.extend_from_slice(run.slice_of(&self.reader.frame(run.frame).unwrap()).unwrap());
         }
         bytes
@@ -141,8 +141,8 @@ fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen 
     let repository = place.open();
     let listing = Arc::new(Listing::take(&repository.store).unwrap());
     let reader = ChunkReader::new(&repository, listing.clone(), 8 << 20);
-    let flats = Flats::new(4 << 10);
-    let mut inspection = Inspection { reader, flats, depth_max, depths: HashMap::new(), seen: Seen::default() };
+    let extent_cache = ExtentCache::new(4 << 10);
+    let mut inspection = Inspection { reader, extent_cache, depth_max, depths: HashMap::new(), seen: Seen::default() };
     let expected: HashMap<Fingerprint, &Vec<u8>> =
         contents.iter().map(|content| (repository.key.fingerprint(content), content)).collect();
     let mut containers: Vec<ContainerId> = listing.containers.iter().copied().collect();
@@ -150,8 +150,8 @@ fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen 
     let mut random = Random(contents.len() as u64);
     let mut found = HashSet::new();
     for container in containers {
-        let directory = inspection.reader.resolver.locator.directories().load(&container).unwrap();
-        for (entry, position) in directory.entries.iter().zip(0..) {
+        let container_index = inspection.reader.resolver.locator.container_indexes().load(&container).unwrap();
+        for (entry, position) in container_index.entries.iter().zip(0..) {
             let number = inspection.reader.resolver.entry_number(container, position);
             inspection.depth(number, &mut Vec::new());
             let whole = inspection.reader.read_entry(number, &entry.fingerprint).unwrap();
@@ -198,7 +198,7 @@ fn config(strategy: &str, diff: bool, depth_max: u8, frame_bytes: u64) -> Config
     let mut config = TestRepository::config();
     config.pipeline.workers = 1;
     config.subdedup.strategy = strategy.into();
-    config.subdedup.diff = diff;
+    config.subdedup.extend_matches = diff;
     config.subdedup.depth_max = depth_max;
     config.compress.frame_bytes = ByteSize::b(frame_bytes);
     config

@@ -111,14 +111,14 @@ fn looks(path: &Path) -> Looks {
 /// Everything below `root` by its escaped path, and `root` itself as the empty path.
 pub fn describe(root: &Path) -> BTreeMap<String, Looks> {
     let mut all = BTreeMap::from([(String::new(), looks(root))]);
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
+    let mut directories = vec![root.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().escape_ascii().to_string();
             let looks = looks(&path);
             if looks.kind == "directory" {
-                folders.push(path);
+                directories.push(path);
             }
             all.insert(name, looks);
         }

@@ -1,10 +1,10 @@
-//! Patterns and folders expanded to files, in order of their names, links not followed.
+//! Patterns and directories expanded to files, in order of their names, links not followed.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// What `pattern` (`*`, `?`, `[…]` within names, `**` for folders) matches below `corpus`, sorted; a pattern without
+/// What `pattern` (`*`, `?`, `[…]` within names, `**` for directories) matches below `corpus`, sorted; a pattern without
 /// such signs is a path that must exist.
 ///
 /// # Errors
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_and_folders_give_files_in_order_of_their_names() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("odd [name]*");
+    fn patterns_and_directories_give_files_in_order_of_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("odd [name]*");
         for name in ["b/2.img", "b/1.img", "a/3.img", "a/x"] {
             let path = root.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

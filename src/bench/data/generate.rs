@@ -9,7 +9,7 @@ use super::model::Family;
 use super::text::Text;
 use crate::error::Result;
 
-/// What to make; each part goes to a folder of its name.
+/// What to make; each part goes to a directory of its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
@@ -36,19 +36,19 @@ impl Generate {
         faults.into_iter().flatten().next().or(is_empty.then_some(nothing))
     }
 
-    /// Writes everything below `folder`.
+    /// Writes everything below `directory`.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub fn write(&self, directory: &Path) -> Result<()> {
         if let Some(models) = &self.models {
-            models.write(self.seed, &folder.join("models"))?;
+            models.write(self.seed, &directory.join("models"))?;
         }
         if let Some(text) = &self.text {
-            text.write(self.seed, &folder.join("text"))?;
+            text.write(self.seed, &directory.join("text"))?;
         }
         match &self.images {
-            Some(images) => images.write(self.seed, &folder.join("images")),
+            Some(images) => images.write(self.seed, &directory.join("images")),
             None => Ok(()),
         }
     }
@@ -67,17 +67,17 @@ mod tests {
     "#;
 
     fn made(text: &str) -> (tempfile::TempDir, Vec<(String, Vec<u8>)>) {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let generate: Generate = toml::from_str(text).unwrap();
         assert_eq!(generate.fault(), None);
-        generate.write(folder.path()).unwrap();
-        let files = files_below(folder.path()).unwrap();
+        generate.write(directory.path()).unwrap();
+        let files = files_below(directory.path()).unwrap();
         let named = |path: &std::path::PathBuf| {
-            let name = path.strip_prefix(folder.path()).unwrap().display().to_string();
+            let name = path.strip_prefix(directory.path()).unwrap().display().to_string();
             (name, std::fs::read(path).unwrap())
         };
         let files = files.iter().map(named).collect();
-        (folder, files)
+        (directory, files)
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn fine_tunes_versions_and_images_are_near_their_predecessors() {
-        let (folder, files) = made(SMALL);
+        let (directory, files) = made(SMALL);
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let expected = [
             "images/image-00.img",
@@ -119,7 +119,7 @@ mod tests {
         let same = blocks.filter(|(a, b)| a == b).count();
         assert!((96..128).contains(&same), "{same} of 128 blocks are where they were");
         let text = |version: u32| {
-            std::fs::read_to_string(folder.path().join(format!("text/version-0{version}/file-0001.txt")))
+            std::fs::read_to_string(directory.path().join(format!("text/version-0{version}/file-0001.txt")))
         };
         assert!(text(0).unwrap().len() >= 2048 && text(0).unwrap().lines().count() > 20);
     }

@@ -89,19 +89,19 @@ impl Image {
         }
     }
 
-    /// Writes the versions below `folder` as `image-NN.img`.
+    /// Writes the versions below `directory` as `image-NN.img`.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn write(&self, seed: u64, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+    pub fn write(&self, seed: u64, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
         let mut random = Random::of_part(seed, "image");
         let mut blocks: Vec<u64> = (0..self.bytes.0 / self.block_bytes.0).map(|_| random.bits()).collect();
         for version in 0..self.versions {
             if version > 0 {
                 self.change(&mut random, &mut blocks);
             }
-            let path = folder.join(format!("image-{version:02}.img"));
+            let path = directory.join(format!("image-{version:02}.img"));
             self.write_blocks(&blocks, &path).map_err(|error| Error::io("write", &path, error))?;
         }
         Ok(())

@@ -33,20 +33,20 @@ impl Mix {
         (outside || self.shares.is_empty()).then_some("`shares` are percents from 0 to 100")
     }
 
-    /// Copies the mixture of `share` percent below `folder`.
+    /// Copies the mixture of `share` percent below `directory`.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Usage`] where there is less than a share takes.
-    pub fn write(&self, corpus: &Path, share: u64, folder: &Path) -> Result<()> {
+    pub fn write(&self, corpus: &Path, share: u64, directory: &Path) -> Result<()> {
         let bytes = (u128::from(self.bytes.0) * u128::from(share) / 100) as u64;
-        copy(corpus, &self.models, bytes, &folder.join("models"))?;
-        copy(corpus, &self.others, self.bytes.0 - bytes, &folder.join("others"))
+        copy(corpus, &self.models, bytes, &directory.join("models"))?;
+        copy(corpus, &self.others, self.bytes.0 - bytes, &directory.join("others"))
     }
 }
 
 /// Copies the first `bytes` of what `patterns` stand for.
-fn copy(corpus: &Path, patterns: &[String], bytes: u64, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+fn copy(corpus: &Path, patterns: &[String], bytes: u64, directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
     let mut files: Vec<PathBuf> = Vec::new();
     for pattern in patterns {
         for path in expand(corpus, pattern)? {
@@ -59,8 +59,8 @@ fn copy(corpus: &Path, patterns: &[String], bytes: u64, folder: &Path) -> Result
             break;
         }
         let relative = path.strip_prefix(corpus).or_else(|_| path.strip_prefix("/")).unwrap_or(&path);
-        let place = folder.join(relative);
-        let parent = place.parent().unwrap_or(folder);
+        let place = directory.join(relative);
+        let parent = place.parent().unwrap_or(directory);
         std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
         let from = File::open(&path).map_err(|error| Error::io("read", &path, error))?;
         let mut to = File::create(&place).map_err(|error| Error::io("create", &place, error))?;

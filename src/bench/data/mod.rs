@@ -1,6 +1,6 @@
 //! Data sets of measurements: files as they lie, members of archives, mixtures, and data made from a seed.
 //!
-//! What has to be made is made once, in a folder named by its description, and kept for the next run: two runs then
+//! What has to be made is made once, in a directory named by its description, and kept for the next run: two runs then
 //! read the same inodes with the same times.
 
 mod files;

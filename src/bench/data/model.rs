@@ -1,4 +1,4 @@
-//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in folders of their own.
+//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in directories of their own.
 //!
 //! 1. The tensors are those of a transformer: embeddings, and in every layer four square matrices, three of the
 //!    feed-forward network and two norms.
@@ -161,23 +161,24 @@ impl Family {
         tensors
     }
 
-    /// Writes `base/model.safetensors` and `fine-tune-NN/model.safetensors` below `folder`, each with its card.
+    /// Writes `base/model.safetensors` and `fine-tune-NN/model.safetensors` below `directory`, each with its card.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn write(&self, seed: u64, folder: &Path) -> Result<()> {
-        self.write_model(seed, None, &folder.join("base"))?;
-        (0..self.fine_tunes)
-            .try_for_each(|number| self.write_model(seed, Some(number), &folder.join(format!("fine-tune-{number:02}"))))
+    pub fn write(&self, seed: u64, directory: &Path) -> Result<()> {
+        self.write_model(seed, None, &directory.join("base"))?;
+        (0..self.fine_tunes).try_for_each(|number| {
+            self.write_model(seed, Some(number), &directory.join(format!("fine-tune-{number:02}")))
+        })
     }
 
-    fn write_model(&self, seed: u64, fine_tune: Option<usize>, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
-        let path = folder.join("model.safetensors");
+    fn write_model(&self, seed: u64, fine_tune: Option<usize>, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
+        let path = directory.join("model.safetensors");
         let tensors = self.tensors();
         self.write_file(seed, fine_tune, &tensors, &path).map_err(|error| Error::io("write", &path, error))?;
         if fine_tune.is_some() {
-            let card = folder.join("README.md");
+            let card = directory.join("README.md");
             let text = "---\nbase_model: fhrd-synthetic/base\n---\n";
             std::fs::write(&card, text).map_err(|error| Error::io("write", &card, error))?;
         }

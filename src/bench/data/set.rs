@@ -1,11 +1,11 @@
 //! What a measurement reads: a path, or a table of a name and one of
 //!
-//! - `paths`: files and folders, with `*` for any part of a name;
+//! - `paths`: files and directories, with `*` for any part of a name;
 //! - `tar`: an archive, and `members`: patterns of those of its files that are taken, all without it;
 //! - `generate`: data made from a seed;
 //! - `mix`: model files and others at several shares, each share a set of its own with the parameter `share`.
 //!
-//! The last three are written to a folder named by a digest of what they come from. It is put in place when it is
+//! The last three are written to a directory named by a digest of what they come from. It is put in place when it is
 //! complete, and kept: another run finds it.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::generate::Generate;
 use super::mix::Mix;
 use crate::error::{Error, Result};
 
-/// Files and folders that are backed up together.
+/// Files and directories that are backed up together.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct Set {
@@ -80,7 +80,7 @@ impl TryFrom<toml::Value> for Set {
 pub struct Source {
     /// Name in tables.
     pub name: String,
-    /// Files and folders, absolute, without links.
+    /// Files and directories, absolute, without links.
     pub paths: Vec<PathBuf>,
     /// What tells it from other sets of its origin.
     pub parameters: BTreeMap<String, u64>,
@@ -106,12 +106,12 @@ impl Set {
                 let archive = corpus.join(archive);
                 let metadata = archive.metadata().map_err(|error| Error::io("find", &archive, error))?;
                 let identity = format!("{} {} {:?}", archive.display(), metadata.len(), metadata.modified().ok());
-                let folder = make(made, &(identity, members), |folder| unpack(&archive, members, folder))?;
-                Ok(vec![source(vec![folder])?])
+                let directory = make(made, &(identity, members), |directory| unpack(&archive, members, directory))?;
+                Ok(vec![source(vec![directory])?])
             }
             Origin::Generate(generate) => {
-                let folder = make(made, generate, |folder| generate.write(folder))?;
-                Ok(vec![source(vec![folder])?])
+                let directory = make(made, generate, |directory| generate.write(directory))?;
+                Ok(vec![source(vec![directory])?])
             }
             Origin::Mix(mix) => mix.shares.iter().map(|share| self.mixture(mix, *share, corpus, made)).collect(),
         }
@@ -119,8 +119,8 @@ impl Set {
 
     fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<Source> {
         let origin = (corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
-        let folder = make(made, &origin, |folder| mix.write(corpus, share, folder))?;
-        let path = std::fs::canonicalize(&folder).map_err(|error| Error::io("find", &folder, error))?;
+        let directory = make(made, &origin, |directory| mix.write(corpus, share, directory))?;
+        let path = std::fs::canonicalize(&directory).map_err(|error| Error::io("find", &directory, error))?;
         let parameters = BTreeMap::from([("share".to_string(), share)]);
         Ok(Source { name: self.name.clone(), paths: vec![path], parameters })
     }
@@ -139,14 +139,14 @@ impl Set {
     }
 }
 
-/// The folder of what `origin` describes below `made`, written by `write` unless it is there.
+/// The directory of what `origin` describes below `made`, written by `write` unless it is there.
 fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let description =
         serde_json::to_vec(origin).map_err(|error| Error::Usage(format!("cannot name a set: {error}")))?;
     let digest = blake3::hash(&description).to_hex();
-    let (folder, partial) = (made.join(&digest[..16]), made.join(format!("{}.partial", &digest[..16])));
-    if folder.is_dir() {
-        return Ok(folder);
+    let (directory, partial) = (made.join(&digest[..16]), made.join(format!("{}.partial", &digest[..16])));
+    if directory.is_dir() {
+        return Ok(directory);
     }
     match std::fs::remove_dir_all(&partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &partial, error)),
@@ -154,12 +154,12 @@ fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Resu
     }
     std::fs::create_dir_all(&partial).map_err(|error| Error::io("create", &partial, error))?;
     write(&partial)?;
-    std::fs::rename(&partial, &folder).map_err(|error| Error::io("rename", &partial, error))?;
-    Ok(folder)
+    std::fs::rename(&partial, &directory).map_err(|error| Error::io("rename", &partial, error))?;
+    Ok(directory)
 }
 
 /// Unpacks those regular files of an archive whose names match one of `members`.
-fn unpack(archive: &Path, members: &[String], folder: &Path) -> Result<()> {
+fn unpack(archive: &Path, members: &[String], directory: &Path) -> Result<()> {
     let fail = |error| Error::io("unpack", archive, error);
     let pattern =
         |member: &String| glob::Pattern::new(member).map_err(|error| Error::Usage(format!("{member}: {error}")));
@@ -172,7 +172,7 @@ fn unpack(archive: &Path, members: &[String], folder: &Path) -> Result<()> {
         let name = entry.path().map_err(fail)?.into_owned();
         let is_wanted = patterns.iter().any(|pattern| pattern.matches_path(&name));
         if entry.header().entry_type().is_file() && is_wanted {
-            unpacked += u64::from(entry.unpack_in(folder).map_err(fail)?);
+            unpacked += u64::from(entry.unpack_in(directory).map_err(fail)?);
         }
     }
     match unpacked {
@@ -196,19 +196,20 @@ mod tests {
         parsed.map(|mut sets| sets.sets.remove(0)).map_err(|error| error.to_string())
     }
 
-    fn below(folder: &Path) -> Vec<(String, u64)> {
-        let named =
-            |path: &PathBuf| (path.strip_prefix(folder).unwrap().display().to_string(), path.metadata().unwrap().len());
-        files_below(folder).unwrap().iter().map(named).collect()
+    fn below(directory: &Path) -> Vec<(String, u64)> {
+        let named = |path: &PathBuf| {
+            (path.strip_prefix(directory).unwrap().display().to_string(), path.metadata().unwrap().len())
+        };
+        files_below(directory).unwrap().iter().map(named).collect()
     }
 
     #[test]
     fn a_path_and_a_list_of_patterns_are_sets() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in ["a.img", "b.img", "c"] {
-            std::fs::write(folder.path().join(name), name).unwrap();
+            std::fs::write(directory.path().join(name), name).unwrap();
         }
-        let root = folder.path().canonicalize().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         let sources = |set: &str| parse(set).unwrap().sources(&root, &root);
         let expected = Source { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new() };
         assert_eq!(sources("\"c\"").unwrap(), [expected]);
@@ -220,36 +221,36 @@ mod tests {
     }
 
     #[test]
-    fn members_of_an_archive_are_unpacked_once_and_none_outside_the_folder() {
-        let folder = tempfile::tempdir().unwrap();
+    fn members_of_an_archive_are_unpacked_once_and_none_outside_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
         let mut archive = tar::Builder::new(Vec::new());
         for (name, content) in [("p/a.py", "one"), ("p/q/b.py", "three"), ("p/c.txt", "x")] {
             let mut header = tar::Header::new_gnu();
             header.set_size(content.len() as u64);
             archive.append_data(&mut header, name, content.as_bytes()).unwrap();
         }
-        std::fs::write(folder.path().join("s.tar"), archive.into_inner().unwrap()).unwrap();
+        std::fs::write(directory.path().join("s.tar"), archive.into_inner().unwrap()).unwrap();
         let set = parse("{ name = \"py\", tar = \"s.tar\", members = [\"**/*.py\"] }").unwrap();
-        let made = folder.path().join("made");
-        let sources = set.sources(folder.path(), &made).unwrap();
+        let made = directory.path().join("made");
+        let sources = set.sources(directory.path(), &made).unwrap();
         assert_eq!(below(&sources[0].paths[0]), [("p/a.py".into(), 3), ("p/q/b.py".into(), 5)]);
         std::fs::write(sources[0].paths[0].join("kept"), "").unwrap();
-        assert_eq!(set.sources(folder.path(), &made).unwrap(), sources);
+        assert_eq!(set.sources(directory.path(), &made).unwrap(), sources);
         assert!(sources[0].paths[0].join("kept").exists(), "it is not made again");
         let none = parse("{ name = \"py\", tar = \"s.tar\", members = [\"*.rs\"] }").unwrap();
-        assert!(none.sources(folder.path(), &made).unwrap_err().to_string().contains("*.rs"));
+        assert!(none.sources(directory.path(), &made).unwrap_err().to_string().contains("*.rs"));
     }
 
     #[test]
     fn a_mixture_has_its_bytes_at_every_share() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, bytes) in [("m/a", 700), ("m/b", 700), ("o/a", 1000), ("o/b", 900)] {
-            std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
-            std::fs::write(folder.path().join(name), vec![7; bytes]).unwrap();
+            std::fs::create_dir_all(directory.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(directory.path().join(name), vec![7; bytes]).unwrap();
         }
         let text =
             "{ name = \"mix\", mix = { models = [\"m\"], others = [\"o/*\"], bytes = 1400, shares = [0, 60, 100] } }";
-        let sources = parse(text).unwrap().sources(folder.path(), &folder.path().join("made")).unwrap();
+        let sources = parse(text).unwrap().sources(directory.path(), &directory.path().join("made")).unwrap();
         let shares: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.parameters["share"])).collect();
         assert_eq!(shares, [("mix", 0), ("mix", 60), ("mix", 100)]);
         let files: Vec<_> = sources.iter().map(|source| below(&source.paths[0])).collect();
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(files[1], [("models/m/a".into(), 700), ("models/m/b".into(), 140), ("others/o/a".into(), 560)]);
         assert_eq!(files[2], [("models/m/a".into(), 700), ("models/m/b".into(), 700)]);
         let more = parse(&text.replace("1400", "5000")).unwrap();
-        let error = more.sources(folder.path(), &folder.path().join("made")).unwrap_err().to_string();
+        let error = more.sources(directory.path(), &directory.path().join("made")).unwrap_err().to_string();
         assert!(error.contains("too few"), "{error}");
     }
 

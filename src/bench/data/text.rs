@@ -17,7 +17,7 @@ pub struct Text {
     pub files: usize,
     /// Bytes of a file at first.
     pub file_bytes: ByteSize,
-    /// Versions, each a folder.
+    /// Versions, each a directory.
     pub versions: usize,
     /// Share of the files that a version edits, 0 to 1.
     #[serde(default = "default_files_edited")]
@@ -105,15 +105,15 @@ impl Text {
         }
     }
 
-    /// Writes the versions below `folder` as `version-NN/file-NNNN.txt`.
+    /// Writes the versions below `directory` as `version-NN/file-NNNN.txt`.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn write(&self, seed: u64, folder: &Path) -> Result<()> {
+    pub fn write(&self, seed: u64, directory: &Path) -> Result<()> {
         let mut writer = Writer::new(seed);
         let mut files: Vec<Vec<String>> = (0..self.files).map(|_| writer.lines(self.file_bytes.0)).collect();
         for version in 0..self.versions {
-            let place = folder.join(format!("version-{version:02}"));
+            let place = directory.join(format!("version-{version:02}"));
             std::fs::create_dir_all(&place).map_err(|error| Error::io("create", &place, error))?;
             for (number, lines) in files.iter_mut().enumerate() {
                 let is_edited = version > 0 && writer.random.unit() < self.files_edited;

@@ -78,7 +78,7 @@ fn origin(document: &Document) -> Markup {
                 ", commit " (commit) @if document.modified { " with changes" }
             }
             br;
-            (machine.processor) ", " (machine.processors) " threads, " (machine.instructions.join(" ")) ", "
+            (machine.processor) ", " (machine.processors) " threads, " (machine.cpu_features.join(" ")) ", "
             (format!("{:.1} GiB", machine.memory_bytes as f64 / (1u64 << 30) as f64)) ", " (machine.system)
             br;
             (document.config.path)

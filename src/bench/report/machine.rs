@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// What figures of speed depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -13,7 +13,7 @@ pub struct Machine {
     /// Threads it runs at a time.
     pub processors: usize,
     /// Instruction sets that kernels are chosen by.
-    pub instructions: Vec<&'static str>,
+    pub cpu_features: Vec<&'static str>,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// System and its version.
@@ -30,7 +30,7 @@ impl Machine {
         Machine {
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            instructions: instructions(),
+            cpu_features: cpu_features(),
             memory_bytes: pages("MemTotal").unwrap_or(0) << 10,
             system: words.map(|word| word.to_string_lossy().into_owned()).join(" "),
         }
@@ -45,18 +45,18 @@ fn field(file: &str, name: &str) -> Option<String> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn instructions() -> Vec<&'static str> {
-    let used = Instructions::used();
+fn cpu_features() -> Vec<&'static str> {
+    let used = CpuFeatures::used();
     let known = [
-        ("AVX2", used >= Instructions::Avx2),
-        ("AVX-512", used >= Instructions::Avx512),
-        ("GFNI", used >= Instructions::Avx512 && std::is_x86_feature_detected!("gfni")),
+        ("AVX2", used >= CpuFeatures::Avx2),
+        ("AVX-512", used >= CpuFeatures::Avx512),
+        ("GFNI", used >= CpuFeatures::Avx512 && std::is_x86_feature_detected!("gfni")),
     ];
     known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn instructions() -> Vec<&'static str> {
+fn cpu_features() -> Vec<&'static str> {
     Vec::new()
 }
 

@@ -55,11 +55,11 @@ impl Document {
         (path, text): (&Path, &str),
         (started, seconds): (String, f64),
     ) -> Self {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Document {
             program: concat!("fhrd ", env!("CARGO_PKG_VERSION")),
-            commit: git(folder, &["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty()),
-            modified: git(folder, &["status", "--porcelain", "--untracked-files=no"])
+            commit: git(directory, &["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty()),
+            modified: git(directory, &["status", "--porcelain", "--untracked-files=no"])
                 .is_some_and(|text| !text.is_empty()),
             started,
             seconds,
@@ -72,9 +72,9 @@ impl Document {
     }
 }
 
-/// What git says in `folder`; none where it is not there or knows nothing of it.
-fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
+/// What git says in `directory`; none where it is not there or knows nothing of it.
+fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").arg("-C").arg(directory).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
@@ -103,12 +103,12 @@ pub fn claims_page(documents: &[Document]) -> String {
     if let Some(Document { started, machine, commit, modified, .. }) = documents.first() {
         let state = if *modified { " and changes" } else { "" };
         let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
-        let Machine { processor, processors, instructions, system, .. } = machine;
+        let Machine { processor, processors, cpu_features, system, .. } = machine;
         page += &format!(
             "\nWritten by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
             Measured by {}; each names its data, and datasets/README.md says where that comes from.\n\
             A range is that of the sets and parameters that a mean is over.\n\n",
-            instructions.join(" "),
+            cpu_features.join(" "),
             files.join(", "),
         );
     }
@@ -116,19 +116,19 @@ pub fn claims_page(documents: &[Document]) -> String {
     page + &markdown(&verdicts)
 }
 
-/// Writes the files below `folder`, over those of an earlier run.
+/// Writes the files below `directory`, over those of an earlier run.
 ///
 /// # Errors
 /// [`Error::Io`]; a plot that cannot be drawn.
-pub fn write(folder: &Path, report: &Report, document: &Document) -> Result<()> {
+pub fn write(directory: &Path, report: &Report, document: &Document) -> Result<()> {
     let put = |name: &Path, bytes: &[u8]| {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder);
+        let path = directory.join(name);
+        let parent = path.parent().unwrap_or(directory);
         std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
         std::fs::write(&path, bytes).map_err(|error| Error::io("write", &path, error))
     };
     let result = serde_json::to_vec_pretty(document)
-        .map_err(|error| Error::io("write", folder.join("result.json"), std::io::Error::from(error)))?;
+        .map_err(|error| Error::io("write", directory.join("result.json"), std::io::Error::from(error)))?;
     put(Path::new("result.json"), &result)?;
     put(Path::new("report.html"), page(report, document)?.as_bytes())?;
     for (number, profile) in report.profiles.iter().enumerate() {
@@ -169,15 +169,15 @@ pub(super) mod tests {
 
     #[test]
     fn the_files_hold_every_count_and_line() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut stage = StageMetrics::new("read ahead");
         [1, 1, 2000].iter().for_each(|value| stage.service_us.record(*value));
         stage.occupancy.record(std::time::Duration::ZERO, 3);
         let profile = Profile { name: "code, 128 KiB: backup".into(), stages: vec![stage] };
         let report = Report { lines: vec![json!({"ratio": 2.5})], profiles: vec![profile], ..Report::default() };
-        let described = Document::new(&report, Vec::new(), (folder.path(), ""), (String::new(), 0.0));
-        write(folder.path(), &report, &described).unwrap();
-        let text = std::fs::read_to_string(folder.path().join("result.json")).unwrap();
+        let described = Document::new(&report, Vec::new(), (directory.path(), ""), (String::new(), 0.0));
+        write(directory.path(), &report, &described).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("result.json")).unwrap();
         let result: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&result["lines"][0]["ratio"], &result["commit"]), (&json!(2.5), &Value::Null));
         let stage = &result["profiles"][0]["stages"][0];
@@ -188,9 +188,9 @@ pub(super) mod tests {
             (&json!("read ahead"), &json!([[0.002, 3.0]]))
         );
         assert!(result["machine"]["processors"].as_u64() >= Some(1));
-        let histogram = folder.path().join("histograms/00-code-128-KiB-backup-read-ahead-work.hgrm");
+        let histogram = directory.path().join("histograms/00-code-128-KiB-backup-read-ahead-work.hgrm");
         assert!(std::fs::read_to_string(histogram).unwrap().contains("Total count    =            3]"));
-        assert!(std::fs::read_to_string(folder.path().join("report.html")).unwrap().ends_with("</html>"));
+        assert!(std::fs::read_to_string(directory.path().join("report.html")).unwrap().ends_with("</html>"));
     }
 
     #[test]

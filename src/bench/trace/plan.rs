@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::restore::{FORWARD_ASSEMBLY, RESTORE_CACHES};
 use super::rewrite::REWRITERS;
 use crate::bench::claim::Claim;
-use crate::bench::comparison::{Versions, corpus_folder};
+use crate::bench::comparison::{Versions, corpus_directory};
 use crate::bench::versions::versions_of;
 use crate::error::{Error, Result};
 
@@ -30,7 +30,7 @@ pub struct TraceBench {
     pub title: String,
     /// Folder that `streams` are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Traces, each a backup after the one before it; a folder stands for its files in name order.
+    /// Traces, each a backup after the one before it; a directory stands for its files in name order.
     pub streams: Vec<PathBuf>,
     /// What a container holds, bytes.
     #[serde(default = "container_bytes")]
@@ -242,7 +242,7 @@ impl TraceBench {
     /// # Errors
     /// [`Error::Io`] for what is not there; [`Error::Usage`] if there is none.
     pub fn traces(&self) -> Result<Vec<PathBuf>> {
-        let corpus = corpus_folder(self.corpus.as_deref());
+        let corpus = corpus_directory(self.corpus.as_deref());
         let real = |path: &PathBuf| {
             let path = corpus.join(path);
             std::fs::canonicalize(&path).map_err(|error| Error::io("find", path, error))

@@ -4,10 +4,10 @@
 //! where windows of what it compresses come again anywhere. Short chunks are tried whole.
 
 use super::{Buffers, DIFFERENCES, PLANES, SHORT_BYTES, combine, is_front, standalone, try_smaller, xor};
-use crate::codec::{Scratch, Word, floats};
+use crate::codec::{ElementType, Scratch, floats};
 use crate::error::Result;
+use crate::kernel::elements as kernel;
 use crate::kernel::windows::share_seen_before;
-use crate::kernel::words as kernel;
 
 /// Stretches of a sample, and their bytes.
 const STRETCHES: usize = 4;
@@ -18,7 +18,7 @@ const XOR_AT: usize = 1;
 
 /// Appends the smallest form to `out`.
 pub(super) fn encode(
-    word: Word,
+    word: ElementType,
     raw: &[u8],
     base: &[u8],
     buffers: &mut Buffers,
@@ -44,7 +44,7 @@ pub(super) fn encode(
 
 fn encode_form(
     form: usize,
-    word: Word,
+    word: ElementType,
     raw: &[u8],
     base: &[u8],
     buffers: &mut Buffers,
@@ -64,7 +64,7 @@ fn encode_form(
 
 /// The forms to try, by stretches: the smallest, and those next to it.
 fn promising(
-    word: Word,
+    word: ElementType,
     raw: &[u8],
     base: &[u8],
     trial: &mut Vec<u8>,

@@ -4,10 +4,10 @@
 //! lies within half a step of the converted base: the context form codes which place of the step in as many bits as the
 //! step has.
 
-use super::{Buffers, words};
-use crate::codec::{Scratch, Word};
+use super::{Buffers, elements};
+use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
-use crate::kernel::words as kernel;
+use crate::kernel::elements as kernel;
 use crate::wire::Reader;
 
 /// From what to what.
@@ -31,31 +31,31 @@ const SAMPLE: usize = 4096;
 
 impl Cast {
     /// The cast between these types, if there is one.
-    pub const fn between(base: Word, raw: Word) -> Option<Cast> {
+    pub const fn between(base: ElementType, raw: ElementType) -> Option<Cast> {
         match (base, raw) {
-            (Word::Fp32, Word::Bf16) => Some(Cast::Fp32ToBf16),
-            (Word::Fp32, Word::Fp16) => Some(Cast::Fp32ToFp16),
-            (Word::Bf16, Word::Fp32) => Some(Cast::Bf16ToFp32),
-            (Word::Fp16, Word::Fp32) => Some(Cast::Fp16ToFp32),
+            (ElementType::Fp32, ElementType::Bf16) => Some(Cast::Fp32ToBf16),
+            (ElementType::Fp32, ElementType::Fp16) => Some(Cast::Fp32ToFp16),
+            (ElementType::Bf16, ElementType::Fp32) => Some(Cast::Bf16ToFp32),
+            (ElementType::Fp16, ElementType::Fp32) => Some(Cast::Fp16ToFp32),
             _ => None,
         }
     }
 
     /// Type of the base's words.
-    pub const fn from(self) -> Word {
+    pub const fn from(self) -> ElementType {
         match self {
-            Cast::Fp32ToBf16 | Cast::Fp32ToFp16 => Word::Fp32,
-            Cast::Bf16ToFp32 => Word::Bf16,
-            Cast::Fp16ToFp32 => Word::Fp16,
+            Cast::Fp32ToBf16 | Cast::Fp32ToFp16 => ElementType::Fp32,
+            Cast::Bf16ToFp32 => ElementType::Bf16,
+            Cast::Fp16ToFp32 => ElementType::Fp16,
         }
     }
 
     /// Type of the chunk's words.
-    pub const fn to(self) -> Word {
+    pub const fn to(self) -> ElementType {
         match self {
-            Cast::Fp32ToBf16 => Word::Bf16,
-            Cast::Fp32ToFp16 => Word::Fp16,
-            Cast::Bf16ToFp32 | Cast::Fp16ToFp32 => Word::Fp32,
+            Cast::Fp32ToBf16 => ElementType::Bf16,
+            Cast::Fp32ToFp16 => ElementType::Fp16,
+            Cast::Bf16ToFp32 | Cast::Fp16ToFp32 => ElementType::Fp32,
         }
     }
 
@@ -98,7 +98,7 @@ pub(super) fn encode(
     let mut converted = std::mem::take(&mut buffers.converted);
     cast.convert(how, base, raw.len(), &mut converted);
     out.push(how);
-    let encoded = words::encode(cast.to(), raw, &converted, buffers, scratch, out);
+    let encoded = elements::encode(cast.to(), raw, &converted, buffers, scratch, out);
     buffers.converted = converted;
     encoded
 }

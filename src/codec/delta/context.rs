@@ -12,10 +12,10 @@
 //! | | the encoding of the tokens |
 //! | the rest | the bits that the tokens leave over |
 
-use crate::codec::Word;
+use crate::codec::ElementType;
 use crate::error::Result;
 use crate::kernel::delta::{self, CONTEXTS, Counts, Exponent, SLACK_BYTES, SLOTS, TABLES};
-use crate::kernel::rans::{self, Model};
+use crate::kernel::rans::{self, FrequencyTable};
 use crate::wire::Reader;
 
 /// Bits of a model.
@@ -56,19 +56,19 @@ pub(super) struct Analysis {
     kept_len: usize,
     exponent: Exponent,
     starts: u16,
-    models: Vec<Model>,
+    models: Vec<FrequencyTable>,
 }
 
-fn exponent(word: Word, top: u8) -> Exponent {
+fn exponent(word: ElementType, top: u8) -> Exponent {
     match word {
-        Word::Bf16 => Exponent { shift: 7, mask: 0xff, top },
-        Word::Fp16 => Exponent { shift: 10, mask: 0x1f, top },
+        ElementType::Bf16 => Exponent { shift: 7, mask: 0xff, top },
+        ElementType::Fp16 => Exponent { shift: 10, mask: 0x1f, top },
         _ => Exponent { shift: 23, mask: 0xff, top },
     }
 }
 
 /// The largest exponent but for outliers.
-fn top(word: Word, base: &[u8]) -> u8 {
+fn top(word: ElementType, base: &[u8]) -> u8 {
     let width = word.width();
     let words = base.len() / width;
     let mut counts = [0usize; 256];
@@ -91,7 +91,7 @@ fn top(word: Word, base: &[u8]) -> u8 {
 }
 
 /// Tells `raw` by `base`, equally many whole words, and counts.
-pub(super) fn analyse(word: Word, raw: &[u8], base: &[u8], buffers: &mut Buffers) -> Analysis {
+pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut Buffers) -> Analysis {
     let words = raw.len() / word.width();
     let exponent = exponent(word, top(word, base));
     buffers.tokens.resize(words, 0);
@@ -113,7 +113,7 @@ pub(super) fn analyse(word: Word, raw: &[u8], base: &[u8], buffers: &mut Buffers
 }
 
 /// Which contexts start a model, the model of each context, and the bits of tokens and models.
-fn models(counts: &Counts) -> (u16, Vec<Model>, f32) {
+fn models(counts: &Counts) -> (u16, Vec<FrequencyTable>, f32) {
     let (mut starts, mut bits) = (1u16, 0.0);
     let mut groups: Vec<[u32; SLOTS]> = Vec::with_capacity(CONTEXTS);
     let mut lengths = Vec::with_capacity(CONTEXTS);
@@ -136,7 +136,7 @@ fn models(counts: &Counts) -> (u16, Vec<Model>, f32) {
     for (group, (len, group_bits)) in groups.iter().zip(lengths) {
         let mut counts = [0; 256];
         counts.iter_mut().zip(group).for_each(|(count, own)| *count = *own);
-        models.resize(models.len() + len, Model::of_counts(&counts, MODEL_BITS));
+        models.resize(models.len() + len, FrequencyTable::of_counts(&counts, MODEL_BITS));
         bits += group_bits;
     }
     (starts, models, bits)
@@ -179,7 +179,7 @@ impl Analysis {
 
 /// Fills `out` from `base`, which is as long, and all that `reader` has left.
 pub(super) fn decode(
-    word: Word,
+    word: ElementType,
     reader: &mut Reader<'_>,
     base: &[u8],
     buffers: &mut Buffers,
@@ -190,11 +190,11 @@ pub(super) fn decode(
     if starts & 1 == 0 {
         return Err(reader.error("a model for context 0", format!("{starts:#06x}")));
     }
-    let mut models: Vec<Model> = Vec::with_capacity(CONTEXTS);
+    let mut models: Vec<FrequencyTable> = Vec::with_capacity(CONTEXTS);
     for context in 0..CONTEXTS {
         match models.last() {
             Some(before) if starts >> context & 1 == 0 => models.push(before.clone()),
-            _ => models.push(Model::read(reader, MODEL_BITS)?),
+            _ => models.push(FrequencyTable::read(reader, MODEL_BITS)?),
         }
     }
     let len = reader.u32()? as usize;

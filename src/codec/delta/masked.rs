@@ -9,7 +9,7 @@
 
 use super::context;
 use crate::codec::floats::plane;
-use crate::codec::{Scratch, Word};
+use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::wire::Reader;
 
@@ -27,7 +27,7 @@ pub(super) struct Buffers {
 
 /// Appends the encoding of the words of `raw`, as many as `base` has.
 pub(super) fn encode(
-    word: Word,
+    word: ElementType,
     raw: &[u8],
     base: &[u8],
     buffers: &mut Buffers,
@@ -57,7 +57,7 @@ pub(super) fn encode(
 
 /// Appends the words that follow from those of `base`; takes all that `reader` has.
 pub(super) fn decode(
-    word: Word,
+    word: ElementType,
     reader: &mut Reader<'_>,
     base: &[u8],
     buffers: &mut super::Buffers,

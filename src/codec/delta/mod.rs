@@ -22,15 +22,15 @@
 mod bytes;
 mod cast;
 mod context;
+mod elements;
 mod masked;
 #[cfg(test)]
 mod tests;
-mod words;
 
-use super::{Scratch, Word};
+use super::{ElementType, Scratch};
 use crate::error::{Error, Result};
+use crate::kernel::elements as kernel;
 use crate::kernel::windows::Table;
-use crate::kernel::words as kernel;
 use crate::wire::Reader;
 pub use cast::Cast;
 
@@ -38,7 +38,7 @@ pub use cast::Cast;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Derivation {
     /// The same words a little changed.
-    Context(Word),
+    Context(ElementType),
     /// Bytes a little changed, whatever they are.
     Bytes,
     /// Exclusive or and zstd, nothing else.
@@ -50,10 +50,10 @@ pub enum Derivation {
 impl Derivation {
     /// All that differ.
     pub const ALL: [Derivation; 10] = [
-        Derivation::Context(Word::Bf16),
-        Derivation::Context(Word::Fp16),
-        Derivation::Context(Word::Fp32),
-        Derivation::Context(Word::Fp64),
+        Derivation::Context(ElementType::Bf16),
+        Derivation::Context(ElementType::Fp16),
+        Derivation::Context(ElementType::Fp32),
+        Derivation::Context(ElementType::Fp64),
         Derivation::Bytes,
         Derivation::Xor,
         Derivation::Cast(Cast::Fp32ToBf16),
@@ -65,11 +65,11 @@ impl Derivation {
     /// Its number on disk.
     pub const fn id(self) -> u8 {
         match self {
-            Derivation::Context(Word::Bf16) => 1,
-            Derivation::Context(Word::Fp16) => 2,
-            Derivation::Context(Word::Fp32) => 3,
-            Derivation::Context(Word::Fp64) => 4,
-            Derivation::Bytes | Derivation::Context(Word::Byte | Word::Unknown) => 5,
+            Derivation::Context(ElementType::Bf16) => 1,
+            Derivation::Context(ElementType::Fp16) => 2,
+            Derivation::Context(ElementType::Fp32) => 3,
+            Derivation::Context(ElementType::Fp64) => 4,
+            Derivation::Bytes | Derivation::Context(ElementType::Byte | ElementType::Unknown) => 5,
             Derivation::Xor => 6,
             Derivation::Cast(Cast::Fp32ToBf16) => 7,
             Derivation::Cast(Cast::Fp32ToFp16) => 8,
@@ -159,11 +159,13 @@ pub fn decode_body(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scrat
 pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut buffers = std::mem::take(&mut scratch.delta);
     let encoded = match derivation {
-        Derivation::Context(Word::Byte | Word::Unknown) | Derivation::Bytes => {
-            bytes::encode(Word::Unknown, raw, base, &mut buffers, scratch, out)
+        Derivation::Context(ElementType::Byte | ElementType::Unknown) | Derivation::Bytes => {
+            bytes::encode(ElementType::Unknown, raw, base, &mut buffers, scratch, out)
         }
-        Derivation::Context(Word::Fp64) => bytes::encode(Word::Fp64, raw, base, &mut buffers, scratch, out),
-        Derivation::Context(word) => words::encode(word, raw, base, &mut buffers, scratch, out),
+        Derivation::Context(ElementType::Fp64) => {
+            bytes::encode(ElementType::Fp64, raw, base, &mut buffers, scratch, out)
+        }
+        Derivation::Context(word) => elements::encode(word, raw, base, &mut buffers, scratch, out),
         Derivation::Xor if is_front(raw, base) => {
             out.push(SAME);
             Ok(())
@@ -194,7 +196,7 @@ pub fn decode(
     let decoded = match derivation {
         Derivation::Context(word) => decode_form(word, &mut reader, base, raw_len, &mut buffers, scratch, out),
         Derivation::Bytes | Derivation::Xor => {
-            decode_form(Word::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
+            decode_form(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
         Derivation::Cast(cast) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
     };
@@ -204,7 +206,7 @@ pub fn decode(
 
 /// Takes all of `reader`, from the form on.
 fn decode_form(
-    word: Word,
+    word: ElementType,
     reader: &mut Reader<'_>,
     base: &[u8],
     raw_len: usize,
@@ -236,8 +238,8 @@ fn decode_form(
             }
             Ok(())
         }
-        CONTEXT | MASKED if matches!(word, Word::Bf16 | Word::Fp16 | Word::Fp32) => {
-            words::decode(word, form, reader, base, raw_len, buffers, scratch, out)
+        CONTEXT | MASKED if matches!(word, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
+            elements::decode(word, form, reader, base, raw_len, buffers, scratch, out)
         }
         _ => Err(reader.error("a form", form.to_string())),
     }
@@ -262,7 +264,7 @@ fn xor(raw: &[u8], base: &[u8], combined: &mut Vec<u8>, scratch: &mut Scratch, o
 }
 
 /// Appends form 1.
-fn standalone(word: Word, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+fn standalone(word: ElementType, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     out.push(STANDALONE);
     super::floats::encode(word, 0, raw, scratch, out)
 }

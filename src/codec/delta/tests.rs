@@ -28,11 +28,11 @@ fn check(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {
     payload
 }
 
-fn word_of(derivation: Derivation) -> Word {
+fn element_type_of(derivation: Derivation) -> ElementType {
     match derivation {
         Derivation::Context(word) => word,
         Derivation::Cast(cast) => cast.to(),
-        Derivation::Bytes | Derivation::Xor => Word::Unknown,
+        Derivation::Bytes | Derivation::Xor => ElementType::Unknown,
     }
 }
 
@@ -41,7 +41,7 @@ fn word_of(derivation: Derivation) -> Word {
 fn bound(derivation: Derivation, raw: &[u8], base: &[u8]) -> usize {
     let (mut alone, mut bitx) = (Vec::new(), Vec::new());
     let scratch = &mut Scratch::default();
-    crate::codec::floats::encode(word_of(derivation), 0, raw, scratch, &mut alone).unwrap();
+    crate::codec::floats::encode(element_type_of(derivation), 0, raw, scratch, &mut alone).unwrap();
     let mut combined = Vec::new();
     combine(kernel::xor, raw, base, &mut combined);
     scratch.compress(&combined, 1, &mut bitx).unwrap();
@@ -74,9 +74,9 @@ fn tuned(words: usize, sigma: f32) -> (Vec<u8>, Vec<u8>) {
     (base.iter().flat_map(|word| word.to_le_bytes()).collect(), raw)
 }
 
-fn narrowed(words: &[u8], to: Word) -> Vec<u8> {
+fn narrowed(words: &[u8], to: ElementType) -> Vec<u8> {
     let mut out = vec![0; words.len() / 2];
-    if to == Word::Bf16 {
+    if to == ElementType::Bf16 {
         kernel::fp32_to_bf16(words, &mut out)
     } else {
         kernel::fp32_to_fp16(words, &mut out)
@@ -132,9 +132,9 @@ proptest! {
     fn a_changed_payload_is_an_error_or_other_bytes(
         which in 0usize..6, at: prop::sample::Index, to: u8, cut: bool, base_len in 0usize..8000,
     ) {
-        let word = [Word::Bf16, Word::Fp16, Word::Fp32][which % 3];
+        let word = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32][which % 3];
         let (mut base, mut raw) = tuned(4000, if which < 3 { 0.001 } else { 0.0 });
-        if word != Word::Fp32 {
+        if word != ElementType::Fp32 {
             (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
         }
         raw[100..140].fill(9);
@@ -159,12 +159,12 @@ proptest! {
 #[test]
 fn every_sixteen_bit_pattern_follows_from_every_kind_of_base() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-    for word in [Word::Bf16, Word::Fp16] {
+    for word in [ElementType::Bf16, ElementType::Fp16] {
         for base in [0u16, 0x8000, 0x7f80, 0xff80, 0x7fc0, 0x7c00, 0xfc01, 0xffff, 0x3f80, 0x7fff] {
             check(Derivation::Context(word), &all, &base.to_le_bytes().repeat(65_536));
         }
-        let turned: Vec<u8> = all.chunks(2).rev().flatten().copied().collect();
-        check(Derivation::Context(word), &all, &turned);
+        let rotated: Vec<u8> = all.chunks(2).rev().flatten().copied().collect();
+        check(Derivation::Context(word), &all, &rotated);
     }
 }
 
@@ -180,8 +180,8 @@ fn every_kind_of_thirty_two_bit_pattern_follows_from_every_other() {
         .collect();
     let raw: Vec<u8> = pairs.iter().flat_map(|(raw, _)| raw.to_le_bytes()).collect();
     let base: Vec<u8> = pairs.iter().flat_map(|(_, base)| base.to_le_bytes()).collect();
-    check(Derivation::Context(Word::Fp32), &raw, &base);
-    check(Derivation::Context(Word::Fp32), &base, &raw);
+    check(Derivation::Context(ElementType::Fp32), &raw, &base);
+    check(Derivation::Context(ElementType::Fp32), &base, &raw);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_base_that_is_none_costs_no_more_than_exclusive_or_whatever_that_leaves() {
     let left = [again(noise(20_001)), again(noise(100_000)), dictionary.collect(), lines.take(len).collect()];
     for (number, left) in left.iter().enumerate() {
         let raw: Vec<u8> = base.iter().zip(left).map(|(base, left)| base ^ left).collect();
-        for word in [Word::Bf16, Word::Fp16, Word::Fp32] {
+        for word in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
             let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
             assert!(bitx.len() < raw.len() / 3 * 2, "{number}: there is something to find in {}", bitx.len());
             let bound = bitx.len() + bitx.len() / 50 + 32;
@@ -207,9 +207,11 @@ fn a_base_that_is_none_costs_no_more_than_exclusive_or_whatever_that_leaves() {
 
 #[test]
 fn dense_updates_are_far_smaller_than_their_exclusive_or() {
-    for (word, sigma, share) in [(Word::Bf16, 0.0005, 0.70), (Word::Fp16, 0.0005, 0.92), (Word::Fp32, 0.000_02, 0.90)] {
+    for (word, sigma, share) in
+        [(ElementType::Bf16, 0.0005, 0.70), (ElementType::Fp16, 0.0005, 0.92), (ElementType::Fp32, 0.000_02, 0.90)]
+    {
         let (mut base, mut raw) = tuned(70_001, sigma);
-        if word != Word::Fp32 {
+        if word != ElementType::Fp32 {
             (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
         }
         let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
@@ -225,9 +227,9 @@ fn dense_updates_are_far_smaller_than_their_exclusive_or() {
 #[test]
 fn few_changes_cost_little_and_none_a_byte() {
     let (base, tuned_words) = tuned(131_072, 0.001);
-    for word in [Word::Bf16, Word::Fp16, Word::Fp32] {
+    for word in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
         let (base, tuned) = match word {
-            Word::Fp32 => (base.clone(), tuned_words.clone()),
+            ElementType::Fp32 => (base.clone(), tuned_words.clone()),
             _ => (narrowed(&base, word), narrowed(&tuned_words, word)),
         };
         let mut raw = base.clone();
@@ -258,18 +260,19 @@ fn casts_cost_next_to_nothing_and_their_originals_the_bits_they_lost() {
     let (mut wide, _) = tuned(100_000, 0.0);
     let odd = [0x7fc0_1234u32, 0xff80_0000, 0x7f80_0001, 0x8000_0000, 1, 0x3f80_8000, 0x3f81_8000, 0x477f_f000];
     wide.chunks_mut(4).zip(odd).for_each(|(word, odd)| word.copy_from_slice(&odd.to_le_bytes()));
-    for (word, down, up) in
-        [(Word::Bf16, Cast::Fp32ToBf16, Cast::Bf16ToFp32), (Word::Fp16, Cast::Fp32ToFp16, Cast::Fp16ToFp32)]
-    {
+    for (word, down, up) in [
+        (ElementType::Bf16, Cast::Fp32ToBf16, Cast::Bf16ToFp32),
+        (ElementType::Fp16, Cast::Fp32ToFp16, Cast::Fp16ToFp32),
+    ] {
         let narrow = narrowed(&wide, word);
         assert_eq!(check(Derivation::Cast(down), &narrow, &wide), [ROUNDED, SAME]);
         let mut damaged = narrow.clone();
         damaged[5000..5003].fill(1);
         assert!(check(Derivation::Cast(down), &damaged, &wide).len() < 600);
         let original = check(Derivation::Cast(up), &wide, &narrow);
-        assert!(original.len() < if word == Word::Bf16 { 201_500 } else { 176_000 }, "{}", original.len());
+        assert!(original.len() < if word == ElementType::Bf16 { 201_500 } else { 176_000 }, "{}", original.len());
         let mut widened = vec![0; wide.len()];
-        if word == Word::Bf16 {
+        if word == ElementType::Bf16 {
             kernel::bf16_to_fp32(&narrow, &mut widened)
         } else {
             kernel::fp16_to_fp32(&narrow, &mut widened)

@@ -4,7 +4,7 @@
 //! be, the words that lie in the windows are turned and their bytes counted; the layout whose groups have the least
 //! entropy together is taken, a group near eight bits counting as eight.
 
-use super::Word;
+use super::ElementType;
 use crate::kernel::entropy::{Histogram, entropy_bits};
 
 /// How words lie.
@@ -13,7 +13,7 @@ pub(super) struct Layout {
     /// Logarithm of the width.
     power: u8,
     /// Whether words are turned left by a bit.
-    pub(super) turned: bool,
+    pub(super) rotated: bool,
     /// Bytes before the first whole word; less than a word has.
     pub(super) phase: usize,
 }
@@ -38,41 +38,41 @@ impl Layout {
 
     /// The header of a payload.
     pub(super) fn byte(self) -> u8 {
-        self.power | u8::from(self.turned) << 2 | (self.phase as u8) << 3
+        self.power | u8::from(self.rotated) << 2 | (self.phase as u8) << 3
     }
 
     /// None for a header that none has.
     pub(super) fn of_byte(byte: u8) -> Option<Layout> {
-        let layout = Layout { power: byte & 3, turned: byte & 4 != 0, phase: usize::from(byte >> 3) };
-        (layout.phase < layout.width() && (layout.power > 0 || !layout.turned)).then_some(layout)
+        let layout = Layout { power: byte & 3, rotated: byte & 4 != 0, phase: usize::from(byte >> 3) };
+        (layout.phase < layout.width() && (layout.power > 0 || !layout.rotated)).then_some(layout)
     }
 
     /// The layout for words of this type, `phase` bytes being in front of the first whole one, and how many of its
     /// planes seem to be noise, from the lowest on; one at least does not.
-    pub(super) fn choose(word: Word, phase: usize, raw: &[u8]) -> (Layout, usize) {
+    pub(super) fn choose(word: ElementType, phase: usize, raw: &[u8]) -> (Layout, usize) {
         let (layout, _, groups) = Self::choose_with_bits(word, phase, raw);
         let lower = groups.iter().take(layout.width() - 1);
         (layout, lower.take_while(|bits| **bits >= STORED_BITS).count())
     }
 
     /// The layout, with the bits per byte that the sample has in it, in all and in each group.
-    pub(super) fn choose_with_bits(word: Word, phase: usize, raw: &[u8]) -> (Layout, f32, Groups) {
+    pub(super) fn choose_with_bits(word: ElementType, phase: usize, raw: &[u8]) -> (Layout, f32, Groups) {
         let power = word.width().trailing_zeros() as u8;
         let phase = phase % word.width();
-        let both = |turned| Layout { power, turned, phase };
+        let both = |rotated| Layout { power, rotated, phase };
         match word {
-            Word::Byte => best(&[both(false)], raw),
-            Word::Fp64 => best(&[both(false), both(true)], raw),
-            Word::Bf16 | Word::Fp16 | Word::Fp32 => best(&[both(true), both(false)], raw),
-            Word::Unknown => best(&UNKNOWN, raw),
+            ElementType::Byte => best(&[both(false)], raw),
+            ElementType::Fp64 => best(&[both(false), both(true)], raw),
+            ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32 => best(&[both(true), both(false)], raw),
+            ElementType::Unknown => best(&UNKNOWN, raw),
         }
     }
 }
 
 /// All layouts there are that differ: planes that are not turned are the same in every phase but for their order.
 const UNKNOWN: [Layout; 10] = {
-    const fn layout(power: u8, turned: bool, phase: usize) -> Layout {
-        Layout { power, turned, phase }
+    const fn layout(power: u8, rotated: bool, phase: usize) -> Layout {
+        Layout { power, rotated, phase }
     }
     [
         layout(0, false, 0),
@@ -90,7 +90,7 @@ const UNKNOWN: [Layout; 10] = {
 
 fn best(layouts: &[Layout], raw: &[u8]) -> (Layout, f32, Groups) {
     let windows = windows(raw);
-    let mut best = (Layout { power: 0, turned: false, phase: 0 }, f32::INFINITY, [0.0; 8]);
+    let mut best = (Layout { power: 0, rotated: false, phase: 0 }, f32::INFINITY, [0.0; 8]);
     for layout in layouts.iter().filter(|layout| layout.phase <= raw.len()) {
         let groups = bits(*layout, &windows);
         let bits = groups.iter().sum::<f32>() / layout.width() as f32;
@@ -124,7 +124,7 @@ fn bits(layout: Layout, windows: &[[u8; WINDOW_BYTES]]) -> Groups {
     let mut groups = [[0; 256]; 8];
     for window in windows {
         let words = window.get(layout.phase..).unwrap_or_default();
-        match (layout.power, layout.turned) {
+        match (layout.power, layout.rotated) {
             (1, true) => words.as_chunks().0.iter().for_each(|word| {
                 count(&u16::from_le_bytes(*word).rotate_left(1).to_le_bytes(), &mut groups);
             }),

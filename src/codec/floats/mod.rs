@@ -31,14 +31,14 @@ mod tests;
 
 use super::{Codec, Scratch};
 use crate::error::Result;
-use crate::kernel::{joined, parted, planes};
+use crate::kernel::{deinterleave, interleave, planes};
 use crate::wire::Reader;
 use layout::Layout;
 pub(super) use plane::repeats;
 
 /// What a tensor's words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Word {
+pub enum ElementType {
     /// Two bytes, eight of the bits exponent.
     Bf16,
     /// Two bytes, five of the bits exponent.
@@ -53,14 +53,14 @@ pub enum Word {
     Unknown,
 }
 
-impl Word {
+impl ElementType {
     /// Bytes of a word; 1 where that is unknown.
     pub const fn width(self) -> usize {
         match self {
-            Word::Byte | Word::Unknown => 1,
-            Word::Bf16 | Word::Fp16 => 2,
-            Word::Fp32 => 4,
-            Word::Fp64 => 8,
+            ElementType::Byte | ElementType::Unknown => 1,
+            ElementType::Bf16 | ElementType::Fp16 => 2,
+            ElementType::Fp32 => 4,
+            ElementType::Fp64 => 8,
         }
     }
 }
@@ -78,7 +78,7 @@ const PLANES_MAX: usize = 8;
 ///
 /// # Errors
 /// What zstd refuses, or a plane of 4 GiB.
-pub fn encode(word: Word, phase: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+pub fn encode(word: ElementType, phase: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let (layout, noisy) = Layout::choose(word, phase, raw);
     out.push(layout.byte());
     let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
@@ -104,7 +104,7 @@ pub fn encode(word: Word, phase: usize, raw: &[u8], scratch: &mut Scratch, out: 
 }
 
 /// About how many bytes [`encode`] would append, by a sample.
-pub(super) fn estimate(word: Word, raw: &[u8]) -> usize {
+pub(super) fn estimate(word: ElementType, raw: &[u8]) -> usize {
     let bits = Layout::choose_with_bits(word, 0, raw).1;
     (raw.len() as f64 * f64::from(bits) / 8.0) as usize
 }
@@ -115,14 +115,14 @@ fn append_noise(layout: Layout, noisy: usize, body: &[u8], split: &mut [u8], out
     let words = body.len() / layout.width();
     let start = out.len();
     let rest = split.get_mut(noisy * words..).unwrap_or_default();
-    if parted::append(body, layout.width(), layout.turned, (noisy, plane::STORED), out, rest) {
+    if deinterleave::append(body, layout.width(), layout.rotated, (noisy, plane::STORED), out, rest) {
         let stored = out.get(start..).unwrap_or_default();
         if stored.chunks_exact(words + 1).all(|stored| plane::is_noise(stored.get(1..).unwrap_or_default())) {
             return noisy;
         }
     }
     out.truncate(start);
-    planes::split_turned(body, layout.width(), layout.turned, split);
+    planes::deinterleave_rotated(body, layout.width(), layout.rotated, split);
     0
 }
 
@@ -166,7 +166,7 @@ fn decode_with(
     let mut decoded = split.chunks_exact(words.max(1));
     let runs = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
     out.extend_from_slice(head);
-    joined::append(runs.get(..layout.width()).unwrap_or_default(), layout.turned, out);
+    interleave::append(runs.get(..layout.width()).unwrap_or_default(), layout.rotated, out);
     out.extend_from_slice(tail);
     Ok(())
 }
@@ -180,7 +180,7 @@ impl Codec for Floats {
     }
     /// Finds out the layout; there is no setting.
     fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        encode(Word::Unknown, 0, raw, scratch, out)
+        encode(ElementType::Unknown, 0, raw, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         decode(payload, raw_len, scratch, out)

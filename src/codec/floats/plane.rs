@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::kernel::counts::{self, Span};
 use crate::kernel::entropy::entropy_bits;
 use crate::kernel::prefix::{self, Code};
-use crate::kernel::rans::{self, Model};
+use crate::kernel::rans::{self, FrequencyTable};
 use crate::wire::Reader;
 
 /// Forms on disk.
@@ -107,7 +107,7 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
 
 /// How a plane is entropy-coded, and in about how many bytes.
 enum Coder {
-    Rans { model: Box<Model>, cost_bytes: f64 },
+    Rans { model: Box<FrequencyTable>, cost_bytes: f64 },
     Prefix { code: Box<Code>, low_bits: u32, cost_bytes: f64 },
 }
 
@@ -130,7 +130,7 @@ impl Coder {
     fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<Span>) -> Coder {
         let counted = f64::from(counts.iter().sum::<u32>().max(1));
         let bytes = |bits: f64| bits / 8.0 * symbols as f64 / counted;
-        let model = Model::of_counts(counts, MODEL_BITS);
+        let model = FrequencyTable::of_counts(counts, MODEL_BITS);
         let cost_bytes = bytes(model.cost_bits(counts)) + ENTROPY_BYTES;
         let allowed = cost_bytes + symbols as f64 * PREFIX_LOSS;
         for low_bits in low_bits(counts) {
@@ -269,7 +269,7 @@ fn zstd_pays(plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<b
         let from = (plane.len() - bytes) / stretches * number;
         let stretch = plane.get(from..from + bytes).unwrap_or_default();
         let counts = rans::count(stretch);
-        cost += Model::of_counts(&counts, MODEL_BITS).cost_bits(&counts) / 8.0;
+        cost += FrequencyTable::of_counts(&counts, MODEL_BITS).cost_bits(&counts) / 8.0;
         scratch.compress(stretch, LEVEL, out)?;
     }
     // States and tables count once in a plane, and stretches start without what came before.
@@ -307,7 +307,7 @@ pub(in crate::codec) fn decode<'a>(
 
 /// Fills `space` with what all of the rest is the encoding of.
 fn decode_rans(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
-    let model = Model::read(reader, MODEL_BITS)?;
+    let model = FrequencyTable::read(reader, MODEL_BITS)?;
     let encoding = reader.bytes(reader.remaining())?;
     if !rans::decode(encoding, &[], std::slice::from_ref(&model), space) {
         return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));

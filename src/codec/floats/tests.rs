@@ -3,11 +3,18 @@
 use super::*;
 use proptest::prelude::*;
 
-fn words() -> impl Strategy<Value = Word> {
-    prop::sample::select(vec![Word::Bf16, Word::Fp16, Word::Fp32, Word::Fp64, Word::Byte, Word::Unknown])
+fn words() -> impl Strategy<Value = ElementType> {
+    prop::sample::select(vec![
+        ElementType::Bf16,
+        ElementType::Fp16,
+        ElementType::Fp32,
+        ElementType::Fp64,
+        ElementType::Byte,
+        ElementType::Unknown,
+    ])
 }
 
-fn encoded(word: Word, phase: usize, raw: &[u8]) -> Vec<u8> {
+fn encoded(word: ElementType, phase: usize, raw: &[u8]) -> Vec<u8> {
     let mut out = b"before".to_vec();
     encode(word, phase, raw, &mut Scratch::default(), &mut out).unwrap();
     assert_eq!(out[..6], *b"before");
@@ -87,8 +94,10 @@ fn the_layout_is_found_in_every_phase() {
         let bytes = weights(70_000, width);
         for phase in 0..width {
             let raw = &bytes[(width - phase) % width..][..65_536];
-            let (known, found) =
-                (encoded(if width == 2 { Word::Bf16 } else { Word::Fp32 }, phase, raw), encoded(Word::Unknown, 0, raw));
+            let (known, found) = (
+                encoded(if width == 2 { ElementType::Bf16 } else { ElementType::Fp32 }, phase, raw),
+                encoded(ElementType::Unknown, 0, raw),
+            );
             assert!(found.len() <= known.len() + known.len() / 100, "{width} {phase}: {} {}", known.len(), found.len());
             assert!(known.len() < 65_536 - 65_536 / width * 5 / 8);
             assert_eq!(decoded(&known, raw.len()).unwrap(), raw);
@@ -100,7 +109,7 @@ fn the_layout_is_found_in_every_phase() {
 #[test]
 fn noise_costs_its_header_and_a_constant_next_to_nothing() {
     let noise: Vec<u8> = weights(70_000, 4).chunks(4).flat_map(|word| [word[0], word[1]]).collect();
-    for word in [Word::Bf16, Word::Fp32, Word::Fp64, Word::Byte, Word::Unknown] {
+    for word in [ElementType::Bf16, ElementType::Fp32, ElementType::Fp64, ElementType::Byte, ElementType::Unknown] {
         assert!(encoded(word, 0, &noise).len() <= noise.len() + 9);
         assert!(encoded(word, 0, &[7; 100_000]).len() <= 20);
     }
@@ -110,5 +119,5 @@ fn noise_costs_its_header_and_a_constant_next_to_nothing() {
 fn repeated_planes_are_found() {
     let row = weights(512, 2);
     let raw = row.repeat(128);
-    assert!(encoded(Word::Bf16, 0, &raw).len() < raw.len() / 8);
+    assert!(encoded(ElementType::Bf16, 0, &raw).len() < raw.len() / 8);
 }

@@ -26,7 +26,7 @@ fn drawn(len: usize, alphabet: u64, skew: u32, first: u8, seed: u64) -> Vec<u8> 
 }
 
 /// The words of a canonical code as strings of bits, by symbol.
-fn words_twin(code: &Code) -> Vec<String> {
+fn elements_scalar(code: &Code) -> Vec<String> {
     let mut words = vec![String::new(); 256];
     let mut next = 0u32;
     for length in 1..=LENGTH_MAX as usize {
@@ -39,8 +39,8 @@ fn words_twin(code: &Code) -> Vec<String> {
     words
 }
 
-fn encode_twin(symbols: &[u8], code: &Code) -> Vec<u8> {
-    let words = words_twin(code);
+fn encode_scalar(symbols: &[u8], code: &Code) -> Vec<u8> {
+    let words = elements_scalar(code);
     let mut streams = Vec::new();
     for number in 0..STREAMS {
         let segment = symbols.len().div_ceil(STREAMS);
@@ -54,8 +54,8 @@ fn encode_twin(symbols: &[u8], code: &Code) -> Vec<u8> {
 }
 
 /// None for what is no encoding.
-fn decode_twin(payload: &[u8], code: &Code, len: usize) -> Option<Vec<u8>> {
-    let words = words_twin(code);
+fn decode_scalar(payload: &[u8], code: &Code, len: usize) -> Option<Vec<u8>> {
+    let words = elements_scalar(code);
     let (lengths, mut rest) = payload.split_at_checked(LENGTHS_BYTES)?;
     let mut symbols = Vec::new();
     for number in 0..STREAMS {
@@ -119,7 +119,7 @@ fn every_length_round_trips() {
             let code = code_of(&symbols);
             let payload = round_trip(&symbols, &code);
             if len < 5000 {
-                assert!(payload == encode_twin(&symbols, &code), "{len} symbols of {alphabet}");
+                assert!(payload == encode_scalar(&symbols, &code), "{len} symbols of {alphabet}");
             }
         }
     }
@@ -206,14 +206,14 @@ fn codes_are_whole_and_the_best_and_are_read_back() {
 #[test]
 fn words_are_canonical() {
     let code = code_of(&drawn(10_000, 50, 4, 30, 8));
-    let twin = words_twin(&code);
+    let scalar = elements_scalar(&code);
     let mut number = 0;
     for (symbol, word, length) in code.words() {
         let bits: String = (0..length).map(|at| char::from(b'0' + (word >> at & 1) as u8)).collect();
-        assert_eq!(bits, twin[usize::from(symbol)]);
+        assert_eq!(bits, scalar[usize::from(symbol)]);
         number += 1;
     }
-    assert_eq!(number, twin.iter().filter(|word| !word.is_empty()).count());
+    assert_eq!(number, scalar.iter().filter(|word| !word.is_empty()).count());
 }
 
 #[test]
@@ -273,10 +273,10 @@ fn low_bits_come_back_for_every_length() {
             let (mut highs, mut lows) = (vec![0; len], vec![0; lows_len(len, bits)]);
             split_lows(&symbols, bits, &mut highs, &mut lows);
             assert!(highs.iter().zip(&symbols).all(|(high, symbol)| *high == symbol >> bits));
-            let twin =
+            let scalar =
                 |at: usize| symbols.get(at / bits as usize).map_or(0, |symbol| symbol >> (at % bits as usize) & 1);
             for (number, byte) in lows.iter().enumerate() {
-                assert_eq!(*byte, (0..8).map(|at| twin(8 * number + at) << at).sum::<u8>(), "{len} {bits}");
+                assert_eq!(*byte, (0..8).map(|at| scalar(8 * number + at) << at).sum::<u8>(), "{len} {bits}");
             }
             join_lows(&mut highs, bits, &lows);
             assert_eq!(highs, symbols);
@@ -316,7 +316,7 @@ proptest! {
     #[test]
     fn any_bytes_round_trip(symbols in prop::collection::vec(any::<u8>(), 0..900)) {
         let code = code_of(&symbols);
-        prop_assert_eq!(round_trip(&symbols, &code), encode_twin(&symbols, &code));
+        prop_assert_eq!(round_trip(&symbols, &code), encode_scalar(&symbols, &code));
     }
 
     #[test]
@@ -339,7 +339,7 @@ proptest! {
             payload[at] = byte;
         }
         let code = any_code(seed);
-        prop_assert_eq!(decoded(&payload, &code, len), decode_twin(&payload, &code, len));
+        prop_assert_eq!(decoded(&payload, &code, len), decode_scalar(&payload, &code, len));
     }
 
     #[test]
@@ -351,8 +351,8 @@ proptest! {
         let mut payload = round_trip(&symbols, &code);
         let at = at.index(payload.len());
         payload[at] ^= 1 << bit;
-        prop_assert_eq!(decoded(&payload, &code, len), decode_twin(&payload, &code, len));
+        prop_assert_eq!(decoded(&payload, &code, len), decode_scalar(&payload, &code, len));
         payload.truncate(at);
-        prop_assert_eq!(decoded(&payload, &code, len), decode_twin(&payload, &code, len));
+        prop_assert_eq!(decoded(&payload, &code, len), decode_scalar(&payload, &code, len));
     }
 }

@@ -10,7 +10,7 @@
 use std::arch::x86_64::*;
 
 use super::SYMBOLS;
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// Symbols that all differ modulo this can be looked up.
 const ALPHABET: usize = 64;
@@ -39,7 +39,7 @@ pub(super) type Singles = [(u16, u8); SYMBOLS];
 impl Words {
     /// None where the processor lacks what it takes, or two symbols that have a word are alike modulo [`ALPHABET`].
     pub(super) fn of(singles: &Singles) -> Option<Words> {
-        if Instructions::used() < Instructions::Avx2 {
+        if CpuFeatures::used() < CpuFeatures::Avx2 {
             return None;
         }
         let mut words = Words { low: [[0; 16]; ALPHABET / 16], high: [[0; 16]; ALPHABET / 16] };

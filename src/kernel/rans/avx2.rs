@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
 use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
 use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// Lanes of a vector.
 const WIDTH: usize = 8;
@@ -49,7 +49,7 @@ const fn shuffles(is_spread: bool) -> Shuffles {
 }
 
 pub(super) fn is_available() -> bool {
-    Instructions::used() >= Instructions::Avx2
+    CpuFeatures::used() >= CpuFeatures::Avx2
 }
 
 #[target_feature(enable = "avx2")]

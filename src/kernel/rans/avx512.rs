@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
 use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
 use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// Lanes of a vector.
 const WIDTH: usize = 16;
@@ -17,7 +17,7 @@ const WIDTH: usize = 16;
 const VECTORS: usize = LANES / WIDTH;
 
 pub(super) fn is_available() -> bool {
-    Instructions::used() >= Instructions::Avx512
+    CpuFeatures::used() >= CpuFeatures::Avx512
 }
 
 #[target_feature(enable = "avx512f")]

@@ -1,6 +1,6 @@
 //! rANS: an entropy coder for bytes, 32 independent states side by side.
 //!
-//! 1. A [`Model`] gives each symbol a frequency; those of a model sum to a power of two, `1 << bits`. There is one
+//! 1. A [`FrequencyTable`] gives each symbol a frequency; those of a model sum to a power of two, `1 << bits`. There is one
 //!    model for all symbols, or a few among which the context of each symbol chooses.
 //! 2. A *state* is an integer in `2^15..2^31`. Coding a symbol of frequency `f` that starts at `s` among the
 //!    cumulated frequencies makes `x / f << bits | s + x % f` of state `x`: a choice among `1 << bits` slots, of which
@@ -25,9 +25,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod frequency_table;
 #[cfg(target_arch = "x86_64")]
 mod groups;
-mod model;
 mod portable;
 mod table;
 #[cfg(test)]
@@ -37,7 +37,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 pub use crate::kernel::counts::count;
-pub use model::Model;
+pub use frequency_table::FrequencyTable;
 
 /// States side by side; symbol `i` belongs to number `i % LANES`.
 pub const LANES: usize = 32;
@@ -114,10 +114,10 @@ impl Kernel {
         });
         let contexts = symbols.map(|symbol| symbol.wrapping_mul(83) >> 6);
         // All symbols are counted for every model, and each model has favourites of its own.
-        let models: [Model; 5] = std::array::from_fn(|number| {
+        let models: [FrequencyTable; 5] = std::array::from_fn(|number| {
             let mut counts = count(&symbols);
             counts.iter_mut().skip(number).step_by(3).for_each(|count| *count *= 1 + number as u32);
-            Model::of_counts(&counts, if number == 0 { 12 } else { 10 })
+            FrequencyTable::of_counts(&counts, if number == 0 { 12 } else { 10 })
         });
         [(&[][..], &models[..1]), (&contexts, &models[1..])].into_iter().all(|(contexts, models)| {
             let (mut expected, mut own, mut out) = (Vec::new(), Vec::new(), [0; 1003]);
@@ -150,12 +150,12 @@ struct Decoder<'a> {
 /// Appends the states and words that encode `symbols`. `contexts` is empty where there is one model, else as long as
 /// `symbols`; the models, one at least and at most [`MODELS_MAX`], have equally many bits. Each symbol must have been
 /// counted for its model: the encoding is not decoded to the same symbols otherwise.
-pub fn encode(symbols: &[u8], contexts: &[u8], models: &[Model], out: &mut Vec<u8>) {
+pub fn encode(symbols: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut Vec<u8>) {
     encode_with(Kernel::fastest(), symbols, contexts, models, out);
 }
 
 /// [`encode`] with this kernel, or with the portable one where the processor lacks it.
-pub fn encode_with(kernel: Kernel, symbols: &[u8], contexts: &[u8], models: &[Model], out: &mut Vec<u8>) {
+pub fn encode_with(kernel: Kernel, symbols: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut Vec<u8>) {
     debug_assert!(contexts.is_empty() || contexts.len() == symbols.len(), "a context for each symbol");
     debug_assert!(models.windows(2).all(|pair| pair[0].bits() == pair[1].bits()), "models of equally many bits");
     let tables = table::Encoding::new(models);
@@ -188,12 +188,12 @@ impl Encoder<'_> {
 /// Fills `out` from an encoding of as many symbols, made with the same contexts and models. False where `payload` is
 /// none: it ends early or late, a state is out of its range or does not end where the encoder started; what is in `out`
 /// is then of no meaning. Contexts beyond the models are taken for the last one, models beyond [`MODELS_MAX`] for none.
-pub fn decode(payload: &[u8], contexts: &[u8], models: &[Model], out: &mut [u8]) -> bool {
+pub fn decode(payload: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut [u8]) -> bool {
     decode_with(Kernel::fastest(), payload, contexts, models, out)
 }
 
 /// [`decode`] with this kernel, or with the portable one where the processor lacks it.
-pub fn decode_with(kernel: Kernel, payload: &[u8], contexts: &[u8], models: &[Model], out: &mut [u8]) -> bool {
+pub fn decode_with(kernel: Kernel, payload: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut [u8]) -> bool {
     let is_alike = models.windows(2).all(|pair| pair[0].bits() == pair[1].bits());
     let has_contexts = contexts.is_empty() || contexts.len() == out.len();
     let Some((states, words)) = payload.split_at_checked(STATES_BYTES) else { return false };

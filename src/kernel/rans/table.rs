@@ -1,6 +1,6 @@
 //! Tables made of models, once for every call: of symbols for the encoder, of slots for the decoder.
 
-use super::{BITS_MAX, MODELS_MAX, Model};
+use super::{BITS_MAX, FrequencyTable, MODELS_MAX};
 
 /// Symbols of a model.
 const SYMBOLS: usize = 256;
@@ -9,8 +9,8 @@ const SYMBOLS: usize = 256;
 pub(super) type Rows = [u8; MODELS_MAX];
 
 /// The models that differ from the ones before them, and the row of each context: that of its model, or the last.
-fn rows(models: &[Model]) -> (Vec<&Model>, Rows) {
-    let mut distinct: Vec<&Model> = Vec::with_capacity(MODELS_MAX);
+fn rows(models: &[FrequencyTable]) -> (Vec<&FrequencyTable>, Rows) {
+    let mut distinct: Vec<&FrequencyTable> = Vec::with_capacity(MODELS_MAX);
     let mut rows = [0; MODELS_MAX];
     for (context, row) in rows.iter_mut().enumerate() {
         if let Some(model) = models.get(context).filter(|model| distinct.last() != Some(model)) {
@@ -66,8 +66,8 @@ fn entry(frequency: u32, start: u32, bits: u32) -> u64 {
 }
 
 impl Encoding {
-    pub(super) fn new(models: &[Model]) -> Self {
-        let bits = models.first().map_or(BITS_MAX, Model::bits);
+    pub(super) fn new(models: &[FrequencyTable]) -> Self {
+        let bits = models.first().map_or(BITS_MAX, FrequencyTable::bits);
         let (distinct, rows) = rows(models);
         let mut entries = vec![entry(1, 0, bits); distinct.len().max(1) * SYMBOLS];
         for (model, entries) in distinct.iter().zip(entries.as_chunks_mut::<SYMBOLS>().0) {
@@ -100,8 +100,8 @@ pub(super) const NUMBER_MASK: u32 = (1 << BITS_MAX) - 1;
 
 impl Decoding {
     /// Of one model at least.
-    pub(super) fn new(models: &[Model]) -> Self {
-        let bits = models.first().map_or(BITS_MAX, Model::bits);
+    pub(super) fn new(models: &[FrequencyTable]) -> Self {
+        let bits = models.first().map_or(BITS_MAX, FrequencyTable::bits);
         let (distinct, rows) = rows(models);
         let mut slots = vec![0; distinct.len().max(1) << bits];
         for (model, mut slots) in distinct.iter().zip(slots.chunks_exact_mut(1 << bits)) {

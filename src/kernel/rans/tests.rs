@@ -32,15 +32,15 @@ fn drawn(len: usize, alphabet: u64, skew: u32, seed: u64) -> Vec<u8> {
 }
 
 /// The models of as many contexts, from the symbols that have them.
-fn models_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<Model> {
+fn models_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<FrequencyTable> {
     if contexts.is_empty() {
-        return vec![Model::of_counts(&count(symbols), bits)];
+        return vec![FrequencyTable::of_counts(&count(symbols), bits)];
     }
     let mut counts = vec![[0u32; 256]; 1 + usize::from(*contexts.iter().max().unwrap())];
     for (symbol, context) in symbols.iter().zip(contexts) {
         counts[usize::from(*context).min(MODELS_MAX - 1)][usize::from(*symbol)] += 1;
     }
-    counts.iter().map(|counts| Model::of_counts(counts, bits)).collect()
+    counts.iter().map(|counts| FrequencyTable::of_counts(counts, bits)).collect()
 }
 
 fn kernels() -> impl Iterator<Item = Kernel> {
@@ -48,7 +48,7 @@ fn kernels() -> impl Iterator<Item = Kernel> {
 }
 
 /// Encodes with every kernel to the same bytes and decodes with each; gives the encoding.
-fn round_trip(symbols: &[u8], contexts: &[u8], models: &[Model]) -> Vec<u8> {
+fn round_trip(symbols: &[u8], contexts: &[u8], models: &[FrequencyTable]) -> Vec<u8> {
     let mut payload = vec![7];
     encode_with(Kernel::Portable, symbols, contexts, models, &mut payload);
     for kernel in kernels() {
@@ -66,7 +66,7 @@ fn round_trip(symbols: &[u8], contexts: &[u8], models: &[Model]) -> Vec<u8> {
 }
 
 /// Decodes with every kernel to the same answer, and where that is true to the same bytes.
-fn decode_alike(payload: &[u8], contexts: &[u8], models: &[Model], len: usize) -> bool {
+fn decode_alike(payload: &[u8], contexts: &[u8], models: &[FrequencyTable], len: usize) -> bool {
     let mut expected = vec![0; len];
     let is_good = decode_with(Kernel::Portable, payload, contexts, models, &mut expected);
     for kernel in kernels() {
@@ -157,7 +157,7 @@ fn what_is_no_encoding_is_refused() {
     assert!(!decode_alike(&low, &[], &models, symbols.len()));
     assert!(!decode_alike(&payload, &[], &[], symbols.len()));
     assert!(!decode_alike(&payload, &[0; 4999], &models, symbols.len()));
-    let mixed = [models[0].clone(), Model::of_counts(&count(&symbols), 10)];
+    let mixed = [models[0].clone(), FrequencyTable::of_counts(&count(&symbols), 10)];
     assert!(!decode_alike(&payload, &[0; 5000], &mixed, symbols.len()));
 }
 
@@ -181,11 +181,11 @@ fn symbols_without_a_frequency_do_no_harm() {
 
 #[test]
 fn tables_cover_all_slots() {
-    let model = Model::of_counts(&[1; 256], 8);
-    let other = Model::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
+    let model = FrequencyTable::of_counts(&[1; 256], 8);
+    let other = FrequencyTable::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
     for (models, rows) in [(vec![], 1), (vec![&model], 1), (vec![&model, &other], 2), (vec![&model, &other, &model], 3)]
     {
-        let models: Vec<Model> = models.into_iter().cloned().collect();
+        let models: Vec<FrequencyTable> = models.into_iter().cloned().collect();
         assert_eq!(Decoding::new(&models).slots.len(), if models.is_empty() { 4096 } else { 256 * rows });
         assert_eq!(Encoding::new(&models).entries.len(), 256 * rows);
     }
@@ -193,14 +193,15 @@ fn tables_cover_all_slots() {
 
 #[test]
 fn contexts_of_one_model_share_its_row() {
-    let model = Model::of_counts(&[1; 256], 8);
-    let other = Model::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
+    let model = FrequencyTable::of_counts(&[1; 256], 8);
+    let other = FrequencyTable::of_counts(&std::array::from_fn(|symbol| symbol as u32), 8);
     let models = [&model, &model, &other, &other, &other, &model].map(Clone::clone);
     let tables = Decoding::new(&models);
     assert_eq!(tables.rows, [0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
     assert_eq!((tables.slots.len(), Encoding::new(&models).rows), (3 * 256, tables.rows));
     // More than may be are not used.
-    let many: Vec<Model> = (0..40).map(|number| if number % 2 == 0 { model.clone() } else { other.clone() }).collect();
+    let many: Vec<FrequencyTable> =
+        (0..40).map(|number| if number % 2 == 0 { model.clone() } else { other.clone() }).collect();
     assert_eq!(Decoding::new(&many).slots.len(), MODELS_MAX * 256);
 }
 
@@ -250,7 +251,7 @@ fn models_sum_to_the_whole_and_are_read_back() {
     for bits in BITS_MIN..=BITS_MAX {
         for (kind, seed) in (0..8).flat_map(|kind| (0..40).map(move |seed| (kind, seed))) {
             let counts = counts_of(kind, seed);
-            let model = Model::of_counts(&counts, bits);
+            let model = FrequencyTable::of_counts(&counts, bits);
             assert_eq!(model.bits(), bits);
             assert_eq!(model.frequencies().iter().map(|f| u32::from(*f)).sum::<u32>(), 1 << bits);
             assert!(counts.iter().zip(model.frequencies()).all(|(count, frequency)| *count == 0 || *frequency > 0));
@@ -259,9 +260,11 @@ fn models_sum_to_the_whole_and_are_read_back() {
             let used = model.frequencies().iter().filter(|frequency| **frequency > 0).count();
             assert!(bytes.len() <= 3 + 5 * used, "{} bytes for {used} symbols", bytes.len());
             let mut reader = Reader::new("model", 0, &bytes);
-            assert_eq!(Model::read(&mut reader, bits).unwrap(), model);
+            assert_eq!(FrequencyTable::read(&mut reader, bits).unwrap(), model);
             assert!(reader.finish().is_ok());
-            assert!((0..bytes.len()).all(|len| Model::read(&mut Reader::new("", 0, &bytes[..len]), bits).is_err()));
+            assert!(
+                (0..bytes.len()).all(|len| FrequencyTable::read(&mut Reader::new("", 0, &bytes[..len]), bits).is_err())
+            );
         }
     }
 }
@@ -271,7 +274,7 @@ fn models_are_small() {
     // Exponents of weights, and tokens of differences, have counts like these.
     for (symbols, bits) in [(drawn(1 << 17, 40, 6, 1), 12), (drawn(1 << 14, 100, 8, 2), 10), (drawn(300, 40, 3, 3), 10)]
     {
-        let model = Model::of_counts(&count(&symbols), bits);
+        let model = FrequencyTable::of_counts(&count(&symbols), bits);
         let used = model.frequencies().iter().filter(|frequency| **frequency > 0).count();
         let mut bytes = Vec::new();
         model.write(&mut bytes);
@@ -282,10 +285,10 @@ fn models_are_small() {
 #[test]
 fn models_of_bits_that_there_are_not_are_refused_or_made_with_the_nearest() {
     for bits in [0, 7, 13, u32::MAX] {
-        assert!(Model::read(&mut Reader::new("model", 0, &[0; 600]), bits).is_err());
+        assert!(FrequencyTable::read(&mut Reader::new("model", 0, &[0; 600]), bits).is_err());
     }
-    assert_eq!(Model::of_counts(&[1; 256], 0).bits(), BITS_MIN);
-    assert_eq!(Model::of_counts(&[1; 256], 99).bits(), BITS_MAX);
+    assert_eq!(FrequencyTable::of_counts(&[1; 256], 0).bits(), BITS_MIN);
+    assert_eq!(FrequencyTable::of_counts(&[1; 256], 99).bits(), BITS_MAX);
 }
 
 proptest! {
@@ -302,7 +305,7 @@ proptest! {
 
     #[test]
     fn hostile_models_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), bits in 0u32..=16) {
-        if let Ok(model) = Model::read(&mut Reader::new("model", 0, &bytes), bits) {
+        if let Ok(model) = FrequencyTable::read(&mut Reader::new("model", 0, &bytes), bits) {
             prop_assert_eq!(model.frequencies().iter().map(|f| u32::from(*f)).sum::<u32>(), 1 << bits);
         }
     }
@@ -316,8 +319,8 @@ proptest! {
         // States in their range, so that the loops are reached.
         payload.iter_mut().skip(3).step_by(4).take(LANES).for_each(|byte| *byte &= 0x7f);
         payload.iter_mut().skip(1).step_by(4).take(LANES).for_each(|byte| *byte |= 0x80);
-        let models: Vec<Model> = (0..count).map(|number| {
-            Model::of_counts(&counts_of((seed.wrapping_add(number) % 8) as u32, seed ^ number), bits)
+        let models: Vec<FrequencyTable> = (0..count).map(|number| {
+            FrequencyTable::of_counts(&counts_of((seed.wrapping_add(number) % 8) as u32, seed ^ number), bits)
         }).collect();
         decode_alike(&payload, &[], &models, len);
         decode_alike(&payload, &contexts, &models, contexts.len());

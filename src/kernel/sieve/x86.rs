@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::{FILTER_BYTES, FRONT_BYTES, Maps, STRIP_BYTES, WORD_BITS, Words, each_word, of_each_byte};
-use crate::kernel::instructions::Instructions;
+use crate::kernel::cpu_features::CpuFeatures;
 
 /// `N` bytes of the strip from `start` on, which lie in it.
 #[inline(always)]
@@ -46,7 +46,7 @@ pub(super) fn matrix(map: &[u8; 256]) -> i64 {
 impl Gfni {
     /// None where the processor lacks the instructions.
     pub(super) fn new(maps: &Maps) -> Option<Self> {
-        let has = Instructions::used() >= Instructions::Avx512 && is_x86_feature_detected!("gfni");
+        let has = CpuFeatures::used() >= CpuFeatures::Avx512 && is_x86_feature_detected!("gfni");
         let bytes = of_each_byte(maps);
         let constant = bytes.iter().fold(0, |all, map| all ^ map[0]) as i8;
         has.then(|| Gfni { matrices: bytes.each_ref().map(matrix), constant })
@@ -101,7 +101,7 @@ impl Avx2 {
             let high = std::array::from_fn(|at| map[(at % 16) << 4] ^ map[0]);
             [low, high]
         };
-        (Instructions::used() >= Instructions::Avx2).then(|| Avx2 { halves: Box::new(maps.each_ref().map(halves)) })
+        (CpuFeatures::used() >= CpuFeatures::Avx2).then(|| Avx2 { halves: Box::new(maps.each_ref().map(halves)) })
     }
 
     pub(super) fn masks(&self, block: &[u8], words: &mut Words) -> u64 {

@@ -27,8 +27,8 @@ fn stored() -> Home {
 
 /// The largest container.
 fn container(home: &Home) -> PathBuf {
-    let folders = std::fs::read_dir(home.path("data/fhrd/repository/containers")).unwrap();
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let directories = std::fs::read_dir(home.path("data/fhrd/repository/containers")).unwrap();
+    let files = directories.flat_map(|directory| std::fs::read_dir(directory.unwrap().path()).unwrap());
     files.map(|file| file.unwrap().path()).max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 

@@ -5,18 +5,18 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A folder that commands run in; their data and cache folders lie in it.
+/// A directory that commands run in; their data and cache directories lie in it.
 pub struct Home {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Home {
     pub fn new() -> Self {
-        Home { folder: tempfile::tempdir().unwrap() }
+        Home { directory: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().canonicalize().unwrap().join(name)
+        self.directory.path().canonicalize().unwrap().join(name)
     }
 
     pub fn write(&self, name: &str, bytes: &[u8]) {
@@ -29,9 +29,9 @@ impl Home {
         std::fs::read(self.path(name)).unwrap()
     }
 
-    /// Names in a folder, sorted.
-    pub fn names(&self, folder: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path(folder)).unwrap();
+    /// Names in a directory, sorted.
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(directory)).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();

@@ -49,8 +49,8 @@ fn stored() -> Home {
     let tuned = base.tuned(2);
     home.write("m/letter.txt", &b"no model at all\n".repeat(9000));
     let models = [("a-base", base.bf16()), ("b-tune", tuned.bf16()), ("c-tune-again", tuned.tuned(3).bf16())];
-    for (folder, bytes) in models {
-        home.write(&format!("m/{folder}/model.safetensors"), &bytes);
+    for (directory, bytes) in models {
+        home.write(&format!("m/{directory}/model.safetensors"), &bytes);
         home.backup(&["m"]);
     }
     home
@@ -142,11 +142,11 @@ fn all_snapshots_have_each_model_once_and_a_base_that_is_gone_is_still_named() {
 }
 
 #[test]
-fn the_base_of_several_new_models_is_the_root_whatever_the_folders_are_called() {
+fn the_base_of_several_new_models_is_the_root_whatever_the_directories_are_called() {
     let home = Home::new();
     let base = Weights::base();
-    for (folder, weights) in [("a", base.tuned(2)), ("b", base.tuned(3)), ("c", base.tuned(4)), ("z", base)] {
-        home.write(&format!("m/{folder}/model.safetensors"), &weights.bf16());
+    for (directory, weights) in [("a", base.tuned(2)), ("b", base.tuned(3)), ("c", base.tuned(4)), ("z", base)] {
+        home.write(&format!("m/{directory}/model.safetensors"), &weights.bf16());
     }
     home.backup(&["m"]);
     let members = parsed(&home.run(&["lineage", "--json"]));
@@ -221,14 +221,14 @@ fn the_lineage_of_all_snapshots_has_models_that_are_gone() {
 }
 
 #[test]
-fn shards_of_a_folder_are_one_model() {
+fn shards_of_a_directory_are_one_model() {
     let home = Home::new();
     let base = Weights::base();
-    for (folder, weights) in [("a", &base), ("b", &base.tuned(7))] {
+    for (directory, weights) in [("a", &base), ("b", &base.tuned(7))] {
         let embed = safetensors(&[Tensor::new("embed", "BF16", EMBED, bfloat16(&weights.embed))]);
         let layer = safetensors(&[Tensor::new("layer.weight", "BF16", LAYER, bfloat16(&weights.layer))]);
-        home.write(&format!("m/{folder}/model-00001-of-00002.safetensors"), &embed);
-        home.write(&format!("m/{folder}/model-00002-of-00002.safetensors"), &layer);
+        home.write(&format!("m/{directory}/model-00001-of-00002.safetensors"), &embed);
+        home.write(&format!("m/{directory}/model-00002-of-00002.safetensors"), &layer);
         home.backup(&["m"]);
     }
     let models = parsed(&home.run(&["models", "--json"]));
@@ -399,8 +399,8 @@ fn types_are_kept_and_hostile_names_stay_here() {
 #[test]
 fn damage_is_told_and_leaves_no_half_of_a_tensor() {
     let home = stored();
-    let folders = std::fs::read_dir(home.path("data/fhrd/repository/containers")).unwrap();
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let directories = std::fs::read_dir(home.path("data/fhrd/repository/containers")).unwrap();
+    let files = directories.flat_map(|directory| std::fs::read_dir(directory.unwrap().path()).unwrap());
     let largest = files.map(|file| file.unwrap().path()).max_by_key(|path| path.metadata().unwrap().len()).unwrap();
     let mut bytes = std::fs::read(&largest).unwrap();
     let end = bytes.len() - 4096;

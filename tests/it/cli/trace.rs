@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use fhrd::bench::trace::{TraceChunk, TraceItem, open};
-use fhrd::chunker::cutter;
+use fhrd::chunk::chunker;
 use fhrd::config::{CHUNKERS, Config};
-use fhrd::engine::trace::CHUNKER_SEED;
+use fhrd::inspect::trace::CHUNKER_SEED;
 use serde_json::Value;
 
 use super::fixture::{Home, code, json, stderr};
@@ -27,10 +27,10 @@ fn chunking(chunker: &str) -> String {
 
 /// The chunks of `bytes` as the chunker cuts them, told at once.
 fn chunks_of(config: &Config, bytes: &[u8]) -> Vec<TraceItem> {
-    let cutter = cutter(&config.repository, CHUNKER_SEED);
+    let chunker = chunker(&config.repository, CHUNKER_SEED);
     let (mut rest, mut chunks) = (bytes, Vec::new());
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(cutter.cut(rest, &mut Vec::new()));
+        let (chunk, after) = rest.split_at(chunker.cut(rest, &mut Vec::new()));
         let fingerprint = *blake3::hash(chunk).as_bytes().first_chunk().unwrap();
         chunks.push(TraceItem::Chunk(TraceChunk { fingerprint, bytes: chunk.len() as u32 }));
         rest = after;
@@ -83,7 +83,7 @@ fn nothing_is_overwritten_and_what_is_missing_gives_exit_code_3() {
     assert!(text.starts_with("file start 9\ntree/file\n") && text.ends_with(" 1\nfile end\nstream end"), "{text}");
 }
 
-/// Traces of three backups in the folder `traces`: of 1.5 MB, in each later one a tenth is new, scattered.
+/// Traces of three backups in the directory `traces`: of 1.5 MB, in each later one a tenth is new, scattered.
 fn plant_traces(home: &Home) {
     home.write("c.toml", chunking("fastcdc").as_bytes());
     std::fs::create_dir(home.path("traces")).unwrap();

@@ -24,7 +24,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Makes the tree: text, noise, empty file and folder, links, a pipe, a file with holes, odd names, modes and times.
+/// Makes the tree: text, noise, empty file and directory, links, a pipe, a file with holes, odd names, modes and times.
 pub fn plant(root: &Path) {
     std::fs::create_dir_all(root.join("deep/er/est")).unwrap();
     std::fs::create_dir(root.join("empty folder")).unwrap();
@@ -94,13 +94,13 @@ pub fn describe(root: &Path) -> BTreeMap<PathBuf, Description> {
             names.sort();
             paths.extend(names.into_iter().map(|name| path.join(name)));
         }
-        let (is_file, is_folder) = (metadata.is_file(), metadata.is_dir());
+        let (is_file, is_directory) = (metadata.is_file(), metadata.is_dir());
         let description = Description {
             mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            size: if is_folder { 0 } else { metadata.len() },
-            names: if is_folder { 0 } else { metadata.nlink() },
+            size: if is_directory { 0 } else { metadata.len() },
+            names: if is_directory { 0 } else { metadata.nlink() },
             same_as: inodes.entry(metadata.ino()).or_insert_with(|| path.clone()).clone(),
             has_holes: is_file && metadata.blocks() * 512 + (1 << 20) < metadata.len(),
             link_target: metadata.is_symlink().then(|| std::fs::read_link(&place).unwrap()),

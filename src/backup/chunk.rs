@@ -1,0 +1,240 @@
+//! Chunk: cuts the bytes of each file at content-defined places.
+//!
+//! Chunks are slices of the buffers that Read filled. Only where a chunk runs over a buffer's end are bytes copied: the
+//! tail in which no cut was found is joined with the beginning of the next buffer.
+//!
+//! In model files the blocks of tensors are chunks, cut at fixed distances from the tensor's first byte; what lies
+//! between the tensors is cut like any other file.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, ReadBatch, ReadItem, TreeItem};
+use crate::chunk::{Chunker, chunker};
+use crate::config::RepositoryConfig;
+use crate::error::Result;
+use crate::format::Dtype;
+use crate::kernel::sieve::Anchor;
+use crate::model::ModelRecord;
+use crate::model::detect::{Block, ModelFile};
+use crate::pipeline::{Emit, Stage};
+use crate::types::Fingerprint;
+
+/// Items of a batch, at most.
+const ITEMS_MAX: usize = 1024;
+
+/// The stage.
+pub struct ChunkStage {
+    chunker: Box<dyn Chunker>,
+    bytes_avg: usize,
+    bytes_max: usize,
+    carry: Vec<u8>,
+    /// The model being cut, and how far it came.
+    model: Option<Arc<ModelFile>>,
+    offset: u64,
+    batch: ChunkBatch,
+    batch_bytes: u64,
+}
+
+/// A stretch of a model file: up to where, and the block that it is.
+struct Region {
+    end: u64,
+    block: Option<Block>,
+}
+
+/// The region of a model file that byte `offset` lies in.
+fn region(record: &ModelRecord, offset: u64) -> Region {
+    let at = record.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
+    match record.tensors.get(at) {
+        None => Region { end: u64::MAX, block: None },
+        Some(tensor) if offset < tensor.offset => Region { end: tensor.offset, block: None },
+        Some(tensor) => {
+            let start = (offset - tensor.offset) / record.block_bytes * record.block_bytes;
+            let end = (start + record.block_bytes).min(tensor.len) + tensor.offset;
+            Region { end, block: Some(Block { tensor: at, offset: start, is_opaque: tensor.dtype() == Dtype::Other }) }
+        }
+    }
+}
+
+impl ChunkStage {
+    /// Cuts as `config` says; `seed` comes from the repository's key.
+    pub fn new(config: &RepositoryConfig, seed: u64, batch_bytes: u64) -> Self {
+        ChunkStage {
+            chunker: chunker(config, seed),
+            bytes_avg: config.chunk_bytes_avg.0 as usize,
+            bytes_max: config.chunk_bytes_max.0 as usize,
+            carry: Vec::new(),
+            model: None,
+            offset: 0,
+            batch: ChunkBatch::default(),
+            batch_bytes,
+        }
+    }
+
+    fn push(&mut self, item: ChunkItem, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        if let ChunkItem::Chunk(chunk) = &item {
+            self.batch.bytes += u64::from(chunk.len);
+        }
+        self.batch.items.push(item);
+        if self.batch.bytes >= self.batch_bytes || self.batch.items.len() >= ITEMS_MAX {
+            self.flush(emit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
+    }
+
+    /// Cuts the first chunk of `bytes[start..]` and gives its end.
+    fn cut(&mut self, bytes: &Bytes, start: usize, emit: &mut Emit<ChunkBatch>) -> Result<usize> {
+        let mut anchors = Vec::new();
+        let end = start + self.chunker.cut(bytes.get(start..).unwrap_or_default(), &mut anchors);
+        self.push_chunk(bytes.slice(start..end), anchors, emit)?;
+        Ok(end)
+    }
+
+    fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
+        let anchors = self.chunker.gives_anchors().then_some(anchors);
+        let chunk = Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block: None };
+        self.push(ChunkItem::Chunk(chunk), emit)
+    }
+
+    fn push_block(&mut self, bytes: Bytes, block: Block, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
+        let (anchors, block) = (None, Some(block));
+        self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
+    }
+
+    /// Cuts the next bytes of a model file.
+    fn model_data(&mut self, file: &ModelFile, mut bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        while !bytes.is_empty() {
+            let Region { end, block } = region(&file.record, self.offset);
+            let taken = bytes.split_to((end - self.offset).min(bytes.len() as u64) as usize);
+            self.offset += taken.len() as u64;
+            let Some(block) = block else {
+                self.data(taken, emit)?;
+                if self.offset == end {
+                    self.end_data(emit)?;
+                }
+                continue;
+            };
+            if self.offset < end {
+                if self.carry.is_empty() {
+                    self.carry.reserve(file.record.block_bytes as usize);
+                }
+                self.carry.extend_from_slice(&taken);
+            } else if self.carry.is_empty() {
+                self.push_block(taken, block, emit)?;
+            } else {
+                self.carry.extend_from_slice(&taken);
+                let joined = Bytes::from(std::mem::take(&mut self.carry));
+                self.push_block(joined, block, emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let Some(mut start) = self.finish_carried(&bytes, emit)? else { return Ok(()) };
+        while start < bytes.len() {
+            let rest = bytes.get(start..).unwrap_or_default();
+            let mut anchors = Vec::new();
+            let end = self.chunker.cut(rest, &mut anchors);
+            if !self.is_final(end, rest.len()) {
+                self.carry = rest.to_vec();
+                break;
+            }
+            self.push_chunk(bytes.slice(start..start + end), anchors, emit)?;
+            start += end;
+        }
+        Ok(())
+    }
+
+    /// Whether a cut at `end` stays where it is when more than `len` bytes are there.
+    fn is_final(&self, end: usize, len: usize) -> bool {
+        end < len || len >= self.bytes_max
+    }
+
+    /// Joins the carried bytes with as many of `bytes` as their chunk needs and gives where the next one starts in
+    /// `bytes`; `None` if they do not suffice, and are all carried on.
+    fn finish_carried(&mut self, bytes: &Bytes, emit: &mut Emit<ChunkBatch>) -> Result<Option<usize>> {
+        if self.carry.is_empty() {
+            return Ok(Some(0));
+        }
+        let old = self.carry.len();
+        // Most chunks end soon; copying up to the largest length is for those that do not.
+        for more in [self.bytes_avg, self.bytes_max] {
+            let taken = self.carry.len() - old;
+            self.carry.extend_from_slice(bytes.get(taken..more.min(bytes.len()).max(taken)).unwrap_or_default());
+            let mut anchors = Vec::new();
+            let end = self.chunker.cut(&self.carry, &mut anchors);
+            if !self.is_final(end, self.carry.len()) {
+                continue;
+            }
+            let joined = Bytes::from(std::mem::take(&mut self.carry));
+            self.push_chunk(joined.slice(..end), anchors, emit)?;
+            let mut at = end;
+            while at < old {
+                // Only where the largest length cut the carried bytes.
+                at = self.cut(&joined, at, emit)?;
+            }
+            return Ok(Some(at - old));
+        }
+        Ok(None)
+    }
+
+    /// Cuts what is left: the file, or a stretch of data before a hole, has ended.
+    fn end_data(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let rest = Bytes::from(std::mem::take(&mut self.carry));
+        let mut start = 0;
+        while start < rest.len() {
+            start = self.cut(&rest, start, emit)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage for ChunkStage {
+    type In = ReadBatch;
+    type Out = ChunkBatch;
+
+    fn name(&self) -> &'static str {
+        "chunk"
+    }
+
+    fn process(&mut self, input: ReadBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        for item in input.items {
+            match item {
+                ReadItem::Data(bytes) => match self.model.clone() {
+                    Some(model) => self.model_data(&model, bytes, emit)?,
+                    None => self.data(bytes, emit)?,
+                },
+                ReadItem::Model(model) => {
+                    (self.model, self.offset) = (Some(model.clone()), 0);
+                    self.push(ChunkItem::Model(model), emit)?;
+                }
+                ReadItem::PreviousVersion(content) => self.push(ChunkItem::PreviousVersion(content), emit)?,
+                ReadItem::Hole(len) => {
+                    self.end_data(emit)?;
+                    self.push(ChunkItem::Hole(len), emit)?;
+                }
+                ReadItem::Tree(item) => {
+                    if matches!(item, TreeItem::End { .. }) {
+                        self.end_data(emit)?;
+                        self.model = None;
+                    }
+                    self.push(ChunkItem::Tree(item), emit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        self.flush(emit)
+    }
+}

@@ -1,0 +1,44 @@
+//! Dedup: asks the index for each chunk and drops the bytes of those that are stored or on their way.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use crate::backup::message::{ChunkBatch, ChunkItem};
+use crate::error::Result;
+use crate::pipeline::{Emit, Stage};
+use crate::repo::index::ChunkIndex;
+
+/// The stage. It shares the index with Save, which asks it for recipes and trees; the answers depend on the stream
+/// alone.
+pub struct DedupStage {
+    /// The four-level index.
+    pub index: Arc<Mutex<ChunkIndex>>,
+}
+
+impl Stage for DedupStage {
+    type In = ChunkBatch;
+    type Out = ChunkBatch;
+
+    fn name(&self) -> &'static str {
+        "dedup"
+    }
+
+    fn process(&mut self, mut batch: ChunkBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        batch.bytes = 0;
+        for item in &mut batch.items {
+            if let ChunkItem::Chunk(chunk) = item {
+                chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
+                if chunk.is_new {
+                    batch.bytes += u64::from(chunk.len);
+                } else {
+                    chunk.bytes = Bytes::new();
+                    chunk.anchors = None;
+                }
+            }
+        }
+        drop(index);
+        emit.emit(batch)
+    }
+}

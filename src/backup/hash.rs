@@ -1,0 +1,30 @@
+//! Hash: names each chunk by its keyed BLAKE3.
+
+use crate::backup::message::{ChunkBatch, ChunkItem};
+use crate::error::Result;
+use crate::pipeline::Map;
+use crate::types::RepositoryKey;
+
+/// One worker.
+pub struct HashWorker {
+    /// Keys the fingerprints.
+    pub key: RepositoryKey,
+}
+
+impl Map for HashWorker {
+    type In = ChunkBatch;
+    type Out = ChunkBatch;
+
+    fn name(&self) -> &'static str {
+        "hash"
+    }
+
+    fn map(&mut self, mut batch: ChunkBatch) -> Result<ChunkBatch> {
+        for item in &mut batch.items {
+            if let ChunkItem::Chunk(chunk) = item {
+                chunk.fingerprint = self.key.fingerprint(&chunk.bytes);
+            }
+        }
+        Ok(batch)
+    }
+}

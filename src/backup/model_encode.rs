@@ -1,0 +1,228 @@
+//! ModelEncode: encodes float chunks and blocks of tensors, by themselves or as deltas. All other packets pass.
+//!
+//! A delta's base is read here, in parallel: SubDedup has said which frames it is made of. Frames of this run that are
+//! still on their way are waited for; they are ahead in the stream, so the wait ends without further input. Where a
+//! base proves damaged the block is stored by itself, and so is, for the same reason, whatever was to follow from it.
+//!
+//! What the codecs of floats make is decoded again before it is stored (`model.verify`): a defect of a codec or of the
+//! machine then costs ratio, not data.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::backup::message::{Frame, FrameKind, Packet};
+use crate::codec::{Codec, FloatCodec, Known, Raw, Scratch, delta};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::delta_plan::DeltaPlan;
+use crate::pipeline::Map;
+use crate::repo::container::{
+    ExtentMap, FrameLocation, FrameSource, FramesInFlight, StoredFrame, blob_name, decode_frame,
+};
+use crate::repo::index::ContainerIndexes;
+use crate::store::Store;
+
+/// One worker.
+pub struct ModelEncodeWorker {
+    /// What encodes frames that are no deltas.
+    pub codec: FloatCodec,
+    /// zstd level of that.
+    pub level: i32,
+    /// Decode everything again.
+    pub verify: bool,
+    /// Where that is decoded.
+    pub back: Vec<u8>,
+    /// Contexts and buffers.
+    pub scratch: Scratch,
+    /// Where bases are read from.
+    pub bases: BaseReader,
+}
+
+/// Reads the frames that bases are made of.
+pub struct BaseReader {
+    /// Stored containers.
+    pub store: Arc<dyn Store>,
+    /// Those of this run.
+    pub in_flight: Arc<FramesInFlight>,
+    /// Their directories.
+    pub container_indexes: ContainerIndexes,
+}
+
+impl BaseReader {
+    fn frame(&mut self, source: FrameSource, scratch: &mut Scratch) -> Result<Bytes> {
+        let (container, info) = match source {
+            FrameSource::Stored(container, info) => (container, info),
+            FrameSource::Session(number) => match self.in_flight.frame(number)? {
+                FrameLocation::Memory(frame) => return frame.decode(scratch).map(Bytes::from),
+                FrameLocation::Stored { container, frame } => {
+                    let container_index = self.container_indexes.load(&container)?;
+                    let info = container_index.frames.get(frame as usize).copied();
+                    let missing = || Error::corrupt(blob_name(&container), 0, "a frame of the directory", "none");
+                    (container, info.ok_or_else(missing)?)
+                }
+            },
+        };
+        let name = blob_name(&container);
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
+        decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
+    }
+
+    /// The bytes that a delta is made to.
+    fn read(&mut self, plan: &DeltaPlan, scratch: &mut Scratch) -> Result<Bytes> {
+        let mut frames = Vec::with_capacity(plan.frames.len());
+        for (number, source) in &plan.frames {
+            frames.push((*number, self.frame(*source, scratch)?));
+        }
+        let mut base = Vec::new();
+        for (extent_map, range) in &plan.base {
+            let part = part(extent_map, range, &frames, scratch)?;
+            if plan.base.len() == 1 {
+                return Ok(part);
+            }
+            base.extend_from_slice(&part);
+        }
+        Ok(Bytes::from(base))
+    }
+}
+
+/// A range of a base.
+fn part(extent_map: &ExtentMap, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
+    let own = |number: &u64| {
+        let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
+        found.ok_or_else(|| Error::Usage("a base's frame was not read".into()))
+    };
+    let own: Vec<Bytes> = extent_map.frames().iter().map(own).collect::<Result<_>>()?;
+    let whole = match (extent_map.only_extent(), own.as_slice()) {
+        // Nearly always: a block in a frame of its own.
+        (Some(run), [frame]) if run.offset == 0 && run.len as usize == frame.len() => frame.clone(),
+        _ => {
+            let mut whole = Vec::new();
+            extent_map.assemble(&own, scratch, &mut whole)?;
+            Bytes::from(whole)
+        }
+    };
+    let (start, end) = (range.start as usize, range.end as usize);
+    if end > whole.len() || start > end {
+        return Err(Error::corrupt("chunk body", start as u64, format!("{end} bytes"), whole.len().to_string()));
+    }
+    Ok(whole.slice(start..end))
+}
+
+impl ModelEncodeWorker {
+    fn words(&mut self, known: Known, raw: &Bytes) -> Result<Option<StoredFrame>> {
+        let mut payload = Vec::new();
+        let codec = self.codec.encode(known, raw, self.level, &mut self.scratch, &mut payload)?;
+        Ok(self.stored(codec, payload, raw))
+    }
+
+    /// What is stored of a frame; where the codec does not pay, Compress takes it.
+    fn stored(&mut self, codec: &dyn Codec, mut payload: Vec<u8>, raw: &Bytes) -> Option<StoredFrame> {
+        let decode = |scratch: &mut Scratch, back: &mut Vec<u8>| codec.decode(&payload, raw.len(), scratch, back);
+        if payload.len() >= raw.len() || !self.comes_back(raw, decode) {
+            return None;
+        }
+        payload.shrink_to_fit();
+        Some(StoredFrame { codec: codec.id(), raw_len: raw.len() as u32, payload: Bytes::from(payload) })
+    }
+
+    /// Whether `decode` gives `raw` again.
+    fn comes_back(&mut self, raw: &[u8], decode: impl FnOnce(&mut Scratch, &mut Vec<u8>) -> Result<()>) -> bool {
+        if !self.verify {
+            return true;
+        }
+        self.back.clear();
+        let decoded = decode(&mut self.scratch, &mut self.back);
+        if decoded.is_ok() && self.back == raw {
+            return true;
+        }
+        let defect = decoded.err().map_or_else(|| "other bytes".into(), |error| error.to_string());
+        tracing::error!("a block of floats did not come back from its encoding ({defect}): it is stored without");
+        false
+    }
+
+    /// The block as a delta; `None` where its base is damaged.
+    fn delta(&mut self, plan: &DeltaPlan, raw: &Bytes) -> Result<Option<StoredFrame>> {
+        let base = match self.bases.read(plan, &mut self.scratch) {
+            Ok(base) => base,
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+                tracing::warn!("storing a block without its base: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut payload = Vec::new();
+        delta::encode_body(plan.derivation, plan.phase, raw, &base, &mut self.scratch, &mut payload)?;
+        payload.shrink_to_fit();
+        let decode =
+            |scratch: &mut Scratch, back: &mut Vec<u8>| delta::decode_body(&payload, &base, raw.len(), scratch, back);
+        // As long as the block: the block itself.
+        let pays = payload.len() < raw.len() && self.comes_back(raw, decode);
+        let payload = if pays { Bytes::from(payload) } else { raw.clone() };
+        Ok(Some(StoredFrame { codec: Raw.id(), raw_len: payload.len() as u32, payload }))
+    }
+
+    fn frame(&mut self, frame: &mut Frame) -> Result<()> {
+        let plan = match &frame.kind {
+            FrameKind::Float(layout) => {
+                frame.stored = self.words(Known::Layout(*layout), &frame.raw)?;
+                return Ok(());
+            }
+            FrameKind::Elements(word) => {
+                frame.stored = self.words(Known::ElementType(*word), &frame.raw)?;
+                return Ok(());
+            }
+            FrameKind::Delta(plan) => plan.clone(),
+            FrameKind::Solid | FrameKind::Incompressible => return Ok(()),
+        };
+        frame.stored = self.delta(&plan, &frame.raw)?;
+        if frame.stored.is_none() {
+            frame.kind = FrameKind::Elements(plan.word);
+            frame.stored = self.words(Known::ElementType(plan.word), &frame.raw)?;
+        }
+        Ok(())
+    }
+}
+
+impl Map for ModelEncodeWorker {
+    type In = Packet;
+    type Out = Packet;
+
+    fn name(&self) -> &'static str {
+        "model encode"
+    }
+
+    fn map(&mut self, mut packet: Packet) -> Result<Packet> {
+        if let Packet::Frame(frame) = &mut packet {
+            self.frame(frame)?;
+        }
+        Ok(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{ElementType, Floats};
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn what_does_not_come_back_is_not_stored() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let container_indexes = ContainerIndexes::new(store.clone(), 1, 1 << 10);
+        let bases = BaseReader { store, in_flight: Arc::default(), container_indexes };
+        let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
+        let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, back: vec![9], scratch, bases };
+        let raw = Bytes::from_iter((0..60_000u32).flat_map(|word| [word as u8 & 3, 0x3f]));
+        let made = worker.words(Known::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
+        assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);
+        let mut other = made.payload.to_vec();
+        let last = other.len() - 1;
+        other[last] ^= 1;
+        assert!(worker.stored(&Floats, other.clone(), &raw).is_none());
+        other.truncate(last);
+        assert!(worker.stored(&Floats, other.clone(), &raw).is_none());
+        worker.verify = false;
+        assert!(worker.stored(&Floats, other, &raw).is_some());
+    }
+}

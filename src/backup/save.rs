@@ -1,0 +1,389 @@
+//! Save: packs frames and entries into containers and stores them; builds recipes and trees from the structure that
+//! came along.
+//!
+//! Chunks of files go to data containers, recipes and directory listings to metadata containers. A container is
+//! stored durably before the index hears of it, and the snapshot is not written here: the engine commits it when the
+//! whole stream has been saved.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::listing::OpenDirectory;
+use super::metadata::MetadataWriter;
+use crate::backup::message::{Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem};
+use crate::error::{Error, Result};
+use crate::metrics::Progress;
+use crate::model::{BLOB_HEADS_MAX, Head, Heads, ModelRecord};
+use crate::pipeline::Sink;
+use crate::repo::container::{
+    ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, TO_THE_END, Writer,
+};
+use crate::repo::index::ChunkIndex;
+use crate::repo::recipe::{RecipeBuilder, Reference};
+use crate::repo::tree::{FileIdentity, HoleMap, Node};
+use crate::store::Store;
+
+/// What was saved.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Saved {
+    /// The root directory's listing.
+    pub root: Option<Reference>,
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Other entries.
+    pub others: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Chunks seen.
+    pub chunks: u64,
+    /// Chunks stored.
+    pub chunks_new: u64,
+    /// Their bytes.
+    pub bytes_new: u64,
+    /// Bytes of containers.
+    pub bytes_stored: u64,
+    /// Containers.
+    pub containers: u64,
+}
+
+/// A file whose chunks are coming.
+struct OpenFile {
+    node: Box<Node>,
+    recipe: RecipeBuilder,
+    len: u64,
+    /// Its place in the tree comes later.
+    is_hoisted: bool,
+    /// What is to be remembered of it as a model.
+    model: Option<Arc<ModelRecord>>,
+}
+
+/// The stage.
+pub struct SaveStage<'a> {
+    store: Arc<dyn Store>,
+    index: Arc<Mutex<ChunkIndex>>,
+    in_flight: Arc<FramesInFlight>,
+    progress: &'a Progress,
+    bytes_target: u64,
+    writer: Writer,
+    first_frame: u64,
+    first_entry: u64,
+    entries: u32,
+    metadata: MetadataWriter,
+    directories: Vec<OpenDirectory>,
+    file: Option<OpenFile>,
+    links: LruCache<FileIdentity, (Option<Reference>, u64)>,
+    /// Contents that came before their places in the tree; Read bounds how many.
+    ahead: HashMap<FileIdentity, (Option<Reference>, u64)>,
+    /// Models of this run.
+    heads: Heads,
+    /// Stored bytes of the deltas whose entries have not come yet, by frame.
+    deltas: HashMap<u64, u32>,
+    saved: Saved,
+}
+
+impl<'a> SaveStage<'a> {
+    /// Saves into `store`, telling `index` and `in_flight`. `links_max` bounds the inodes remembered,
+    /// `time_ns` is the backup's.
+    pub fn new(
+        store: Arc<dyn Store>,
+        index: Arc<Mutex<ChunkIndex>>,
+        in_flight: Arc<FramesInFlight>,
+        metadata: MetadataWriter,
+        bytes_target: u64,
+        (links_max, time_ns): (usize, i64),
+        progress: &'a Progress,
+    ) -> Self {
+        SaveStage {
+            store,
+            index,
+            in_flight,
+            progress,
+            bytes_target,
+            writer: Writer::new(ContainerKind::Data),
+            first_frame: 0,
+            first_entry: 0,
+            entries: 0,
+            metadata,
+            directories: vec![OpenDirectory::new(None)],
+            file: None,
+            links: LruCache::new(crate::repo::reader::at_least_one(links_max)),
+            ahead: HashMap::new(),
+            heads: Heads { time_ns, heads: Vec::new() },
+            deltas: HashMap::new(),
+            saved: Saved::default(),
+        }
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<()> {
+        let Some(stored) = frame.stored else {
+            return Err(Error::Usage(format!("frame {} came to Save without its encoding", frame.number)));
+        };
+        if matches!(frame.kind, FrameKind::Delta(_)) {
+            self.deltas.insert(frame.number, stored.raw_len);
+        }
+        self.writer.push_frame(&stored);
+        self.in_flight.publish(frame.number, stored);
+        Ok(())
+    }
+
+    fn entries(&mut self, entries: Vec<NewEntry>) -> Result<()> {
+        self.entries += entries.len() as u32;
+        for mut entry in entries {
+            if entry.literal_len == TO_THE_END {
+                match self.deltas.remove(&entry.frame) {
+                    Some(len) => entry.literal_len = len,
+                    None => entry.make_whole(),
+                }
+            }
+            let fields = EntryFields {
+                fingerprint: entry.fingerprint,
+                raw_len: entry.raw_len,
+                frame: entry.frame.saturating_sub(self.first_frame) as u32,
+                literal_offset: entry.literal_offset,
+                literal_len: entry.literal_len,
+                depth: entry.depth,
+            };
+            self.writer.push_entry(fields, &entry.body.body, &entry.features);
+        }
+        if self.writer.is_full(self.bytes_target) { self.seal() } else { Ok(()) }
+    }
+
+    /// Seals and stores the data container.
+    fn seal(&mut self) -> Result<()> {
+        if self.writer.is_empty() {
+            return Ok(());
+        }
+        let sealed = std::mem::replace(&mut self.writer, Writer::new(ContainerKind::Data)).seal()?;
+        let frames = sealed.container_index.frames.len() as u32;
+        let container_range = ContainerRange {
+            first_frame: self.first_frame,
+            frames,
+            first_entry: self.first_entry,
+            entries: self.entries,
+            container: sealed.id,
+        };
+        self.first_frame += u64::from(frames);
+        self.first_entry += u64::from(std::mem::take(&mut self.entries));
+        self.count_stored(sealed.len);
+        let container_index = store_container(self.store.as_ref(), sealed)?;
+        self.index_container(container_range.container, container_index)?;
+        self.in_flight.seal(container_range);
+        Ok(())
+    }
+
+    fn count_stored(&mut self, len: u64) {
+        self.saved.bytes_stored += len;
+        self.saved.containers += 1;
+        self.progress.bytes_stored.add(len);
+    }
+
+    fn index_container(
+        &self,
+        container: crate::types::ContainerId,
+        container_index: Arc<ContainerIndex>,
+    ) -> Result<()> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).add_container(container, container_index)
+    }
+
+    fn item(&mut self, item: SaveItem) -> Result<()> {
+        match item {
+            SaveItem::Tree(item) => self.tree(item)?,
+            SaveItem::Hole(len) => self.content(Reference::Hole { len })?,
+            SaveItem::Model(record) => {
+                if let Some(file) = &mut self.file {
+                    file.model = Some(record);
+                }
+            }
+            SaveItem::Chunk { fingerprint, len, is_new } => {
+                self.saved.chunks += 1;
+                if is_new {
+                    self.saved.chunks_new += 1;
+                    self.saved.bytes_new += u64::from(len);
+                    self.progress.bytes_new.add(u64::from(len));
+                }
+                self.content(Reference::Chunk { fingerprint, len: u64::from(len) })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, reference: Reference) -> Result<()> {
+        let Some(file) = &mut self.file else {
+            return Err(Error::Usage("content came to Save outside a file".into()));
+        };
+        file.len += reference.content_len();
+        let metadata = &mut self.metadata;
+        file.recipe.push(reference, &mut |bytes| metadata.put(bytes))
+    }
+
+    fn tree(&mut self, item: TreeItem) -> Result<()> {
+        match item {
+            TreeItem::Enter(node) => self.directories.push(OpenDirectory::new(Some(node))),
+            TreeItem::Leave => {
+                let directory = self.directories.pop().filter(|directory| directory.has_node());
+                let directory = directory.ok_or_else(|| Error::Usage("a directory ended that had not begun".into()))?;
+                if let Some(node) = directory.finish(&mut self.metadata)? {
+                    self.saved.directories += 1;
+                    self.append(&node)?;
+                }
+            }
+            TreeItem::Entry(node) => {
+                if let Some(identity) = node.hard_link.filter(|_| node.content.is_some()) {
+                    self.links.put(identity, (node.content, node.size));
+                }
+                self.append_entry(&node)?;
+            }
+            TreeItem::Linked(mut node) => {
+                let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
+                let known = known.or_else(|| self.ahead.get(&node.identity()).copied());
+                let (content, size) =
+                    known.ok_or_else(|| Error::Usage("a hard link came before its content".into()))?;
+                (node.content, node.size) = (content, size);
+                self.append_entry(&node)?;
+            }
+            TreeItem::Begin(node) => self.begin(node, false),
+            TreeItem::Hoisted(node) => self.begin(node, true),
+            TreeItem::End { outcome, small_holes } => self.end_file(outcome, small_holes)?,
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, node: Box<Node>, is_hoisted: bool) {
+        self.file = Some(OpenFile { node, recipe: RecipeBuilder::default(), len: 0, is_hoisted, model: None });
+    }
+
+    /// Remembers a model whose content is now known.
+    fn model(&mut self, record: &ModelRecord, content: Option<Reference>) -> Result<()> {
+        let Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) = content else {
+            return Ok(());
+        };
+        let record = ModelRecord { content: Some(fingerprint), ..record.clone() };
+        if let Some(bytes) = record.encode()? {
+            let chunk = self.metadata.put(bytes)?;
+            self.heads.heads.push(Head::new(&record, chunk));
+            if self.heads.heads.len() >= BLOB_HEADS_MAX {
+                self.heads.save(self.store.as_ref())?;
+                self.heads.heads.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_file(&mut self, outcome: Outcome, small_holes: HoleMap) -> Result<()> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        if outcome == Outcome::Failed {
+            return Ok(());
+        }
+        let metadata = &mut self.metadata;
+        file.node.content = file.recipe.finish(&mut |bytes| metadata.put(bytes))?;
+        file.node.size = file.len;
+        file.node.changed = outcome == Outcome::Changed;
+        if let Some(record) = file.model.take() {
+            self.model(&record, file.node.content)?;
+        }
+        if file.is_hoisted {
+            self.ahead.insert(file.node.identity(), (file.node.content, file.len));
+            return Ok(());
+        }
+        small_holes.attach(&mut file.node);
+        if let Some(identity) = file.node.hard_link {
+            self.links.put(identity, (file.node.content, file.node.size));
+        }
+        self.append_entry(&file.node)
+    }
+
+    fn append_entry(&mut self, node: &Node) -> Result<()> {
+        if node.kind == crate::repo::tree::NodeKind::File {
+            self.saved.files += 1;
+            self.saved.bytes += node.size;
+        } else {
+            self.saved.others += 1;
+        }
+        self.progress.files_done.add(1);
+        self.append(node)
+    }
+
+    fn append(&mut self, node: &Node) -> Result<()> {
+        let Some(directory) = self.directories.last_mut() else { return Ok(()) };
+        directory.append(node, &mut self.metadata)?;
+        self.store_metadata(false)
+    }
+
+    /// Stores the metadata container if it is full, or at the end.
+    fn store_metadata(&mut self, at_end: bool) -> Result<()> {
+        if let Some(sealed) = self.metadata.take_full(at_end)? {
+            self.count_stored(sealed.len);
+            let id = sealed.id;
+            let container_index = store_container(self.store.as_ref(), sealed)?;
+            self.index_container(id, container_index)?;
+        }
+        Ok(())
+    }
+}
+
+fn store_container(store: &dyn Store, sealed: crate::repo::container::Sealed) -> Result<Arc<ContainerIndex>> {
+    let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+    let name = sealed.blob_name();
+    // The same chunks make a container of the same name. If that is there but damaged, this one takes its place.
+    if !store.put_if_absent(&name, &parts)? && !is_stored(store, &name, &parts)? {
+        tracing::warn!("{name} was damaged; it is stored anew");
+        store.delete(&name)?;
+        store.put_if_absent(&name, &parts)?;
+    }
+    Ok(Arc::new(sealed.container_index))
+}
+
+/// Whether the blob called `name` holds exactly these bytes.
+fn is_stored(store: &dyn Store, name: &str, parts: &[&[u8]]) -> Result<bool> {
+    let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    if store.head(name)?.is_none_or(|head| head.len != len) {
+        return Ok(false);
+    }
+    let mut offset = 0;
+    for part in parts {
+        if store.get_range(name, offset, part.len())? != *part {
+            return Ok(false);
+        }
+        offset += part.len() as u64;
+    }
+    Ok(true)
+}
+
+impl Drop for SaveStage<'_> {
+    fn drop(&mut self) {
+        self.in_flight.close();
+    }
+}
+
+impl Sink for SaveStage<'_> {
+    type In = Packet;
+    type Output = Saved;
+
+    fn name(&self) -> &'static str {
+        "save"
+    }
+
+    fn process(&mut self, packet: Packet) -> Result<()> {
+        match packet {
+            Packet::Frame(frame) => self.frame(frame),
+            Packet::Entries(entries) => self.entries(entries),
+            Packet::Items(items) => items.into_iter().try_for_each(|item| self.item(item)),
+        }
+    }
+
+    fn finish(mut self) -> Result<Saved> {
+        self.seal()?;
+        let root = self.directories.pop().ok_or_else(|| Error::Usage("the root directory was left".into()))?;
+        if !self.directories.is_empty() || self.file.is_some() {
+            return Err(Error::Usage("the stream ended inside a directory or a file".into()));
+        }
+        self.saved.root = root.finish_root(&mut self.metadata)?;
+        self.store_metadata(true)?;
+        self.heads.save(self.store.as_ref())?;
+        Ok(self.saved)
+    }
+}

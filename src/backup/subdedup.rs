@@ -1,0 +1,336 @@
+//! SubDedup: encodes each new chunk against the chunks before it and fills frames, in stream order.
+//!
+//! 1. A float chunk or a block of a tensor gets a frame of its own and goes on to ModelEncode, a block that has a base
+//!    in a stored model as a delta to that.
+//! 2. Any other new chunk is given to the strategy; what it finds becomes copies, the rest literal bytes.
+//! 3. Literal bytes of successive chunks fill a solid frame (those of incompressible chunks a frame apart). With
+//!    `frame_bytes = 0` each chunk has a frame of its own, as in the paper.
+//! 4. When the solid frame is full, or enough has gathered, the entries of the group are sent after their frames.
+//!    Containers end only between groups.
+//!
+//! One owner, no clock: the stored bytes depend on the stream alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::backup::message::{
+    Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem,
+};
+use crate::chunk::classify::{Class, Identifier};
+use crate::config::Config;
+use crate::error::{ErrorKind, Result};
+use crate::model::delta_plan::{Models, Planned};
+use crate::model::detect::Block;
+use crate::pipeline::{Emit, Stage};
+use crate::repo::container::{Base, Operation, OperationList, SessionOperations, TO_THE_END, operations_digest};
+use crate::similar::{Bases, Encoded, Found, OPEN_INCOMPRESSIBLE, OPEN_SOLID, SESSION, SessionEntry, Strategy, encode};
+
+/// Bytes of chunks after which a group ends even if its solid frame is not full.
+const GROUP_BYTES_MAX: u64 = 8 << 20;
+/// Entries after which a group ends.
+const GROUP_ENTRIES_MAX: u64 = 4096;
+/// Chunks of the average length that a frame holds at most. A base is often the only one wanted of its frame, and the
+/// shorter it is, the more is decoded for it in vain.
+const FRAME_CHUNKS_MAX: u64 = 16;
+/// With a frame for each chunk: literal bytes after which a group ends.
+const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
+
+/// The stage.
+pub struct SubDedupStage {
+    strategy: Box<dyn Strategy>,
+    bases: Bases,
+    models: Models,
+    /// For chunks that turn out to be no copies.
+    identifier: Identifier,
+    depth_max: u8,
+    frame_bytes: usize,
+    group_bytes_max: u64,
+    /// Where in its file the next chunk begins.
+    offset: u64,
+    next_frame: u64,
+    group_first: u64,
+    group_bytes: u64,
+}
+
+impl SubDedupStage {
+    /// A stage over `bases`, for chunks of `chunk_bytes_avg` bytes on average.
+    pub fn new(
+        strategy: Box<dyn Strategy>,
+        bases: Bases,
+        models: Models,
+        config: &Config,
+        chunk_bytes_avg: u64,
+    ) -> Self {
+        SubDedupStage {
+            strategy,
+            bases,
+            models,
+            identifier: Identifier::new(&config.identify, config.model.planes_zstd_level),
+            depth_max: config.subdedup.depth_max,
+            frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
+            // Containers end only between groups.
+            group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
+            offset: 0,
+            next_frame: 0,
+            group_first: 0,
+            group_bytes: 0,
+        }
+    }
+
+    fn encode_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
+        self.bases.grant(u64::from(chunk.len));
+        self.group_bytes += u64::from(chunk.len);
+        match chunk.block.filter(|block| !block.is_opaque) {
+            Some(block) => self.block(chunk, block, emit)?,
+            None => self.other_chunk(chunk, emit)?,
+        }
+        let entries = self.bases.ring.next() - self.group_first;
+        let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
+        if self.group_bytes >= self.group_bytes_max || entries >= GROUP_ENTRIES_MAX || per_chunk {
+            self.end_group(emit)?;
+        }
+        Ok(())
+    }
+
+    /// A block of a tensor of known words.
+    fn block(&mut self, chunk: Chunk, block: Block, emit: &mut Emit<Packet>) -> Result<()> {
+        let fingerprint = chunk.fingerprint;
+        let number = match self.models.plan(chunk.block, chunk.len, &mut self.bases)? {
+            Some(planned) => self.delta(chunk, planned, emit)?,
+            None => {
+                let kind = FrameKind::Elements(self.models.word(block));
+                self.float_chunk(chunk, Vec::new(), kind, emit)?
+            }
+        };
+        self.models.stored(fingerprint, SESSION | number);
+        Ok(())
+    }
+
+    fn delta(&mut self, chunk: Chunk, planned: Planned, emit: &mut Emit<Packet>) -> Result<u64> {
+        let frame = self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?;
+        let digest = operations_digest(&planned.operations, &planned.bases);
+        Ok(self.bases.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len: TO_THE_END,
+            depth: planned.depth,
+            features: Vec::new(),
+            body: session_operations(planned.operations, planned.bases, planned.entries),
+        }))
+    }
+
+    fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
+        let (found, encoded) = self.find(&chunk)?;
+        // Most of it copied: the rest is worth less than what other codecs save.
+        let class = if encoded.literal_len() * 2 <= chunk.len { Class::Ordinary } else { self.class(&chunk) };
+        match class {
+            Class::Float(layout) => {
+                let range = self.offset..self.offset + u64::from(chunk.len);
+                match self.models.plan_previous_version(range, layout, &mut self.bases)? {
+                    Some(planned) => self.delta(chunk, planned, emit)?,
+                    None => self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?,
+                };
+            }
+            class => self.ordinary_chunk(chunk, class, (found.features, encoded), emit)?,
+        }
+        Ok(())
+    }
+
+    fn class(&mut self, chunk: &Chunk) -> Class {
+        chunk.class.unwrap_or_else(|| self.identifier.identify(&chunk.bytes))
+    }
+
+    fn float_chunk(
+        &mut self,
+        chunk: Chunk,
+        features: Vec<u64>,
+        kind: FrameKind,
+        emit: &mut Emit<Packet>,
+    ) -> Result<u64> {
+        let frame = self.emit_frame(kind, chunk.bytes, emit)?;
+        let number = self.bases.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
+            raw_len: chunk.len,
+            frame,
+            literal_offset: 0,
+            literal_len: chunk.len,
+            depth: 1,
+            features: features.clone(),
+            body: Arc::default(),
+        });
+        self.bases.index(number, &features);
+        Ok(number)
+    }
+
+    fn ordinary_chunk(
+        &mut self,
+        chunk: Chunk,
+        class: Class,
+        (features, encoded): (Vec<u64>, Encoded),
+        emit: &mut Emit<Packet>,
+    ) -> Result<()> {
+        let literal_len = encoded.literal_len() as usize;
+        let open = if class == Class::Incompressible { OPEN_INCOMPRESSIBLE } else { OPEN_SOLID };
+        let filled = self.open_frame(open).len();
+        if self.frame_bytes > 0 && filled > 0 && filled + literal_len > self.frame_bytes {
+            if open == OPEN_SOLID { self.end_group(emit)? } else { self.close_frame(open, emit)? }
+        }
+        let frame_bytes = self.frame_bytes;
+        let frame = self.open_frame(open);
+        if frame.capacity() == 0 {
+            frame.reserve(frame_bytes.max(literal_len));
+        }
+        let literal_offset = frame.len() as u32;
+        for range in &encoded.literals {
+            frame.extend_from_slice(chunk.bytes.get(range.start as usize..range.end as usize).unwrap_or_default());
+        }
+        let digest = operations_digest(&encoded.operations, &encoded.bases);
+        let number = self.bases.ring.push(SessionEntry {
+            name: Base { fingerprint: chunk.fingerprint, digest },
+            raw_len: chunk.len,
+            frame: open,
+            literal_offset,
+            literal_len: literal_len as u32,
+            depth: encoded.depth,
+            features: features.clone(),
+            body: session_operations(encoded.operations, encoded.bases, encoded.entries),
+        });
+        self.bases.index(number, &features);
+        if self.strategy.wants_bases() {
+            self.bases.keep(number, &chunk.bytes, chunk.anchors)?;
+        }
+        if self.frame_bytes == 0 {
+            self.close_frame(open, emit)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the strategy; where a base's body turns out to be unreadable the chunk is stored whole.
+    fn find(&mut self, chunk: &Chunk) -> Result<(Found, Encoded)> {
+        let anchors = chunk.anchors.as_deref().unwrap_or_default();
+        let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
+        let capped = self.bases.cap(&mut found.matches);
+        match capped.and_then(|()| encode(chunk.len, &found.matches, self.depth_max, &mut self.bases)) {
+            Ok(encoded) => Ok((found, encoded)),
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+                tracing::warn!("storing a chunk whole: {error}");
+                Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_frame(&mut self, open: u64) -> &mut Vec<u8> {
+        if open == OPEN_SOLID { &mut self.bases.open_solid } else { &mut self.bases.open_incompressible }
+    }
+
+    /// Sends a frame and gives its number, marked as one of this session.
+    fn emit_frame(&mut self, kind: FrameKind, raw: Bytes, emit: &mut Emit<Packet>) -> Result<u64> {
+        let number = self.next_frame;
+        self.next_frame += 1;
+        emit.emit(Packet::Frame(Frame { number, kind, raw, stored: None }))?;
+        Ok(SESSION | number)
+    }
+
+    /// Sends an open frame unless it is empty, and tells the group's entries its number.
+    fn close_frame(&mut self, open: u64, emit: &mut Emit<Packet>) -> Result<()> {
+        let raw = Bytes::from(std::mem::take(self.open_frame(open)));
+        if raw.is_empty() {
+            return Ok(());
+        }
+        let kind = if open == OPEN_SOLID { FrameKind::Solid } else { FrameKind::Incompressible };
+        let number = self.emit_frame(kind, raw.clone(), emit)?;
+        self.bases.keep_frame(number, raw);
+        for entry in self.group_first..self.bases.ring.next() {
+            if let Some(entry) = self.bases.ring.get_mut(entry)
+                && entry.frame == open
+            {
+                entry.frame = number;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self, emit: &mut Emit<Packet>) -> Result<()> {
+        self.close_frame(OPEN_SOLID, emit)?;
+        self.close_frame(OPEN_INCOMPRESSIBLE, emit)?;
+        let last_frame = self.next_frame.saturating_sub(1);
+        let mut entries = Vec::new();
+        for number in self.group_first..self.bases.ring.next() {
+            let Some(entry) = self.bases.ring.get_mut(number) else { continue };
+            if entry.literal_len == 0 {
+                // No bytes of its own: any frame will do.
+                (entry.frame, entry.literal_offset) = (SESSION | last_frame, 0);
+            }
+            entries.push(NewEntry {
+                fingerprint: entry.fingerprint(),
+                raw_len: entry.raw_len,
+                frame: entry.frame & !SESSION,
+                literal_offset: entry.literal_offset,
+                literal_len: entry.literal_len,
+                depth: entry.depth,
+                body: entry.body.clone(),
+                features: entry.features.clone(),
+            });
+        }
+        self.group_first = self.bases.ring.next();
+        self.group_bytes = 0;
+        self.bases.next_batch();
+        if entries.is_empty() { Ok(()) } else { emit.emit(Packet::Entries(entries)) }
+    }
+}
+
+fn session_operations(operations: Vec<Operation>, bases: Vec<Base>, entries: Vec<u64>) -> Arc<SessionOperations> {
+    Arc::new(SessionOperations { body: OperationList { operations, bases }, entries })
+}
+
+impl Stage for SubDedupStage {
+    type In = ChunkBatch;
+    type Out = Packet;
+
+    fn name(&self) -> &'static str {
+        "subdedup"
+    }
+
+    fn process(&mut self, batch: ChunkBatch, emit: &mut Emit<Packet>) -> Result<()> {
+        let mut items = Vec::with_capacity(batch.items.len());
+        for item in batch.items {
+            match item {
+                ChunkItem::Tree(item) => {
+                    self.offset = 0;
+                    if let TreeItem::End { outcome, .. } = &item {
+                        items.extend(self.models.end(*outcome == Outcome::Complete).map(SaveItem::Model));
+                    }
+                    items.push(SaveItem::Tree(item));
+                }
+                ChunkItem::Model(file) => self.models.begin(file, &mut self.bases)?,
+                ChunkItem::PreviousVersion(content) => self.models.begin_previous_version(content),
+                ChunkItem::Hole(len) => {
+                    self.offset += len;
+                    items.push(SaveItem::Hole(len));
+                }
+                ChunkItem::Chunk(chunk) => {
+                    let (fingerprint, len, is_new) = (chunk.fingerprint, chunk.len, chunk.is_new);
+                    self.models.note(&fingerprint, chunk.block);
+                    if is_new {
+                        self.encode_chunk(chunk, emit)?;
+                    }
+                    self.offset += u64::from(len);
+                    items.push(SaveItem::Chunk { fingerprint, len, is_new });
+                }
+            }
+        }
+        emit.emit(Packet::Items(items))
+    }
+
+    fn finish(&mut self, emit: &mut Emit<Packet>) -> Result<()> {
+        self.end_group(emit)
+    }
+}
+
+#[cfg(test)]
+#[path = "subdedup_tests.rs"]
+mod tests;

@@ -1,0 +1,103 @@
+//! `ultracdc`: UltraCDC (Zhou, Wang, Xia, Zhang, IPCCC 2022).
+//!
+//! 1. From the smallest length on a window of 8 bytes slides by single bytes; its Hamming distance to `0xaa` × 8 is
+//!    kept up to date by what enters and leaves. A chunk ends where distance and mask share no bit: the mask is `0x2f`
+//!    up to the average length (distance 16) and `0x2c` beyond (16 to 19).
+//! 2. Eight bytes that equal the eight before are jumped over; 64 times in a row, and the chunk ends there.
+//!
+//! Read from the paper's abstract and from an implementation that follows its pseudocode (PlakarKorp/go-cdc-chunkers,
+//! `chunkers/ultracdc`). The paper's limits are 2, 10 and 64 KiB; it is silent on
+//!
+//! - other averages: its masks put cuts about 38 KB apart up to the average and 1.3 KB beyond. For each threefold of
+//!   the paper's 8 KiB between the smallest length and the average, one is added to the distance before it is masked:
+//!   one less in distance is about three times as rare. The paper's limits give the paper's cuts;
+//! - lengths that are not multiples of 8: the lax mask begins with the first step of 8 bytes at or beyond the average;
+//! - a file's end: bytes behind the last whole step belong to the last chunk.
+//!
+//! There is no key: chunk lengths tell what a chunk is to whoever has the same content.
+
+use super::Chunker;
+use crate::config::RepositoryConfig;
+use crate::kernel::sieve::Anchor;
+
+const WINDOW_BYTES: usize = 8;
+const PATTERN: u8 = 0xaa;
+/// Up to the average length.
+const STRICT: i32 = 0x2f;
+/// Beyond it.
+const LAX: i32 = 0x2c;
+/// Equal windows in a row that end a chunk.
+const EQUAL_MAX: usize = 64;
+/// Bytes between the paper's smallest and average lengths.
+const PAPER_SPAN_BYTES: u64 = 8 << 10;
+
+pub(super) struct UltraCdc {
+    min: usize,
+    avg: usize,
+    max: usize,
+    /// Added to distances.
+    shift: i32,
+    /// Distance of every byte.
+    distances: [i32; 256],
+}
+
+/// The exponent of the power of 3 that is nearest to `span` over the paper's, from -4 to 12.
+fn shift(span: u64) -> i32 {
+    let (mut shift, mut near, mut far) = (0, span.max(1), PAPER_SPAN_BYTES);
+    // As long as the ratio is beyond the square root of 3.
+    while near * near > 3 * far * far && shift < 12 {
+        (shift, far) = (shift + 1, far * 3);
+    }
+    while far * far > 3 * near * near && shift > -4 {
+        (shift, near) = (shift - 1, near * 3);
+    }
+    shift
+}
+
+impl UltraCdc {
+    pub(super) fn new(config: &RepositoryConfig) -> Self {
+        let (min, avg) = (config.chunk_bytes_min.0, config.chunk_bytes_avg.0);
+        UltraCdc {
+            min: min as usize,
+            avg: avg as usize,
+            max: config.chunk_bytes_max.0 as usize,
+            shift: shift(avg.saturating_sub(min)),
+            distances: std::array::from_fn(|byte| (byte as u8 ^ PATTERN).count_ones() as i32),
+        }
+    }
+
+    fn distance(&self, byte: u8) -> i32 {
+        self.distances[usize::from(byte)]
+    }
+}
+
+impl Chunker for UltraCdc {
+    fn cut(&self, bytes: &[u8], _: &mut Vec<Anchor>) -> usize {
+        let limit = bytes.len().min(self.max);
+        let (windows, _) = bytes.get(self.min..limit).unwrap_or_default().as_chunks::<WINDOW_BYTES>();
+        let Some((mut before, windows)) = windows.split_first() else { return limit };
+        let mut distance = self.shift + before.iter().map(|byte| self.distance(*byte)).sum::<i32>();
+        let mut equal = 0;
+        let mut at = self.min;
+        for window in windows {
+            at += WINDOW_BYTES;
+            if window == before {
+                equal += 1;
+                if equal == EQUAL_MAX {
+                    return at + WINDOW_BYTES;
+                }
+                continue;
+            }
+            equal = 0;
+            let mask = if at < self.avg { STRICT } else { LAX };
+            for (offset, (leaves, enters)) in before.iter().zip(window).enumerate() {
+                if distance & mask == 0 {
+                    return at + offset;
+                }
+                distance += self.distance(*enters) - self.distance(*leaves);
+            }
+            before = window;
+        }
+        limit
+    }
+}

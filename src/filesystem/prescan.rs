@@ -1,0 +1,78 @@
+//! Survey: finds files whose names suggest models, before the walk, without reading or naming anything else.
+//!
+//! What it finds decides the order in which contents are stored, nothing more: the walk meets every file again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::repo::tree::FileIdentity;
+
+/// Endings of names that model files have.
+const ENDINGS: &[&str] = &["safetensors", "gguf", "ggml", "bin", "pt", "pth", "ckpt", "npz", "npy"];
+/// Folder of a hub's cache in which contents lie under their hashes.
+const BLOBS: &str = "blobs";
+
+/// Paths of such files below `paths`, at most `files_max`, in the order of their names. Links are not followed,
+/// directories in `skip` are left out, and what cannot be read is passed over: the walk reports it.
+pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usize) -> Vec<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
+    while let Some(path) = waiting.pop() {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_file() && suggests_model(&path) {
+            found.insert(path);
+            continue;
+        }
+        let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+        if !metadata.is_dir() || skip.contains(&identity) {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(&path) else { continue };
+        let mut directories = Vec::new();
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(kind) if kind.is_file() && suggests_model(&entry.path()) => drop(found.insert(entry.path())),
+                _ => {}
+            }
+        }
+        directories.sort_unstable();
+        waiting.extend(directories.into_iter().rev());
+        if found.len() >= files_max {
+            break;
+        }
+    }
+    found.into_iter().take(files_max).collect()
+}
+
+fn suggests_model(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let in_blobs = path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS);
+    in_blobs || ending.is_some_and(|ending| ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_found_by_name_and_links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for inner in ["b/blobs", "a", "skipped"] {
+            fs::create_dir_all(path(inner)).unwrap();
+        }
+        for file in ["b/blobs/0a", "b/model.SafeTensors", "a/x.gguf", "a/x.txt", "skipped/y.gguf"] {
+            fs::write(path(file), b"x").unwrap();
+        }
+        std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
+        let skip = fs::metadata(path("skipped")).unwrap();
+        let skip = BTreeSet::from([FileIdentity { device: skip.dev(), inode: skip.ino() }]);
+        let found = prescan(&[directory.path().to_path_buf()], &skip, 10);
+        assert_eq!(found, [path("a/x.gguf"), path("b/blobs/0a"), path("b/model.SafeTensors")]);
+        assert_eq!(prescan(&[path("a/x.gguf"), path("nowhere")], &skip, 10), [path("a/x.gguf")]);
+        assert_eq!(prescan(&[directory.path().to_path_buf()], &BTreeSet::new(), 1).len(), 1);
+    }
+}

@@ -1,0 +1,188 @@
+//! Checks of small repositories in memory, each with one defect.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+
+use super::{CheckReport, check};
+use crate::Error;
+use crate::config::{Config, RepositoryConfig};
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::container::{
+    Base, ContainerKind, EntryFields, Operation, OperationList, Sealed, StoredFrame, WHOLE_DIGEST, Writer,
+};
+use crate::repo::index::{Record, write_segment};
+use crate::store::{MemoryStore, Store};
+use crate::types::{Fingerprint, RepositoryKey};
+
+const KEY: RepositoryKey = RepositoryKey([7; 32]);
+
+/// One frame of 100 bytes; `entries` are the fields but the frame, with their bodies.
+fn container(entries: &[(Fingerprint, u32, u32, u32, OperationList)]) -> Sealed {
+    let mut writer = Writer::new(ContainerKind::Data);
+    let payload: Vec<u8> = (0..100).collect();
+    let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 100, payload: Bytes::from(payload) });
+    for (fingerprint, raw_len, literal_offset, literal_len, body) in entries {
+        let (fingerprint, raw_len, literal_offset, literal_len) =
+            (*fingerprint, *raw_len, *literal_offset, *literal_len);
+        let depth = 1 + u8::from(!body.bases.is_empty());
+        let fields = EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth };
+        writer.push_entry(fields, body, &[]);
+    }
+    writer.seal().unwrap()
+}
+
+fn put(store: &MemoryStore, sealed: &Sealed) {
+    store.put_if_absent(&sealed.blob_name(), &[&sealed.parts.concat()]).unwrap();
+}
+
+fn index(store: &MemoryStore, sealed: &Sealed, wrong_entry: bool) {
+    let records = sealed.container_index.entries.iter().zip(0u32..).map(|(entry, number)| Record {
+        fingerprint: entry.fingerprint,
+        container: 0,
+        entry: number + u32::from(wrong_entry),
+    });
+    write_segment(store, &[sealed.id], records.collect()).unwrap();
+}
+
+fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
+    let repository = Repository {
+        store: store.clone(),
+        path: PathBuf::new(),
+        id: "0".repeat(32),
+        key: KEY,
+        config: RepositoryConfig::default(),
+        writer_features: 0,
+    };
+    let mut config = Config::default();
+    config.pipeline.workers = 2;
+    let mut report = check(&repository, &config, read_data, &Progress::default(), &Arc::default()).unwrap();
+    // These repositories have no configuration.
+    report.defects.retain(|defect| !defect.starts_with("config"));
+    report.defect_count -= 2;
+    report
+}
+
+fn literal(len: u32) -> Fingerprint {
+    KEY.fingerprint(&(0..len as u8).collect::<Vec<u8>>())
+}
+
+/// 20 literal bytes, and the second half of them copied from the first chunk.
+fn sound() -> Sealed {
+    let base = Base { fingerprint: literal(20), digest: WHOLE_DIGEST };
+    let copy = OperationList { operations: vec![Operation::Copy { base: 0, offset: 5, len: 10 }], bases: vec![base] };
+    let copied = KEY.fingerprint(&(5..15).collect::<Vec<u8>>());
+    container(&[(literal(20), 20, 0, 20, OperationList::default()), (copied, 10, 20, 0, copy)])
+}
+
+#[test]
+fn a_sound_container_has_no_defects_and_every_byte_is_read() {
+    let store = Arc::new(MemoryStore::new());
+    put(&store, &sound());
+    index(&store, &sound(), false);
+    let report = run(&store, false);
+    assert_eq!((report.defect_count, report.containers, report.chunks, report.frames), (0, 1, 2, 1), "{report:?}");
+    assert_eq!((report.segments, report.unreferenced_containers, report.bytes_raw), (1, 0, 30));
+    let report = run(&store, true);
+    assert_eq!((report.defect_count, report.bytes_raw), (0, 30), "{report:?}");
+    assert_eq!(report.bytes_stored, sound().len);
+}
+
+#[test]
+fn every_flipped_byte_of_a_container_is_found() {
+    let sealed = sound();
+    let bytes = sealed.parts.concat();
+    for at in 0..bytes.len() {
+        let store = Arc::new(MemoryStore::new());
+        index(&store, &sealed, false);
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x40;
+        store.put_if_absent(&sealed.blob_name(), &[&damaged]).unwrap();
+        let report = run(&store, true);
+        assert!(report.defects.iter().any(|defect| defect.contains(&sealed.blob_name())), "byte {at}: {report:?}");
+        assert_eq!(report.defect_count, report.defects.len() as u64);
+    }
+}
+
+#[test]
+fn a_container_cut_short_anywhere_is_found_without_reading_data() {
+    let sealed = sound();
+    let bytes = sealed.parts.concat();
+    for len in 0..bytes.len() {
+        let store = Arc::new(MemoryStore::new());
+        index(&store, &sealed, false);
+        store.put_if_absent(&sealed.blob_name(), &[&bytes[..len]]).unwrap();
+        let report = run(&store, false);
+        assert!(report.defects.iter().any(|defect| defect.contains(&sealed.blob_name())), "length {len}: {report:?}");
+    }
+}
+
+#[test]
+fn a_chunk_that_is_not_its_fingerprint_is_found_by_reading() {
+    let store = Arc::new(MemoryStore::new());
+    let sealed = container(&[(Fingerprint([1; 32]), 20, 0, 20, OperationList::default())]);
+    put(&store, &sealed);
+    index(&store, &sealed, false);
+    assert_eq!(run(&store, false).defect_count, 0);
+    let report = run(&store, true);
+    assert_eq!(report.defect_count, 1, "{report:?}");
+    assert!(report.defects[0].contains(&sealed.blob_name()) && report.defects[0].contains("0101"), "{report:?}");
+}
+
+#[test]
+fn a_missing_base_is_found_without_reading_data() {
+    let store = Arc::new(MemoryStore::new());
+    let base = Base { fingerprint: Fingerprint([9; 32]), digest: 1 };
+    let copy = OperationList { operations: vec![Operation::Copy { base: 0, offset: 0, len: 10 }], bases: vec![base] };
+    let sealed = container(&[(Fingerprint([1; 32]), 10, 0, 0, copy)]);
+    put(&store, &sealed);
+    index(&store, &sealed, false);
+    let report = run(&store, false);
+    assert_eq!(report.defect_count, 1, "{report:?}");
+    assert!(report.defects[0].contains("entry 0") && report.defects[0].contains(&"09".repeat(32)), "{report:?}");
+}
+
+#[test]
+fn a_missing_container_and_a_wrong_record_are_found() {
+    let store = Arc::new(MemoryStore::new());
+    index(&store, &sound(), false);
+    let report = run(&store, false);
+    assert_eq!(report.defect_count, 1, "{report:?}");
+    assert!(report.defects[0].contains(&sound().blob_name()) && report.defects[0].contains("missing"), "{report:?}");
+
+    put(&store, &sound());
+    index(&store, &sound(), true);
+    let report = run(&store, false);
+    assert_eq!(report.defect_count, 2, "{report:?}");
+    assert!(report.defects.iter().all(|defect| defect.starts_with("index/")), "{report:?}");
+}
+
+#[test]
+fn a_container_of_an_interrupted_backup_is_an_orphan_and_no_defect() {
+    let store = Arc::new(MemoryStore::new());
+    put(&store, &sound());
+    for read_data in [false, true] {
+        let report = run(&store, read_data);
+        assert_eq!((report.defect_count, report.unreferenced_containers, report.containers), (0, 1, 1), "{report:?}");
+    }
+}
+
+#[test]
+fn an_interruption_ends_the_check() {
+    let store = Arc::new(MemoryStore::new());
+    put(&store, &sound());
+    let stop = Arc::new(AtomicBool::new(true));
+    let repository = Repository {
+        store,
+        path: PathBuf::new(),
+        id: String::new(),
+        key: KEY,
+        config: RepositoryConfig::default(),
+        writer_features: 0,
+    };
+    let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
+    assert!(matches!(outcome, Err(Error::Interrupted)));
+}

@@ -1,0 +1,138 @@
+//! Trees: every listing and recipe of every snapshot decodes, and every chunk they name is in a listed container.
+//!
+//! Snapshots share most of what they hold. A listing or recipe seen before is passed over, as far as a bounded memory
+//! of fingerprints knows: what it names was checked with it.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lru::LruCache;
+
+use super::go_on;
+use super::log::{Log, damage};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::container::OperationSource;
+use crate::repo::index::Listing;
+use crate::repo::reader::ChunkReader;
+use crate::repo::recipe::{Reference, decode_recipe};
+use crate::repo::snapshot::Named;
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::types::Fingerprint;
+
+/// Listings and recipes remembered.
+const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
+
+/// Checks the tree of every snapshot.
+pub(super) fn check(
+    repository: &Repository,
+    config: &Config,
+    listing: &Arc<Listing>,
+    snapshots: &[Named],
+    log: &mut Log,
+    stop: &Arc<AtomicBool>,
+) -> Result<()> {
+    let reader = ChunkReader::new(repository, listing.clone(), config.restore.cache_bytes.0 as usize);
+    let mut check = TreeCheck { reader, seen: LruCache::new(SEEN_MAX), log, stop };
+    snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))
+}
+
+struct TreeCheck<'a> {
+    reader: ChunkReader,
+    seen: LruCache<Fingerprint, ()>,
+    log: &'a mut Log,
+    stop: &'a AtomicBool,
+}
+
+impl TreeCheck<'_> {
+    fn snapshot(&mut self, snapshot: &Named) -> Result<()> {
+        let mut path = PathBuf::new();
+        let mut levels: Vec<TreeCursor> = self.unseen(snapshot.snapshot.root).into_iter().collect();
+        while let Some(cursor) = levels.last_mut() {
+            go_on(self.stop)?;
+            let next = match cursor.next(&mut self.reader) {
+                Ok(next) => next,
+                Err(error) => {
+                    self.defect(snapshot, &path, damage(error)?);
+                    None
+                }
+            };
+            let Some(node) = next else {
+                levels.pop();
+                path.pop();
+                continue;
+            };
+            path.push(name_of(&node));
+            if node.kind == NodeKind::Directory
+                && let Some(cursor) = self.unseen(node.content)
+            {
+                levels.push(cursor);
+                continue;
+            }
+            if let Some(content) = node.content.filter(|_| node.kind != NodeKind::Directory) {
+                self.content(snapshot, &path, content)?;
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+
+    /// A cursor over a listing not seen before.
+    fn unseen(&mut self, content: Option<Reference>) -> Option<TreeCursor> {
+        if let Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) = content
+            && self.seen.put(fingerprint, ()).is_some()
+        {
+            return None;
+        }
+        content.map(|content| TreeCursor::open(Some(content)))
+    }
+
+    /// Recipes depth first; after a defect, the rest of the content.
+    fn content(&mut self, snapshot: &Named, path: &std::path::Path, content: Reference) -> Result<()> {
+        let mut levels = vec![vec![content].into_iter()];
+        while let Some(level) = levels.last_mut() {
+            go_on(self.stop)?;
+            let found = match level.next() {
+                None => {
+                    levels.pop();
+                    continue;
+                }
+                Some(Reference::Hole { .. }) => continue,
+                Some(Reference::Chunk { fingerprint, len }) => self.chunk(&fingerprint, len),
+                Some(Reference::Recipe { level, fingerprint, len }) => {
+                    if self.seen.put(fingerprint, ()).is_some() {
+                        continue;
+                    }
+                    let bytes = self.reader.read(&fingerprint);
+                    let list = bytes.and_then(|bytes| decode_recipe(&fingerprint, level, len, &bytes));
+                    list.map(|list| levels.push(list.into_iter()))
+                }
+            };
+            if let Err(error) = found {
+                self.defect(snapshot, path, damage(error)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<()> {
+        let number = self.reader.entry_of(fingerprint)?;
+        let raw_len = self.reader.resolver.body(number)?.raw_len;
+        if u64::from(raw_len) == len {
+            return Ok(());
+        }
+        Err(Error::corrupt("recipe", 0, format!("chunk {fingerprint} of {raw_len} bytes"), len.to_string()))
+    }
+
+    fn defect(&mut self, snapshot: &Named, path: &std::path::Path, error: Error) {
+        self.log.consequence(format!("snapshot {}, /{}: {error}", snapshot.id, path.display()));
+    }
+}
+
+fn name_of(node: &Node) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(&node.name))
+}

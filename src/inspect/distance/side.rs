@@ -1,0 +1,112 @@
+//! One of the models compared: a file on disk, or a file of a snapshot.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unread};
+use crate::inspect::label::Labels;
+use crate::inspect::list::find;
+use crate::repo::Repository;
+use crate::repo::index::Listing;
+use crate::repo::reader::ChunkReader;
+use crate::repo::snapshot::Named;
+use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
+use crate::repo::tree::NodeKind;
+
+/// Decoded frames kept, bytes.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// A model open for reading.
+pub struct Side {
+    /// What people call it by.
+    pub label: String,
+    /// What it holds.
+    pub model: Recognised,
+    /// What the types of its tensors are called.
+    labels: Labels,
+    source: Box<dyn ReadAt>,
+}
+
+/// Opens files of snapshots, all through one reader.
+pub struct Stored {
+    reader: SharedReader,
+}
+
+impl Stored {
+    /// Of this repository.
+    ///
+    /// # Errors
+    /// Those of listing it.
+    pub fn new(repository: &Repository) -> Result<Self> {
+        let listing = Arc::new(Listing::take(&repository.store)?);
+        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+        Ok(Stored { reader: Rc::new(RefCell::new(reader)) })
+    }
+
+    /// The model at `path` of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPath`], [`Error::Usage`] for what is no file or no model, and those of reading.
+    pub fn side(&self, snapshot: &Named, path: &Path, label: &str) -> Result<Side> {
+        let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
+        let file = node.filter(|node| node.kind == NodeKind::File);
+        let Some(node) = file else { return Err(no_model(label, "no regular file".into())) };
+        let file = StoredFile::open(self.reader.clone(), node.content, node.size)?;
+        let len = file.len();
+        Side::of(label, Box::new(file), len)
+    }
+}
+
+impl Side {
+    /// The model in a file on disk.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for what is no file or no model, and those of reading.
+    pub fn open(path: &Path) -> Result<Self> {
+        let label = path.display().to_string();
+        let metadata = path.metadata().map_err(|error| Error::io("read", path, error))?;
+        if !metadata.is_file() {
+            return Err(no_model(&label, "no regular file".into()));
+        }
+        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        Self::of(&label, Box::new(file), metadata.len())
+    }
+
+    fn of(label: &str, source: Box<dyn ReadAt>, len: u64) -> Result<Self> {
+        let failed = |error| unwrapped(error, Path::new(label));
+        match recognise(&*source, len).map_err(failed)? {
+            Recognition::Model(model) => {
+                let labels = Labels::read(&*source, len).map_err(failed)?;
+                Ok(Side { label: label.into(), model, labels, source })
+            }
+            Recognition::Opaque => {
+                let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];
+                fill(&*source, 0, &mut head).map_err(failed)?;
+                Err(no_model(label, unread(&head).unwrap_or("none of them").into()))
+            }
+            Recognition::Defective { format, reason } => {
+                Err(no_model(label, format!("a defective {format}: {reason}")))
+            }
+        }
+    }
+
+    /// What the type of one of its tensors is called.
+    pub fn label_of(&self, tensor: &Tensor) -> Cow<'static, str> {
+        self.labels.of(tensor)
+    }
+
+    /// Its bytes.
+    pub fn source(&self) -> &dyn ReadAt {
+        &*self.source
+    }
+}
+
+fn no_model(label: &str, found: String) -> Error {
+    let formats: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    Error::Usage(format!("{label} is no model: expected a file of tensors ({}), found {found}", formats.join(", ")))
+}

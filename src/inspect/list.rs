@@ -1,0 +1,122 @@
+//! List: the entries of a snapshot, depth first in name order.
+//!
+//! 1. Where a path is given, descend to it: one directory at a time, its listing read up to the name.
+//! 2. Visit the entry found, then, for a directory, what is below it. A stack of cursors holds one listing chunk of
+//!    each directory above the current entry, and nothing else is in memory.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::index::Listing;
+use crate::repo::reader::ChunkReader;
+use crate::repo::recipe::Reference;
+use crate::repo::snapshot::Named;
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
+
+/// Decoded frames of listings kept, bytes.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Calls `visit` with every entry of a snapshot and its path from the snapshot's root (no slash at the start): a
+/// directory before what is in it, names in the order of their bytes. `path`, with or without a slash at its start,
+/// restricts it to that entry and what is below.
+///
+/// # Errors
+/// [`Error::NoSuchPath`] when the snapshot holds no `path`; what `visit` returns; what reading the listings meets.
+pub fn list(
+    repository: &Repository,
+    snapshot: &Named,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
+) -> Result<()> {
+    let listing = Arc::new(Listing::take(&repository.store)?);
+    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    walk(&mut reader, snapshot, path, &mut |path, node| visit(path, node).map(|()| true))
+}
+
+/// As [`list`], with a reader of the caller's; a directory for which `visit` answers `false` is not entered.
+///
+/// # Errors
+/// As for [`list`].
+pub fn walk(
+    reader: &mut ChunkReader,
+    snapshot: &Named,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
+) -> Result<()> {
+    let (path, node) = match path {
+        None => (PathBuf::new(), None),
+        Some(path) => find(reader, snapshot, path)?,
+    };
+    let Some(node) = node else {
+        return below(reader, path, snapshot.snapshot.root, visit);
+    };
+    let is_entered = visit(&path, &node)?;
+    match node.kind {
+        NodeKind::Directory if is_entered => below(reader, path, node.content, visit),
+        _ => Ok(()),
+    }
+}
+
+/// The entry at `path`, and its path from the root; no entry for the root itself.
+///
+/// # Errors
+/// [`Error::NoSuchPath`] when there is none; what reading the listings meets.
+pub fn find(reader: &mut ChunkReader, snapshot: &Named, path: &Path) -> Result<(PathBuf, Option<Node>)> {
+    let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
+    let (mut found, mut node) = (PathBuf::new(), None::<Node>);
+    for component in path.components() {
+        let name = match component {
+            Component::RootDir | Component::CurDir => continue,
+            Component::Normal(name) => name,
+            Component::ParentDir | Component::Prefix(_) => return Err(missing()),
+        };
+        let content = match &node {
+            None => snapshot.snapshot.root,
+            Some(node) if node.kind == NodeKind::Directory => node.content,
+            Some(_) => return Err(missing()),
+        };
+        node = Some(child(reader, content, name.as_bytes())?.ok_or_else(missing)?);
+        found.push(name);
+    }
+    Ok((found, node))
+}
+
+/// The entry `name` of the directory with this content.
+fn child(reader: &mut ChunkReader, content: Option<Reference>, name: &[u8]) -> Result<Option<Node>> {
+    let mut cursor = TreeCursor::open(content);
+    while let Some(node) = cursor.next(reader)? {
+        if node.name.as_slice() >= name {
+            return Ok(Some(node).filter(|node| node.name == name));
+        }
+    }
+    Ok(None)
+}
+
+/// Visits everything below the directory `path` with this content.
+fn below(
+    reader: &mut ChunkReader,
+    mut path: PathBuf,
+    content: Option<Reference>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
+) -> Result<()> {
+    let mut levels = vec![TreeCursor::open(content)];
+    while let Some(cursor) = levels.last_mut() {
+        let Some(node) = cursor.next(reader)? else {
+            levels.pop();
+            path.pop();
+            continue;
+        };
+        path.push(OsStr::from_bytes(&node.name));
+        let is_entered = visit(&path, &node)?;
+        if node.kind == NodeKind::Directory && is_entered {
+            levels.push(TreeCursor::open(node.content));
+        } else {
+            path.pop();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! Trace: names the chunks of a source tree in Destor's text format, for simulations of deduplication.
+//!
+//! 1. The paths are walked as in a backup, sorted by name. Every name of a regular file is a file of the trace; there
+//!    is nothing else in it: no directories, links or metadata.
+//! 2. A file is read through a buffer of a few chunks and cut by the configured chunker; holes are read as zeros. The
+//!    chunker's seed is fixed, so the same bytes give the same chunks in every trace.
+//! 3. A chunk is named by the first 20 bytes of its BLAKE3.
+//!
+//! A trace is `file start N`, the name's N bytes, then a line for each chunk (40 upper-case hexadecimal digits and
+//! decimal bytes) and `file end`, for each file; `stream end` is the last line, without a line break.
+//!
+//! A file that cannot be opened is left out; one that cannot be read to its end, or changes meanwhile, ends where its
+//! reading did. Both are reported (`tracing::warn!`) and counted.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::backup::read::read_full;
+use crate::chunk::{Chunker, chunker};
+use crate::config::RepositoryConfig;
+use crate::error::{Error, Result};
+use crate::filesystem::{Event, Plan, SourceFile, Walker};
+use crate::kernel::sieve::Anchor;
+use crate::metrics::Progress;
+use crate::repo::tree::{FileIdentity, Node, NodeKind};
+
+/// Seed of the chunkers that have a key: one for all traces, so that they can be compared.
+pub const CHUNKER_SEED: u64 = 0;
+/// Bytes of a fingerprint.
+pub const FINGERPRINT_BYTES: usize = 20;
+/// The buffer that files are read through is at least so large, bytes.
+const BUFFER_BYTES_MIN: usize = 4 << 20;
+/// And at least so many of the largest chunks.
+const BUFFER_CHUNKS: usize = 4;
+
+/// What a trace holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TraceReport {
+    /// Files.
+    pub files: u64,
+    /// Chunks of all files.
+    pub chunks: u64,
+    /// Bytes of all chunks.
+    pub bytes: u64,
+    /// What could not be read, or changed while it was: each was reported.
+    pub problems: u64,
+}
+
+/// Where a trace is written to.
+pub struct TraceOutput<'a> {
+    /// Takes the text.
+    pub out: &'a mut dyn Write,
+    /// Its name in errors.
+    pub name: &'a Path,
+    /// The file that it is, which is no part of the trace.
+    pub identity: Option<FileIdentity>,
+}
+
+/// Writes the trace of `paths`, cut as `config` says.
+///
+/// # Errors
+/// [`Error::Usage`] if none of the paths exists; [`Error::Io`] if the trace cannot be written; [`Error::Interrupted`]
+/// once `stop` is set.
+pub fn trace<P: AsRef<Path>>(
+    paths: &[P],
+    config: &RepositoryConfig,
+    output: TraceOutput<'_>,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> Result<TraceReport> {
+    let plan = Plan::new(paths)?;
+    if plan.found() == 0 {
+        let names: Vec<String> = paths.iter().map(|path| path.as_ref().display().to_string()).collect();
+        return Err(Error::Usage(format!("nothing to trace: {} does not exist", names.join(", "))));
+    }
+    let bytes_max = config.chunk_bytes_max.0 as usize;
+    let mut tracer = Tracer {
+        chunker: chunker(config, CHUNKER_SEED),
+        bytes_max,
+        buffer: vec![0; (BUFFER_CHUNKS * bytes_max).max(BUFFER_BYTES_MIN)],
+        anchors: Vec::new(),
+        output,
+        report: TraceReport::default(),
+        progress,
+        stop,
+    };
+    let mut walker = Walker::new(plan, Default::default());
+    while let Some(event) = walker.next() {
+        match event {
+            Event::Entry { path, node } if node.kind == NodeKind::File => tracer.file(&walker, &path, &node)?,
+            Event::Problem { error, .. } => tracer.problem(&error),
+            _ => {}
+        }
+    }
+    tracer.write(b"stream end")?;
+    tracer.output.out.flush().map_err(|error| Error::io("write", tracer.output.name, error))?;
+    Ok(tracer.report)
+}
+
+/// The line of a chunk, with its line break.
+fn chunk_line(bytes: &[u8]) -> Vec<u8> {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or(b'0');
+    let name = blake3::hash(bytes);
+    let pairs = name.as_bytes().iter().take(FINGERPRINT_BYTES).flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    let mut line: Vec<u8> = pairs.collect();
+    line.extend_from_slice(format!(" {}\n", bytes.len()).as_bytes());
+    line
+}
+
+struct Tracer<'a, 'out> {
+    chunker: Box<dyn Chunker>,
+    bytes_max: usize,
+    buffer: Vec<u8>,
+    anchors: Vec<Anchor>,
+    output: TraceOutput<'out>,
+    report: TraceReport,
+    progress: &'a Progress,
+    stop: &'a AtomicBool,
+}
+
+impl Tracer<'_, '_> {
+    fn write(&mut self, text: &[u8]) -> Result<()> {
+        self.output.out.write_all(text).map_err(|error| Error::io("write", self.output.name, error))
+    }
+
+    fn problem(&mut self, error: &Error) {
+        tracing::warn!("{error}");
+        self.report.problems += 1;
+        self.progress.errors.add(1);
+    }
+
+    fn file(&mut self, walker: &Walker, path: &Path, node: &Node) -> Result<()> {
+        if self.output.identity == Some(node.identity()) {
+            return Ok(());
+        }
+        let source = match walker.open_file(node) {
+            Ok(source) => source,
+            Err(error) => {
+                self.problem(&error);
+                return Ok(());
+            }
+        };
+        let name = path.as_os_str().as_bytes();
+        self.write(format!("file start {}\n", name.len()).as_bytes())?;
+        self.write(name)?;
+        self.write(b"\n")?;
+        match self.content(&source)? {
+            Err(error) => self.problem(&error),
+            Ok(()) if source.is_changed().unwrap_or(true) => self.problem(&changed(&source)),
+            Ok(()) => {}
+        }
+        self.write(b"file end\n")?;
+        self.report.files += 1;
+        self.progress.files_done.add(1);
+        Ok(())
+    }
+
+    /// Writes the chunks of a file; the inner result says whether it could be read to its end.
+    fn content(&mut self, source: &SourceFile) -> Result<Result<()>> {
+        let (mut offset, mut held) = (0, 0);
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let space = self.buffer.get_mut(held..).unwrap_or_default();
+            let want = (source.size() - offset).min(space.len() as u64) as usize;
+            let space = space.get_mut(..want).unwrap_or_default();
+            let (read, outcome) = match read_full(source.file(), space, offset) {
+                Ok(read) if read < want => (read, Err(changed(source))),
+                Ok(read) => (read, Ok(())),
+                Err(error) => (0, Err(Error::io("read", source.path(), error))),
+            };
+            offset += read as u64;
+            self.progress.bytes_read.add(read as u64);
+            let is_last = outcome.is_err() || offset == source.size();
+            held = self.cut(held + read, is_last)?;
+            if is_last {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Cuts the first `filled` bytes of the buffer and moves what may go on to its front; gives how many those are.
+    fn cut(&mut self, filled: usize, is_last: bool) -> Result<usize> {
+        let mut start = 0;
+        while start < filled {
+            let rest = self.buffer.get(start..filled).unwrap_or_default();
+            self.anchors.clear();
+            let len = self.chunker.cut(rest, &mut self.anchors);
+            if len == rest.len() && len < self.bytes_max && !is_last {
+                break;
+            }
+            let line = chunk_line(rest.get(..len).unwrap_or_default());
+            self.write(&line)?;
+            self.report.chunks += 1;
+            self.report.bytes += len as u64;
+            start += len;
+        }
+        self.buffer.copy_within(start..filled, 0);
+        Ok(filled - start)
+    }
+}
+
+fn changed(source: &SourceFile) -> Error {
+    let changed = io::Error::other("it changed while it was read; what was read is in the trace");
+    Error::io("read consistently", source.path(), changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytesize::ByteSize;
+
+    fn traced(paths: &[&Path], config: &RepositoryConfig, identity: Option<FileIdentity>) -> (String, TraceReport) {
+        let mut out = Vec::new();
+        let output = TraceOutput { out: &mut out, name: Path::new("memory"), identity };
+        let report = trace(paths, config, output, &Progress::default(), &AtomicBool::new(false)).unwrap();
+        (String::from_utf8(out).unwrap(), report)
+    }
+
+    fn fixed(bytes: u64) -> RepositoryConfig {
+        let size = ByteSize(bytes);
+        RepositoryConfig {
+            chunker: "fixed".into(),
+            chunk_bytes_min: size,
+            chunk_bytes_avg: size,
+            chunk_bytes_max: ByteSize(2 * bytes),
+        }
+    }
+
+    #[test]
+    fn the_text_is_destors_to_the_byte() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("f")).unwrap();
+        std::fs::write(directory.path().join("f/b\nc"), [7; 1500]).unwrap();
+        std::fs::write(directory.path().join("f/a"), "").unwrap();
+        std::os::unix::fs::symlink("a", directory.path().join("f/link")).unwrap();
+        let line = |bytes: &[u8]| format!("{} {}\n", &blake3::hash(bytes).to_hex().to_uppercase()[..40], bytes.len());
+        let path = directory.path().join("f").canonicalize().unwrap();
+        let stored = path.to_str().unwrap().trim_start_matches('/').to_string();
+        let (text, report) = traced(&[&path], &fixed(1024), None);
+        let expected = format!(
+            "file start {0}\n{stored}/a\nfile end\nfile start {1}\n{stored}/b\nc\n{2}{3}file end\nstream end",
+            stored.len() + 2,
+            stored.len() + 4,
+            line(&[7; 1024]),
+            line(&[7; 476])
+        );
+        assert_eq!(text, expected);
+        assert_eq!(report, TraceReport { files: 2, chunks: 2, bytes: 1500, problems: 0 });
+    }
+
+    #[test]
+    fn holes_are_zeros_and_the_trace_itself_is_left_out() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let hole = std::fs::File::create(directory.path().join("hole")).unwrap();
+        hole.set_len(9 << 20).unwrap();
+        std::fs::write(directory.path().join("out"), "x").unwrap();
+        let metadata = directory.path().join("out").metadata().unwrap();
+        let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
+        let (text, report) = traced(&[directory.path()], &fixed(1 << 20), Some(identity));
+        assert_eq!(report, TraceReport { files: 1, chunks: 9, bytes: 9 << 20, problems: 0 });
+        let zeros = String::from_utf8(chunk_line(&vec![0; 1 << 20])).unwrap();
+        assert_eq!(text.matches(&zeros).count(), 9);
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_and_nothing_at_all_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a"), "1").unwrap();
+        let (there, missing) = (directory.path().join("a"), directory.path().join("b"));
+        let (text, report) = traced(&[&there, &missing], &RepositoryConfig::default(), None);
+        assert_eq!((report.files, report.problems), (1, 1));
+        assert!(text.ends_with("file end\nstream end"));
+        let output = TraceOutput { out: &mut Vec::new(), name: Path::new("x"), identity: None };
+        let stop = AtomicBool::new(false);
+        let refused = trace(&[&missing], &RepositoryConfig::default(), output, &Progress::default(), &stop);
+        assert!(matches!(refused, Err(Error::Usage(_))));
+    }
+}

@@ -1,0 +1,172 @@
+//! The catalogue: which models the repository holds records of.
+//!
+//! Each backup that stores models writes one blob, an envelope of type `FHRDMODL` with a CBOR map: when, and for each
+//! model a head. The records themselves are chunks. Like an index, the catalogue is a hint; a blob that does not
+//! parse is passed over.
+
+use minicbor::{Decode, Encode};
+
+use super::record::ModelRecord;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::types::{Fingerprint, hex};
+use crate::wire::Envelope;
+
+/// Store directory of the catalogue.
+pub const PREFIX: &str = "models";
+const MAGIC: [u8; 8] = *b"FHRDMODL";
+const BYTES_LIMIT: u64 = 64 << 20;
+/// Heads kept in memory, those stored last.
+const HEADS_MAX: usize = 1 << 16;
+/// Heads of a blob; a backup of more models writes several.
+pub const BLOB_HEADS_MAX: usize = 1 << 12;
+
+/// What is known of a model without reading its record.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Head {
+    /// [`ModelRecord::id`].
+    #[n(0)]
+    pub id: Fingerprint,
+    /// The chunk that holds the record.
+    #[n(1)]
+    pub record: Fingerprint,
+    /// Hashes of the names others may call it by.
+    #[n(2)]
+    pub names: Vec<u64>,
+    /// [`ModelRecord::keys`].
+    #[n(3)]
+    pub keys: Vec<u64>,
+    /// [`ModelRecord::content`].
+    #[n(4)]
+    pub content: Option<Fingerprint>,
+}
+
+/// The heads of one backup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Heads {
+    /// When the backup started, nanoseconds since 1970.
+    #[n(0)]
+    pub time_ns: i64,
+    /// In order of storing.
+    #[n(1)]
+    pub heads: Vec<Head>,
+}
+
+/// Hash of a name; upper and lower case are one.
+pub(super) fn name_hash(name: &str) -> u64 {
+    Fingerprint(*blake3::hash(name.to_lowercase().as_bytes()).as_bytes()).prefix()
+}
+
+impl Head {
+    /// The head of a record stored as chunk `chunk`.
+    pub fn new(record: &ModelRecord, chunk: Fingerprint) -> Self {
+        let names = record.names.iter().map(|name| name_hash(name)).collect();
+        Head { id: record.id, record: chunk, names, keys: record.keys(), content: record.content }
+    }
+}
+
+impl Heads {
+    /// Stores the blob, unless there is nothing in it.
+    pub fn save(&self, store: &dyn Store) -> Result<()> {
+        if self.heads.is_empty() {
+            return Ok(());
+        }
+        let payload =
+            minicbor::to_vec(self).map_err(|error| Error::Usage(format!("cannot store the catalogue: {error}")))?;
+        let blob = Envelope::new(MAGIC).seal(&payload);
+        store.put_if_absent(&format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes())), &[&blob]).map(drop)
+    }
+
+    /// Reads one blob.
+    ///
+    /// # Errors
+    /// Those of the store, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a blob that is none.
+    pub fn load(store: &dyn Store, name: &str) -> Result<Heads> {
+        let blob = store.get(name, BYTES_LIMIT)?;
+        let digest = hex(blake3::hash(&blob).as_bytes());
+        if name.rsplit('/').next() != Some(digest.as_str()) {
+            let (what, expected) = (name.to_string(), name.to_string());
+            return Err(Error::ChecksumMismatch { what, offset: 0, expected, got: digest });
+        }
+        let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
+        minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
+    }
+
+    /// The heads of all blobs, latest last; blobs that cannot be read are passed over with a warning.
+    pub fn load_all(store: &dyn Store) -> Result<Vec<Head>> {
+        let (mut found, mut count) = (Vec::new(), 0);
+        for listed in store.list(PREFIX)? {
+            match Heads::load(store, &listed.name) {
+                Ok(heads) => {
+                    count += heads.heads.len();
+                    found.push((heads.time_ns, listed.name, heads.heads));
+                }
+                Err(error) => tracing::warn!("passing over {}: {error}", listed.name),
+            }
+            // However many there are, not many more than are kept are in memory.
+            if count > 2 * HEADS_MAX {
+                count = keep_latest(&mut found);
+            }
+        }
+        keep_latest(&mut found);
+        let mut heads: Vec<Head> = found.into_iter().flat_map(|found| found.2).collect();
+        heads.drain(..heads.len().saturating_sub(HEADS_MAX));
+        Ok(heads)
+    }
+}
+
+/// A blob's time, name and heads.
+type Found = (i64, String, Vec<Head>);
+
+/// Puts the latest blobs last and drops those before them that are not needed; the number of heads left.
+fn keep_latest(found: &mut Vec<Found>) -> usize {
+    found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    let mut count = 0;
+    let needed = found.iter().rev().take_while(|found| {
+        let is_needed = count < HEADS_MAX;
+        count += if is_needed { found.2.len() } else { 0 };
+        is_needed
+    });
+    let needed = needed.count();
+    found.drain(..found.len() - needed);
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn heads_come_back_oldest_first_and_damage_is_passed_over() {
+        let store = MemoryStore::default();
+        let head = |byte: u8| {
+            let (id, record) = (Fingerprint([byte; 32]), Fingerprint([0; 32]));
+            Head { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
+        };
+        Heads { time_ns: 5, heads: vec![head(2), head(3)] }.save(&store).unwrap();
+        Heads { time_ns: 4, heads: vec![head(1)] }.save(&store).unwrap();
+        Heads { time_ns: 6, heads: Vec::new() }.save(&store).unwrap();
+        store.put_if_absent("models/abc", &[b"junk"]).unwrap();
+        let all = Heads::load_all(&store).unwrap();
+        assert_eq!(all, [head(1), head(2), head(3)]);
+    }
+
+    #[test]
+    fn only_the_latest_blobs_are_kept() {
+        let head =
+            Head { id: Fingerprint([1; 32]), record: Fingerprint([0; 32]), names: vec![], keys: vec![], content: None };
+        let blob = |time: i64| (time, time.to_string(), vec![head.clone(); HEADS_MAX / 4]);
+        let mut found: Vec<Found> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();
+        assert_eq!(keep_latest(&mut found), HEADS_MAX);
+        assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn names_do_not_depend_on_case() {
+        assert_eq!(name_hash("Org/Model"), name_hash("org/model"));
+        assert_ne!(name_hash("a"), name_hash("b"));
+    }
+}

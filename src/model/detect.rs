@@ -1,0 +1,217 @@
+//! Recognises model files as they are read: where their tensors lie, what a few of their values are, and what the
+//! cards beside them say.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::ModelConfig;
+use crate::error::{Error, Result};
+use crate::filesystem::{Segment, SourceFile};
+use crate::format::{self, Recognised, Recognition, Tensor, card};
+use crate::model::{ModelRecord, TensorRecord, sample};
+use crate::types::Fingerprint;
+
+/// Smaller files are no models.
+const FILE_BYTES_MIN: u64 = 64 << 10;
+/// Smaller tensors are not cut into blocks: they share content-defined chunks.
+const TENSOR_BYTES_MIN: u64 = 64 << 10;
+/// Of a card or configuration so many bytes are read.
+const CARD_BYTES_MAX: u64 = 64 << 10;
+/// Blocks of a model, at most: beyond it is cut like any other file.
+const BLOCKS_MAX: u64 = 1 << 17;
+
+/// A model file about to be read.
+#[derive(Debug)]
+pub struct ModelFile {
+    /// What is known before its blocks are.
+    pub record: ModelRecord,
+    /// The content that the file had in the parent snapshot.
+    pub last_version: Option<Fingerprint>,
+}
+
+/// Which part of a model file a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Which of the model's tensors.
+    pub tensor: usize,
+    /// Where in it.
+    pub offset: u64,
+    /// Nothing is known of its words.
+    pub is_opaque: bool,
+}
+
+/// What is said of a file that claims to be a model and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defects {
+    /// A warning.
+    Warn,
+    /// Nothing: the file is looked at again.
+    Silent,
+}
+
+/// What `source` is as a model; `None` if it is none.
+///
+/// # Errors
+/// Those of reading the file.
+pub fn model_file(
+    source: &SourceFile,
+    config: &ModelConfig,
+    last_version: Option<Fingerprint>,
+    defects: Defects,
+) -> Result<Option<Arc<ModelFile>>> {
+    let failed = |error| Error::io("read", source.path(), error);
+    if !config.detect_formats || source.size() < FILE_BYTES_MIN {
+        return Ok(None);
+    }
+    let mut head = [0; format::HEAD_BYTES];
+    let read = std::os::unix::fs::FileExt::read_at(source.file(), &mut head, 0).map_err(failed)?;
+    if !format::may_be_model(head.get(..read).unwrap_or_default(), source.size()) {
+        return Ok(None);
+    }
+    let found = match format::recognise(source.file(), source.size()).map_err(failed)? {
+        Recognition::Opaque => return Ok(None),
+        Recognition::Defective { format, reason } => {
+            if defects == Defects::Warn {
+                tracing::warn!("{}: stored as it is, not as {format}: {reason}", source.path().display());
+            }
+            return Ok(None);
+        }
+        Recognition::Model(found) => found,
+    };
+    if source.segments(1).any(|segment| matches!(segment, Segment::Hole { .. })) {
+        return Ok(None);
+    }
+    let record = record(source, &found, config.block_bytes.0).map_err(failed)?;
+    Ok(record.map(|record| Arc::new(ModelFile { record, last_version })))
+}
+
+fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {
+    let large = |tensor: &&Tensor| tensor.len >= TENSOR_BYTES_MIN;
+    let count = found.tensors.iter().filter(large).count();
+    let blocks: u64 = found.tensors.iter().filter(large).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
+    if count == 0 || blocks > BLOCKS_MAX {
+        return Ok(None);
+    }
+    let mut tensors = Vec::with_capacity(count);
+    for tensor in found.tensors.iter().filter(large) {
+        tensors.push(TensorRecord {
+            name: tensor.name.clone(),
+            dtype: tensor.dtype.code(),
+            shape: tensor.shape.clone(),
+            offset: tensor.offset,
+            len: tensor.len,
+            sketch: sample(source.file(), tensor, count)?,
+            blocks: Vec::new(),
+        });
+    }
+    let values = |tensor: &Tensor| tensor.shape.iter().fold(1u64, |product, size| product.saturating_mul(*size));
+    let Names { names, bases } = names(source.path());
+    Ok(Some(ModelRecord {
+        id: Fingerprint([0; 32]),
+        format: found.format.into(),
+        path: source.path().as_os_str().as_encoded_bytes().to_vec(),
+        names,
+        bases,
+        bytes: source.size(),
+        parameters: found.tensors.iter().map(values).fold(0, u64::saturating_add),
+        block_bytes,
+        tensors,
+        base: None,
+        content: None,
+    }))
+}
+
+/// What a model is called, and what it is said to come from.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Its directory, or its name on a hub.
+    pub names: Vec<String>,
+    /// Bases that its card and configuration name, by their full name and by the last part of it.
+    pub bases: Vec<String>,
+}
+
+/// The names that go with the model file at `path`.
+pub fn names(path: &Path) -> Names {
+    let mut found = Names::default();
+    let Some(directory) = path.parent() else { return found };
+    let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let mut cards = vec![directory.to_path_buf()];
+    let hub = directory.ancestors().take(3).find_map(|above| card::hub_name(&name_of(above)?));
+    match hub {
+        Some(name) => {
+            // In a hub's cache the card lies in a snapshot's directory, which names the content by a link.
+            let snapshots = directory.parent().map(|above| above.join("snapshots"));
+            let inside =
+                snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
+            cards.extend(inside.take(4).map(|entry| entry.path()));
+            found.names.extend(with_last_part(name));
+        }
+        None => found.names.extend(name_of(directory)),
+    }
+    found.names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    for directory in cards {
+        let mut bases = read(&directory.join("README.md")).map(|text| card::card(&text)).unwrap_or_default();
+        for name in ["config.json", "adapter_config.json"] {
+            bases.extend(read(&directory.join(name)).and_then(|text| card::config_base(&text)));
+        }
+        found.bases.extend(bases.into_iter().flat_map(with_last_part));
+    }
+    // A model that names itself says nothing.
+    found.bases.retain(|base| !found.names.contains(base));
+    found.bases.dedup();
+    found
+}
+
+fn with_last_part(name: String) -> Vec<String> {
+    match name.rsplit_once('/') {
+        Some((_, last)) if !last.is_empty() => vec![last.to_string(), name],
+        _ => vec![name],
+    }
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let file = File::open(path).ok()?;
+    // A card is a file, whatever else may lie under that name.
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(CARD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_directories_and_cards() {
+        let directory = tempfile::tempdir().unwrap();
+        let model = directory.path().join("my-tune");
+        std::fs::create_dir(&model).unwrap();
+        std::fs::write(model.join("README.md"), "---\nbase_model: org/base\n---\n# x\n").unwrap();
+        let found = names(&model.join("model.safetensors"));
+        assert_eq!(found.names, ["my-tune", "model"]);
+        assert_eq!(found.bases, ["base", "org/base"]);
+    }
+
+    #[test]
+    fn a_cache_of_a_hub_is_known_by_its_directory_and_its_snapshot() {
+        let directory = tempfile::tempdir().unwrap();
+        let model = directory.path().join("models--org--tune");
+        let snapshot = model.join("snapshots/abc");
+        std::fs::create_dir_all(&snapshot).unwrap();
+        std::fs::create_dir(model.join("blobs")).unwrap();
+        std::fs::write(snapshot.join("README.md"), "---\nbase_model: org/base\n---\n").unwrap();
+        let found = names(&model.join("blobs/0123"));
+        assert_eq!(found.names, ["tune", "org/tune", "0123"]);
+        assert_eq!(found.bases, ["base", "org/base"]);
+    }
+
+    #[test]
+    fn nothing_beside_a_file_is_nothing() {
+        assert_eq!(names(Path::new("/nowhere/at/all.gguf")).bases, Vec::<String>::new());
+    }
+}

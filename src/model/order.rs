@@ -1,0 +1,241 @@
+//! The order in which the contents of models are stored: bases before what descends from them, whatever their names.
+//!
+//! 1. Wider types come first: a narrower model may be the cast of a wider one, and then takes no space.
+//! 2. Of models of one architecture and type the first is the one that others name as their base and that names none
+//!    of them.
+//! 3. If no card says so, it is the one that is the nearest to most others: fine-tunes lie around their base, each
+//!    nearer to it than to its siblings. Of equals it is the one in the middle, then the first by path.
+//! 4. If that is one of a run, files whose paths differ in numbers alone, the run's first one by number takes its
+//!    place, for bits have no direction: nothing else tells where a training run began. What is no part of the run but
+//!    nearer to its first one than to any other is taken for what the run set out from.
+//! 5. Then always the one that is nearest to any of those before it.
+//!
+//! How far two models are apart is estimated from their sketches.
+
+use std::path::{Path, PathBuf};
+
+use crate::format::Dtype;
+use crate::model::{ModelRecord, Places, likeness};
+use crate::repo::tree::Node;
+
+/// Models of one architecture that are compared, at most; more are taken as they come.
+const COMPARED_MAX: usize = 128;
+/// The distance of models that have nothing in common.
+const APART: f64 = 1e6;
+
+/// A model file and what is known before its content is stored.
+pub struct Waiting {
+    /// Where it is.
+    pub path: PathBuf,
+    /// As it was when it was looked at.
+    pub node: Node,
+    /// Its record, without blocks.
+    pub record: ModelRecord,
+}
+
+/// `files` in the order of storing.
+pub fn order(files: Vec<Waiting>) -> Vec<Waiting> {
+    let mut groups: Vec<(Dtype, Vec<u64>, Vec<Waiting>)> = Vec::new();
+    for file in files {
+        let ((dtype, _), keys) = (file.record.main_dtype(), file.record.keys());
+        match groups.iter_mut().find(|group| group.0 == dtype && group.1 == keys) {
+            Some(group) => group.2.push(file),
+            None => groups.push((dtype, keys, vec![file])),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(width_of(group.0)));
+    groups.into_iter().flat_map(|group| order_group(group.2)).collect()
+}
+
+/// Bytes of a value of this type; quantised ones last.
+fn width_of(dtype: Dtype) -> usize {
+    if dtype == Dtype::Other { 0 } else { dtype.width().unwrap_or(0) }
+}
+
+fn order_group(files: Vec<Waiting>) -> Vec<Waiting> {
+    if files.len() > COMPARED_MAX || files.len() < 2 {
+        return files;
+    }
+    let distances = distances(&files);
+    let first = named_base(&files).unwrap_or_else(|| origin(&files, &distances, hub(&distances)));
+    let mut taken = vec![first];
+    let mut reach = distances[first].clone();
+    while taken.len() < files.len() {
+        let next = nearest(&reach, &taken);
+        taken.push(next);
+        reach.iter_mut().zip(&distances[next]).for_each(|(reach, distance)| *reach = reach.min(*distance));
+    }
+    let mut files: Vec<Option<Waiting>> = files.into_iter().map(Some).collect();
+    taken.into_iter().filter_map(|at| files.get_mut(at).and_then(Option::take)).collect()
+}
+
+/// Mean differing bits of a value of each pair, as the sketches show it.
+fn distances(files: &[Waiting]) -> Vec<Vec<f64>> {
+    let places: Vec<Places> = files.iter().map(|file| Places::of(&file.record)).collect();
+    let mut distances = vec![vec![0.0; files.len()]; files.len()];
+    for (i, one) in files.iter().enumerate() {
+        for (j, other) in places.iter().enumerate().skip(i + 1) {
+            let distance = likeness(&one.record, other).map_or(APART, |likeness| likeness.bit_distance);
+            (distances[i][j], distances[j][i]) = (distance, distance);
+        }
+    }
+    distances
+}
+
+/// The one that is the nearest to most others.
+fn hub(distances: &[Vec<f64>]) -> usize {
+    let mut followers = vec![0usize; distances.len()];
+    for (at, row) in distances.iter().enumerate() {
+        followers[nearest(row, &[at])] += 1;
+    }
+    let sums = distances.iter().map(|row| row.iter().sum::<f64>());
+    let rated = followers.into_iter().zip(sums).enumerate();
+    // The last of equals by this is the first of them.
+    let best = rated.rev().max_by(|(_, one), (_, other)| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
+    best.map_or(0, |(at, _)| at)
+}
+
+/// What the run that file `of` is one of set out from; `of` itself if it is of none.
+fn origin(files: &[Waiting], distances: &[Vec<f64>], of: usize) -> usize {
+    let paths: Vec<(Vec<u8>, Vec<u128>)> = files.iter().map(|file| numbered(&file.path)).collect();
+    let is_inside = |at: &usize| paths.get(*at).map(|path| &path.0) == paths.get(of).map(|path| &path.0);
+    let (run, others): (Vec<usize>, Vec<usize>) = (0..files.len()).partition(is_inside);
+    let first = run.iter().copied().min_by_key(|at| paths.get(*at).map(|path| &path.1)).unwrap_or(of);
+    if run.len() < 2 || others.is_empty() {
+        return first;
+    }
+    let before = nearest(&distances[first], &run);
+    if distances[first][before] < APART && nearest(&distances[before], &others) == first { before } else { first }
+}
+
+/// A path without its numbers, and these.
+fn numbered(path: &Path) -> (Vec<u8>, Vec<u128>) {
+    let (mut pattern, mut numbers, mut is_inside) = (Vec::new(), Vec::new(), false);
+    for byte in path.as_os_str().as_encoded_bytes() {
+        if byte.is_ascii_digit() {
+            if !is_inside {
+                pattern.push(b'0');
+                numbers.push(0);
+            }
+            let value = u128::from(byte - b'0');
+            numbers.iter_mut().next_back().into_iter().for_each(|last: &mut u128| {
+                *last = last.saturating_mul(10).saturating_add(value);
+            });
+        } else {
+            pattern.push(*byte);
+        }
+        is_inside = byte.is_ascii_digit();
+    }
+    (pattern, numbers)
+}
+
+/// The place of the smallest value that is not taken; the first of equals.
+fn nearest(values: &[f64], taken: &[usize]) -> usize {
+    let open = values.iter().enumerate().filter(|(at, _)| !taken.contains(at));
+    open.min_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
+}
+
+/// The model that most others name, if it names none of them.
+fn named_base(files: &[Waiting]) -> Option<usize> {
+    let names =
+        |child: &Waiting, base: &Waiting| child.record.bases.iter().any(|name| base.record.names.contains(name));
+    let children = |base: &Waiting| files.iter().filter(|child| names(child, base)).count();
+    let is_root = |file: &Waiting| !files.iter().any(|other| names(file, other));
+    let named = files.iter().enumerate().filter(|(_, file)| is_root(file) && children(file) > 0);
+    named.max_by_key(|(at, file)| (children(file), std::cmp::Reverse(*at))).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TensorRecord;
+    use crate::types::Fingerprint;
+
+    /// A model of one FP32 tensor whose values lie `shift` units in the last place above the first's.
+    fn model(name: &str, bases: &[&str], shift: u32, dtype: Dtype) -> Waiting {
+        let values = (0..64u32).flat_map(|i| (0x3d00_0000 + i * 7919 + shift).to_le_bytes());
+        let sketch: Vec<u8> = values.take(64 * dtype.width().unwrap()).collect();
+        let tensor = TensorRecord {
+            name: "w".into(),
+            dtype: dtype.code(),
+            shape: vec![1 << 16, 16],
+            offset: 0,
+            len: (dtype.width().unwrap() as u64) << 20,
+            sketch,
+            blocks: Vec::new(),
+        };
+        let record = ModelRecord {
+            id: Fingerprint([0; 32]),
+            format: "safetensors".into(),
+            path: name.into(),
+            names: vec![name.into()],
+            bases: bases.iter().map(|base| base.to_string()).collect(),
+            bytes: tensor.len,
+            parameters: 1 << 20,
+            block_bytes: 1 << 20,
+            tensors: vec![tensor],
+            base: None,
+            content: None,
+        };
+        Waiting { path: name.into(), node: Node::default(), record }
+    }
+
+    fn order_of(files: Vec<Waiting>) -> Vec<String> {
+        order(files).into_iter().map(|file| file.path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn a_named_base_comes_first() {
+        let single = Dtype::Float32;
+        let files = vec![model("a", &["z"], 5, single), model("b", &["z"], 900, single), model("z", &[], 100, single)];
+        assert_eq!(order_of(files), ["z", "a", "b"]);
+    }
+
+    /// A model of one BF16 tensor of which the values in `moved` have another last bit.
+    fn tuned(name: &str, moved: std::ops::Range<u16>) -> Waiting {
+        let mut made = model(name, &[], 0, Dtype::Bfloat16);
+        let value = |at: u16| 0x3d00 + 2 * at + u16::from(moved.contains(&at));
+        let sketch: Vec<u8> = (0..128u16).flat_map(|at| value(at).to_le_bytes()).collect();
+        made.record.tensors.iter_mut().for_each(|tensor| tensor.sketch.clone_from(&sketch));
+        made
+    }
+
+    #[test]
+    fn without_cards_the_one_that_most_are_nearest_to_comes_first() {
+        // Three fine-tunes of different parts and lengths.
+        let files =
+            vec![tuned("a-tune", 0..9), tuned("b-tune", 20..60), tuned("c-tune", 64..70), tuned("z-base", 0..0)];
+        assert_eq!(order_of(files), ["z-base", "c-tune", "a-tune", "b-tune"]);
+    }
+
+    #[test]
+    fn a_run_begins_with_its_first_number_and_what_comes_before_that() {
+        let step = |number: u32, end: u16| tuned(&format!("run/step{number}/model"), 0..end);
+        let run = || vec![step(100, 90), step(20, 60), step(3, 30), step(200, 100)];
+        let numbers = ["run/step3/model", "run/step20/model", "run/step100/model", "run/step200/model"];
+        assert_eq!(order_of(run()), numbers);
+        let base = || tuned("z-base", 0..0);
+        assert_eq!(order_of(run().into_iter().chain([base()]).collect()), [&["z-base"], &numbers[..]].concat());
+        let later = tuned("a-later", 0..110);
+        assert_eq!(order_of(run().into_iter().chain([later]).collect()), [&numbers[..], &["a-later"]].concat());
+    }
+
+    #[test]
+    fn types_that_cannot_be_compared_are_apart() {
+        let half = |name: &str| model(name, &[], 0, Dtype::Float16);
+        let files = vec![half("a"), tuned("b-tune", 0..9), tuned("c-tune", 20..60), half("d"), tuned("e", 0..0)];
+        assert_eq!(order_of(files), ["a", "d", "e", "b-tune", "c-tune"]);
+    }
+
+    #[test]
+    fn of_a_chain_one_in_the_middle_comes_first_and_each_next_is_near() {
+        let files = vec![tuned("a", 0..10), tuned("b", 0..5), tuned("c", 0..0), tuned("d", 0..20)];
+        assert_eq!(order_of(files), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn wider_types_come_first() {
+        let files = vec![model("a", &[], 0, Dtype::Bfloat16), model("b", &["a"], 0, Dtype::Float32)];
+        assert_eq!(order_of(files), ["b", "a"]);
+    }
+}

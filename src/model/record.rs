@@ -1,0 +1,278 @@
+//! Records: what the repository remembers of a model file.
+
+use minicbor::{Decode, Encode};
+
+use super::sketch::Sketched;
+use crate::config::CHUNK_BYTES_LIMIT;
+use crate::error::{Error, Result};
+use crate::format::Dtype;
+use crate::types::Fingerprint;
+
+/// Bytes of a record, at most: a model whose record would be larger has none.
+pub const RECORD_BYTES_MAX: usize = 8 << 20;
+/// First bytes of a stored record: type and version.
+const PREFIX: [u8; 2] = [b'M', 1];
+/// Smallest hashes kept of a model's tensors.
+const KEYS_MAX: usize = 16;
+
+/// A tensor large enough to be cut into blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TensorRecord {
+    /// Its name in the file.
+    #[n(0)]
+    pub name: String,
+    /// [`Dtype::code`].
+    #[n(1)]
+    pub dtype: u16,
+    /// Its dimensions.
+    #[n(2)]
+    pub shape: Vec<u64>,
+    /// Where it begins in the file.
+    #[n(3)]
+    pub offset: u64,
+    /// Its bytes.
+    #[n(4)]
+    pub len: u64,
+    /// Its sketch.
+    #[cbor(n(5), with = "minicbor::bytes")]
+    pub sketch: Vec<u8>,
+    /// Fingerprints of its blocks, 32 bytes each, one after another.
+    #[cbor(n(6), with = "minicbor::bytes")]
+    pub blocks: Vec<u8>,
+}
+
+/// The model that another one descends from, of those that its blocks were stored against.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct BaseModel {
+    /// Its name.
+    #[n(0)]
+    pub id: Fingerprint,
+    /// Mean differing bits of a value of the two models, estimated from the sketches.
+    #[n(1)]
+    pub bit_distance: f64,
+    /// Bytes of tensors that have a base there.
+    #[n(2)]
+    pub bytes: u64,
+    /// Whether most of the one is the cast of the other.
+    #[n(3)]
+    pub is_cast: bool,
+}
+
+/// A model file.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct ModelRecord {
+    /// Its name: BLAKE3 over the fingerprints of the file's chunks in order.
+    #[n(0)]
+    pub id: Fingerprint,
+    /// Format it was recognised as.
+    #[n(1)]
+    pub format: String,
+    /// Where it was when it was stored first, as bytes.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub path: Vec<u8>,
+    /// Names by which others may call it their base: its directory, its repository on a hub.
+    #[n(3)]
+    pub names: Vec<String>,
+    /// Names of the bases that its card gives.
+    #[n(4)]
+    pub bases: Vec<String>,
+    /// Bytes of the file.
+    #[n(5)]
+    pub bytes: u64,
+    /// Values of all tensors.
+    #[n(6)]
+    pub parameters: u64,
+    /// Bytes of a block.
+    #[n(7)]
+    pub block_bytes: u64,
+    /// Its tensors, ascending by offset.
+    #[n(8)]
+    pub tensors: Vec<TensorRecord>,
+    /// What it descends from.
+    #[n(9)]
+    pub base: Option<BaseModel>,
+    /// Fingerprint of the only reference of the file's content, once it is known.
+    #[n(10)]
+    pub content: Option<Fingerprint>,
+}
+
+impl TensorRecord {
+    /// Type of its values.
+    pub fn dtype(&self) -> Dtype {
+        Dtype::from_code(self.dtype).unwrap_or(Dtype::Other)
+    }
+
+    /// What its sketch shows.
+    pub fn sketched(&self) -> Sketched<'_> {
+        Sketched { dtype: self.dtype(), len: self.len, sketch: &self.sketch }
+    }
+
+    /// Fingerprint of block `index`.
+    pub fn block(&self, index: u64) -> Option<Fingerprint> {
+        let start = usize::try_from(index).ok()?.checked_mul(32)?;
+        let bytes = self.blocks.get(start..start.checked_add(32)?)?;
+        bytes.try_into().ok().map(Fingerprint)
+    }
+
+    /// A hash of its name and of its dimensions but the first one, which grows with a vocabulary.
+    pub(super) fn named_key(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.name.as_bytes());
+        for dimension in self.shape.iter().skip(1) {
+            hasher.update(&dimension.to_le_bytes());
+        }
+        Fingerprint(*hasher.finalize().as_bytes()).prefix()
+    }
+
+    /// Its dimensions above 1, ascending.
+    pub fn unordered_shape(&self) -> Vec<u64> {
+        let mut shape: Vec<u64> = self.shape.iter().copied().filter(|dimension| *dimension > 1).collect();
+        shape.sort_unstable();
+        shape
+    }
+
+    /// A hash of its dimensions in any order: other formats turn them round and name tensors otherwise.
+    pub(super) fn shape_key(&self) -> u64 {
+        let shape = self.unordered_shape();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"shape");
+        for dimension in shape {
+            hasher.update(&dimension.to_le_bytes());
+        }
+        Fingerprint(*hasher.finalize().as_bytes()).prefix()
+    }
+}
+
+impl ModelRecord {
+    /// The smallest hashes of its tensors' names and shapes: what models of one architecture share.
+    pub fn keys(&self) -> Vec<u64> {
+        let smallest = |mut keys: Vec<u64>| {
+            keys.sort_unstable();
+            keys.dedup();
+            keys.truncate(KEYS_MAX);
+            keys
+        };
+        let mut keys = smallest(self.tensors.iter().map(TensorRecord::named_key).collect());
+        keys.extend(smallest(self.tensors.iter().map(TensorRecord::shape_key).collect()));
+        keys
+    }
+
+    /// Bytes of tensors by the code of their type.
+    pub fn dtypes(&self) -> Vec<(u16, u64)> {
+        let mut totals: Vec<(u16, u64)> = Vec::new();
+        for tensor in &self.tensors {
+            match totals.iter_mut().find(|total| total.0 == tensor.dtype) {
+                Some(total) => total.1 = total.1.saturating_add(tensor.len),
+                None => totals.push((tensor.dtype, tensor.len)),
+            }
+        }
+        totals
+    }
+
+    /// The type of most of its bytes, and how many they are.
+    pub fn main_dtype(&self) -> (Dtype, u64) {
+        let most = self.dtypes().into_iter().max_by_key(|total| total.1);
+        most.map_or((Dtype::Other, 0), |(code, bytes)| (Dtype::from_code(code).unwrap_or(Dtype::Other), bytes))
+    }
+
+    /// Memory it takes, about, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |tensor: &TensorRecord| {
+            size_of::<TensorRecord>()
+                + tensor.name.len()
+                + tensor.shape.len() * 8
+                + tensor.sketch.len()
+                + tensor.blocks.len()
+        };
+        size_of::<ModelRecord>() + self.path.len() + self.tensors.iter().map(of).sum::<usize>()
+    }
+
+    /// The stored form; `None` if it would be too long.
+    pub fn encode(&self) -> Result<Option<Vec<u8>>> {
+        let mut bytes = PREFIX.to_vec();
+        minicbor::encode(self, &mut bytes)
+            .map_err(|error| Error::Usage(format!("cannot encode a model's record: {error}")))?;
+        Ok((bytes.len() <= RECORD_BYTES_MAX).then_some(bytes))
+    }
+
+    /// Parses the stored form of the record `fingerprint`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it is none.
+    pub fn decode(fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ModelRecord> {
+        let corrupt = |got: String| Error::corrupt(format!("model record {fingerprint}"), 0, "a model's record", got);
+        let Some(map) = bytes.strip_prefix(&PREFIX) else { return Err(corrupt(format!("{:?}", bytes.get(..2)))) };
+        let record: ModelRecord = minicbor::decode(map).map_err(|error| corrupt(error.to_string()))?;
+        if !(1..=CHUNK_BYTES_LIMIT).contains(&record.block_bytes) {
+            return Err(corrupt(format!("blocks of {} bytes", record.block_bytes)));
+        }
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tensor(name: &str, shape: &[u64]) -> TensorRecord {
+        let (sketch, blocks) = (vec![1, 2], [[3; 32], [4; 32]].concat());
+        TensorRecord { name: name.into(), dtype: 1, shape: shape.into(), offset: 0, len: 9, sketch, blocks }
+    }
+
+    fn record(tensors: Vec<TensorRecord>) -> ModelRecord {
+        ModelRecord {
+            id: Fingerprint([7; 32]),
+            content: None,
+            format: "gguf".into(),
+            path: b"a/b".to_vec(),
+            names: vec!["x".into()],
+            bases: Vec::new(),
+            bytes: 100,
+            parameters: 3,
+            block_bytes: 10,
+            tensors,
+            base: Some(BaseModel { id: Fingerprint([8; 32]), bit_distance: 1.5, bytes: 3, is_cast: false }),
+        }
+    }
+
+    #[test]
+    fn records_come_back() {
+        let record = record(vec![tensor("w", &[2, 3])]);
+        let bytes = record.encode().unwrap().unwrap();
+        assert_eq!(ModelRecord::decode(&Fingerprint([0; 32]), &bytes).unwrap(), record);
+        assert_eq!(record.tensors[0].block(1), Some(Fingerprint([4; 32])));
+        assert_eq!(record.tensors[0].block(2), None);
+        assert_eq!(record.tensors[0].block(u64::MAX), None);
+    }
+
+    #[test]
+    fn blocks_have_a_length() {
+        for block_bytes in [0, CHUNK_BYTES_LIMIT + 1, u64::MAX] {
+            let bytes = ModelRecord { block_bytes, ..record(Vec::new()) }.encode().unwrap().unwrap();
+            assert!(matches!(ModelRecord::decode(&Fingerprint([0; 32]), &bytes), Err(Error::Corrupt { .. })));
+        }
+    }
+
+    #[test]
+    fn keys_outlive_growth_and_other_formats() {
+        let keys = |tensors: &[TensorRecord]| record(tensors.to_vec()).keys();
+        let common = |a: &[u64], b: &[u64]| a.iter().filter(|key| b.contains(key)).count();
+        let base = keys(&[tensor("embed", &[1000, 64]), tensor("w", &[64, 64])]);
+        let grown = keys(&[tensor("embed", &[1002, 64]), tensor("w", &[64, 64])]);
+        let rotated = keys(&[tensor("token_embd", &[64, 1000]), tensor("attn", &[64, 64])]);
+        assert_eq!(common(&base, &base), 4);
+        assert_eq!(common(&base, &grown), 3);
+        assert_eq!(common(&base, &rotated), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_records_are_errors(bytes: Vec<u8>) {
+            let _ = ModelRecord::decode(&Fingerprint([0; 32]), &[&PREFIX, bytes.as_slice()].concat());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The literal runs that make an entry's content, or what the entry is a delta to.
+//!
+//! A delta has no runs: its frames are its own and those of its bases, and it is put together from all of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::resolve::Extent;
+use crate::codec::{Scratch, delta};
+use crate::error::{Error, Result};
+
+/// Literal bytes of a session entry whose frame is still to be encoded: they are all of it.
+pub const TO_THE_END: u32 = u32::MAX;
+
+/// All runs of an entry, or what it is derived from.
+#[derive(Debug, Default)]
+pub struct ExtentMap {
+    pub(super) extents: Vec<PackedExtent>,
+    pub(super) sources: Vec<Source>,
+    /// Each frame of the runs, and of the bases of a delta, once.
+    pub(super) frames: Vec<u64>,
+    pub(super) delta: Option<Delta>,
+}
+
+/// A run without what all of one entry have in common: of a base that was changed again and again there are thousands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PackedExtent {
+    /// Where it ends in the content; it begins where the one before ends.
+    pub end: u32,
+    /// Offset in the literal bytes of its source.
+    pub literal: u32,
+    /// Which of the sources.
+    pub source: u32,
+}
+
+/// An entry that runs are literal bytes of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub entry: u64,
+    /// Frame of its literal bytes, and which of the flat's that is.
+    pub frame: u64,
+    pub frame_at: u32,
+    /// Where they begin in the frame.
+    pub offset: u32,
+}
+
+/// How an entry follows from others.
+#[derive(Debug)]
+pub(super) struct Delta {
+    pub raw_len: u32,
+    /// Frame of the literal bytes, where they begin in it and how many there are ([`TO_THE_END`]: all).
+    pub frame: u64,
+    pub offset: u32,
+    pub len: u32,
+    /// What the literal bytes are a delta to.
+    pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
+}
+
+/// Literal bytes of one source of a flat.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Literals {
+    pub source: u32,
+    pub literal: u32,
+    pub len: u32,
+}
+
+impl ExtentMap {
+    /// In order.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.literals(0..u32::MAX).map(|literals| self.run(&literals))
+    }
+
+    /// The run that makes all of the content, if one does.
+    pub fn only_extent(&self) -> Option<Extent> {
+        let mut extents = self.extents();
+        extents.next().filter(|run| run.len == self.len())
+    }
+
+    /// The frames that the runs lie in, each once, ascending.
+    pub fn frames(&self) -> &[u64] {
+        &self.frames
+    }
+
+    /// Bytes of the content.
+    pub fn len(&self) -> u32 {
+        let end = self.extents.last().map_or(0, |run| run.end);
+        self.delta.as_ref().map_or(end, |delta| delta.raw_len)
+    }
+
+    /// Whether the content is a delta to others: then there are no runs.
+    pub fn is_delta(&self) -> bool {
+        self.delta.is_some()
+    }
+
+    /// Whether the content is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory it takes, bytes; bases of a delta not counted.
+    pub fn memory_bytes(&self) -> usize {
+        let extents = size_of_val(self.extents.as_slice()) + size_of_val(self.sources.as_slice());
+        let bases = self.delta.as_ref().map_or(0, |delta| size_of_val(delta.base.as_slice()));
+        extents + bases + size_of_val(self.frames.as_slice()) + size_of::<ExtentMap>()
+    }
+
+    /// Appends the content to `out`; `frames` are the decoded bytes of [`Self::frames`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a frame is missing or too short, or a delta does not decode.
+    pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+        if let Some(delta) = &self.delta {
+            return self.derive(delta, frames, scratch, out);
+        }
+        out.reserve(self.len() as usize);
+        self.append(0..self.len(), frames, out)
+    }
+
+    /// Writes the content, which must not be a delta, into `space`, which is as long; `frames` as for
+    /// [`Self::assemble`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a frame is missing or too short, or the lengths differ.
+    pub fn fill(&self, frames: &[impl AsRef<[u8]>], space: &mut [u8]) -> Result<()> {
+        let space_bytes = space.len();
+        let differ = || Error::corrupt("chunk body", 0, format!("{space_bytes} bytes"), self.len().to_string());
+        let mut rest = space;
+        for literals in self.literals(0..u32::MAX) {
+            let (front, behind) = rest.split_at_mut_checked(literals.len as usize).ok_or_else(differ)?;
+            front.copy_from_slice(self.slice(&literals, frames)?);
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(differ()) }
+    }
+
+    /// Appends bytes `range` of the content, which must not be a delta.
+    fn append(&self, range: Range<u32>, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
+        for literals in self.literals(range) {
+            out.extend_from_slice(self.slice(&literals, frames)?);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a run; `frames` as for [`Self::assemble`].
+    fn slice<'a>(&self, literals: &Literals, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
+        let source = self.sources.get(literals.source as usize);
+        let frame = source.and_then(|source| frames.get(source.frame_at as usize)).map(AsRef::as_ref);
+        self.run(literals).slice_of(frame.unwrap_or_default())
+    }
+
+    /// The decoded bytes of frame `number`; nothing if it is not there.
+    fn frame<'a>(&self, number: u64, frames: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
+        let at = self.frames.partition_point(|frame| *frame < number);
+        frames.get(at).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// Appends the content of a delta.
+    fn derive(
+        &self,
+        delta: &Delta,
+        frames: &[impl AsRef<[u8]>],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let frame = self.frame(delta.frame, frames);
+        let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
+        let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
+            Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
+        })?;
+        if payload.len() == delta.raw_len as usize {
+            out.extend_from_slice(payload);
+            return Ok(());
+        }
+        let mut base = Vec::new();
+        for (extent_map, range) in &delta.base {
+            let own: Vec<&[u8]> = extent_map.frames.iter().map(|number| self.frame(*number, frames)).collect();
+            if extent_map.is_delta() {
+                let mut whole = Vec::new();
+                extent_map.assemble(&own, scratch, &mut whole)?;
+                base.extend_from_slice(whole.get(range.start as usize..range.end as usize).unwrap_or_default());
+            } else {
+                extent_map.append(range.clone(), &own, &mut base)?;
+            }
+        }
+        delta::decode_body(payload, &base, delta.raw_len as usize, scratch, out)
+    }
+
+    /// The runs that make bytes `range` of the content.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a delta, which has none, and for a range that leaves the content.
+    pub fn extents_of(&self, range: Range<u32>) -> Result<impl Iterator<Item = Extent>> {
+        self.check(&range)?;
+        Ok(self.literals(range).map(|literals| self.run(&literals)))
+    }
+
+    /// Whether runs for this range can be had.
+    pub(super) fn check(&self, range: &Range<u32>) -> Result<()> {
+        if self.is_delta() {
+            return Err(Error::corrupt("chunk body", u64::from(range.start), "a base that is not a delta", "a delta"));
+        }
+        self.check_within(range)
+    }
+
+    pub(super) fn check_within(&self, range: &Range<u32>) -> Result<()> {
+        let len = self.len();
+        if range.start > range.end || range.end > len {
+            let want = format!("a range within {len} bytes");
+            return Err(Error::corrupt("chunk body", u64::from(range.start), want, format!("{range:?}")));
+        }
+        Ok(())
+    }
+
+    /// The same without what their sources say.
+    pub(super) fn literals(&self, range: Range<u32>) -> impl Iterator<Item = Literals> {
+        let first = self.extents.partition_point(|run| run.end <= range.start);
+        let mut start = first.checked_sub(1).and_then(|before| self.extents.get(before)).map_or(0, |run| run.end);
+        self.extents.get(first..).unwrap_or_default().iter().map_while(move |run| {
+            let (from, to) = (range.start.max(start), range.end.min(run.end));
+            let literal = run.literal + (from - start);
+            start = run.end;
+            (from < to).then(|| Literals { source: run.source, literal, len: to - from })
+        })
+    }
+
+    fn run(&self, literals: &Literals) -> Extent {
+        let Literals { source, literal, len } = *literals;
+        let source = self.sources.get(source as usize);
+        let (frame, owner, offset) = source.map_or((0, 0, 0), |source| (source.frame, source.entry, source.offset));
+        Extent { frame, offset: offset + literal, len, owner, literal }
+    }
+}

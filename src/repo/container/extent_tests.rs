@@ -1,0 +1,225 @@
+//! Deltas resolve to their frames and come back; what cannot be is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::codec::delta::{Derivation, encode_body};
+use crate::codec::{ElementType, Scratch};
+use crate::repo::container::{Extent, OperationList, OperationSlice, SessionOperations};
+
+/// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
+#[derive(Default)]
+struct Chunks {
+    bodies: Vec<(u32, Vec<Operation>, Vec<u64>)>,
+    frames: Vec<Vec<u8>>,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Chunks {
+    fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, operations: Vec<Operation>, bases: Vec<u64>) -> u64 {
+        self.bodies.push((content.len() as u32, operations, bases));
+        self.frames.push(literal);
+        self.contents.push(content);
+        self.bodies.len() as u64 - 1
+    }
+
+    fn whole(&mut self, content: Vec<u8>) -> u64 {
+        self.push(content.clone(), content, Vec::new(), Vec::new())
+    }
+
+    /// Literal bytes, ranges of the contents of entries and ranges of their literal bytes, in the order given.
+    fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u64 {
+        let (mut content, mut literal, mut operations, mut bases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (kind, entry, range) in parts {
+            let entry = entry.index(self.bodies.len());
+            let source = if *kind == 1 { &self.contents[entry] } else { &self.frames[entry] };
+            let start = range.start.min(source.len() as u32);
+            let len = range.end.min(source.len() as u32 - start);
+            if len == 0 {
+                continue;
+            }
+            let bytes = &source[start as usize..(start + len) as usize];
+            content.extend_from_slice(bytes);
+            let base = bases.len() as u32;
+            operations.push(match kind {
+                0 => Operation::Add { len },
+                1 => Operation::Copy { base, offset: start, len },
+                _ => Operation::LiteralCopy { base, offset: start, len },
+            });
+            if *kind == 0 { literal.extend_from_slice(bytes) } else { bases.push(entry as u64) }
+        }
+        if operations.is_empty() {
+            return self.whole(vec![0]);
+        }
+        self.push(content, literal, operations, bases)
+    }
+
+    /// A delta to ranges of other entries.
+    fn delta(&mut self, content: Vec<u8>, ranges: &[(u64, Range<u32>)]) -> u64 {
+        let part = |(entry, range): &(u64, Range<u32>)| {
+            self.contents[*entry as usize][range.start as usize..range.end as usize].to_vec()
+        };
+        let base: Vec<u8> = ranges.iter().flat_map(part).collect();
+        let (derivation, phase) = (Derivation::Context(ElementType::Bf16), content.len() % 3);
+        let mut payload = Vec::new();
+        encode_body(derivation, phase, &content, &base, &mut Scratch::default(), &mut payload).unwrap();
+        if payload.len() >= content.len() {
+            payload = content.clone();
+        }
+        let operations = ranges.iter().enumerate().map(|(base, (_, range))| {
+            let len = range.end - range.start;
+            Operation::Delta { base: base as u32, offset: range.start, len }
+        });
+        self.push(content, payload, operations.collect(), ranges.iter().map(|range| range.0).collect())
+    }
+
+    fn read(&mut self, entry: u64) -> Result<Vec<u8>> {
+        let extent_map = ExtentCache::new(1 << 16).extent_map(self, entry)?;
+        let frames: Vec<&[u8]> =
+            extent_map.frames().iter().map(|frame| self.frames[*frame as usize].as_slice()).collect();
+        let mut out = Vec::new();
+        extent_map.assemble(&frames, &mut Scratch::default(), &mut out)?;
+        Ok(out)
+    }
+}
+
+fn session(operations: Vec<Operation>, entries: Vec<u64>) -> Arc<SessionOperations> {
+    Arc::new(SessionOperations { body: OperationList { operations, bases: Vec::new() }, entries })
+}
+
+impl OperationSource for Chunks {
+    fn body(&mut self, entry: u64) -> Result<OperationView> {
+        let (raw_len, operations, bases) = self.bodies[entry as usize].clone();
+        let literal_len = self.frames[entry as usize].len() as u32;
+        let operations = if operations.is_empty() {
+            OperationSlice::Whole
+        } else {
+            OperationSlice::Session(session(operations, bases))
+        };
+        Ok(OperationView { entry, raw_len, frame: entry, literal_offset: 0, literal_len, depth: 1, operations })
+    }
+
+    fn base(&mut self, view: &OperationView, base: u32) -> Result<u64> {
+        let OperationSlice::Session(body) = &view.operations else { panic!("whole entries have no bases") };
+        Ok(body.entries[base as usize])
+    }
+}
+
+fn changed(content: &[u8], step: usize) -> Vec<u8> {
+    let change = |(at, byte): (usize, &u8)| if at % 16 == step % 16 { byte ^ 1 } else { *byte };
+    content.iter().enumerate().map(change).collect()
+}
+
+proptest! {
+    #[test]
+    fn any_range_is_made_of_its_runs(
+        first in prop::collection::vec(any::<u8>(), 1..300),
+        entries in prop::collection::vec(
+            prop::collection::vec((0u8..3, any::<prop::sample::Index>(), 0u32..200, 0u32..90), 1..30), 1..12,
+        ),
+        from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
+    ) {
+        let mut chunks = Chunks::default();
+        let mut last = chunks.whole(first);
+        for parts in entries {
+            let parts: Vec<_> = parts.into_iter().map(|(kind, entry, start, len)| (kind, entry, start..len)).collect();
+            last = chunks.mixed(&parts);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+        }
+        // Nothing is kept, so each base is resolved anew, then with room for all.
+        for bytes_max in [0, 1 << 20] {
+            let extent_map = ExtentCache::new(bytes_max).extent_map(&mut chunks, last).unwrap();
+            let content = &chunks.contents[last as usize];
+            let (from, to) = (from.index(content.len() + 1), to.index(content.len() + 1));
+            let range = from.min(to) as u32..from.max(to) as u32;
+            let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect();
+            let bytes = extents.iter().flat_map(|run| run.slice_of(&chunks.frames[run.frame as usize]).unwrap());
+            prop_assert!(bytes.eq(&content[range.start as usize..range.end as usize]));
+            let continued = |run: &[Extent]| run[0].owner == run[1].owner && run[0].literal + run[0].len == run[1].literal;
+            prop_assert!(!extents.windows(2).any(continued));
+            let mut frames: Vec<u64> = extent_map.extents().map(|run| run.frame).collect();
+            frames.sort_unstable();
+            frames.dedup();
+            prop_assert_eq!(extent_map.frames(), &frames[..]);
+            prop_assert!(extent_map.extents_of(0..content.len() as u32 + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn chains_of_deltas_come_back(
+        first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),
+    ) {
+        let mut chunks = Chunks::default();
+        let mut last = chunks.whole(first.clone());
+        for step in 0..length {
+            let content = changed(&chunks.contents[last as usize], step);
+            last = chunks.delta(content, &[(last, 0..first.len() as u32)]);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+        }
+        // One over a boundary: the end of one entry and the beginning of another.
+        let (cut, len) = (cut.index(first.len()) as u32, first.len() as u32);
+        let content = changed(&first, 3);
+        let joined = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
+        prop_assert_eq!(chunks.read(joined).unwrap(), content);
+    }
+}
+
+#[test]
+fn nothing_is_copied_from_a_delta() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    let delta = chunks.delta(changed(&[7; 100], 1), &[(whole, 0..100)]);
+    let copy = Operation::Copy { base: 0, offset: 0, len: 50 };
+    let copied = chunks.push(vec![7; 50], Vec::new(), vec![copy], vec![delta]);
+    assert!(matches!(chunks.read(copied), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_range_beyond_the_base_and_a_mixture_are_errors() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    let beyond = Operation::Delta { base: 0, offset: 60, len: 50 };
+    let beyond = chunks.push(vec![1; 50], vec![9; 3], vec![beyond], vec![whole]);
+    assert!(matches!(chunks.read(beyond), Err(Error::Corrupt { .. })));
+    let operations = vec![Operation::Add { len: 1 }, Operation::Delta { base: 0, offset: 0, len: 50 }];
+    let mixed = chunks.push(vec![1; 51], vec![9; 3], operations, vec![whole]);
+    assert!(matches!(chunks.read(mixed), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_cycle_ends() {
+    let mut chunks = Chunks::default();
+    let operation = Operation::Delta { base: 0, offset: 0, len: 4 };
+    chunks.push(vec![1; 4], vec![0; 2], vec![operation], vec![1]);
+    chunks.push(vec![1; 4], vec![0; 2], vec![operation], vec![0]);
+    assert!(matches!(chunks.read(0), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_payload_that_is_no_delta_is_an_error() {
+    let mut chunks = Chunks::default();
+    let whole = chunks.whole(vec![7; 100]);
+    for payload in [vec![], vec![255], vec![0, 1, 2, 3]] {
+        let operation = Operation::Delta { base: 0, offset: 0, len: 100 };
+        let entry = chunks.push(vec![1; 100], payload, vec![operation], vec![whole]);
+        assert!(matches!(chunks.read(entry), Err(Error::Corrupt { .. })));
+    }
+}
+
+#[test]
+fn a_content_is_filled_in_as_it_is_put_together() {
+    let mut chunks = Chunks::default();
+    let base = chunks.whole((0..=255).collect());
+    let content: Vec<u8> = b"new".iter().copied().chain(10..200).collect();
+    let operations = vec![Operation::Add { len: 3 }, Operation::Copy { base: 0, offset: 10, len: 190 }];
+    let entry = chunks.push(content.clone(), b"new".to_vec(), operations, vec![base]);
+    let extent_map = ExtentCache::new(1 << 16).extent_map(&mut chunks, entry).unwrap();
+    let mut space = vec![0; content.len()];
+    extent_map.fill(&chunks.frames, &mut space).unwrap();
+    assert_eq!(space, content);
+    assert!(extent_map.fill(&chunks.frames, &mut space[1..]).is_err());
+    space.push(0);
+    assert!(extent_map.fill(&chunks.frames, &mut space).is_err());
+    space.pop();
+    assert!(extent_map.fill(&chunks.frames[..1], &mut space).is_err());
+}

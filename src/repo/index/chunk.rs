@@ -1,0 +1,306 @@
+//! The four-level index cache of the backup (FHRD 4.3): is this chunk stored already?
+//!
+//! In the paper's order: 1. *local*, the directories of containers fetched after a hit; 2. *temporary*, the chunks in
+//! flight whose container is not stored yet; 3. a global LRU of fingerprints; 4. the local database, or, where another
+//! process holds it, the segments. A hit in the last level fetches the container's directory into the first. A hit
+//! counts only if its container is in the listing or was stored by this run. Which level answers depends on timing;
+//! the answer does not.
+//!
+//! A [filter](super::filter) in front of the last level keeps most chunks that are not stored from it. Filling it means
+//! reading all segments, so it is made when as many look-ups have missed as would have paid for it.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use super::container_indexes::ContainerIndexes;
+use super::database::Database;
+use super::filter::Filter;
+use super::locate::Listing;
+use super::segment::{Record, Segment, write_segment};
+use crate::config::IndexConfig;
+use crate::error::{ErrorKind, Result};
+use crate::repo::container::ContainerIndex;
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint};
+
+/// Records at which a segment is written before the end: bounds memory.
+const SEGMENT_RECORDS_MAX: usize = 1 << 18;
+
+/// Records that the filter takes in in the time of one look-up that misses in the last level.
+const RECORDS_PER_MISS: u64 = 32;
+
+/// Look-ups answered by each level.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Hits {
+    /// Directories fetched after a hit.
+    pub local: u64,
+    /// Chunks in flight.
+    pub temporary: u64,
+    /// Global LRU.
+    pub lru: u64,
+    /// Database or segments.
+    pub database: u64,
+    /// Not stored.
+    pub misses: u64,
+    /// Of those, known from the filter alone.
+    pub absent: u64,
+    /// Of those, let through by the filter all the same.
+    pub filter_wrong: u64,
+}
+
+/// The filter in front of the last level.
+enum Presence {
+    /// Not made yet; so many look-ups have missed.
+    Waiting(u64),
+    /// Holds every chunk of the last level.
+    Ready(Filter),
+    /// Not wanted, or a segment cannot be read.
+    Off,
+}
+
+/// The chunk index of one backup.
+pub struct ChunkIndex {
+    store: Arc<dyn Store>,
+    listing: Arc<Listing>,
+    local: ContainerIndexes,
+    temporary: HashSet<Fingerprint>,
+    recent: LruCache<Fingerprint, ()>,
+    database: Option<Database>,
+    segments: Vec<Arc<Segment>>,
+    presence: Presence,
+    filter_bytes: u64,
+    stored: HashSet<ContainerId>,
+    log_containers: Vec<ContainerId>,
+    log: Vec<Record>,
+    /// Counters.
+    pub hits: Hits,
+}
+
+impl ChunkIndex {
+    /// An index over `listing`; `database` is brought up to date with its segments.
+    pub fn new(
+        store: Arc<dyn Store>,
+        listing: Arc<Listing>,
+        local: ContainerIndexes,
+        config: &IndexConfig,
+        mut database: Option<Database>,
+    ) -> Result<Self> {
+        if let Some(database) = &mut database {
+            for segment in &listing.segments {
+                match database.take_in(segment) {
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        tracing::warn!("{error}; chunks listed there may be stored anew");
+                    }
+                    other => other?,
+                }
+            }
+        }
+        let capacity = NonZeroUsize::new(config.lru_entries).unwrap_or(NonZeroUsize::MIN);
+        let segments = listing.segments.clone();
+        Ok(ChunkIndex {
+            store,
+            listing,
+            local,
+            temporary: HashSet::new(),
+            recent: LruCache::new(capacity),
+            database,
+            segments,
+            presence: if config.filter_bytes.0 == 0 { Presence::Off } else { Presence::Waiting(0) },
+            filter_bytes: config.filter_bytes.0,
+            stored: HashSet::new(),
+            log_containers: Vec::new(),
+            log: Vec::new(),
+            hits: Hits::default(),
+        })
+    }
+
+    /// Whether the chunk is stored or on its way. A chunk that is not is on its way from now on: the caller sends it.
+    pub fn contains_or_claim(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        if self.local.find_cached(|container_index| container_index.find(fingerprint)).is_some() {
+            self.hits.local += 1;
+            return Ok(true);
+        }
+        if self.temporary.contains(fingerprint) {
+            self.hits.temporary += 1;
+            return Ok(true);
+        }
+        if self.recent.get(fingerprint).is_some() {
+            self.hits.lru += 1;
+            return Ok(true);
+        }
+        let passes = match &self.presence {
+            Presence::Ready(filter) => filter.may_hold(fingerprint),
+            _ => true,
+        };
+        let containers = if passes { self.last_level(fingerprint)? } else { Vec::new() };
+        for container in containers {
+            let counts = self.stored.contains(&container) || self.listing.containers.contains(&container);
+            match counts.then(|| self.local.load(&container)) {
+                Some(Ok(container_index)) if container_index.find(fingerprint).is_some() => {
+                    self.hits.database += 1;
+                    self.recent.put(*fingerprint, ());
+                    return Ok(true);
+                }
+                Some(Err(error)) => tracing::warn!("{error}; its chunks are stored anew"),
+                _ => {}
+            }
+        }
+        self.hits.misses += 1;
+        self.count_miss(passes);
+        self.temporary.insert(*fingerprint);
+        Ok(false)
+    }
+
+    /// Counts a look-up that the filter, if there is one, let through or not; makes the filter when it is time.
+    fn count_miss(&mut self, passed: bool) {
+        match &mut self.presence {
+            Presence::Off => {}
+            Presence::Ready(_) if passed => self.hits.filter_wrong += 1,
+            Presence::Ready(_) => self.hits.absent += 1,
+            Presence::Waiting(misses) => {
+                *misses += 1;
+                let written = self.segments.iter().map(|segment| segment.records()).sum::<u64>();
+                let records = written + self.log.len() as u64;
+                if *misses * RECORDS_PER_MISS >= records {
+                    self.presence = self.fill(records);
+                }
+            }
+        }
+    }
+
+    fn fill(&self, records: u64) -> Presence {
+        let mut filter = Filter::new(records, self.filter_bytes);
+        for page in self.segments.iter().flat_map(|segment| segment.pages()) {
+            match page {
+                Ok(page) => page.iter().for_each(|record| filter.insert(&record.fingerprint)),
+                Err(error) => {
+                    tracing::debug!("no filter: {error}");
+                    return Presence::Off;
+                }
+            }
+        }
+        self.log.iter().for_each(|record| filter.insert(&record.fingerprint));
+        Presence::Ready(filter)
+    }
+
+    fn last_level(&self, fingerprint: &Fingerprint) -> Result<Vec<ContainerId>> {
+        if let Some(database) = &self.database {
+            return Ok(database.find(fingerprint)?.map(|(container, _)| container).into_iter().collect());
+        }
+        let mut found = Vec::new();
+        for segment in &self.segments {
+            match segment.find(fingerprint) {
+                Ok(places) => found.extend(places.into_iter().map(|(container, _)| container)),
+                Err(error) if error.kind() == ErrorKind::Damaged => tracing::debug!("{error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A container of this run is durable: its chunks leave the temporary level.
+    pub fn add_container(&mut self, id: ContainerId, container_index: Arc<ContainerIndex>) -> Result<()> {
+        let number = self.log_containers.len() as u32;
+        self.log_containers.push(id);
+        let numbered = || container_index.entries.iter().zip(0u32..);
+        self.log.extend(numbered().map(|(e, entry)| Record { fingerprint: e.fingerprint, container: number, entry }));
+        if let Presence::Ready(filter) = &mut self.presence {
+            container_index.entries.iter().for_each(|entry| filter.insert(&entry.fingerprint));
+        }
+        self.stored.insert(id);
+        if let Some(database) = &mut self.database {
+            database.add(id, numbered().map(|(e, entry)| (e.fingerprint, entry)))?;
+            container_index.entries.iter().for_each(|entry| self.forget(&entry.fingerprint));
+        }
+        self.local.insert(id, container_index);
+        if self.log.len() >= SEGMENT_RECORDS_MAX {
+            self.write_log()?;
+        }
+        Ok(())
+    }
+
+    /// The containers of this run so far.
+    pub fn stored(&self) -> &HashSet<ContainerId> {
+        &self.stored
+    }
+
+    fn forget(&mut self, fingerprint: &Fingerprint) {
+        self.temporary.remove(fingerprint);
+        self.recent.put(*fingerprint, ());
+    }
+
+    /// Writes the records gathered so far as a segment.
+    fn write_log(&mut self) -> Result<()> {
+        if self.log_containers.is_empty() {
+            return Ok(());
+        }
+        let containers = std::mem::take(&mut self.log_containers);
+        let records = std::mem::take(&mut self.log);
+        let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
+        let name = write_segment(self.store.as_ref(), &containers, records)?;
+        if self.database.is_none() || matches!(self.presence, Presence::Waiting(_)) {
+            self.segments.push(Arc::new(Segment::open(self.store.clone(), &name)?));
+        }
+        match &mut self.database {
+            Some(database) => database.mark(&name)?,
+            None => {
+                prints.iter().for_each(|fingerprint| self.forget(fingerprint));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the last segment. The containers it names are durable, so it may be, too.
+    pub fn finish(&mut self) -> Result<()> {
+        self.write_log()?;
+        if let Some(database) = &mut self.database {
+            database.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    fn print(n: u64) -> Fingerprint {
+        Fingerprint(*blake3::hash(&n.to_le_bytes()).as_bytes())
+    }
+
+    fn index(filter_bytes: u64) -> ChunkIndex {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let records = (0..3200).map(|n| Record { fingerprint: print(n), container: 0, entry: 0 }).collect();
+        write_segment(store.as_ref(), &[ContainerId([0; 32])], records).expect("writes");
+        let listing = Arc::new(Listing::take(&store).expect("lists"));
+        let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
+        let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);
+        ChunkIndex::new(store, listing, local, &config, None).expect("opens")
+    }
+
+    #[test]
+    fn the_filter_is_made_when_misses_have_paid_for_it_and_lets_all_known_chunks_through() {
+        let mut index = index(1 << 20);
+        for n in 10_000..10_300 {
+            assert!(!index.contains_or_claim(&print(n)).expect("asks"));
+        }
+        let hits = index.hits;
+        assert_eq!((hits.misses, hits.absent + hits.filter_wrong), (300, 200), "{hits:?}");
+        assert!(hits.absent > 180, "{hits:?}");
+        let Presence::Ready(filter) = &index.presence else { panic!("no filter") };
+        assert!((0..3200).all(|n| filter.may_hold(&print(n))));
+    }
+
+    #[test]
+    fn no_filter_is_made_where_none_is_wanted() {
+        let mut index = index(0);
+        for n in 10_000..10_300 {
+            assert!(!index.contains_or_claim(&print(n)).expect("asks"));
+        }
+        assert_eq!((index.hits.misses, index.hits.absent, index.hits.filter_wrong), (300, 0, 0));
+    }
+}

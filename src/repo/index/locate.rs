@@ -1,0 +1,155 @@
+//! The locator: where a chunk is, for everything that reads a repository.
+//!
+//! A look-up asks the directories of the containers used last, which answer nearly all of them, then the segments,
+//! newest knowledge not preferred: any entry of a fingerprint serves. A hit counts only if its container is in the
+//! listing taken at the start.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::container_indexes::ContainerIndexes;
+use super::segment::{self, Segment};
+use crate::error::Result;
+use crate::repo::container::{Base, ContainerIndex, PREFIX as CONTAINER_PREFIX, parse_name};
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint};
+
+/// Containers and segments that the repository holds at one moment.
+pub struct Listing {
+    /// Names and lengths of all containers.
+    pub containers: HashSet<ContainerId>,
+    /// Open segments, without those that others replace, in name order.
+    pub segments: Vec<Arc<Segment>>,
+    /// Segments that do not open, with the reason: their containers count as unlisted.
+    pub damaged: Vec<(String, crate::Error)>,
+}
+
+impl Listing {
+    /// Lists the repository.
+    pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
+        let mut names: Vec<String> = store.list(segment::PREFIX)?.into_iter().map(|listed| listed.name).collect();
+        names.sort();
+        let (mut segments, mut damaged) = (Vec::new(), Vec::new());
+        for name in names {
+            match Segment::open(store.clone(), &name) {
+                Ok(segment) => segments.push(Arc::new(segment)),
+                Err(error) if error.kind() == crate::error::ErrorKind::NotFound => {}
+                Err(error) => damaged.push((name, error)),
+            }
+        }
+        let replaced: HashSet<String> = segments.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
+        segments.retain(|segment| !replaced.contains(segment.name()));
+        let listed = store.list(CONTAINER_PREFIX)?;
+        let containers = listed.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+        Ok(Listing { containers, segments, damaged })
+    }
+
+    /// Containers that no segment names, in name order.
+    pub fn orphans(&self) -> Vec<ContainerId> {
+        let named: HashSet<&ContainerId> = self.segments.iter().flat_map(|segment| segment.containers()).collect();
+        let mut orphans: Vec<ContainerId> = self.containers.iter().filter(|id| !named.contains(id)).copied().collect();
+        orphans.sort();
+        orphans
+    }
+
+    /// Takes the containers that no segment names out of the listing. Readers find chunks through segments alone, so
+    /// nothing that is stored may rely on such a container: it may be another process's, or it could not be adopted.
+    pub fn forget_orphans(&mut self) {
+        self.orphans().iter().for_each(|orphan| {
+            self.containers.remove(orphan);
+        });
+    }
+}
+
+/// Where a chunk was found.
+#[derive(Clone)]
+pub struct Located {
+    /// Its container.
+    pub container: ContainerId,
+    /// Its entry's number.
+    pub entry: u32,
+    /// The container's directory.
+    pub container_index: Arc<ContainerIndex>,
+}
+
+/// Finds chunks among the containers of a listing.
+pub struct Locator {
+    listing: Arc<Listing>,
+    container_indexes: ContainerIndexes,
+}
+
+impl Locator {
+    /// Over `listing`, with directories kept as `container_indexes` allows.
+    pub fn new(listing: Arc<Listing>, container_indexes: ContainerIndexes) -> Self {
+        Locator { listing, container_indexes }
+    }
+
+    /// The cache of directories.
+    pub fn container_indexes(&mut self) -> &mut ContainerIndexes {
+        &mut self.container_indexes
+    }
+
+    /// The listing it works on.
+    pub fn listing(&self) -> &Arc<Listing> {
+        &self.listing
+    }
+
+    /// Any entry of a fingerprint.
+    pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<Located>> {
+        if let Some((container, container_index, entry)) =
+            self.container_indexes.find_cached(|container_index| container_index.find(fingerprint))
+        {
+            return Ok(Some(Located { container, entry, container_index }));
+        }
+        self.search(fingerprint, |container_index, entry| {
+            container_index.entries.get(entry as usize).is_some_and(|entry| entry.fingerprint == *fingerprint)
+        })
+    }
+
+    /// The entry that is exactly this encoding.
+    pub fn locate_base(&mut self, base: &Base) -> Result<Option<Located>> {
+        if let Some((container, container_index, entry)) =
+            self.container_indexes.find_cached(|container_index| container_index.find_encoding(base))
+        {
+            return Ok(Some(Located { container, entry, container_index }));
+        }
+        self.search(&base.fingerprint, |container_index, entry| {
+            let entry = container_index.entries.get(entry as usize);
+            entry.is_some_and(|entry| {
+                entry.fingerprint == base.fingerprint && container_index.digest(entry) == base.digest
+            })
+        })
+    }
+
+    /// Asks every segment; a damaged container or segment is passed over as long as another place serves.
+    fn search(
+        &mut self,
+        fingerprint: &Fingerprint,
+        fits: impl Fn(&ContainerIndex, u32) -> bool,
+    ) -> Result<Option<Located>> {
+        let listing = self.listing.clone();
+        let mut failure = None;
+        for segment in &listing.segments {
+            let places = match segment.find(fingerprint) {
+                Ok(places) => places,
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
+            for (container, entry) in places {
+                if !listing.containers.contains(&container) {
+                    continue;
+                }
+                match self.container_indexes.load(&container) {
+                    Ok(container_index) if fits(&container_index, entry) => {
+                        return Ok(Some(Located { container, entry, container_index }));
+                    }
+                    Ok(_) => {}
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        failure.map_or(Ok(None), Err)
+    }
+}

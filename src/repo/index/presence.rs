@@ -1,0 +1,149 @@
+//! Which chunks are stored, from as little of the repository as proves it.
+//!
+//! A chunk is there if a listed container's intact directory names it. Only the fingerprints of a directory are
+//! decoded: a parent snapshot's chunks are asked for by the ten thousands, and what they are made of is of no interest.
+//! As with the locator, the directories used last answer nearly all questions and the segments the others.
+
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use super::container_indexes::read_fingerprints;
+use super::locate::Listing;
+use crate::error::Result;
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint};
+
+/// Fingerprints kept, bytes.
+const BYTES_MAX: usize = 16 << 20;
+
+/// Answers whether chunks are there.
+pub struct Presence {
+    store: Arc<dyn Store>,
+    listing: Arc<Listing>,
+    /// What containers name, in ascending order.
+    names: LruCache<ContainerId, Vec<Fingerprint>>,
+    bytes: usize,
+}
+
+impl Presence {
+    /// Over the containers of `listing`.
+    pub fn new(store: Arc<dyn Store>, listing: Arc<Listing>) -> Self {
+        Presence { store, listing, names: LruCache::unbounded(), bytes: 0 }
+    }
+
+    /// Whether a listed container has the chunk.
+    ///
+    /// # Errors
+    /// What kept the places from being read at which it may be; none if another place has it.
+    pub fn has(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        let cached = self.names.iter().find(|(_, names)| names.binary_search(fingerprint).is_ok()).map(|(id, _)| *id);
+        if let Some(id) = cached {
+            self.names.promote(&id);
+            return Ok(true);
+        }
+        let listing = self.listing.clone();
+        let mut failure = None;
+        for segment in &listing.segments {
+            let places = segment.find(fingerprint).unwrap_or_else(|error| {
+                failure = Some(error);
+                Vec::new()
+            });
+            for (container, _) in places {
+                // What is in the cache was asked already.
+                if !listing.containers.contains(&container) || self.names.contains(&container) {
+                    continue;
+                }
+                match self.load(container) {
+                    Ok(names) if names.binary_search(fingerprint).is_ok() => return Ok(true),
+                    Ok(_) => {}
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        failure.map_or(Ok(false), Err)
+    }
+
+    fn load(&mut self, container: ContainerId) -> Result<&[Fingerprint]> {
+        let mut names = read_fingerprints(self.store.as_ref(), &container)?;
+        names.sort_unstable();
+        self.bytes += size_of_val(names.as_slice());
+        while self.bytes > BYTES_MAX {
+            let Some((_, old)) = self.names.pop_lru() else { break };
+            self.bytes -= size_of_val(old.as_slice());
+        }
+        Ok(self.names.get_or_insert(container, || names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo::container::{ContainerKind, EntryFields, FOOTER_BYTES, OperationList, Writer, blob_name};
+    use crate::repo::index::{Record, write_segment};
+    use crate::store::{CountingStore, MemoryStore};
+
+    fn print(number: u8) -> Fingerprint {
+        Fingerprint([number; 32])
+    }
+
+    /// Stores a container that names `numbers`, and lists it in a segment unless it is to be an orphan.
+    fn put(store: &dyn Store, numbers: &[u8], kind: ContainerKind, is_listed: bool) -> ContainerId {
+        let mut writer = Writer::new(kind);
+        for number in numbers {
+            let (frame, literal_offset) = (0, 0);
+            let fingerprint = print(*number);
+            let fields = EntryFields { fingerprint, raw_len: 0, frame, literal_offset, literal_len: 0, depth: 1 };
+            writer.push_entry(fields, &OperationList::default(), &[]);
+        }
+        let sealed = writer.seal().unwrap();
+        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+        store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
+        let records = (0u32..).zip(numbers);
+        let records = records.map(|(entry, number)| Record { fingerprint: print(*number), container: 0, entry });
+        if is_listed {
+            write_segment(store, &[sealed.id], records.collect()).unwrap();
+        }
+        sealed.id
+    }
+
+    fn presence(store: &Arc<dyn Store>) -> Presence {
+        Presence::new(store.clone(), Arc::new(Listing::take(store).unwrap()))
+    }
+
+    #[test]
+    fn what_listed_containers_name_is_there_and_each_is_read_once() {
+        let counting = Arc::new(CountingStore::new(MemoryStore::new()));
+        let store: Arc<dyn Store> = counting.clone();
+        put(store.as_ref(), &[1, 2, 3], ContainerKind::Data, true);
+        put(store.as_ref(), &[4, 5], ContainerKind::Data, true);
+        put(store.as_ref(), &[6], ContainerKind::Data, false);
+        let mut presence = presence(&store);
+        let answers = |presence: &mut Presence| [1, 4, 2, 5, 3].map(|number| presence.has(&print(number)).unwrap());
+        assert_eq!(answers(&mut presence), [true; 5]);
+        let read = counting.counts().ranges;
+        assert_eq!(answers(&mut presence), [true; 5]);
+        assert_eq!(counting.counts().ranges, read, "all of it is in memory");
+        assert_eq!((presence.has(&print(6)).unwrap(), presence.has(&print(9)).unwrap()), (false, false));
+    }
+
+    #[test]
+    fn a_damaged_directory_proves_nothing_and_another_container_may() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let damaged = put(store.as_ref(), &[1, 2], ContainerKind::Data, true);
+        put(store.as_ref(), &[2, 3], ContainerKind::Metadata, true);
+        let name = blob_name(&damaged);
+        let mut bytes = store.get(&name, 1 << 20).unwrap();
+        let at = bytes.len() - FOOTER_BYTES - 1;
+        bytes[at] ^= 1;
+        store.delete(&name).unwrap();
+        store.put_if_absent(&name, &[&bytes]).unwrap();
+        let mut presence = presence(&store);
+        assert!(presence.has(&print(2)).unwrap() && presence.has(&print(3)).unwrap());
+        let failure = presence.has(&print(1)).unwrap_err().to_string();
+        assert!(failure.contains(&name), "{failure}");
+        store.delete(&name).unwrap();
+        let mut presence = super::tests::presence(&store);
+        assert_eq!((presence.has(&print(1)).unwrap(), presence.has(&print(2)).unwrap()), (false, true));
+    }
+}

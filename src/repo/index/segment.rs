@@ -1,0 +1,232 @@
+//! Index segments: immutable, sorted lists of (fingerprint, container, entry) for the containers of one backup.
+//!
+//! A segment is a 64-byte header, a table of container names, a table of the names of segments it replaces, and pages
+//! of 4096 bytes, each 102 records of 40 bytes in fingerprint order and a checksum. Fingerprints are spread evenly, so
+//! a look-up guesses its page by interpolation and reads one or two pages; nothing but the container table is in
+//! memory.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint, hex};
+use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, Reader, verify};
+
+/// Store directory of segments.
+pub const PREFIX: &str = "index";
+
+const MAGIC: [u8; 8] = *b"FHRDSEGM";
+const HEADER_BYTES: usize = 64;
+const PAGE_BYTES: usize = 4096;
+const PAGE_RECORDS: usize = 102;
+/// Pages read at a time when all are.
+const PAGES_READ: u64 = 64;
+const CONTAINERS_LIMIT: u32 = 1 << 24;
+/// Keeps page offsets within 64 bits.
+const RECORDS_LIMIT: u64 = 1 << 48;
+
+/// One line of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Record {
+    /// The chunk.
+    pub fingerprint: Fingerprint,
+    /// Its container, as a number in the segment's table.
+    pub container: u32,
+    /// Its entry in the container's directory.
+    pub entry: u32,
+}
+
+/// Sorts `records`, writes them as a segment and gives its store name.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records: Vec<Record>) -> Result<String> {
+    records.sort_unstable();
+    let mut blob = Vec::with_capacity(HEADER_BYTES + containers.len() * 32 + 16 + records.len() * 41 + PAGE_BYTES);
+    blob.extend_from_slice(&MAGIC);
+    blob.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    blob.extend_from_slice(&[0; 2]);
+    blob.extend_from_slice(&(containers.len() as u32).to_le_bytes());
+    blob.extend_from_slice(&[0; 4 + 4]);
+    blob.extend_from_slice(&(records.len() as u64).to_le_bytes());
+    blob.extend_from_slice(&[0; 8 + 8]);
+    let digest = blake3::hash(&blob);
+    blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    containers.iter().for_each(|id| blob.extend_from_slice(&id.0));
+    let digest = blake3::hash(blob.get(HEADER_BYTES..).unwrap_or_default());
+    blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    for page in records.chunks(PAGE_RECORDS) {
+        let start = blob.len();
+        for record in page {
+            blob.extend_from_slice(&record.fingerprint.0);
+            blob.extend_from_slice(&record.container.to_le_bytes());
+            blob.extend_from_slice(&record.entry.to_le_bytes());
+        }
+        blob.resize(start + PAGE_BYTES - 16, 0);
+        let digest = blake3::hash(blob.get(start..).unwrap_or_default());
+        blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    }
+    let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
+    store.put_if_absent(&name, &[&blob])?;
+    Ok(name)
+}
+
+/// An open segment.
+pub struct Segment {
+    store: Arc<dyn Store>,
+    name: String,
+    containers: Vec<ContainerId>,
+    replaced: Vec<String>,
+    records: u64,
+    pages_offset: u64,
+}
+
+impl Segment {
+    /// Reads header and tables of the segment called `name`.
+    pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
+        let head = store.get_range(name, 0, HEADER_BYTES)?;
+        let mut reader = Reader::new(name, 0, &head);
+        let magic: [u8; 8] = reader.array()?;
+        if magic != MAGIC {
+            return Err(Error::corrupt(name, 0, "FHRDSEGM", format!("{:?}", String::from_utf8_lossy(&magic))));
+        }
+        let version = reader.u16()?;
+        reader.u16()?;
+        let (container_count, replaced_count) = (reader.u32()?, reader.u32()?);
+        reader.u32()?;
+        let records = reader.u64()?;
+        let unknown = reader.u64()? & !READER_FEATURES_KNOWN;
+        if version != FORMAT_VERSION || unknown != 0 {
+            return Err(Error::Unsupported { what: name.into(), unknown });
+        }
+        reader.u64()?;
+        let recorded = reader.bytes(16)?;
+        verify(name, 0, recorded, &[head.get(..HEADER_BYTES - 16).unwrap_or_default()])?;
+        if container_count > CONTAINERS_LIMIT || replaced_count > CONTAINERS_LIMIT {
+            return Err(reader.error(format!("at most {CONTAINERS_LIMIT} names"), container_count.to_string()));
+        }
+        if records > RECORDS_LIMIT {
+            return Err(reader.error(format!("at most {RECORDS_LIMIT} records"), records.to_string()));
+        }
+        let names_len = (container_count as usize + replaced_count as usize) * 32;
+        let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16)?;
+        let (names, recorded) = table.split_at(names_len);
+        verify(name, HEADER_BYTES as u64, recorded, &[names])?;
+        let mut reader = Reader::new(name, HEADER_BYTES as u64, names);
+        let containers = (0..container_count).map(|_| Ok(ContainerId(reader.array()?))).collect::<Result<_>>()?;
+        let replaced = (0..replaced_count)
+            .map(|_| Ok(format!("{PREFIX}/{}", hex(&reader.array::<32>()?))))
+            .collect::<Result<_>>()?;
+        let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
+        Ok(Segment { store, name: name.into(), containers, replaced, records, pages_offset })
+    }
+
+    /// Store name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Containers whose chunks it lists.
+    pub fn containers(&self) -> &[ContainerId] {
+        &self.containers
+    }
+    /// Store names of the segments it makes superfluous.
+    pub fn replaced(&self) -> &[String] {
+        &self.replaced
+    }
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn page_count(&self) -> u64 {
+        self.records.div_ceil(PAGE_RECORDS as u64)
+    }
+
+    /// The records of page `number`, checked.
+    pub fn page(&self, number: u64) -> Result<Vec<Record>> {
+        let bytes = self.store.get_range(&self.name, self.offset_of(number), PAGE_BYTES)?;
+        self.parse_page(number, &bytes)
+    }
+
+    fn offset_of(&self, page: u64) -> u64 {
+        self.pages_offset + page * PAGE_BYTES as u64
+    }
+
+    fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<Record>> {
+        let offset = self.offset_of(number);
+        let (body, recorded) = page.split_at_checked(PAGE_BYTES - 16).unwrap_or_default();
+        verify(&self.name, offset, recorded, &[body])?;
+        let count = (self.records - number * PAGE_RECORDS as u64).min(PAGE_RECORDS as u64);
+        let mut reader = Reader::new(&self.name, offset, body);
+        let record = |_| {
+            let record =
+                Record { fingerprint: Fingerprint(reader.array()?), container: reader.u32()?, entry: reader.u32()? };
+            if record.container as usize >= self.containers.len() {
+                let expected = format!("a container below {}", self.containers.len());
+                return Err(reader.error(expected, record.container.to_string()));
+            }
+            Ok(record)
+        };
+        (0..count).map(record).collect()
+    }
+
+    /// Every record, page by page, read [`PAGES_READ`] at a time.
+    pub fn pages(&self) -> impl Iterator<Item = Result<Vec<Record>>> + '_ {
+        let count = self.page_count();
+        let read = move |first: u64| {
+            let len = PAGES_READ.min(count - first) as usize * PAGE_BYTES;
+            match self.store.get_range(&self.name, self.offset_of(first), len) {
+                Ok(bytes) => {
+                    let pages = bytes.chunks(PAGE_BYTES).zip(first..);
+                    pages.map(|(page, number)| self.parse_page(number, page)).collect()
+                }
+                Err(error) => vec![Err(error)],
+            }
+        };
+        (0..count).step_by(PAGES_READ as usize).flat_map(read)
+    }
+
+    /// All places of a fingerprint.
+    pub fn find(&self, fingerprint: &Fingerprint) -> Result<Vec<(ContainerId, u32)>> {
+        let mut found = Vec::new();
+        let (mut low, mut high) = (0, self.page_count());
+        let share = (u128::from(fingerprint.prefix().swap_bytes()) * u128::from(high)) >> 64;
+        let mut guess = share as u64;
+        while low < high {
+            let number = guess.clamp(low, high - 1);
+            let records = self.page(number)?;
+            let (Some(first), Some(last)) = (records.first(), records.last()) else { break };
+            if *fingerprint < first.fingerprint {
+                (high, guess) = (number, number.saturating_sub(1).max(low + (number - low) / 2));
+            } else if *fingerprint > last.fingerprint {
+                (low, guess) = (number + 1, (number + 1).min(number + 1 + (high - number) / 2));
+            } else {
+                self.collect(number, records, fingerprint, &mut found)?;
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Collects equal records from page `number` and, where they run over its edges, from its neighbours.
+    fn collect(
+        &self,
+        number: u64,
+        records: Vec<Record>,
+        fingerprint: &Fingerprint,
+        found: &mut Vec<(ContainerId, u32)>,
+    ) -> Result<()> {
+        let at_start = records.first().is_some_and(|record| record.fingerprint == *fingerprint);
+        let at_end = records.last().is_some_and(|record| record.fingerprint == *fingerprint);
+        let mut pages = vec![records];
+        if at_start && number > 0 {
+            pages.push(self.page(number - 1)?);
+        }
+        if at_end && number + 1 < self.page_count() {
+            pages.push(self.page(number + 1)?);
+        }
+        let equal = pages.iter().flatten().filter(|record| record.fingerprint == *fingerprint);
+        found.extend(equal.filter_map(|record| Some((*self.containers.get(record.container as usize)?, record.entry))));
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! Reading chunks, recipes and trees back: the random-access side of the repository.
+//!
+//! A chunk is located, its range resolved to literal bytes of frames, the frames decoded (through a bounded cache) and
+//! the bytes put together and checked against the fingerprint.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lru::LruCache;
+
+use crate::codec::Scratch;
+use crate::config::CHUNK_BYTES_LIMIT;
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::container::{ExtentCache, ExtentMap, blob_name, decode_frame};
+use crate::repo::index::{ContainerIndexes, Listing, Locator, Resolver};
+use crate::repo::recipe::{Reference, decode_recipe};
+use crate::store::Store;
+use crate::types::{Fingerprint, RepositoryKey};
+
+/// Container directories a reader keeps.
+const CONTAINER_INDEXES_MAX: usize = 32;
+const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+/// Memory for the runs of entries.
+const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
+/// No recipe tree is deeper.
+const RECIPE_LEVELS_MAX: usize = 16;
+
+/// Reads chunks by fingerprint.
+pub struct ChunkReader {
+    store: Arc<dyn Store>,
+    key: RepositoryKey,
+    /// Finds chunks and resolves ranges.
+    pub resolver: Resolver,
+    extent_cache: ExtentCache,
+    frames: LruCache<u64, Bytes>,
+    frame_bytes: usize,
+    frame_bytes_max: usize,
+    scratch: Scratch,
+}
+
+impl ChunkReader {
+    /// A reader over `listing` with a cache of `frame_bytes_max` decoded bytes.
+    pub fn new(repository: &Repository, listing: Arc<Listing>, frame_bytes_max: usize) -> Self {
+        let store = repository.store.clone();
+        let container_indexes = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        ChunkReader {
+            store,
+            key: repository.key,
+            resolver: Resolver::new(Locator::new(listing, container_indexes)),
+            extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
+            frames: LruCache::unbounded(),
+            frame_bytes: 0,
+            frame_bytes_max,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Number of an entry of this chunk.
+    ///
+    /// # Errors
+    /// [`Error::ChunkMissing`] when no listed container has it.
+    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<u64> {
+        let located = self.resolver.locator.locate(fingerprint)?;
+        let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
+        Ok(self.resolver.number_of(&located))
+    }
+
+    /// The literal runs of entry `number`.
+    pub fn extent_map(&mut self, number: u64) -> Result<Arc<ExtentMap>> {
+        self.extent_cache.extent_map(&mut self.resolver, number)
+    }
+
+    /// A decoded frame.
+    pub fn frame(&mut self, number: u64) -> Result<Bytes> {
+        if let Some(frame) = self.frames.get(&number) {
+            return Ok(frame.clone());
+        }
+        let (container, info) = self.resolver.frame_place(number)?;
+        let name = blob_name(&container);
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
+        let frame = Bytes::from(decode_frame(&name, &info, &stored, &mut self.scratch)?);
+        self.frame_bytes += frame.len();
+        self.frames.put(number, frame.clone());
+        while self.frame_bytes > self.frame_bytes_max && self.frames.len() > 1 {
+            if let Some((_, old)) = self.frames.pop_lru() {
+                self.frame_bytes -= old.len();
+            }
+        }
+        Ok(frame)
+    }
+
+    /// The bytes of entry `number`, checked against `fingerprint`.
+    pub fn read_entry(&mut self, number: u64, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        let extent_map = self.extent_map(number)?;
+        let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
+        let mut bytes = Vec::new();
+        extent_map.assemble(&frames, &mut self.scratch, &mut bytes)?;
+        let got = self.key.fingerprint(&bytes);
+        if got != *fingerprint {
+            let (container, _) = self.resolver.container_index_of(number)?;
+            let (expected, got) = (fingerprint.to_string(), got.to_string());
+            return Err(Error::ChecksumMismatch {
+                what: format!("chunk in {}", blob_name(&container)),
+                offset: 0,
+                expected,
+                got,
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a chunk, checked.
+    pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        let number = self.entry_of(fingerprint)?;
+        self.read_entry(number, fingerprint)
+    }
+
+    /// All bytes of a content held in memory: for directory listings.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it would be longer than `bytes_max`.
+    pub fn read_content(&mut self, reference: Reference, bytes_max: u64) -> Result<Vec<u8>> {
+        if reference.content_len() > bytes_max {
+            let got = reference.content_len().to_string();
+            return Err(Error::corrupt("content", 0, format!("at most {bytes_max} bytes"), got));
+        }
+        let mut bytes = Vec::new();
+        let mut walk = RecipeWalk::new(reference);
+        while let Some(reference) = walk.next(self)? {
+            match reference {
+                Reference::Chunk { fingerprint, .. } => bytes.extend_from_slice(&self.read(&fingerprint)?),
+                other => return Err(Error::corrupt("listing", 0, "chunks only", format!("{other:?}"))),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Walks a content's recipes depth first and yields its chunks and holes in order.
+///
+/// Levels must fall by one and lengths must add up; nothing is read ahead.
+pub struct RecipeWalk {
+    stack: Vec<std::vec::IntoIter<Reference>>,
+    /// Recipes read so far.
+    pub recipes_read: usize,
+}
+
+impl RecipeWalk {
+    /// Starts at a file's or directory's content.
+    pub fn new(content: Reference) -> Self {
+        RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0 }
+    }
+
+    /// The next chunk or hole.
+    pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<Reference>> {
+        loop {
+            let Some(top) = self.stack.last_mut() else { return Ok(None) };
+            match top.next() {
+                None => {
+                    self.stack.pop();
+                }
+                Some(Reference::Recipe { level, fingerprint, len }) => {
+                    if self.stack.len() > RECIPE_LEVELS_MAX {
+                        return Err(Error::corrupt("recipe", 0, format!("at most {RECIPE_LEVELS_MAX} levels"), "more"));
+                    }
+                    let bytes = reader.read(&fingerprint)?;
+                    self.recipes_read += 1;
+                    self.stack.push(decode_recipe(&fingerprint, level, len, &bytes)?.into_iter());
+                }
+                Some(Reference::Chunk { len, .. }) if len > CHUNK_BYTES_LIMIT => {
+                    return Err(Error::corrupt(
+                        "recipe",
+                        0,
+                        format!("chunks of at most {CHUNK_BYTES_LIMIT} bytes"),
+                        len.to_string(),
+                    ));
+                }
+                Some(other) => return Ok(Some(other)),
+            }
+        }
+    }
+}
+
+/// Capacity that is never zero.
+pub fn at_least_one(capacity: usize) -> NonZeroUsize {
+    NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN)
+}

@@ -1,0 +1,153 @@
+//! Snapshots: named roots. A snapshot's appearance in the store is the commit of a backup.
+
+use std::collections::BTreeMap;
+
+use minicbor::{Decode, Encode};
+
+use crate::error::{Error, Result};
+use crate::repo::recipe::Reference;
+use crate::repo::tree::Node;
+use crate::store::Store;
+use crate::types::{SnapshotId, hex};
+use crate::wire::Envelope;
+
+/// Store directory of snapshots.
+pub const PREFIX: &str = "snapshots";
+const MAGIC: [u8; 8] = *b"FHRDSNAP";
+const BYTES_LIMIT: u64 = 64 << 20;
+
+/// One backup: CBOR map with integer keys in an envelope of type `FHRDSNAP`.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Snapshot {
+    /// When the backup started, nanoseconds since 1970 (UTC).
+    #[n(0)]
+    pub time_ns: i64,
+    /// Machine.
+    #[n(1)]
+    pub host: String,
+    /// Who ran it.
+    #[n(2)]
+    pub user: String,
+    /// The paths backed up, absolute, as bytes.
+    #[n(3)]
+    pub paths: Vec<minicbor::bytes::ByteVec>,
+    /// Listing of the root directory; absent when it is empty.
+    #[n(4)]
+    pub root: Option<Reference>,
+    /// The snapshot whose unchanged files were not read again.
+    #[n(5)]
+    pub parent: Option<SnapshotId>,
+    /// Labels.
+    #[n(6)]
+    pub tags: Vec<String>,
+    /// Program and version that wrote it.
+    #[n(7)]
+    pub program: String,
+    /// Counters of the backup, by name.
+    #[n(8)]
+    pub statistics: BTreeMap<String, u64>,
+    /// Open map: later fields, kept by programs that do not know them.
+    #[n(9)]
+    pub extra: BTreeMap<String, minicbor::bytes::ByteVec>,
+    /// Metadata of the root itself, where a path backed up was the root of the snapshot (`.` or `/`).
+    #[n(10)]
+    pub root_node: Option<Node>,
+}
+
+/// A snapshot with its name.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// Its name.
+    pub id: SnapshotId,
+    /// What it says.
+    pub snapshot: Snapshot,
+}
+
+fn blob_name(id: &SnapshotId) -> String {
+    format!("{PREFIX}/{id}")
+}
+
+impl Snapshot {
+    /// Stores it: the commit.
+    pub fn save(&self, store: &dyn Store) -> Result<SnapshotId> {
+        let payload =
+            minicbor::to_vec(self).map_err(|error| Error::Usage(format!("cannot store the snapshot: {error}")))?;
+        let blob = Envelope::new(MAGIC).seal(&payload);
+        let id = SnapshotId(*blake3::hash(&blob).as_bytes());
+        store.put_if_absent(&blob_name(&id), &[&blob])?;
+        Ok(id)
+    }
+
+    /// Reads the snapshot `id`.
+    ///
+    /// # Errors
+    /// [`Error::ChecksumMismatch`] when its bytes do not have its name, [`Error::Corrupt`] when it does not parse.
+    pub fn load(store: &dyn Store, id: &SnapshotId) -> Result<Snapshot> {
+        let name = blob_name(id);
+        let blob = store.get(&name, BYTES_LIMIT)?;
+        let digest = blake3::hash(&blob);
+        if digest.as_bytes() != &id.0 {
+            let (expected, got) = (id.to_string(), hex(digest.as_bytes()));
+            return Err(Error::ChecksumMismatch { what: name, offset: 0, expected, got });
+        }
+        let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
+        minicbor::decode(payload).map_err(|error| Error::corrupt(&name, 0, "a snapshot", error.to_string()))
+    }
+}
+
+/// A blob that could not be read, and why.
+pub type Unreadable = (String, Error);
+
+/// All snapshots by time, oldest first, and those that could not be read.
+pub fn list(store: &dyn Store) -> Result<(Vec<Named>, Vec<Unreadable>)> {
+    let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
+    for listed in store.list(PREFIX)? {
+        let id = listed.name.rsplit('/').next().and_then(SnapshotId::parse);
+        let Some(id) = id else { continue };
+        match Snapshot::load(store, &id) {
+            Ok(snapshot) => snapshots.push(Named { id, snapshot }),
+            Err(error) => damaged.push((listed.name, error)),
+        }
+    }
+    snapshots.sort_by_key(|named| (named.snapshot.time_ns, named.id));
+    Ok((snapshots, damaged))
+}
+
+/// Finds a snapshot by id, unique prefix or `latest`.
+///
+/// # Errors
+/// [`Error::NoSuchSnapshot`] when none or several match; the error of the snapshot itself when it is damaged.
+pub fn find(store: &dyn Store, wanted: &str) -> Result<Named> {
+    let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
+    if wanted == "latest" {
+        let (snapshots, mut damaged) = list(store)?;
+        let last = snapshots.into_iter().next_back();
+        return match (last, damaged.pop()) {
+            (Some(last), damaged) => {
+                if let Some((name, error)) = damaged {
+                    tracing::warn!("passing over {name}: {error}");
+                }
+                Ok(last)
+            }
+            (None, Some((_, error))) => Err(error),
+            (None, None) => Err(none(": the repository has no snapshots yet".into())),
+        };
+    }
+    if wanted.is_empty() || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(none(": give an id of hex digits, a unique prefix of one, or `latest`".into()));
+    }
+    let prefix = wanted.to_ascii_lowercase();
+    let names = store.list(PREFIX)?;
+    let matching: Vec<SnapshotId> = names
+        .iter()
+        .filter_map(|listed| listed.name.rsplit('/').next())
+        .filter(|name| name.starts_with(&prefix))
+        .filter_map(SnapshotId::parse)
+        .collect();
+    match matching.as_slice() {
+        [id] => Ok(Named { id: *id, snapshot: Snapshot::load(store, id)? }),
+        [] => Err(none(String::new())),
+        several => Err(none(format!(": {} snapshots begin like that; give more digits", several.len()))),
+    }
+}

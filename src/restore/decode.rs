@@ -1,0 +1,40 @@
+//! Decode: checks and decodes the frames that Fetch read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::message::{Job, is_damage};
+use crate::codec::Scratch;
+use crate::error::Result;
+use crate::pipeline::Map;
+use crate::repo::container::{blob_name, decode_frame};
+
+/// One worker.
+#[derive(Default)]
+pub struct DecodeWorker {
+    /// Contexts and buffers.
+    pub scratch: Scratch,
+}
+
+impl Map for DecodeWorker {
+    type In = Job;
+    type Out = Job;
+
+    fn name(&self) -> &'static str {
+        "decode"
+    }
+
+    fn map(&mut self, mut job: Job) -> Result<Job> {
+        for load in &mut job.loads {
+            let Ok(stored) = &load.bytes else { continue };
+            let decoded = decode_frame(&blob_name(&load.container), &load.info, stored, &mut self.scratch);
+            load.bytes = match decoded {
+                Ok(bytes) => Ok(Bytes::from(bytes)),
+                Err(error) if is_damage(&error) => Err(Arc::new(error)),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(job)
+    }
+}

@@ -1,0 +1,38 @@
+//! Fetch: reads the stored bytes of the frames a job loads.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::message::{Job, is_damage};
+use crate::error::Result;
+use crate::pipeline::Map;
+use crate::repo::container::blob_name;
+use crate::store::Store;
+
+/// One worker.
+pub struct FetchWorker {
+    /// Where containers are.
+    pub store: Arc<dyn Store>,
+}
+
+impl Map for FetchWorker {
+    type In = Job;
+    type Out = Job;
+
+    fn name(&self) -> &'static str {
+        "fetch"
+    }
+
+    fn map(&mut self, mut job: Job) -> Result<Job> {
+        for load in &mut job.loads {
+            let name = blob_name(&load.container);
+            load.bytes = match self.store.get_range(&name, load.info.offset, load.info.stored_bytes()) {
+                Ok(bytes) => Ok(Bytes::from(bytes)),
+                Err(error) if is_damage(&error) => Err(Arc::new(error)),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(job)
+    }
+}

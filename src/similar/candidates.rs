@@ -1,0 +1,91 @@
+//! Candidates: which entries, stored or of the running session, carry a feature.
+//!
+//! The similarity index, in the numbers that the resolver and the ring use.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::anchors::features;
+use super::ring::SESSION;
+use crate::kernel::sieve::Anchor;
+use crate::repo::index::{Resolver, Similar, SimilarityIndex};
+
+/// A chunk of whose features one in this many is known is likely to be copied for the most part.
+const LIKELY_SHARE: usize = 3;
+
+/// See the module.
+pub struct Candidates {
+    /// Shared with the engine, which ends it when the run has ended well.
+    index: Arc<Mutex<SimilarityIndex>>,
+}
+
+impl Candidates {
+    /// Those that `index` knows.
+    pub fn new(index: Arc<Mutex<SimilarityIndex>>) -> Self {
+        Candidates { index }
+    }
+
+    /// Whether a chunk with these anchors is likely to be copied for the most part. As the index grows meanwhile, so
+    /// may the answer change: nothing that is stored may depend on it.
+    pub fn are_likely(&self, anchors: &[Anchor]) -> bool {
+        let features = features(anchors);
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = features.len().div_ceil(LIKELY_SHARE).max(1);
+        features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(wanted - 1).is_some()
+    }
+
+    /// At most `count_max` entries for each feature that carry it, newest first: its position among `features` and the
+    /// entry.
+    pub fn find(
+        &mut self,
+        features: &[u64],
+        count_max: usize,
+        resolver: &mut Resolver,
+        mut found: impl FnMut(usize, u64),
+    ) {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        for (position, feature) in features.iter().enumerate() {
+            for similar in index.find(*feature).take(count_max) {
+                let entry = match similar {
+                    Similar::Session(number) => SESSION | number,
+                    Similar::Stored(container, entry) => resolver.entry_number(container, entry),
+                };
+                found(position, entry);
+            }
+        }
+    }
+
+    /// Adds the features of session entry `number`.
+    pub fn insert(&mut self, number: u64, features: &[u64]) {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).insert(number, features);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo::index::{Listing, SimilarityPlace};
+    use crate::store::MemoryStore;
+
+    fn anchors(hashes: impl Iterator<Item = u64>) -> Vec<Anchor> {
+        hashes
+            .zip(0..)
+            .map(|(hash, position)| Anchor { position, hash: hash.wrapping_mul(0x2545_f491_4f6c_dd1d) })
+            .collect()
+    }
+
+    #[test]
+    fn a_copy_is_likely_where_a_third_of_the_features_is_known() {
+        let store: Arc<dyn crate::store::Store> = Arc::new(MemoryStore::new());
+        let listing = Arc::new(Listing::take(&store).expect("lists"));
+        let directory = tempfile::tempdir().expect("makes a folder");
+        let (directory, repository) = (directory.path().into(), String::new());
+        let place = SimilarityPlace { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+        let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, place))));
+        let stored = anchors(1..9);
+        assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));
+        candidates.insert(0, &features(&stored));
+        assert!(candidates.are_likely(&stored) && candidates.are_likely(&anchors(6..14)));
+        assert!(!candidates.are_likely(&anchors(7..15)) && !candidates.are_likely(&anchors(9..17)));
+        assert!(candidates.are_likely(&anchors(8..9)) && !candidates.are_likely(&[]));
+    }
+}

@@ -1,0 +1,153 @@
+//! Sub-blocks of fixed length (FHRD, section 3.2): the three steps that all layouts of sub-blocks share.
+//!
+//! 1. *Fine-hash*: the layout says where a chunk's sub-blocks lie; their length is the power of two nearest to a tenth
+//!    of the chunk. Each has a hash and a position code, from which its place in a chunk of known length follows.
+//! 2. *Fine-dedup*: each sub-block's hash is looked up among those of all chunks; a hit is compared byte by byte.
+//! 3. *Diff*: a hit is extended in both directions as far as the bytes agree. Without it (the paper's plain scheme)
+//!    only whole sub-blocks are copied.
+//!
+//! The paper is silent on small chunks (below `chunk_bytes_min` they are stored whole). Hashes are XXH3, 48 bits,
+//! keyed; equality is always decided by the bytes.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::bases::Bases;
+use super::{Found, HASH_MASK, Match, Strategy};
+use crate::error::Result;
+use crate::kernel::compare::{common_prefix_len, common_suffix_len};
+use crate::kernel::sieve::Anchor;
+
+/// A sub-block of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubBlock {
+    /// Names its place in a chunk of this length: below 256, no two of a chunk alike.
+    pub code: u64,
+    /// Offset in the chunk.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// The sub-blocks of a chunk of so many bytes, ascending, not overlapping.
+pub type Layout = fn(usize) -> Vec<SubBlock>;
+
+/// The strategies made of sub-blocks.
+pub struct SubBlocks {
+    /// Where they lie.
+    pub layout: Layout,
+    /// Extend matches byte by byte.
+    pub extend_matches: bool,
+    /// Smaller chunks have no sub-blocks.
+    pub chunk_bytes_min: usize,
+    /// Copies shorter than this do not pay.
+    pub copy_bytes_min: usize,
+    /// Similar chunks tried for a sub-block.
+    pub candidates_max: usize,
+    /// Keys the hashes.
+    pub seed: u64,
+}
+
+/// Length of the sub-blocks of a chunk of `len` bytes.
+pub fn sub_block_len(len: usize) -> usize {
+    let tenth = (len / 10).max(1);
+    let (low, high) = (1 << tenth.ilog2(), 2 << tenth.ilog2());
+    if tenth - low < high - tenth { low } else { high }
+}
+
+impl SubBlocks {
+    /// A base with a sub-block that equals this one: entry, its bytes, offset in it.
+    fn lookup(&self, block: &[u8], hash: u64, last: Option<u64>, bases: &mut Bases) -> Result<Option<(u64, usize)>> {
+        let mut candidates = bases.candidates(hash, self.candidates_max);
+        // The base of the match before is in memory and keeps copies together.
+        candidates.sort_by_key(|entry| Some(*entry) != last);
+        for entry in candidates {
+            let features = bases.features(entry)?;
+            let Some(feature) = features.iter().find(|feature| **feature & HASH_MASK == hash) else { continue };
+            let Some(base) = bases.content(entry)? else { continue };
+            let of_base = (self.layout)(base.len());
+            let Some(found) = of_base.iter().find(|found| found.code == feature >> 48) else { continue };
+            if base.get(found.offset..found.offset + found.len) == Some(block) {
+                return Ok(Some((entry, found.offset)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Strategy for SubBlocks {
+    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<Found> {
+        let mut found = Found::default();
+        if chunk.len() < self.chunk_bytes_min {
+            return Ok(found);
+        }
+        // Everything before `covered` is copied or was left literal for good.
+        let mut covered = 0;
+        let mut last = None;
+        for SubBlock { code, offset: at, len } in (self.layout)(chunk.len()) {
+            let block = chunk.get(at..at + len).unwrap_or_default();
+            if at + len <= covered {
+                continue;
+            }
+            let hash = xxh3_64_with_seed(block, self.seed) & HASH_MASK;
+            let Some((entry, offset)) = self.lookup(block, hash, last, bases)? else {
+                found.features.push(code << 48 | hash);
+                continue;
+            };
+            last = Some(entry);
+            let (mut start, mut end) = (at, at + len);
+            if self.extend_matches
+                && let Some(base) = bases.base_cache().get(entry)
+            {
+                let before = chunk.get(covered..at).unwrap_or_default();
+                start -= common_suffix_len(before, base.get(..offset).unwrap_or_default());
+                let after = chunk.get(end..).unwrap_or_default();
+                end += common_prefix_len(after, base.get(offset + len..).unwrap_or_default());
+            }
+            start = start.max(covered);
+            if end - start >= self.copy_bytes_min {
+                push(&mut found.matches, start, end, entry, offset + start - at);
+            }
+            covered = end;
+        }
+        Ok(found)
+    }
+}
+
+/// Adds a match, joined with the last one where both continue each other.
+fn push(matches: &mut Vec<Match>, start: usize, end: usize, base: u64, offset: usize) {
+    let (position, offset, len) = (start as u32, offset as u32, (end - start) as u32);
+    match matches.last_mut() {
+        Some(last) if last.base == base && last.position + last.len == position && last.offset + last.len == offset => {
+            last.len += len;
+        }
+        _ => matches.push(Match { position, base, offset, len }),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What every layout keeps, for chunks of all sizes.
+    pub(in crate::similar) fn check(layout: Layout) {
+        for len in (256..70_000).step_by(37).chain([65_536, 262_144]) {
+            let size = sub_block_len(len);
+            assert!(size.is_power_of_two() && size * 20 >= len && size * 5 <= len, "{len}: {size}");
+            let (mut end, mut codes) = (0, std::collections::BTreeSet::new());
+            for SubBlock { code, offset, len: block } in layout(len) {
+                assert!(offset >= end && offset + block <= len, "{len}");
+                assert!(offset - end < size / 4, "{len}: a gap of {}", offset - end);
+                assert!(code < 256 && codes.insert(code), "{len}: code {code}");
+                end = offset + block;
+            }
+            assert!(len - end < size / 4, "{len}: a gap of {} at the end", len - end);
+        }
+    }
+
+    #[test]
+    fn the_length_is_the_power_of_two_nearest_to_a_tenth() {
+        assert_eq!(sub_block_len(65_536), 8192);
+        assert_eq!(sub_block_len(40_960), 4096);
+        assert_eq!(sub_block_len(81_920), 8192);
+    }
+}
