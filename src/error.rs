@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Interrupted,
     /// The store has no blob of that name: list again, or take another copy.
     NotFound,
+    /// A defect of fhrd itself: report it.
+    Internal,
 }
 
 /// Everything that can go wrong in fhrd.
@@ -166,6 +168,12 @@ pub enum Error {
     /// A request that makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// fhrd contradicts itself: a defect of the program, not of the data or the request.
+    #[error("internal error: {what}; please report this")]
+    Internal {
+        /// What was found, and where.
+        what: String,
+    },
 }
 
 impl Error {
@@ -179,6 +187,11 @@ impl Error {
         Error::Corrupt { what: what.into(), offset, expected: expected.into(), got: got.into() }
     }
 
+    /// A defect of the program.
+    pub fn internal(what: impl Into<String>) -> Self {
+        Error::Internal { what: what.into() }
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -186,6 +199,7 @@ impl Error {
             Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => ErrorKind::Damaged,
             Error::BlobMissing { .. } => ErrorKind::NotFound,
             Error::Interrupted => ErrorKind::Interrupted,
+            Error::Internal { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
         }
     }
