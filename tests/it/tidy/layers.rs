@@ -1,0 +1,165 @@
+//! Layers: which module may name which.
+
+use std::collections::BTreeSet;
+
+use super::source::Source;
+
+/// The exact order of the top-level modules, lowest first. A file may name modules of its own row and of rows above it
+/// in this table.
+const LAYERS: &[&[&str]] = &[
+    // Vocabulary
+    &["error"],
+    &["types"],
+    &["wire"],
+    &["config"],
+    &["metrics"],
+    &["cache"],
+    // Loops
+    &["kernel"],
+    // Plugs
+    &["codec"],
+    &["format"],
+    &["store"],
+    // Machinery
+    &["pipeline"],
+    // Data
+    &["repo"],
+    &["filesystem"],
+    &["chunk"],
+    &["similar"],
+    &["model"],
+    // Flows
+    &["backup", "restore", "inspect"],
+    // Faces
+    &["bench"],
+    &["cli"],
+    &["main"],
+];
+/// Names every module and belongs to no row.
+const EXEMPT: &str = "lib.rs";
+/// Files that hold a stage, by flow. A stage never names another stage: what they share is in a file of its own.
+const STAGES: &[(&str, &[&str])] = &[
+    ("backup", &["read", "chunk", "hash", "dedup", "identify", "subdedup", "model_encode", "compress", "save"]),
+    ("restore", &["plan", "fetch", "decode", "gather", "write", "finish"]),
+];
+/// Modules that may name nothing of the crate but themselves: pure loops and the runner's mechanics would rot first.
+const APART: &[&str] = &["kernel"];
+
+pub fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// Top-level modules that a line names: `crate::x`, `crate::{x, y}` at the list's first level, and `super::x` where
+/// `super` is the crate's root.
+fn named_modules(code: &str, supers_to_root: usize) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    let to_root = format!("{}super::", "super::".repeat(supers_to_root.saturating_sub(1)));
+    for root in ["crate::", &to_root] {
+        for (at, _) in code.match_indices(root) {
+            let is_part = code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
+            if is_part || (root != "crate::" && supers_to_root == 0) {
+                continue;
+            }
+            named.extend(heads(&code[at + root.len()..]));
+        }
+    }
+    named.retain(|name| layer_of(name).is_some());
+    named
+}
+
+/// The first names of a path, or of each path of a list of them.
+fn heads(path: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(list) = path.strip_prefix('{') else { return vec![word(path)] };
+    let (mut depth, mut start, mut names) = (0i32, 0, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                names.push(word(list[start..at].trim_start()));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                names.push(word(list[start..at].trim_start()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+pub fn layer_faults(source: &Source) -> Vec<String> {
+    if source.name == EXEMPT {
+        return Vec::new();
+    }
+    let Some(own) = layer_of(source.module()) else {
+        return vec![format!("{}: module `{}` is in no row of the table", source.name, source.module())];
+    };
+    // `a.rs` and `a/mod.rs` are one `super` below the root, `a/b.rs` two.
+    let directories = source.name.matches('/').count();
+    let supers = if source.name.ends_with("/mod.rs") { directories } else { directories + 1 };
+    let library = source.library().join("\n");
+    let higher = named_modules(&library, supers).into_iter().filter(|name| layer_of(name) > Some(own));
+    higher.map(|name| format!("{}: names the higher module `{name}`", source.name)).collect()
+}
+
+/// Stages that a stage names.
+pub fn stage_faults(source: &Source) -> Vec<String> {
+    let Some((flow, own)) = source.name.strip_suffix(".rs").and_then(|name| name.split_once('/')) else {
+        return Vec::new();
+    };
+    let Some((_, stages)) = STAGES.iter().find(|(name, stages)| *name == flow && stages.contains(&own)) else {
+        return Vec::new();
+    };
+    let library = source.library().join("\n");
+    let others = stages.iter().filter(|stage| **stage != own);
+    let named = others.filter(|stage| {
+        [format!("super::{stage}::"), format!("crate::{flow}::{stage}::")].iter().any(|path| library.contains(path))
+    });
+    named.map(|stage| format!("{}: names the stage `{stage}`", source.name)).collect()
+}
+
+/// Modules that a module which stands apart names.
+pub fn apart_faults(source: &Source) -> Vec<String> {
+    let own = source.module();
+    if !APART.contains(&own) {
+        return Vec::new();
+    }
+    let directories = source.name.matches('/').count();
+    let supers = if source.name.ends_with("/mod.rs") { directories } else { directories + 1 };
+    let named = named_modules(&source.library().join("\n"), supers);
+    let foreign = named.into_iter().filter(|name| name != own && !source.is_test());
+    foreign.map(|name| format!("{}: names `{name}`, but `{own}` stands apart", source.name)).collect()
+}
+
+#[test]
+fn a_lower_module_that_names_a_higher_one_is_found_however_it_is_written() {
+    let faults = |name: &str, text: &str| layer_faults(&Source::new(name, text)).len();
+    assert_eq!(faults("store/local.rs", "use crate::backup::backup;"), 1);
+    assert_eq!(faults("store/local.rs", "use crate::{error::{Error, Result}, backup::read, cli};"), 2);
+    assert_eq!(faults("store/local.rs", "fn f() { super::super::repo::x() }"), 1);
+    assert_eq!(faults("wire.rs", "use super::store::Store;"), 1);
+    assert_eq!(faults("error.rs", "use crate::types::hex;"), 1);
+    assert_eq!(faults("store/mod.rs", "use super::repo::Node;"), 1);
+    assert_eq!(faults("store/local.rs", "use super::repo::Node;"), 0);
+    assert_eq!(faults("inspect/list.rs", "use crate::{error::Error, repo::reader};"), 0);
+    assert_eq!(faults("wire.rs", "// crate::cli\nconst A: &str = \"crate::cli\";"), 0);
+    assert_eq!(faults("wire.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli;\n}"), 0);
+    assert_eq!(faults("novel.rs", ""), 1);
+}
+
+#[test]
+fn a_stage_that_names_another_and_a_kernel_that_names_anything_are_found() {
+    let stages = |name: &str, text: &str| stage_faults(&Source::new(name, text)).len();
+    assert_eq!(stages("backup/save.rs", "use super::compress::compress;"), 1);
+    assert_eq!(stages("backup/save.rs", "use crate::backup::dedup::DedupStage;"), 1);
+    assert_eq!(stages("backup/save.rs", "use super::message::Packet;"), 0);
+    assert_eq!(stages("backup/metadata.rs", "use super::compress::compress;"), 0);
+    let apart = |name: &str, text: &str| apart_faults(&Source::new(name, text)).len();
+    assert_eq!(apart("kernel/planes.rs", "use crate::error::Result;"), 1);
+    assert_eq!(apart("kernel/rans/mod.rs", "use super::super::wire::Reader;"), 1);
+    assert_eq!(apart("kernel/rans/mod.rs", "use crate::kernel::counts;"), 0);
+    assert_eq!(apart("codec/raw.rs", "use crate::error::Result;"), 0);
+}

@@ -1,0 +1,26 @@
+//! The rules of the sources, checked: layers, lengths, who prints, how lints are excepted, which words are used.
+
+mod layers;
+mod rules;
+mod source;
+mod words;
+
+#[test]
+fn the_sources_keep_the_rules() {
+    let check = |source: &source::Source| {
+        [
+            layers::layer_faults(source),
+            layers::stage_faults(source),
+            layers::apart_faults(source),
+            rules::long_functions(source),
+            rules::other_faults(source),
+            words::retired_identifiers(source),
+        ]
+        .concat()
+    };
+    let sources = source::sources();
+    let mut faults: Vec<String> = sources.iter().flat_map(check).collect();
+    faults.extend(words::ambiguous_types(&sources));
+    faults.extend(words::retired_terms());
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}

@@ -1,0 +1,117 @@
+//! Reads the sources of the crate and blanks what is not code.
+
+use std::path::{Path, PathBuf};
+
+/// A source file.
+pub struct Source {
+    /// Path below `src`.
+    pub name: String,
+    pub text: String,
+    /// Lines with comments and literals replaced by spaces.
+    pub code: Vec<String>,
+}
+
+impl Source {
+    pub fn new(name: &str, text: &str) -> Self {
+        let code = blank(text).lines().map(str::to_string).collect();
+        Source { name: name.into(), text: text.into(), code }
+    }
+
+    /// Name of its top-level module.
+    pub fn module(&self) -> &str {
+        let first = self.name.split('/').next().unwrap_or_default();
+        first.strip_suffix(".rs").unwrap_or(first)
+    }
+
+    /// Lines of code before the module of tests.
+    pub fn library(&self) -> &[String] {
+        let tests = self.code.windows(2).position(|pair| {
+            pair[0].trim() == "#[cfg(test)]" && pair[1].trim_start().starts_with("mod ") && pair[1].ends_with('{')
+        });
+        &self.code[..tests.unwrap_or(self.code.len())]
+    }
+
+    pub fn is_test(&self) -> bool {
+        self.name.ends_with("tests.rs") || self.name == "store/contract.rs"
+    }
+}
+
+/// Replaces comments and the insides of string and character literals by spaces; lines stay.
+fn blank(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_word = out.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if first == '"' {
+            quoted(rest)
+        } else if (rest.starts_with("r\"") || rest.starts_with("r#")) && !is_word {
+            raw(rest).unwrap_or(0)
+        } else if first == '\'' {
+            character(rest).unwrap_or(0)
+        } else {
+            0
+        };
+        if len == 0 {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        } else {
+            out.extend(rest[..len].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+            rest = &rest[len..];
+        }
+    }
+    out
+}
+
+fn quoted(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn raw(text: &str) -> Option<usize> {
+    let hashes = text[1..].bytes().take_while(|byte| *byte == b'#').count();
+    let body = text[1 + hashes..].strip_prefix('"')?;
+    let close = format!("\"{}", "#".repeat(hashes));
+    Some(2 + hashes + body.find(&close)? + close.len())
+}
+
+/// Length of a character literal; none for a lifetime.
+fn character(text: &str) -> Option<usize> {
+    let mut chars = text.char_indices().skip(1);
+    let (_, first) = chars.next()?;
+    if first == '\\' {
+        return text[3..].find('\'').map(|at| at + 4);
+    }
+    chars.next().filter(|(_, c)| *c == '\'').map(|(at, _)| at + 1)
+}
+
+/// Every file below `src`.
+pub fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut sources = Vec::new();
+    collect(&root, &root, &mut sources);
+    assert!(sources.len() > 50, "only {} files found", sources.len());
+    sources
+}
+
+fn collect(directory: &Path, root: &Path, sources: &mut Vec<Source>) {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, root, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            sources.push(Source::new(&name, &std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
