@@ -1,26 +1,45 @@
-//! The one error type: every variant names the thing it is about and holds what was expected and what was found.
+//! The crate's error type: each variant names the thing that failed and holds the expected and the actual value.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Result of every fallible function of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller can do about an [`Error`]; the command line maps it to the exit code.
+/// How a caller can react to an [`Error`]; the command line maps it to the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request, a path or the machine is at fault; nothing was damaged.
+    /// The request, a path or the machine is at fault; stored data is intact.
     Failed,
-    /// There is no repository at the place named.
+    /// There is no repository at the named path.
     NoRepository,
-    /// Stored data is not what was written.
+    /// Stored data differs from what was written.
     Damaged,
     /// The user or the system asked the process to stop.
     Interrupted,
-    /// The store has no blob of that name: list again, or take another copy.
+    /// The store has no blob of that name: list again, or read another copy.
     NotFound,
-    /// A defect of fhrd itself: report it.
+    /// fhrd broke one of its own rules: a bug to report. Stored data is intact.
     Internal,
+}
+
+/// Which neighbour of a stage stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Neighbour {
+    /// The stage that sends to it.
+    Upstream,
+    /// The stage that receives from it.
+    Downstream,
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Neighbour::Upstream => "the upstream stage stopped without an end message",
+            Neighbour::Downstream => "the downstream stage stopped before the end of the stream",
+        })
+    }
 }
 
 /// Everything that can go wrong in fhrd.
@@ -32,18 +51,18 @@ pub enum Error {
     Io {
         /// The verb, as in "cannot read".
         action: &'static str,
-        /// The path it was done to.
+        /// The path of the call.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// No repository at the path.
     #[error("no repository at {}: {reason}", path.display())]
     NoRepository {
-        /// Folder that was named.
+        /// Directory that the user named.
         path: PathBuf,
-        /// What is there instead.
+        /// Why it is not a repository.
         reason: String,
     },
     /// `init` found something at the path.
@@ -51,27 +70,27 @@ pub enum Error {
     AlreadyExists {
         /// The path.
         path: PathBuf,
-        /// What is there.
+        /// The kind of object found there.
         what: &'static str,
     },
     /// A configuration file does not parse or holds an unusable value.
     #[error("configuration {origin}: {message}")]
     Config {
-        /// File name, or what the text came from.
+        /// Name of the file, or of another source of the text.
         origin: String,
-        /// Which key, what was expected, what was found.
+        /// The key, the expected value and the actual value.
         message: String,
     },
-    /// A run's configuration contradicts what the repository fixed at its creation.
+    /// A run's configuration contradicts a value that is fixed when the repository is created.
     #[error(
         "configuration key `{key}` is {run} but this repository was created with {repository}; the value is fixed for its lifetime"
     )]
     ConfigConflict {
-        /// The key in dotted form.
+        /// The key in dotted notation.
         key: &'static str,
         /// The repository's value.
         repository: String,
-        /// The value asked for.
+        /// The run's value.
         run: String,
     },
     /// A stored structure does not parse.
@@ -81,24 +100,24 @@ pub enum Error {
         what: String,
         /// Byte offset in it.
         offset: u64,
-        /// What the format demands.
+        /// Value that the format demands.
         expected: String,
-        /// What is there.
+        /// Value found.
         got: String,
     },
-    /// A file that was given to read, and is no part of a repository, does not parse.
-    #[error("{} {place}: expected {expected}, found {got}", path.display())]
+    /// An input file outside any repository does not parse.
+    #[error("{} {location}: expected {expected}, found {got}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where in it, as in "at byte 12".
-        place: String,
-        /// What the format demands.
+        /// Position of the defect, as in "at byte 12".
+        location: String,
+        /// Value that the format demands.
         expected: String,
-        /// What is there.
+        /// Value found.
         got: String,
     },
-    /// Stored bytes do not have the checksum recorded for them.
+    /// Stored bytes do not match their recorded checksum.
     #[error("{what} is damaged: checksum mismatch at byte {offset}: expected {expected}, found {got}")]
     ChecksumMismatch {
         /// Name of the blob or file.
@@ -110,12 +129,12 @@ pub enum Error {
         /// Computed checksum in hex.
         got: String,
     },
-    /// A blob needs features this program does not have.
+    /// A blob needs features that this version of fhrd lacks.
     #[error("{what} needs features this version of fhrd does not know (bits {unknown:#x}); use a newer version")]
     Unsupported {
         /// Name of the blob.
         what: String,
-        /// The feature bits that are not known.
+        /// The unknown feature bits.
         unknown: u64,
     },
     /// The store has no blob of this name.
@@ -124,7 +143,7 @@ pub enum Error {
         /// Name of the blob.
         what: String,
     },
-    /// No container holds a chunk that a recipe names.
+    /// No container holds a chunk that a recipe refers to.
     #[error("chunk {fingerprint} is in no container of the repository")]
     ChunkMissing {
         /// Full fingerprint in hex.
@@ -133,9 +152,9 @@ pub enum Error {
     /// No snapshot has this id, prefix or name.
     #[error("no snapshot matches `{id}`{hint}")]
     NoSuchSnapshot {
-        /// As the user gave it.
+        /// Id as the user gave it.
         id: String,
-        /// What the user might have meant.
+        /// Suggestion of a similar id.
         hint: String,
     },
     /// A path is not in the snapshot.
@@ -146,7 +165,7 @@ pub enum Error {
         /// Path as the user gave it.
         path: String,
     },
-    /// A stage panicked; the message is the panic's.
+    /// A stage panicked.
     #[error("stage {stage} panicked: {message}")]
     StagePanicked {
         /// Stage name.
@@ -154,24 +173,24 @@ pub enum Error {
         /// Panic message.
         message: String,
     },
-    /// A link closed before its end-of-stream message; follows an error elsewhere.
-    #[error("stage {stage}: the link {direction} it closed before the end of the stream")]
+    /// A link closed before the end of the stream. Another stage has recorded the cause.
+    #[error("stage {stage}: {neighbour}")]
     LinkClosed {
-        /// Stage name.
+        /// The stage that noticed it.
         stage: String,
-        /// `"before"` or `"after"`.
-        direction: &'static str,
+        /// The neighbour that stopped.
+        neighbour: Neighbour,
     },
     /// The process was asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// A request that makes no sense.
+    /// The command line or the caller asked for something impossible.
     #[error("{0}")]
     Usage(String),
-    /// fhrd contradicts itself: a defect of the program, not of the data or the request.
-    #[error("internal error: {what}; please report this")]
+    /// fhrd broke one of its own rules.
+    #[error("internal error: {what}; please report it")]
     Internal {
-        /// What was found, and where.
+        /// The broken rule.
         what: String,
     },
 }
@@ -182,24 +201,24 @@ impl Error {
         Error::Io { action, path: path.as_ref().to_path_buf(), source: source.into() }
     }
 
-    /// A structure that does not parse.
+    /// An [`Error::Corrupt`]: a stored structure does not parse.
     pub fn corrupt(what: impl Into<String>, offset: u64, expected: impl Into<String>, got: impl Into<String>) -> Self {
         Error::Corrupt { what: what.into(), offset, expected: expected.into(), got: got.into() }
     }
 
-    /// A defect of the program.
+    /// An [`Error::Internal`]: fhrd broke one of its own rules.
     pub fn internal(what: impl Into<String>) -> Self {
         Error::Internal { what: what.into() }
     }
 
-    /// What the caller can do about it.
+    /// How the caller can react.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoRepository { .. } => ErrorKind::NoRepository,
             Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => ErrorKind::Damaged,
             Error::BlobMissing { .. } => ErrorKind::NotFound,
             Error::Interrupted => ErrorKind::Interrupted,
-            Error::Internal { .. } => ErrorKind::Internal,
+            Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
         }
     }

@@ -90,7 +90,7 @@ impl BaseReader {
 fn part(extent_map: &ExtentMap, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
     let own = |number: &u64| {
         let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
-        found.ok_or_else(|| Error::Usage("a base's frame was not read".into()))
+        found.ok_or_else(|| Error::internal("a base's frame was not read"))
     };
     let own: Vec<Bytes> = extent_map.frames().iter().map(own).collect::<Result<_>>()?;
     let whole = match (extent_map.only_extent(), own.as_slice()) {

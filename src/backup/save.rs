@@ -120,7 +120,7 @@ impl<'a> SaveStage<'a> {
 
     fn frame(&mut self, frame: Frame) -> Result<()> {
         let Some(stored) = frame.stored else {
-            return Err(Error::Usage(format!("frame {} came to Save without its encoding", frame.number)));
+            return Err(Error::internal(format!("frame {} came to Save without its encoding", frame.number)));
         };
         if matches!(frame.kind, FrameKind::Delta(_)) {
             self.deltas.insert(frame.number, stored.raw_len);
@@ -213,7 +213,7 @@ impl<'a> SaveStage<'a> {
 
     fn content(&mut self, reference: Reference) -> Result<()> {
         let Some(file) = &mut self.file else {
-            return Err(Error::Usage("content came to Save outside a file".into()));
+            return Err(Error::internal("content came to Save outside a file"));
         };
         file.len += reference.content_len();
         let metadata = &mut self.metadata;
@@ -225,7 +225,7 @@ impl<'a> SaveStage<'a> {
             TreeItem::Enter(node) => self.directories.push(OpenDirectory::new(Some(node))),
             TreeItem::Leave => {
                 let directory = self.directories.pop().filter(|directory| directory.has_node());
-                let directory = directory.ok_or_else(|| Error::Usage("a directory ended that had not begun".into()))?;
+                let directory = directory.ok_or_else(|| Error::internal("a directory ended that had not begun"))?;
                 if let Some(node) = directory.finish(&mut self.metadata)? {
                     self.saved.directories += 1;
                     self.append(&node)?;
@@ -240,8 +240,7 @@ impl<'a> SaveStage<'a> {
             TreeItem::Linked(mut node) => {
                 let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
                 let known = known.or_else(|| self.ahead.get(&node.identity()).copied());
-                let (content, size) =
-                    known.ok_or_else(|| Error::Usage("a hard link came before its content".into()))?;
+                let (content, size) = known.ok_or_else(|| Error::internal("a hard link came before its content"))?;
                 (node.content, node.size) = (content, size);
                 self.append_entry(&node)?;
             }
@@ -377,9 +376,9 @@ impl Sink for SaveStage<'_> {
 
     fn finish(mut self) -> Result<Saved> {
         self.seal()?;
-        let root = self.directories.pop().ok_or_else(|| Error::Usage("the root directory was left".into()))?;
+        let root = self.directories.pop().ok_or_else(|| Error::internal("the root directory was left"))?;
         if !self.directories.is_empty() || self.file.is_some() {
-            return Err(Error::Usage("the stream ended inside a directory or a file".into()));
+            return Err(Error::internal("the stream ended inside a directory or a file"));
         }
         self.saved.root = root.finish_root(&mut self.metadata)?;
         self.store_metadata(true)?;

@@ -136,7 +136,7 @@ impl Blocks {
             }
             place -= count;
         }
-        let extent = chosen.ok_or_else(|| Error::Usage("there is nothing to draw blocks from".into()))?;
+        let extent = chosen.ok_or_else(|| Error::internal("there is nothing to draw blocks from"))?;
         // A transform reads whole words.
         place -= place % self.transform.map_or(1, |transform| transform.widths().0 as u64);
         let mut bytes = vec![0; self.source_bytes() as usize];

@@ -52,3 +52,15 @@ impl From<&Error> for Exit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_internal_error_exits_with_1_and_asks_for_a_report() {
+        let error = Error::internal("a frame was not read");
+        assert_eq!(error.to_string(), "internal error: a frame was not read; please report it");
+        assert_eq!(Exit::from(&error).code(), 1);
+    }
+}

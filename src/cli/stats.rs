@@ -32,7 +32,7 @@ fn show(session: &Session, stats: &impl Serialize) -> Result<()> {
     if session.options.json {
         return print_json(stats);
     }
-    let stats = serde_json::to_value(stats).map_err(|error| Error::Usage(format!("cannot print: {error}")))?;
+    let stats = serde_json::to_value(stats).map_err(|error| Error::internal(format!("cannot print: {error}")))?;
     let mut pairs = Vec::new();
     flatten("", &stats, &mut pairs);
     let pairs: Vec<(&str, String)> = pairs.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();

@@ -140,7 +140,7 @@ fn encode_split(
         let before = out.len();
         scratch.compress(plane, level, out)?;
         let length = u32::try_from(out.len() - before)
-            .map_err(|_| Error::Usage(format!("a byte group of {words} bytes is too long for one frame")))?;
+            .map_err(|_| Error::internal(format!("a byte group of {words} bytes is too long for one frame")))?;
         if let Some(slot) = out.get_mut(length_at..length_at + LENGTH_BYTES) {
             slot.copy_from_slice(&length.to_le_bytes());
         }

@@ -74,7 +74,7 @@ impl Heads {
             return Ok(());
         }
         let payload =
-            minicbor::to_vec(self).map_err(|error| Error::Usage(format!("cannot store the catalogue: {error}")))?;
+            minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the catalogue: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
         store.put_if_absent(&format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes())), &[&blob]).map(drop)
     }

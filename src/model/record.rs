@@ -194,7 +194,7 @@ impl ModelRecord {
     pub fn encode(&self) -> Result<Option<Vec<u8>>> {
         let mut bytes = PREFIX.to_vec();
         minicbor::encode(self, &mut bytes)
-            .map_err(|error| Error::Usage(format!("cannot encode a model's record: {error}")))?;
+            .map_err(|error| Error::internal(format!("cannot encode a model's record: {error}")))?;
         Ok((bytes.len() <= RECORD_BYTES_MAX).then_some(bytes))
     }
 

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Neighbour, Result};
 
 /// Shared by all stages of one run.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl Fault {
 
     /// Fails when the run is to end: [`Error::Interrupted`], or [`Error::LinkClosed`] naming `stage` when another
     /// stage has failed.
-    pub(super) fn check(&self, stage: &'static str, direction: &'static str) -> Result<()> {
+    pub(super) fn check(&self, stage: &'static str, neighbour: Neighbour) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(Error::LinkClosed { stage: stage.into(), direction });
+            return Err(Error::LinkClosed { stage: stage.into(), neighbour });
         }
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -75,18 +75,18 @@ mod tests {
     use super::*;
 
     fn closed() -> Error {
-        Error::LinkClosed { stage: "b".into(), direction: "before" }
+        Error::LinkClosed { stage: "b".into(), neighbour: Neighbour::Upstream }
     }
 
     #[test]
     fn the_first_error_wins_and_a_closed_link_gives_way() {
         let fault = Fault::new(Arc::default());
-        assert!(fault.check("a", "after").is_ok());
+        assert!(fault.check("a", Neighbour::Downstream).is_ok());
         fault.record(closed());
         fault.record(Error::Usage("cause".into()));
         fault.record(closed());
         fault.record(Error::Usage("later".into()));
-        assert!(matches!(fault.check("a", "after"), Err(Error::LinkClosed { .. })));
+        assert!(matches!(fault.check("a", Neighbour::Downstream), Err(Error::LinkClosed { .. })));
         assert_eq!(fault.take().map(|error| error.to_string()).as_deref(), Some("cause"));
     }
 
@@ -94,7 +94,7 @@ mod tests {
     fn the_stop_flag_interrupts_but_does_not_hide_an_error() {
         let stop = Arc::new(AtomicBool::new(true));
         let fault = Fault::new(stop);
-        assert!(matches!(fault.check("a", "after"), Err(Error::Interrupted)));
+        assert!(matches!(fault.check("a", Neighbour::Downstream), Err(Error::Interrupted)));
         fault.record(Error::Usage("cause".into()));
         fault.record(Error::Interrupted);
         assert_eq!(fault.take().map(|error| error.to_string()).as_deref(), Some("cause"));

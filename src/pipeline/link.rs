@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver as ChannelReceiver, Sender, TryRecvError, TrySe
 
 use super::Weigh;
 use super::fault::Fault;
-use crate::error::{Error, Result};
+use crate::error::{Error, Neighbour, Result};
 use crate::metrics::StageMetrics;
 
 /// What a lane carries.
@@ -119,7 +119,7 @@ impl<T> Emit<T> {
     /// # Errors
     /// As for [`Emit::emit`].
     pub fn check(&self) -> Result<()> {
-        self.fault.check(self.stage, "after")
+        self.fault.check(self.stage, Neighbour::Downstream)
     }
 
     /// Counts the time between emissions as service time, from now on.
@@ -166,7 +166,7 @@ impl<T> Emit<T> {
     }
 
     fn closed(&self) -> Error {
-        Error::LinkClosed { stage: self.stage.into(), direction: "after" }
+        Error::LinkClosed { stage: self.stage.into(), neighbour: Neighbour::Downstream }
     }
 }
 
@@ -189,7 +189,7 @@ impl<T: Weigh> Receiver<T> {
                         return Err(self.closed());
                     }
                 }
-                self.fault.check(self.stage, "before")?;
+                self.fault.check(self.stage, Neighbour::Upstream)?;
                 Ok(None)
             }
         }
@@ -197,7 +197,7 @@ impl<T: Weigh> Receiver<T> {
 
     /// Reads the next lane; returns the time it was blocked, too.
     fn next_message(&mut self) -> Result<(Message<T>, Duration)> {
-        self.fault.check(self.stage, "before")?;
+        self.fault.check(self.stage, Neighbour::Upstream)?;
         let lane = self.lanes.get(self.next).ok_or_else(|| self.closed())?;
         let received = match lane.try_recv() {
             Ok(message) => (message, Duration::ZERO),
@@ -212,7 +212,7 @@ impl<T: Weigh> Receiver<T> {
     }
 
     fn closed(&self) -> Error {
-        Error::LinkClosed { stage: self.stage.into(), direction: "before" }
+        Error::LinkClosed { stage: self.stage.into(), neighbour: Neighbour::Upstream }
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         drop(emit);
         assert_eq!(receiver.receive().expect("sent"), Some(7));
         let error = receiver.receive().expect_err("truncated").to_string();
-        assert!(error.contains("stage b") && error.contains("before"), "{error}");
+        assert!(error.contains("stage b") && error.contains("upstream stage stopped"), "{error}");
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let (mut emit, receiver) = single(4);
         drop(receiver);
         let error = emit.emit(7).expect_err("nobody").to_string();
-        assert!(error.contains("stage a") && error.contains("after"), "{error}");
+        assert!(error.contains("stage a") && error.contains("downstream stage stopped"), "{error}");
         assert!(matches!(emit.end(), Err(Error::LinkClosed { .. })));
     }
 

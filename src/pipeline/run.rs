@@ -16,7 +16,7 @@ use super::fault::{Fault, panicked};
 use super::link::{Emit, Receiver, connect};
 use super::stage::{run_map, run_sink, run_source, run_stage};
 use super::{Map, Sink, Source, Stage};
-use crate::error::{Error, Result};
+use crate::error::{Error, Neighbour, Result};
 use crate::metrics::StageMetrics;
 
 /// The body of one thread.
@@ -110,7 +110,7 @@ impl<'env> Pipeline<'env> {
         match self.fault.take() {
             Some(error) => Err(error),
             None => {
-                let closed = |_| Error::LinkClosed { stage: name.into(), direction: "after" };
+                let closed = |_| Error::LinkClosed { stage: name.into(), neighbour: Neighbour::Downstream };
                 result.try_recv().map(|value| (value, metrics)).map_err(closed)
             }
         }

@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 use super::fault::Fault;
 use super::link::{Emit, Receiver};
 use super::{Map, Sink, Source, Stage, Weigh};
-use crate::error::{Error, Result};
+use crate::error::{Error, Neighbour, Result};
 use crate::metrics::StageMetrics;
 
 /// Runs a source on its own thread.
@@ -76,7 +76,7 @@ pub(super) fn run_sink<S: Sink>(
         let start = Instant::now();
         let value = sink.finish()?;
         metrics.service_us.record_duration(start.elapsed());
-        output.send(value).map_err(|_| Error::LinkClosed { stage: name.into(), direction: "after" })
+        output.send(value).map_err(|_| Error::LinkClosed { stage: name.into(), neighbour: Neighbour::Downstream })
     });
     merged::<_, S::In>(metrics, receiver, None)
 }

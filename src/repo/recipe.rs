@@ -126,7 +126,7 @@ impl RecipeBuilder {
         let len = list.iter().map(Reference::content_len).sum();
         let mut bytes = PREFIX.to_vec();
         minicbor::encode(&list, &mut bytes)
-            .map_err(|error| Error::Usage(format!("cannot encode a recipe: {error}")))?;
+            .map_err(|error| Error::internal(format!("cannot encode a recipe: {error}")))?;
         let fingerprint = store(bytes)?;
         let reference = Reference::Recipe { level: level as u8 + 1, fingerprint, len };
         self.push_at(level + 1, reference, store)

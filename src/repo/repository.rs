@@ -102,7 +102,7 @@ impl Repository {
             extra: BTreeMap::new(),
         };
         let payload =
-            minicbor::to_vec(&record).map_err(|error| Error::Usage(format!("cannot encode config: {error}")))?;
+            minicbor::to_vec(&record).map_err(|error| Error::internal(format!("cannot encode config: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
         // Of two at once, the one that comes second here ends here.
         if !store.put_if_absent(COPY, &[&blob])? || !store.put_if_absent(NAME, &[&blob])? {

@@ -72,7 +72,7 @@ impl Snapshot {
     /// Stores it: the commit.
     pub fn save(&self, store: &dyn Store) -> Result<SnapshotId> {
         let payload =
-            minicbor::to_vec(self).map_err(|error| Error::Usage(format!("cannot store the snapshot: {error}")))?;
+            minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
         let id = SnapshotId(*blake3::hash(&blob).as_bytes());
         store.put_if_absent(&blob_name(&id), &[&blob])?;

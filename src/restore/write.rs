@@ -37,7 +37,7 @@ impl WriteWorker<'_> {
     fn write(&mut self, write: &WriteChunk, job: &Job) -> Result<()> {
         let frames = write.extent_map.frames().iter().map(|number| {
             let frame = job.frames.get(number);
-            let frame = frame.ok_or_else(|| Error::Usage("a frame was not gathered".into()))?;
+            let frame = frame.ok_or_else(|| Error::internal("a frame was not gathered"))?;
             frame.as_ref().map_err(|error| copy_of(error))
         });
         let frames: Vec<&Bytes> = frames.collect::<Result<_>>()?;

@@ -142,7 +142,7 @@ impl Set {
 /// The directory of what `origin` describes below `made`, written by `write` unless it is there.
 fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let description =
-        serde_json::to_vec(origin).map_err(|error| Error::Usage(format!("cannot name a set: {error}")))?;
+        serde_json::to_vec(origin).map_err(|error| Error::internal(format!("cannot name a set: {error}")))?;
     let digest = blake3::hash(&description).to_hex();
     let (directory, partial) = (made.join(&digest[..16]), made.join(format!("{}.partial", &digest[..16])));
     if directory.is_dir() {

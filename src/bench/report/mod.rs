@@ -58,9 +58,9 @@ pub struct Profile {
 /// Lines as objects.
 ///
 /// # Errors
-/// [`Error::Usage`] for what JSON cannot hold.
+/// [`Error::Internal`] for what JSON cannot hold.
 pub fn objects(lines: &[impl Serialize]) -> Result<Vec<Value>> {
     let object =
-        |line| serde_json::to_value(line).map_err(|error| Error::Usage(format!("cannot report a line: {error}")));
+        |line| serde_json::to_value(line).map_err(|error| Error::internal(format!("cannot report a line: {error}")));
     lines.iter().map(object).collect()
 }

@@ -81,7 +81,7 @@ fn colour(number: usize) -> RGBColor {
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Usage(format!("cannot draw a plot: {error}"))
+    Error::internal(format!("cannot draw a plot: {error}"))
 }
 
 /// A number with as many digits as help.
@@ -107,7 +107,7 @@ impl Plot {
     /// The picture as an `<svg>` element.
     ///
     /// # Errors
-    /// [`Error::Usage`] where the plotter refuses the figures.
+    /// [`Error::Internal`] where the plotter refuses the figures.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         {

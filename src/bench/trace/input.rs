@@ -30,7 +30,7 @@ impl<R: BufRead> Input<R> {
         let line = self.lines.map_or_else(String::new, |lines| format!("in line {}, ", lines + 1));
         Error::Malformed {
             path: self.path.clone(),
-            place: format!("{line}before byte {}", self.offset),
+            location: format!("{line}before byte {}", self.offset),
             expected: expected.into(),
             got: got.into(),
         }

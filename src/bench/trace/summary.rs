@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The report of a simulation's backups.
 ///
 /// # Errors
-/// [`crate::error::Error::Usage`] for what JSON cannot hold.
+/// [`crate::error::Error::Internal`] for what JSON cannot hold.
 pub fn summary(plan: &TraceBench, jobs: &[Job]) -> Result<Report> {
     let titles = |kind: &str, titles: &[&str]| -> Vec<String> {
         let head = ["index", "rewrite", "job", kind];

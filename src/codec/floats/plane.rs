@@ -217,7 +217,7 @@ fn framed(form: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Resul
     out.resize(start, 0);
     write(out)?;
     let length = u32::try_from(out.len() - start)
-        .map_err(|_| Error::Usage(format!("a plane of {} bytes is too long for one frame", out.len() - start)))?;
+        .map_err(|_| Error::internal(format!("a plane of {} bytes is too long for one frame", out.len() - start)))?;
     if let Some(slot) = out.get_mut(start - LENGTH_BYTES..start) {
         slot.copy_from_slice(&length.to_le_bytes());
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::frame::{FrameInfo, StoredFrame};
-use crate::error::{Error, Result};
+use crate::error::{Error, Neighbour, Result};
 use crate::types::ContainerId;
 
 /// Where a session frame is.
@@ -104,7 +104,7 @@ impl FramesInFlight {
                 return Ok(found);
             }
             if state.closed {
-                return Err(Error::LinkClosed { stage: "subdedup".into(), direction: "after" });
+                return Err(Error::LinkClosed { stage: "subdedup".into(), neighbour: Neighbour::Downstream });
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
