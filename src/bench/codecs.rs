@@ -28,7 +28,7 @@ use crate::codec::{Codec, ElementType, FloatCodec, Known, Scratch};
 use crate::config::FLOAT_CODECS;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor, Window};
-use crate::inspect::distance::Side;
+use crate::inspect::distance::OpenModel;
 use crate::model::delta_plan::element_type_of;
 
 /// A measurement of codecs, as read from TOML.
@@ -231,12 +231,13 @@ impl CodecBench {
     fn blocks_of(&self, class: &Class) -> Result<Vec<Block>> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let one = |pattern: &String| -> Result<Option<PathBuf>> { Ok(expand(&corpus, pattern)?.into_iter().next()) };
-        let base = class.base.as_ref().map(one).transpose()?.flatten().map(|path| Side::open(&path)).transpose()?;
+        let base =
+            class.base.as_ref().map(one).transpose()?.flatten().map(|path| OpenModel::open(&path)).transpose()?;
         let mut sides = Vec::new();
         for pattern in &class.files {
             for path in expand(&corpus, pattern)? {
                 for file in files_below(&path)? {
-                    sides.push(Side::open(&file)?);
+                    sides.push(OpenModel::open(&file)?);
                 }
             }
         }
@@ -259,11 +260,11 @@ impl CodecBench {
             }
         }
         let step = places.len().div_ceil(self.blocks).max(1);
-        let read = |side: &Side, offset: u64| {
+        let read = |side: &OpenModel, offset: u64| {
             let window = Window::new(side.source(), u64::MAX);
             window.read(offset, len).map_err(|_| wrong(&format!("{} cannot be read at {offset}", side.label)))
         };
-        let block = |(side, offset, of_base, within): &(&Side, u64, Option<(&Side, u64)>, u64)| {
+        let block = |(side, offset, of_base, within): &(&OpenModel, u64, Option<(&OpenModel, u64)>, u64)| {
             let base = of_base.map(|(base, start)| read(base, start + within)).transpose()?;
             Ok(Block { raw: read(side, *offset)?, base })
         };

@@ -18,7 +18,7 @@ use super::data::{Set, files_below};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two};
 use crate::error::{Error, Result};
-use crate::inspect::distance::{Side, distance};
+use crate::inspect::distance::{OpenModel, distance};
 
 /// A measurement of thresholds, as read from TOML.
 #[derive(Debug, Clone, Deserialize)]
@@ -111,14 +111,14 @@ impl ThresholdBench {
         self.family.iter().filter_map(of_family).collect()
     }
 
-    fn models(&self) -> Result<Vec<(usize, Side)>> {
+    fn models(&self) -> Result<Vec<(usize, OpenModel)>> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let mut models = Vec::new();
         for (number, set) in self.family.iter().enumerate() {
             for source in set.sources(&corpus, &self.work.join("sets"))? {
                 for path in &source.paths {
                     for file in files_below(path)? {
-                        match Side::open(&file) {
+                        match OpenModel::open(&file) {
                             Ok(side) => models.push((number, side)),
                             // Cards and vocabularies lie beside models.
                             Err(Error::Usage(_)) => {}

@@ -11,7 +11,9 @@ use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json, printable};
 use crate::error::{Error, Result};
-use crate::inspect::distance::{Distance, LeftOut, OfType, Side, Stored, THRESHOLD, Tally, distance};
+use crate::inspect::distance::{
+    BitTally, Distance, LeftOut, OpenModel, SnapshotModels, THRESHOLD, TypeDistance, distance,
+};
 use crate::repo::Repository;
 use crate::repo::snapshot;
 
@@ -40,31 +42,30 @@ pub fn run(session: &Session, arguments: &DistanceArguments) -> Result<Exit> {
 /// Opens models; the repository only if one is in it.
 struct Opener<'a> {
     session: &'a Session,
-    repository: Option<(Repository, Stored)>,
+    repository: Option<(Repository, SnapshotModels)>,
 }
 
 impl Opener<'_> {
     /// A file of this name, or else what SNAPSHOT:PATH names.
-    fn open(&mut self, text: &str) -> Result<Side> {
+    fn open(&mut self, text: &str) -> Result<OpenModel> {
         let path = Path::new(text);
         let named = text.split_once(':').filter(|_| path.symlink_metadata().is_err());
-        let Some((id, inside)) = named else { return Side::open(path) };
+        let Some((id, inside)) = named else { return OpenModel::open(path) };
         if self.repository.is_none() {
             let repository = location::open(&self.session.options)?;
-            let stored = Stored::new(&repository)?;
+            let stored = SnapshotModels::new(&repository)?;
             self.repository = Some((repository, stored));
         }
         let Some((repository, stored)) = &self.repository else {
             return Err(Error::Usage(format!("no repository for {text}")));
         };
         let snapshot = snapshot::find(repository.store.as_ref(), id)?;
-        stored.side(&snapshot, Path::new(inside), text)
+        stored.open(&snapshot, Path::new(inside), text)
     }
 }
 
-fn document(first: &Side, second: &Side, found: &Distance) -> Value {
-    let side =
-        |side: &Side| json!({"path": side.label, "format": side.model.format, "tensors": side.model.tensors.len()});
+fn document(first: &OpenModel, second: &OpenModel, found: &Distance) -> Value {
+    let side = |side: &OpenModel| json!({"path": side.label, "format": side.model.format, "tensors": side.model.tensors.len()});
     let family = found.of_family();
     let types: Vec<Value> = found.types.iter().map(of_type).collect();
     let left_out = found.left_out.iter().map(|left_out| {
@@ -82,7 +83,7 @@ fn document(first: &Side, second: &Side, found: &Distance) -> Value {
     })
 }
 
-fn of_type(of: &OfType) -> Value {
+fn of_type(of: &TypeDistance) -> Value {
     json!({
         "first": of.first,
         "second": of.second,
@@ -92,7 +93,7 @@ fn of_type(of: &OfType) -> Value {
     })
 }
 
-fn tally(tally: &Tally, name: &str) -> Value {
+fn tally(tally: &BitTally, name: &str) -> Value {
     let counts = tally.bits();
     let bits = counts.iter().enumerate().map(|(index, differing)| {
         let (bit, field) = (counts.len() - 1 - index, tally.field(index).name());
@@ -109,11 +110,11 @@ fn tally(tally: &Tally, name: &str) -> Value {
     })
 }
 
-fn share(count: u64, tally: &Tally) -> f64 {
+fn share(count: u64, tally: &BitTally) -> f64 {
     count as f64 / tally.values.max(1) as f64
 }
 
-fn write_report(out: &mut dyn Write, first: &Side, second: &Side, found: &Distance) -> std::io::Result<()> {
+fn write_report(out: &mut dyn Write, first: &OpenModel, second: &OpenModel, found: &Distance) -> std::io::Result<()> {
     for side in [first, second] {
         let tensors = tensors(side.model.tensors.len() as u64);
         writeln!(out, "{} ({}, {tensors})", printable(&side.label), side.model.format)?;
@@ -137,7 +138,7 @@ fn write_report(out: &mut dyn Write, first: &Side, second: &Side, found: &Distan
     write_left_out(out, &found.left_out)
 }
 
-fn write_tally(out: &mut dyn Write, title: &str, tally: &Tally) -> std::io::Result<()> {
+fn write_tally(out: &mut dyn Write, title: &str, tally: &BitTally) -> std::io::Result<()> {
     let unit = if tally.dtype.width().is_some() { "values" } else { "bytes" };
     let identical = 100.0 * share(tally.identical, tally);
     let distance = tally.bit_distance();

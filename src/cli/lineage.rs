@@ -9,7 +9,7 @@ use super::location;
 use super::models::{self, kind};
 use super::output::{Align, count, failed, hex_unless_utf8, print, print_json, printable, size, write_table};
 use crate::error::Result;
-use crate::inspect::lineage::{Member, lineage};
+use crate::inspect::lineage::{FamilyMember, lineage};
 
 /// Prints the trees, as text, JSON or DOT.
 ///
@@ -41,7 +41,7 @@ fn absent(arguments: &LineageArguments) -> &'static str {
 }
 
 /// A member as JSON: `parent` counts in the list.
-fn document(member: &Member, members: &[Member]) -> Value {
+fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
     let model = member.model.as_ref();
     let base_name = || Some(&*members.get(member.parent?)?.label);
     json!({
@@ -60,10 +60,10 @@ fn document(member: &Member, members: &[Member]) -> Value {
 }
 
 /// What stands in front of each name.
-fn branches(members: &[Member]) -> Vec<String> {
+fn branches(members: &[FamilyMember]) -> Vec<String> {
     // Whether the members from the root to the current one are the last of their parents' children.
     let mut is_last: Vec<bool> = Vec::new();
-    let branch = |member: &Member| {
+    let branch = |member: &FamilyMember| {
         is_last.truncate(member.depth);
         is_last.push(member.is_last);
         let [_, above @ .., own] = is_last.as_slice() else { return String::new() };
@@ -74,7 +74,7 @@ fn branches(members: &[Member]) -> Vec<String> {
     members.iter().map(branch).collect()
 }
 
-fn row(branch: String, member: &Member, absent: &str) -> Vec<String> {
+fn row(branch: String, member: &FamilyMember, absent: &str) -> Vec<String> {
     let model = member.model.as_ref();
     let base = member.base.as_ref();
     let absent = if model.is_none() { format!(" ({absent})") } else { String::new() };
@@ -92,7 +92,7 @@ fn row(branch: String, member: &Member, absent: &str) -> Vec<String> {
 }
 
 /// The graph in the DOT language; its arrows lead from the base to what was stored against it.
-fn dot(members: &[Member], absent: &str) -> String {
+fn dot(members: &[FamilyMember], absent: &str) -> String {
     let mut text = String::from("digraph lineage {\n  rankdir=LR;\n  node [shape=box];\n");
     for (number, member) in members.iter().enumerate() {
         let (about, style) = match &member.model {
@@ -121,8 +121,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn member(name: &str, parent: Option<usize>, depth: usize, is_last: bool) -> Member {
-        Member { label: name.into(), parent, depth, is_last, ..Member::default() }
+    fn member(name: &str, parent: Option<usize>, depth: usize, is_last: bool) -> FamilyMember {
+        FamilyMember { label: name.into(), parent, depth, is_last, ..FamilyMember::default() }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, hex_unless_utf8, print, print_json, size, write_table};
 use crate::error::Result;
-use crate::inspect::models::{Model, models};
+use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, Named};
@@ -40,7 +40,7 @@ pub struct Document<'a> {
 
 impl<'a> Document<'a> {
     /// Describes a model.
-    pub fn new(model: &'a Model) -> Self {
+    pub fn new(model: &'a ModelReport) -> Self {
         Document {
             snapshot: model.snapshot.to_string(),
             path: model.path.to_string_lossy().into_owned(),
@@ -126,7 +126,7 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     Ok(exit)
 }
 
-fn row(model: &Model) -> Vec<String> {
+fn row(model: &ModelReport) -> Vec<String> {
     // What it has in common with another: what that is called, differing bits, kind.
     let relation = match (&model.same_as, &model.base) {
         (Some(path), _) => [path.to_string_lossy().into_owned(), "0.00".into(), "same".into()],

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use super::models::{DEPTH_MAX, Found, Model, models};
-use super::naming::{Called, labels};
+use super::labels::{NamedModel, labels};
+use super::models::{DEPTH_MAX, FoundModels, ModelReport, models};
 use crate::error::Result;
 use crate::model::BaseModel;
 use crate::repo::Repository;
@@ -21,11 +21,11 @@ use crate::types::Fingerprint;
 
 /// A model in the tree of its family.
 #[derive(Debug, Clone, Default)]
-pub struct Member {
+pub struct FamilyMember {
     /// What names its content; of shards the first one's.
     pub id: Option<Fingerprint>,
     /// The model; none for a base that no snapshot asked for holds.
-    pub model: Option<Model>,
+    pub model: Option<ModelReport>,
     /// Its name.
     pub name: String,
     /// What it is called beside the others: its name, or the end of its path where others have that name.
@@ -50,7 +50,7 @@ pub struct Member {
 ///
 /// # Errors
 /// As for [`models`].
-pub fn lineage(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Vec<Member>> {
+pub fn lineage(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Vec<FamilyMember>> {
     let found = models(repository, snapshots, stop)?;
     let mut members = with_bases(found)?;
     break_circles(&mut members);
@@ -59,10 +59,10 @@ pub fn lineage(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) 
 }
 
 /// All models and the bases that are not among them, each with its parent.
-fn with_bases(found: Found) -> Result<Vec<Member>> {
-    let Found { models, mut catalogue, mut reader } = found;
+fn with_bases(found: FoundModels) -> Result<Vec<FamilyMember>> {
+    let FoundModels { models, mut catalogue, mut reader } = found;
     let mut places: HashMap<Fingerprint, usize> = HashMap::new();
-    let mut members: Vec<Member> = Vec::with_capacity(models.len());
+    let mut members: Vec<FamilyMember> = Vec::with_capacity(models.len());
     for model in models {
         // Of several copies of a model the first one is the base of others.
         let first = model.same_as.is_some().then(|| model.ids.first().and_then(|id| places.get(id))).flatten();
@@ -73,13 +73,13 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
         for id in &model.ids {
             places.entry(*id).or_insert(members.len());
         }
-        members.push(Member {
+        members.push(FamilyMember {
             id: model.ids.first().copied(),
             name: model.name.clone(),
             path: model.path.as_os_str().as_encoded_bytes().to_vec(),
             base: model.base.clone(),
             model: Some(model),
-            ..Member::default()
+            ..FamilyMember::default()
         });
     }
     let mut at = 0;
@@ -92,7 +92,7 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
                     parent = Some(members.len());
                     places.insert(id, members.len());
                     let (name, path, base) = (known.name.clone(), known.path.clone(), known.base.clone());
-                    members.push(Member { id: Some(id), name, path, base, ..Member::default() });
+                    members.push(FamilyMember { id: Some(id), name, path, base, ..FamilyMember::default() });
                 }
                 _ => note = Some("its base has no record any more"),
             }
@@ -106,14 +106,15 @@ fn with_bases(found: Found) -> Result<Vec<Member>> {
 }
 
 /// Sets what the members are called.
-fn label(members: &mut [Member]) {
-    let called = members.iter().map(|member| Called { name: &member.name, path: &member.path, id: member.id.as_ref() });
+fn label(members: &mut [FamilyMember]) {
+    let called =
+        members.iter().map(|member| NamedModel { name: &member.name, path: &member.path, id: member.id.as_ref() });
     let labels = labels(&called.collect::<Vec<_>>());
     members.iter_mut().zip(labels).for_each(|(member, label)| member.label = label);
 }
 
 /// Makes a root of one member of every circle.
-fn break_circles(members: &mut [Member]) {
+fn break_circles(members: &mut [FamilyMember]) {
     // The walk that a member was passed on first.
     let mut walks: Vec<usize> = vec![usize::MAX; members.len()];
     for start in 0..members.len() {
@@ -135,7 +136,7 @@ fn break_circles(members: &mut [Member]) {
 }
 
 /// Parents first, children by path.
-fn in_order(members: Vec<Member>) -> Vec<Member> {
+fn in_order(members: Vec<FamilyMember>) -> Vec<FamilyMember> {
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); members.len() + 1];
     let roots = members.len();
     for (at, member) in members.iter().enumerate() {
@@ -149,11 +150,11 @@ fn in_order(members: Vec<Member>) -> Vec<Member> {
         stack.extend(children[parent].drain(..).rev().map(|child| (child, depth, place)));
     };
     push(&mut stack, roots, 0, None);
-    let mut ordered: Vec<Member> = Vec::with_capacity(members.len());
+    let mut ordered: Vec<FamilyMember> = Vec::with_capacity(members.len());
     while let Some((at, depth, parent)) = stack.pop() {
         let Some(member) = members.get(at) else { continue };
         let is_last = stack.last().is_none_or(|next| next.2 != parent);
-        ordered.push(Member { parent, depth, is_last, ..member.clone() });
+        ordered.push(FamilyMember { parent, depth, is_last, ..member.clone() });
         push(&mut stack, at, depth + 1, Some(ordered.len() - 1));
     }
     ordered
@@ -163,9 +164,9 @@ fn in_order(members: Vec<Member>) -> Vec<Member> {
 mod tests {
     use super::*;
 
-    fn member(path: &str, parent: Option<usize>) -> Member {
+    fn member(path: &str, parent: Option<usize>) -> FamilyMember {
         let (path, name) = (path.as_bytes().to_vec(), path.to_string());
-        Member { name, path, parent, ..Member::default() }
+        FamilyMember { name, path, parent, ..FamilyMember::default() }
     }
 
     #[test]

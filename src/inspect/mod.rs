@@ -2,12 +2,12 @@
 
 pub mod check;
 pub mod distance;
-mod label;
+mod dtype_names;
+mod labels;
 pub mod lineage;
 pub mod list;
-pub mod model_summary;
+pub mod model_summaries;
 pub mod models;
-mod naming;
 pub mod stats;
 pub mod tensor;
 pub mod trace;

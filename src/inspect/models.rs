@@ -16,10 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::label::main_label;
+use super::dtype_names::main_dtype_name;
+use super::labels::{NamedModel, labels};
 use super::list::walk;
-use super::model_summary::{Catalogue, Known, name_at};
-use super::naming::{Called, labels};
+use super::model_summaries::{ModelSummaries, ModelSummary, name_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Dtype;
 use crate::model::BaseModel;
@@ -39,7 +39,7 @@ pub const DEPTH_MAX: usize = 1 << 16;
 
 /// A model: a file, or the shards that make one.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub struct ModelReport {
     /// The snapshot it was found in.
     pub snapshot: SnapshotId,
     /// Where it is in the snapshot; of several shards a pattern.
@@ -73,11 +73,11 @@ pub struct Model {
 }
 
 /// The models found, and what else is known of them.
-pub struct Found {
+pub struct FoundModels {
     /// By path.
-    pub models: Vec<Model>,
+    pub models: Vec<ModelReport>,
     /// Every model that the repository has a record of.
-    pub catalogue: Catalogue,
+    pub catalogue: ModelSummaries,
     /// What they were read through.
     pub reader: ChunkReader,
 }
@@ -86,13 +86,13 @@ pub struct Found {
 ///
 /// # Errors
 /// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
-pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Found> {
+pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<FoundModels> {
     let listing = Arc::new(Listing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
     // Types are read through a reader of their own, which several files share.
     let labels = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
-    let mut catalogue = Catalogue::load(repository.store.as_ref())?;
-    let mut groups: BTreeMap<(PathBuf, usize), Group> = BTreeMap::new();
+    let mut catalogue = ModelSummaries::load(repository.store.as_ref())?;
+    let mut groups: BTreeMap<(PathBuf, usize), ShardGroup> = BTreeMap::new();
     let mut seen = HashSet::new();
     for (number, snapshot) in snapshots.iter().enumerate() {
         let mut files = Vec::new();
@@ -112,7 +112,7 @@ pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -
             let Some(fingerprint) = name_of(&content) else { continue };
             let Some(known) = catalogue.with_content(&fingerprint, &mut reader)? else { continue };
             let group = groups.entry((pattern(&path).unwrap_or(path.clone()), number)).or_default();
-            group.files.push(File { path, content, size, known });
+            group.files.push(ModelShard { path, content, size, known });
         }
     }
     let mut models = Vec::with_capacity(groups.len());
@@ -123,11 +123,11 @@ pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -
     }
     find_copies(&mut models);
     name_relatives(&mut models, &mut catalogue, &mut reader)?;
-    Ok(Found { models, catalogue, reader })
+    Ok(FoundModels { models, catalogue, reader })
 }
 
 /// Marks models that have the content of one before them.
-fn find_copies(models: &mut [Model]) {
+fn find_copies(models: &mut [ModelReport]) {
     let mut first: HashMap<Vec<Fingerprint>, PathBuf> = HashMap::new();
     for model in models {
         model.same_as = first.get(&model.ids).cloned();
@@ -136,7 +136,7 @@ fn find_copies(models: &mut [Model]) {
 }
 
 /// Sets what bases and roots are called: by their place in the list if they are there, else as their records say.
-fn name_relatives(models: &mut [Model], catalogue: &mut Catalogue, reader: &mut ChunkReader) -> Result<()> {
+fn name_relatives(models: &mut [ModelReport], catalogue: &mut ModelSummaries, reader: &mut ChunkReader) -> Result<()> {
     let mut places: HashMap<Fingerprint, usize> = HashMap::new();
     // Name, path and id.
     let mut called: Vec<(String, Vec<u8>, Option<Fingerprint>)> = Vec::new();
@@ -155,7 +155,8 @@ fn name_relatives(models: &mut [Model], catalogue: &mut Catalogue, reader: &mut 
             called.push((known.name.clone(), known.path.clone(), Some(id)));
         }
     }
-    let all: Vec<Called> = called.iter().map(|(name, path, id)| Called { name, path, id: id.as_ref() }).collect();
+    let all: Vec<NamedModel> =
+        called.iter().map(|(name, path, id)| NamedModel { name, path, id: id.as_ref() }).collect();
     let labels = labels(&all);
     let label = |id: Fingerprint| labels.get(*places.get(&id)?).cloned();
     for model in models {
@@ -166,7 +167,7 @@ fn name_relatives(models: &mut [Model], catalogue: &mut Catalogue, reader: &mut 
 }
 
 /// Whether the catalogue knows the file's content.
-pub fn is_model(catalogue: &Catalogue, node: &Node) -> bool {
+pub fn is_model(catalogue: &ModelSummaries, node: &Node) -> bool {
     node.kind == NodeKind::File && node.content.as_ref().and_then(name_of).is_some_and(|name| catalogue.holds(&name))
 }
 
@@ -194,27 +195,27 @@ fn pattern(path: &Path) -> Option<PathBuf> {
 }
 
 /// A model file of a snapshot.
-struct File {
+struct ModelShard {
     path: PathBuf,
     content: Reference,
     size: u64,
-    known: Rc<Known>,
+    known: Rc<ModelSummary>,
 }
 
 /// The files of one model.
 #[derive(Default)]
-struct Group {
-    files: Vec<File>,
+struct ShardGroup {
+    files: Vec<ModelShard>,
 }
 
-impl Group {
+impl ShardGroup {
     fn model(
         self,
         snapshot: SnapshotId,
         pattern: PathBuf,
-        catalogue: &mut Catalogue,
+        catalogue: &mut ModelSummaries,
         (reader, labels): (&mut ChunkReader, &SharedReader),
-    ) -> Result<Model> {
+    ) -> Result<ModelReport> {
         let known = || self.files.iter().map(|file| &file.known);
         let mut dtypes: BTreeMap<u16, u64> = BTreeMap::new();
         known().flat_map(|known| &known.dtypes).for_each(|(code, bytes)| *dtypes.entry(*code).or_default() += bytes);
@@ -237,12 +238,12 @@ impl Group {
             }
             Err(error) => return Err(error),
         };
-        Ok(Model {
+        Ok(ModelReport {
             snapshot,
             path,
             shards: self.files.len(),
             format: own.map(|known| known.format.clone()).unwrap_or_default(),
-            values: main_label(labels, &contents, most.unwrap_or(Dtype::Other))?.into_owned(),
+            values: main_dtype_name(labels, &contents, most.unwrap_or(Dtype::Other))?.into_owned(),
             parameters: known().map(|known| known.parameters).fold(0, u64::saturating_add),
             size: self.files.iter().map(|file| file.size).sum(),
             stored_bytes,
@@ -275,7 +276,7 @@ fn common_base<'a>(bases: impl Iterator<Item = &'a BaseModel> + Clone) -> Option
 fn root(
     ids: &[Fingerprint],
     base: Option<&BaseModel>,
-    catalogue: &mut Catalogue,
+    catalogue: &mut ModelSummaries,
     reader: &mut ChunkReader,
 ) -> Result<Option<Fingerprint>> {
     let mut passed: HashSet<Fingerprint> = ids.iter().copied().collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{Job, is_damage};
+use super::message::{RestoreJob, is_damage};
 use crate::codec::Scratch;
 use crate::error::Result;
 use crate::pipeline::Map;
@@ -18,14 +18,14 @@ pub struct DecodeWorker {
 }
 
 impl Map for DecodeWorker {
-    type In = Job;
-    type Out = Job;
+    type In = RestoreJob;
+    type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
         "decode"
     }
 
-    fn map(&mut self, mut job: Job) -> Result<Job> {
+    fn map(&mut self, mut job: RestoreJob) -> Result<RestoreJob> {
         for load in &mut job.loads {
             let Ok(stored) = &load.bytes else { continue };
             let decoded = decode_frame(&blob_name(&load.container), &load.info, stored, &mut self.scratch);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{Job, is_damage};
+use super::message::{RestoreJob, is_damage};
 use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::blob_name;
@@ -17,14 +17,14 @@ pub struct FetchWorker {
 }
 
 impl Map for FetchWorker {
-    type In = Job;
-    type Out = Job;
+    type In = RestoreJob;
+    type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
         "fetch"
     }
 
-    fn map(&mut self, mut job: Job) -> Result<Job> {
+    fn map(&mut self, mut job: RestoreJob) -> Result<RestoreJob> {
         for load in &mut job.loads {
             let name = blob_name(&load.container);
             load.bytes = match self.store.get_range(&name, load.info.offset, load.info.stored_bytes()) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use super::message::{Job, RestoreCounts, RestoreFile};
+use super::message::{RestoreCounts, RestoreFile, RestoreJob};
 use crate::error::{Error, Result};
 use crate::filesystem::Target;
 use crate::metrics::Progress;
@@ -48,14 +48,14 @@ impl FinishStage<'_> {
 }
 
 impl Sink for FinishStage<'_> {
-    type In = Job;
+    type In = RestoreJob;
     type Output = ();
 
     fn name(&self) -> &'static str {
         "finish"
     }
 
-    fn process(&mut self, job: Job) -> Result<()> {
+    fn process(&mut self, job: RestoreJob) -> Result<()> {
         job.finished.iter().for_each(|file| self.file(file));
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::error::Result;
 const UNKNOWN: u64 = u64::MAX;
 
 /// What is known of a frame: kept while it is cached or will be used.
-struct Known<P> {
+struct TrackedFrame<P> {
     place: P,
     bytes: u64,
     /// Turns at which it is used, ascending.
@@ -24,7 +24,7 @@ struct Known<P> {
     used: Option<u64>,
 }
 
-impl<P> Known<P> {
+impl<P> TrackedFrame<P> {
     fn next(&self) -> u64 {
         self.uses.front().copied().unwrap_or(UNKNOWN)
     }
@@ -32,7 +32,7 @@ impl<P> Known<P> {
 
 /// Decoded frames by number, and where each is stored (`P`).
 pub struct FrameCache<P> {
-    frames: HashMap<u64, Known<P>>,
+    frames: HashMap<u64, TrackedFrame<P>>,
     /// Cached frames by next use and, last used first, by last use: the last one goes first.
     order: BTreeSet<(u64, Reverse<u64>, u64)>,
     bytes: u64,
@@ -54,7 +54,7 @@ impl<P: Clone> FrameCache<P> {
         let new = frames.iter().filter(|frame| !self.frames.contains_key(frame));
         let found = new.map(|frame| Ok((*frame, find(*frame)?))).collect::<Result<Vec<_>>>()?;
         for (frame, (place, bytes)) in found {
-            self.frames.insert(frame, Known { place, bytes, uses: VecDeque::new(), used: None });
+            self.frames.insert(frame, TrackedFrame { place, bytes, uses: VecDeque::new(), used: None });
         }
         for frame in frames {
             let Some(known) = self.frames.get_mut(frame) else { continue };

@@ -2,26 +2,26 @@
 
 use std::collections::HashMap;
 
-use super::message::Job;
-use super::plan::Frames;
+use super::message::RestoreJob;
+use super::plan::LoadedFrames;
 use crate::error::Result;
 use crate::pipeline::{Emit, Stage};
 
 /// The stage.
 #[derive(Default)]
 pub struct GatherStage {
-    frames: Frames,
+    frames: LoadedFrames,
 }
 
 impl Stage for GatherStage {
-    type In = Job;
-    type Out = Job;
+    type In = RestoreJob;
+    type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
         "gather"
     }
 
-    fn process(&mut self, mut job: Job, emit: &mut Emit<Job>) -> Result<()> {
+    fn process(&mut self, mut job: RestoreJob, emit: &mut Emit<RestoreJob>) -> Result<()> {
         for load in job.loads.drain(..) {
             self.frames.insert(load.frame, load.bytes);
         }

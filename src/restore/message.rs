@@ -32,7 +32,7 @@ pub struct RestoreCounts {
     pub others: Counter,
     /// Bytes of content.
     pub bytes: Counter,
-    /// Frames loaded.
+    /// LoadedFrames loaded.
     pub frames: Counter,
     /// Bytes they decode to.
     pub frame_bytes: Counter,
@@ -146,11 +146,11 @@ impl RestoreFile {
 }
 
 /// A decoded frame, or why there is none.
-pub type Loaded = Result<Bytes, Arc<Error>>;
+pub type LoadedFrame = Result<Bytes, Arc<Error>>;
 
 /// A frame to load.
 #[derive(Debug)]
-pub struct Load {
+pub struct FrameLoad {
     /// Its number.
     pub frame: u64,
     /// Its container.
@@ -158,13 +158,13 @@ pub struct Load {
     /// Where it lies in it.
     pub info: FrameInfo,
     /// Stored bytes after Fetch, decoded bytes after Decode.
-    pub bytes: Loaded,
+    pub bytes: LoadedFrame,
 }
 
-impl Load {
+impl FrameLoad {
     /// A frame not loaded yet.
     pub fn new(frame: u64, container: ContainerId, info: FrameInfo) -> Self {
-        Load { frame, container, info, bytes: Ok(Bytes::new()) }
+        FrameLoad { frame, container, info, bytes: Ok(Bytes::new()) }
     }
 }
 
@@ -183,24 +183,24 @@ pub struct WriteChunk {
 
 /// Work for the stages behind Plan.
 #[derive(Debug, Default)]
-pub struct Job {
-    /// Frames to load first.
-    pub loads: Vec<Load>,
-    /// Frames to forget afterwards.
+pub struct RestoreJob {
+    /// LoadedFrames to load first.
+    pub loads: Vec<FrameLoad>,
+    /// LoadedFrames to forget afterwards.
     pub dropped: Vec<u64>,
     /// Chunks to write.
     pub writes: Vec<WriteChunk>,
     /// Files that are complete after this job.
     pub finished: Vec<Arc<RestoreFile>>,
     /// The frames that `writes` needs: set by Gather.
-    pub frames: super::plan::Frames,
+    pub frames: super::plan::LoadedFrames,
     /// Bytes to write.
     pub bytes: u64,
     /// Bytes the loads decode to.
     pub load_bytes: u64,
 }
 
-impl Weigh for Job {
+impl Weigh for RestoreJob {
     fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lru::LruCache;
 
 use super::frame_cache::FrameCache;
-use super::message::{Job, Load, NamesOfInode, OpenFiles, RestoreCounts, RestoreFile, WriteChunk, is_damage};
+use super::message::{
+    FrameLoad, NamesOfInode, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage,
+};
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
@@ -36,16 +38,16 @@ const WINDOW_SHARE: u64 = 5;
 const INODES_MAX: usize = 1 << 20;
 
 /// What waits in the window, in the order of the snapshot.
-enum Waiting {
+enum WindowItem {
     Write(WriteChunk),
     Finished(Arc<RestoreFile>),
 }
 
-impl Waiting {
+impl WindowItem {
     /// Memory it takes, bytes.
     fn bytes(&self) -> u64 {
-        let runs = if let Waiting::Write(write) = self { write.extent_map.memory_bytes() } else { 0 };
-        (size_of::<Waiting>() + runs) as u64
+        let runs = if let WindowItem::Write(write) = self { write.extent_map.memory_bytes() } else { 0 };
+        (size_of::<WindowItem>() + runs) as u64
     }
 }
 
@@ -57,15 +59,15 @@ pub struct PlanStage {
     counts: Arc<RestoreCounts>,
     open_files: Arc<OpenFiles>,
     inodes: LruCache<FileIdentity, Arc<Mutex<NamesOfInode>>>,
-    job: Job,
-    window: VecDeque<Waiting>,
+    job: RestoreJob,
+    window: VecDeque<WindowItem>,
     /// Memory of the window, counted in what the cache may take.
     window_bytes: u64,
     cache_bytes_max: u64,
     /// What came into the window so far, and what left it.
     announced: u64,
     taken: u64,
-    /// Frames cached where the window begins.
+    /// LoadedFrames cached where the window begins.
     cached: FrameCache<(ContainerId, FrameInfo)>,
 }
 
@@ -85,7 +87,7 @@ impl PlanStage {
             counts,
             open_files: Arc::default(),
             inodes: LruCache::new(at_least_one(INODES_MAX)),
-            job: Job::default(),
+            job: RestoreJob::default(),
             window: VecDeque::new(),
             window_bytes: 0,
             announced: 0,
@@ -95,7 +97,7 @@ impl PlanStage {
         }
     }
 
-    fn tree(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn tree(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let mut levels: Vec<(TreeCursor, Option<Node>)> = vec![(TreeCursor::open(self.root), None)];
         while let Some((cursor, _)) = levels.last_mut() {
             emit.check()?;
@@ -146,7 +148,7 @@ impl PlanStage {
         problems.iter().for_each(|error| self.counts.problem(error));
     }
 
-    fn entry(&mut self, node: Node, emit: &mut Emit<Job>) -> Result<()> {
+    fn entry(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
         if let Some(known) = node.hard_link.and_then(|identity| self.inodes.get(&identity)).cloned() {
             self.link(&node, &known);
             return Ok(());
@@ -194,7 +196,7 @@ impl PlanStage {
         known.names.push(path);
     }
 
-    fn file(&mut self, node: Node, emit: &mut Emit<Job>) -> Result<()> {
+    fn file(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
         if self.open_files.is_full() {
             // What keeps files open must be on its way before this waits for it.
             self.release(emit)?;
@@ -220,10 +222,10 @@ impl PlanStage {
                 other => other?,
             }
         }
-        self.wait(Waiting::Finished(file), emit)
+        self.wait(WindowItem::Finished(file), emit)
     }
 
-    fn content(&mut self, file: &Arc<RestoreFile>, content: Reference, emit: &mut Emit<Job>) -> Result<()> {
+    fn content(&mut self, file: &Arc<RestoreFile>, content: Reference, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let mut walk = RecipeWalk::new(content);
         let mut offset = 0u64;
         while let Some(reference) = walk.next(&mut self.reader)? {
@@ -243,7 +245,7 @@ impl PlanStage {
                         Ok(((container, info), bytes))
                     })?;
                     let file = file.clone();
-                    self.wait(Waiting::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
+                    self.wait(WindowItem::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
                 }
                 Reference::Hole { .. } => {}
                 Reference::Recipe { .. } => {
@@ -257,7 +259,7 @@ impl PlanStage {
 
     /// Puts something into the window. While all frames fit there is nothing to look ahead for; from then on the window
     /// grows by three of four, so that work goes on meanwhile.
-    fn wait(&mut self, waiting: Waiting, emit: &mut Emit<Job>) -> Result<()> {
+    fn wait(&mut self, waiting: WindowItem, emit: &mut Emit<RestoreJob>) -> Result<()> {
         self.window_bytes += waiting.bytes();
         self.window.push_back(waiting);
         self.announced += 1;
@@ -271,42 +273,42 @@ impl PlanStage {
     }
 
     /// Makes what waits longest part of the job, and sends the job when it is full.
-    fn take(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn take(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let Some(first) = self.window.pop_front() else { return Ok(()) };
         self.window_bytes -= first.bytes();
         match first {
-            Waiting::Finished(file) => self.job.finished.push(file),
-            Waiting::Write(write) => {
+            WindowItem::Finished(file) => self.job.finished.push(file),
+            WindowItem::Write(write) => {
                 for frame in write.extent_map.frames() {
                     let Some(((container, info), bytes)) = self.cached.take(self.taken, *frame) else { continue };
                     self.job.load_bytes += bytes;
                     self.counts.frames.add(1);
                     self.counts.frame_bytes.add(bytes);
-                    self.job.loads.push(Load::new(*frame, container, info));
+                    self.job.loads.push(FrameLoad::new(*frame, container, info));
                 }
                 self.job.bytes += u64::from(write.extent_map.len());
                 self.job.writes.push(write);
             }
         }
         self.taken += 1;
-        let Job { bytes, load_bytes, finished, .. } = &self.job;
+        let RestoreJob { bytes, load_bytes, finished, .. } = &self.job;
         let is_full = *bytes >= JOB_BYTES || *load_bytes >= LOAD_BYTES || finished.len() >= JOB_FILES;
         if is_full { self.flush(emit) } else { Ok(()) }
     }
 
     /// Sends half of the window, and with it at least one file that is complete, if there is one.
-    fn release(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn release(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let half = self.window.len() / 2;
         let mut any_finished = !self.job.finished.is_empty();
         while self.window.len() > half || !any_finished {
             let Some(first) = self.window.front() else { break };
-            any_finished |= matches!(first, Waiting::Finished(_));
+            any_finished |= matches!(first, WindowItem::Finished(_));
             self.take(emit)?;
         }
         self.flush(emit)
     }
 
-    fn flush(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn flush(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let mut job = std::mem::take(&mut self.job);
         job.dropped = self.cached.evict(self.cache_bytes_max.saturating_sub(self.window_bytes));
         emit.emit(job)
@@ -319,13 +321,13 @@ fn name_of(node: &Node) -> PathBuf {
 }
 
 impl Source for PlanStage {
-    type Out = Job;
+    type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
         "plan"
     }
 
-    fn run(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn run(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         self.tree(emit)?;
         while !self.window.is_empty() {
             emit.check()?;
@@ -335,5 +337,5 @@ impl Source for PlanStage {
     }
 }
 
-/// Frames by number, as the jobs carry them.
-pub type Frames = HashMap<u64, super::message::Loaded>;
+/// LoadedFrames by number, as the jobs carry them.
+pub type LoadedFrames = HashMap<u64, super::message::LoadedFrame>;

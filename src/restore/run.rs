@@ -41,7 +41,7 @@ pub struct RestoreReport {
     pub others: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Frames decoded.
+    /// LoadedFrames decoded.
     pub frames: u64,
     /// Bytes those frames decoded to.
     pub frame_bytes: u64,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{Job, RestoreCounts, WriteChunk, count_written, is_damage};
+use super::message::{RestoreCounts, RestoreJob, WriteChunk, count_written, is_damage};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
@@ -34,7 +34,7 @@ pub struct WriteWorker<'a> {
 }
 
 impl WriteWorker<'_> {
-    fn write(&mut self, write: &WriteChunk, job: &Job) -> Result<()> {
+    fn write(&mut self, write: &WriteChunk, job: &RestoreJob) -> Result<()> {
         let frames = write.extent_map.frames().iter().map(|number| {
             let frame = job.frames.get(number);
             let frame = frame.ok_or_else(|| Error::internal("a frame was not gathered"))?;
@@ -119,14 +119,14 @@ fn write_sparse(file: &std::fs::File, bytes: &[u8], offset: u64) -> std::io::Res
 }
 
 impl Map for WriteWorker<'_> {
-    type In = Job;
-    type Out = Job;
+    type In = RestoreJob;
+    type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
         "write"
     }
 
-    fn map(&mut self, mut job: Job) -> Result<Job> {
+    fn map(&mut self, mut job: RestoreJob) -> Result<RestoreJob> {
         for write in &job.writes {
             match self.write(write, &job) {
                 Ok(()) => {}

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::log::{Log, damage};
+use super::log::{DefectLog, damage};
 use super::segments::name_defect;
 use super::{CheckReport, DEFECTS_MAX, go_on};
 use crate::config::Config;
@@ -36,13 +36,13 @@ pub(super) fn check(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
     report: &mut CheckReport,
-    log: &mut Log,
+    log: &mut DefectLog,
 ) -> Result<()> {
     let orphans: Arc<HashSet<ContainerId>> = Arc::new(listing.orphans().into_iter().collect());
     report.unreferenced_containers = orphans.len() as u64;
     let listed = repository.store.list(PREFIX)?;
-    let jobs = listed.iter().filter_map(|blob| Some(Job { id: parse_name(&blob.name)?, len: blob.len }));
-    let jobs: Vec<Job> = jobs.filter(|job| listing.containers.contains(&job.id)).collect();
+    let jobs = listed.iter().filter_map(|blob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len }));
+    let jobs: Vec<ContainerJob> = jobs.filter(|job| listing.containers.contains(&job.id)).collect();
     progress.files_total.add(jobs.len() as u64);
     if read_data {
         progress.bytes_total.add(jobs.iter().map(|job| job.len).sum());
@@ -50,8 +50,8 @@ pub(super) fn check(
     let workers = config.pipeline.workers_of(0);
     let cache_bytes = (config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
     let mut line = Pipeline::new(config.pipeline.queue_depth, stop.clone());
-    let link = line.source(Jobs(jobs));
-    let link = line.parallel(link, workers, || Worker {
+    let link = line.source(ListStage(jobs));
+    let link = line.parallel(link, workers, || CheckWorker {
         repository,
         reader: ChunkReader::new(repository, listing.clone(), cache_bytes),
         orphans: orphans.clone(),
@@ -59,7 +59,7 @@ pub(super) fn check(
         progress,
         stop: stop.clone(),
     });
-    let sink = Collect { report, log: Log::default(), candidates: Vec::new(), progress };
+    let sink = CollectSink { report, log: DefectLog::default(), candidates: Vec::new(), progress };
     let ((mut found, candidates), _) = line.run(link, sink)?;
     confirm(repository, listing, candidates, &mut found, stop)?;
     log.merge(found);
@@ -67,52 +67,52 @@ pub(super) fn check(
 }
 
 /// A container to check.
-struct Job {
+struct ContainerJob {
     id: ContainerId,
     len: u64,
 }
 
-impl Weigh for Job {
+impl Weigh for ContainerJob {
     fn bytes(&self) -> u64 {
         self.len
     }
 }
 
 /// Something that needs a base which no segment knows: the base, and the defect it is if it is nowhere.
-type Suspect = (String, String);
+type MissingBase = (String, String);
 
 /// A container checked.
 #[derive(Default)]
-struct Checked {
+struct CheckedContainer {
     bytes_stored: u64,
     chunks: u64,
     frames: u64,
     bytes_raw: u64,
-    log: Log,
-    candidates: Vec<Suspect>,
+    log: DefectLog,
+    candidates: Vec<MissingBase>,
 }
 
-impl Weigh for Checked {
+impl Weigh for CheckedContainer {
     fn bytes(&self) -> u64 {
         self.bytes_raw
     }
 }
 
-struct Jobs(Vec<Job>);
+struct ListStage(Vec<ContainerJob>);
 
-impl Source for Jobs {
-    type Out = Job;
+impl Source for ListStage {
+    type Out = ContainerJob;
 
     fn name(&self) -> &'static str {
         "list"
     }
 
-    fn run(&mut self, emit: &mut Emit<Job>) -> Result<()> {
+    fn run(&mut self, emit: &mut Emit<ContainerJob>) -> Result<()> {
         self.0.drain(..).try_for_each(|job| emit.emit(job))
     }
 }
 
-struct Worker<'a> {
+struct CheckWorker<'a> {
     repository: &'a Repository,
     reader: ChunkReader,
     orphans: Arc<HashSet<ContainerId>>,
@@ -121,17 +121,17 @@ struct Worker<'a> {
     stop: Arc<AtomicBool>,
 }
 
-impl Map for Worker<'_> {
-    type In = Job;
-    type Out = Checked;
+impl Map for CheckWorker<'_> {
+    type In = ContainerJob;
+    type Out = CheckedContainer;
 
     fn name(&self) -> &'static str {
         "check"
     }
 
-    fn map(&mut self, job: Job) -> Result<Checked> {
+    fn map(&mut self, job: ContainerJob) -> Result<CheckedContainer> {
         let name = blob_name(&job.id);
-        let mut checked = Checked { bytes_stored: job.len, ..Checked::default() };
+        let mut checked = CheckedContainer { bytes_stored: job.len, ..CheckedContainer::default() };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
             Err(error) => checked.log.damaged(&name, &damage(error)?),
@@ -146,9 +146,9 @@ impl Map for Worker<'_> {
     }
 }
 
-impl Worker<'_> {
+impl CheckWorker<'_> {
     /// Header, footer and directory.
-    fn structure(&mut self, name: &str, job: &Job) -> Result<Arc<ContainerIndex>> {
+    fn structure(&mut self, name: &str, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
         let header = self.repository.store.get_range(name, 0, HEADER_BYTES)?;
         parse_header(name, &header)?;
         self.reader.resolver.locator.container_indexes().load(&job.id)
@@ -158,9 +158,9 @@ impl Worker<'_> {
     fn entries(
         &mut self,
         name: &str,
-        job: &Job,
+        job: &ContainerJob,
         container_index: &ContainerIndex,
-        checked: &mut Checked,
+        checked: &mut CheckedContainer,
     ) -> Result<()> {
         checked.chunks = container_index.entries.len() as u64;
         checked.frames = container_index.frames.len() as u64;
@@ -185,7 +185,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn frame(&mut self, name: &str, number: u64, checked: &mut Checked) -> Result<()> {
+    fn frame(&mut self, name: &str, number: u64, checked: &mut CheckedContainer) -> Result<()> {
         match self.reader.frame(number) {
             Ok(_) => Ok(()),
             Err(error) => {
@@ -214,7 +214,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn entry_defect(&self, job: &Job, text: String, error: Error, checked: &mut Checked) {
+    fn entry_defect(&self, job: &ContainerJob, text: String, error: Error, checked: &mut CheckedContainer) {
         let text = format!("{text}: {error}");
         match error {
             // The base is in a container that was not listed: its backup is running.
@@ -227,22 +227,22 @@ impl Worker<'_> {
     }
 }
 
-struct Collect<'a> {
+struct CollectSink<'a> {
     report: &'a mut CheckReport,
-    log: Log,
-    candidates: Vec<Suspect>,
+    log: DefectLog,
+    candidates: Vec<MissingBase>,
     progress: &'a Progress,
 }
 
-impl Sink for Collect<'_> {
-    type In = Checked;
-    type Output = (Log, Vec<Suspect>);
+impl Sink for CollectSink<'_> {
+    type In = CheckedContainer;
+    type Output = (DefectLog, Vec<MissingBase>);
 
     fn name(&self) -> &'static str {
         "collect"
     }
 
-    fn process(&mut self, checked: Checked) -> Result<()> {
+    fn process(&mut self, checked: CheckedContainer) -> Result<()> {
         self.report.containers += 1;
         self.report.chunks += checked.chunks;
         self.report.frames += checked.frames;
@@ -261,7 +261,7 @@ impl Sink for Collect<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<(Log, Vec<Suspect>)> {
+    fn finish(self) -> Result<(DefectLog, Vec<MissingBase>)> {
         Ok((self.log, self.candidates))
     }
 }
@@ -270,8 +270,8 @@ impl Sink for Collect<'_> {
 fn confirm(
     repository: &Repository,
     listing: &Listing,
-    candidates: Vec<Suspect>,
-    log: &mut Log,
+    candidates: Vec<MissingBase>,
+    log: &mut DefectLog,
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut wanted: HashMap<Fingerprint, Vec<String>> = HashMap::new();

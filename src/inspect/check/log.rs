@@ -6,13 +6,13 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Defects of two ranks.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct DefectLog {
     count: u64,
     own: Vec<String>,
     consequences: Vec<String>,
 }
 
-impl Log {
+impl DefectLog {
     /// A blob is damaged itself.
     pub(super) fn own(&mut self, text: String) {
         self.count += 1;
@@ -32,7 +32,7 @@ impl Log {
     }
 
     /// Appends what `other` found.
-    pub(super) fn merge(&mut self, other: Log) {
+    pub(super) fn merge(&mut self, other: DefectLog) {
         self.count += other.count;
         other.own.into_iter().for_each(|text| push(&mut self.own, text));
         other.consequences.into_iter().for_each(|text| push(&mut self.consequences, text));
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn a_damaged_blob_is_told_of_however_many_suffer() {
-        let mut log = Log::default();
+        let mut log = DefectLog::default();
         (0..5000).for_each(|number| log.consequence(format!("entry {number}")));
-        let mut other = Log::default();
+        let mut other = DefectLog::default();
         other.own("the container".into());
         log.merge(other);
         assert_eq!(log.count(), 5001);

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use self::log::{Log, damage};
+use self::log::{DefectLog, damage};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
@@ -73,7 +73,7 @@ pub fn check(
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let mut log = Log::default();
+    let mut log = DefectLog::default();
     for (name, error) in repository.config_defects() {
         log.damaged(name, &damage(error)?);
     }

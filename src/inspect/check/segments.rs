@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::go_on;
-use super::log::{Log, damage};
+use super::log::{DefectLog, damage};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
@@ -22,9 +22,14 @@ const BATCH_RECORDS: usize = 1 << 19;
 const HASH_BYTES: usize = 1 << 20;
 
 /// Checks every segment of the listing.
-pub(super) fn check(repository: &Repository, listing: &Listing, log: &mut Log, stop: &Arc<AtomicBool>) -> Result<()> {
+pub(super) fn check(
+    repository: &Repository,
+    listing: &Listing,
+    log: &mut DefectLog,
+    stop: &Arc<AtomicBool>,
+) -> Result<()> {
     for segment in &listing.segments {
-        let mut found = Log::default();
+        let mut found = DefectLog::default();
         let mut checker = SegmentCheck { repository, listing, segment, log: &mut found, stop };
         checker.run()?;
         let name = segment.name();
@@ -42,7 +47,7 @@ struct SegmentCheck<'a> {
     repository: &'a Repository,
     listing: &'a Listing,
     segment: &'a Segment,
-    log: &'a mut Log,
+    log: &'a mut DefectLog,
     stop: &'a AtomicBool,
 }
 

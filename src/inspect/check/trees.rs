@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use lru::LruCache;
 
 use super::go_on;
-use super::log::{Log, damage};
+use super::log::{DefectLog, damage};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -32,7 +32,7 @@ pub(super) fn check(
     config: &Config,
     listing: &Arc<Listing>,
     snapshots: &[Named],
-    log: &mut Log,
+    log: &mut DefectLog,
     stop: &Arc<AtomicBool>,
 ) -> Result<()> {
     let reader = ChunkReader::new(repository, listing.clone(), config.restore.cache_bytes.0 as usize);
@@ -43,7 +43,7 @@ pub(super) fn check(
 struct TreeCheck<'a> {
     reader: ChunkReader,
     seen: LruCache<Fingerprint, ()>,
-    log: &'a mut Log,
+    log: &'a mut DefectLog,
     stop: &'a AtomicBool,
 }
 

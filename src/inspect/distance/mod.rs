@@ -6,12 +6,12 @@
 //! 3. The tallies of one type are put together. ZipLLM (section 4.2) takes two BF16 models for relatives where a value
 //!    differs in less than [`THRESHOLD`] bits on average; FP32 is rounded to BF16 for that.
 
+mod bit_tally;
+mod open_model;
 mod pairs;
-mod side;
-mod tally;
 
-pub use side::{Side, Stored};
-pub use tally::{Field, Tally};
+pub use bit_tally::{BitField, BitTally};
+pub use open_model::{OpenModel, SnapshotModels};
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -31,14 +31,14 @@ const OPERATION_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Distance {
     /// By types of the two sides, that of most values first.
-    pub types: Vec<OfType>,
+    pub types: Vec<TypeDistance>,
     /// Tensors that were not compared.
     pub left_out: Vec<LeftOut>,
 }
 
 /// All tensors of one type on either side.
 #[derive(Debug)]
-pub struct OfType {
+pub struct TypeDistance {
     /// What the type is called in the first model.
     pub first: Cow<'static, str>,
     /// What it is called in the second one.
@@ -46,9 +46,9 @@ pub struct OfType {
     /// Pairs of tensors.
     pub tensors: u64,
     /// Bits of the values as they are; after rounding where the types differ.
-    pub tally: Tally,
+    pub tally: BitTally,
     /// FP32 on both sides: bits of the values rounded to BF16.
-    pub rounded: Option<Tally>,
+    pub rounded: Option<BitTally>,
 }
 
 /// A tensor that was not compared.
@@ -62,9 +62,9 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-impl OfType {
+impl TypeDistance {
     /// The tally that ZipLLM's bound holds for, if there is one: that of 16-bit floats.
-    pub fn comparable(&self) -> Option<&Tally> {
+    pub fn comparable(&self) -> Option<&BitTally> {
         let tally = self.rounded.as_ref().unwrap_or(&self.tally);
         matches!(tally.dtype, Dtype::Bfloat16 | Dtype::Float16).then_some(tally)
     }
@@ -73,20 +73,24 @@ impl OfType {
 impl Distance {
     /// Mean differing bits of all values that ZipLLM's bound holds for; none if there are none.
     pub fn of_family(&self) -> Option<f64> {
-        let tallies = || self.types.iter().filter_map(OfType::comparable);
+        let tallies = || self.types.iter().filter_map(TypeDistance::comparable);
         let values: u64 = tallies().map(|tally| tally.values).sum();
-        let differing: u64 = tallies().map(Tally::differing).sum();
+        let differing: u64 = tallies().map(BitTally::differing).sum();
         (values > 0).then(|| differing as f64 / values as f64)
     }
 
-    fn of(&mut self, first: (Dtype, Cow<'static, str>), second: (Dtype, Cow<'static, str>)) -> Option<&mut OfType> {
+    fn of(
+        &mut self,
+        first: (Dtype, Cow<'static, str>),
+        second: (Dtype, Cow<'static, str>),
+    ) -> Option<&mut TypeDistance> {
         let ((one, first), (other, second)) = (first, second);
         let tallied = if one == Dtype::Float32 { other } else { one };
         let is_wide = (one, other) == (Dtype::Float32, Dtype::Float32);
-        let is_same = |of: &OfType| (&of.first, &of.second, of.tally.dtype) == (&first, &second, tallied);
+        let is_same = |of: &TypeDistance| (&of.first, &of.second, of.tally.dtype) == (&first, &second, tallied);
         let at = self.types.iter().position(is_same).unwrap_or_else(|| {
-            let rounded = is_wide.then(|| Tally::new(Dtype::Bfloat16));
-            self.types.push(OfType { first, second, tensors: 0, tally: Tally::new(tallied), rounded });
+            let rounded = is_wide.then(|| BitTally::new(Dtype::Bfloat16));
+            self.types.push(TypeDistance { first, second, tensors: 0, tally: BitTally::new(tallied), rounded });
             self.types.len() - 1
         });
         self.types.get_mut(at)
@@ -97,7 +101,7 @@ impl Distance {
 ///
 /// # Errors
 /// Those of reading them, and [`Error::Interrupted`] once `stop` is set.
-pub fn distance(first: &Side, second: &Side, stop: &AtomicBool) -> Result<Distance> {
+pub fn distance(first: &OpenModel, second: &OpenModel, stop: &AtomicBool) -> Result<Distance> {
     let Pairing { pairs, left_out } = pair(first, second)?;
     let mut distance = Distance { left_out, ..Distance::default() };
     for (one, other) in pairs {
@@ -111,7 +115,12 @@ pub fn distance(first: &Side, second: &Side, stop: &AtomicBool) -> Result<Distan
 }
 
 /// Tallies the values of two tensors of as many values each.
-fn compare(of: &mut OfType, one: (&Side, &Tensor), other: (&Side, &Tensor), stop: &AtomicBool) -> Result<()> {
+fn compare(
+    of: &mut TypeDistance,
+    one: (&OpenModel, &Tensor),
+    other: (&OpenModel, &Tensor),
+    stop: &AtomicBool,
+) -> Result<()> {
     let width = |dtype: Dtype| dtype.width().unwrap_or(1) as u64;
     let (one_width, other_width) = (width(one.1.dtype), width(other.1.dtype));
     let values = one.1.len / one_width;
@@ -127,11 +136,11 @@ fn compare(of: &mut OfType, one: (&Side, &Tensor), other: (&Side, &Tensor), stop
         read(other, at * other_width, count * other_width, &mut other_space)?;
         match (one.1.dtype, other.1.dtype) {
             (same, other) if same == other => of.tally.add(&space, &other_space),
-            (Dtype::Float32, narrow) => of.tally.add(&tally::rounded(&space, narrow), &other_space),
-            (narrow, _) => of.tally.add(&space, &tally::rounded(&other_space, narrow)),
+            (Dtype::Float32, narrow) => of.tally.add(&bit_tally::rounded(&space, narrow), &other_space),
+            (narrow, _) => of.tally.add(&space, &bit_tally::rounded(&other_space, narrow)),
         }
         if let Some(as_narrow) = &mut of.rounded {
-            let narrow = |space: &[u8]| tally::rounded(space, Dtype::Bfloat16);
+            let narrow = |space: &[u8]| bit_tally::rounded(space, Dtype::Bfloat16);
             as_narrow.add(&narrow(&space), &narrow(&other_space));
         }
         at += count;
@@ -139,7 +148,7 @@ fn compare(of: &mut OfType, one: (&Side, &Tensor), other: (&Side, &Tensor), stop
     Ok(())
 }
 
-fn read((side, tensor): (&Side, &Tensor), offset: u64, len: u64, space: &mut Vec<u8>) -> Result<()> {
+fn read((side, tensor): (&OpenModel, &Tensor), offset: u64, len: u64, space: &mut Vec<u8>) -> Result<()> {
     space.resize(usize::try_from(len).unwrap_or(0), 0);
     fill(side.source(), tensor.offset + offset, space).map_err(|error| unwrapped(error, Path::new(&side.label)))
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::LeftOut;
-use super::side::Side;
+use super::open_model::OpenModel;
 use crate::error::Result;
 use crate::format::{Dtype, Tensor};
 use crate::model::{Sketched, compare, sample};
@@ -33,7 +33,7 @@ pub struct Pairing<'a> {
 ///
 /// # Errors
 /// Those of reading sketches.
-pub fn pair<'a>(first: &'a Side, second: &'a Side) -> Result<Pairing<'a>> {
+pub fn pair<'a>(first: &'a OpenModel, second: &'a OpenModel) -> Result<Pairing<'a>> {
     let (ones, others) = (&first.model.tensors, &second.model.tensors);
     let names: HashMap<&str, usize> = others.iter().enumerate().map(|(at, other)| (&*other.name, at)).collect();
     let mut found: Vec<Option<usize>> = ones.iter().map(|one| names.get(one.name.as_str()).copied()).collect();
@@ -83,11 +83,11 @@ fn mark(is_taken: &mut [bool], at: usize) {
 }
 
 /// The candidate nearest by sketch; the only one as it is.
-fn nearest(first: &Side, one: &Tensor, second: &Side, candidates: &[usize]) -> Result<Option<usize>> {
+fn nearest(first: &OpenModel, one: &Tensor, second: &OpenModel, candidates: &[usize]) -> Result<Option<usize>> {
     if candidates.len() < 2 {
         return Ok(candidates.first().copied());
     }
-    let read = |side: &Side, tensor: &Tensor| {
+    let read = |side: &OpenModel, tensor: &Tensor| {
         sample(side.source(), tensor, 1).map_err(|error| unwrapped(error, Path::new(&side.label)))
     };
     let own = read(first, one)?;

@@ -35,7 +35,7 @@ pub enum FileFormat {
 
 /// What goes in front of the values, and how they follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct TensorHeader {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// Type of the values in the file.
@@ -65,14 +65,14 @@ impl FileFormat {
 ///
 /// # Errors
 /// [`Error::Usage`] where the format has no way to hold it.
-pub fn header(format: FileFormat, array: &Array) -> Result<Header> {
+pub fn header(format: FileFormat, array: &Array) -> Result<TensorHeader> {
     match format {
         FileFormat::Npy => npy(array),
         FileFormat::Safetensors => safetensors(array),
     }
 }
 
-fn npy(array: &Array) -> Result<Header> {
+fn npy(array: &Array) -> Result<TensorHeader> {
     let Some(descr) = &array.value.numpy else {
         return Err(Error::Usage(format!(
             "numpy has no type for the {} values of `{}`: write a .safetensors file instead",
@@ -91,10 +91,10 @@ fn npy(array: &Array) -> Result<Header> {
     text.push_str(&" ".repeat(unpadded.next_multiple_of(NPY_ALIGNMENT) - unpadded));
     text.push('\n');
     let len = (text.len() as u16).to_le_bytes();
-    Ok(Header { bytes: [prefix, &len[..], text.as_bytes()].concat(), written_as: descr.to_string(), as_they_lie })
+    Ok(TensorHeader { bytes: [prefix, &len[..], text.as_bytes()].concat(), written_as: descr.to_string(), as_they_lie })
 }
 
-fn safetensors(array: &Array) -> Result<Header> {
+fn safetensors(array: &Array) -> Result<TensorHeader> {
     if array.name == METADATA {
         return Err(Error::Usage(format!("safetensors cannot hold a tensor called `{METADATA}`: write a .npy file")));
     }
@@ -112,7 +112,7 @@ fn safetensors(array: &Array) -> Result<Header> {
     text.push_str(&" ".repeat(text.len().next_multiple_of(SAFETENSORS_ALIGNMENT) - text.len()));
     let len = (text.len() as u64).to_le_bytes();
     let written_as = label.unwrap_or("U8").to_string();
-    Ok(Header { bytes: [&len[..], text.as_bytes()].concat(), written_as, as_they_lie: array.strides.is_none() })
+    Ok(TensorHeader { bytes: [&len[..], text.as_bytes()].concat(), written_as, as_they_lie: array.strides.is_none() })
 }
 
 /// Fails where there is anything in place of `output`.
@@ -136,7 +136,7 @@ fn taken(output: &Path) -> Error {
 /// Those of reading and writing; [`Error::Interrupted`] once `stop` is set. Nothing is left then.
 pub fn write(
     output: &Path,
-    header: &Header,
+    header: &TensorHeader,
     source: &dyn ReadAt,
     array: &Array,
     path: &Path,
@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn what_safetensors_has_no_type_for_is_bytes() {
-        let parsed = |header: Header| -> serde_json::Value { serde_json::from_slice(&header.bytes[8..]).unwrap() };
+        let parsed =
+            |header: TensorHeader| -> serde_json::Value { serde_json::from_slice(&header.bytes[8..]).unwrap() };
         let quantised = array("a\"b", Dtype::Quantised(8), &[2, 32], 68);
         let said = parsed(header(FileFormat::Safetensors, &quantised).unwrap());
         assert_eq!(said["a\"b"], json!({"dtype": "U8", "shape": [68], "data_offsets": [0, 68]}));

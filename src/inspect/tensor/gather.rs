@@ -19,13 +19,13 @@ const OPERATION_BYTES: u64 = 32 << 20;
 const WINDOW_BYTES: u64 = 16 << 10;
 
 /// Takes bytes of the array in order.
-pub type Take<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
+pub type ByteSink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
 /// Hands `take` the bytes that lie in one run.
 ///
 /// # Errors
 /// Those of reading and of `take`.
-pub fn copy(source: &dyn ReadAt, array: &Array, take: &mut Take<'_>) -> io::Result<()> {
+pub fn copy(source: &dyn ReadAt, array: &Array, take: &mut ByteSink<'_>) -> io::Result<()> {
     let mut space = Vec::new();
     let mut at = 0;
     while at < array.len {
@@ -42,11 +42,11 @@ pub fn copy(source: &dyn ReadAt, array: &Array, take: &mut Take<'_>) -> io::Resu
 ///
 /// # Errors
 /// As for [`copy`].
-pub fn gather(source: &dyn ReadAt, array: &Array, take: &mut Take<'_>) -> io::Result<()> {
+pub fn gather(source: &dyn ReadAt, array: &Array, take: &mut ByteSink<'_>) -> io::Result<()> {
     gather_by(source, array, OPERATION_BYTES, take)
 }
 
-fn gather_by(source: &dyn ReadAt, array: &Array, operation_bytes: u64, take: &mut Take<'_>) -> io::Result<()> {
+fn gather_by(source: &dyn ReadAt, array: &Array, operation_bytes: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
     let (Some(strides), Some(width)) = (&array.strides, array.value.width) else { return copy(source, array, take) };
     // A size of none has no values at all.
     if array.len == 0 {
@@ -57,7 +57,7 @@ fn gather_by(source: &dyn ReadAt, array: &Array, operation_bytes: u64, take: &mu
     let dimensions: Vec<(u64, u64)> =
         array.shape.iter().zip(strides).map(|(size, by)| (*size, step(*size, *by))).collect();
     let end = dimensions.iter().fold(array.offset + width, |end, (size, stride)| end + (size - 1) * stride);
-    let window = Window { source, end, start: 0, bytes: Vec::new() };
+    let window = ReadWindow { source, end, start: 0, bytes: Vec::new() };
     Gatherer { window, width, operation_bytes: operation_bytes.max(width), piece: Vec::new() }.part(
         &dimensions,
         array.offset,
@@ -66,7 +66,7 @@ fn gather_by(source: &dyn ReadAt, array: &Array, operation_bytes: u64, take: &mu
 }
 
 /// The bytes of the source around those read last.
-struct Window<'a> {
+struct ReadWindow<'a> {
     source: &'a dyn ReadAt,
     /// Behind the last byte that may be read.
     end: u64,
@@ -74,7 +74,7 @@ struct Window<'a> {
     bytes: Vec<u8>,
 }
 
-impl Window<'_> {
+impl ReadWindow<'_> {
     /// `len` bytes from byte `at`.
     fn get(&mut self, at: u64, len: u64) -> io::Result<&[u8]> {
         let is_held = self.start <= at && at + len <= self.start + self.bytes.len() as u64;
@@ -90,7 +90,7 @@ impl Window<'_> {
 }
 
 struct Gatherer<'a> {
-    window: Window<'a>,
+    window: ReadWindow<'a>,
     /// Bytes of a value.
     width: u64,
     operation_bytes: u64,
@@ -102,7 +102,7 @@ type Dimension = (u64, u64, u64);
 
 impl Gatherer<'_> {
     /// Gives a part of the array whose first value is at byte `at`: sizes, and bytes from one index to the next.
-    fn part(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut Take<'_>) -> io::Result<()> {
+    fn part(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
         let Some(((size, stride), inner)) = dimensions.split_first() else { return self.piece(&[], at, take) };
         let inner_bytes = inner.iter().fold(self.width, |bytes, (size, _)| bytes.saturating_mul(*size));
         let at_once = self.operation_bytes / inner_bytes;
@@ -122,7 +122,7 @@ impl Gatherer<'_> {
     }
 
     /// Gives a part that fits.
-    fn piece(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut Take<'_>) -> io::Result<()> {
+    fn piece(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
         let mut step = self.width;
         let mut walked: Vec<Dimension> = Vec::with_capacity(dimensions.len());
         for (size, stride) in dimensions.iter().rev() {

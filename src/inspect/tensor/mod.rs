@@ -8,7 +8,7 @@
 
 pub mod file;
 mod gather;
-mod names;
+mod similar_names;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use self::names::Names;
+use self::similar_names::SimilarNames;
 use super::list::walk;
-use super::model_summary::Catalogue;
+use super::model_summaries::ModelSummaries;
 use super::models::is_model;
 use crate::error::{Error, Result};
 use crate::format::array::list;
@@ -95,13 +95,13 @@ pub fn tensor(
     file::check_free(request.output)?;
     let listing = Arc::new(Listing::take(&repository.store)?);
     let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
-    let catalogue = Catalogue::load(repository.store.as_ref())?;
+    let catalogue = ModelSummaries::load(repository.store.as_ref())?;
     let mut search = Search {
         reader,
         snapshot,
         request,
         stop,
-        names: Names::new(request.tensor),
+        names: SimilarNames::new(request.tensor),
         files: 0,
         paths: Vec::new(),
         owner: None,
@@ -125,7 +125,7 @@ struct Search<'a> {
     request: &'a TensorRequest<'a>,
     stop: &'a AtomicBool,
     /// The names of the tensors that are not wanted.
-    names: Names,
+    names: SimilarNames,
     /// Files with tensors.
     files: u64,
     /// Files that have the tensor.

@@ -1,4 +1,4 @@
-//! Labels: exact types of tensors. What is stored tells widths and floats apart; whether integers have a sign or are
+//! DtypeNames: exact types of tensors. What is stored tells widths and floats apart; whether integers have a sign or are
 //! truths, whether floats are halves of complex numbers, and which 8-bit float it is, stands in the file alone.
 
 use std::borrow::Cow;
@@ -14,12 +14,12 @@ use crate::repo::stored_file::{SharedReader, StoredFile, unwrapped};
 
 /// Names of the types of a file's tensors.
 #[derive(Debug, Default)]
-pub struct Labels {
+pub struct DtypeNames {
     /// By offset, those only that are called otherwise than what they are stored as.
     others: HashMap<u64, (Dtype, Cow<'static, str>)>,
 }
 
-impl Labels {
+impl DtypeNames {
     /// Those in the first `len` bytes of `source`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Labels {
                 others.entry(array.offset).or_insert((array.value.dtype, array.value.name));
             }
         })?;
-        Ok(Labels { others })
+        Ok(DtypeNames { others })
     }
 
     /// What the type of a tensor is called.
@@ -48,7 +48,11 @@ impl Labels {
 ///
 /// # Errors
 /// Those of reading that are no damage.
-pub fn main_label(reader: &SharedReader, files: &[(&Path, Reference, u64)], dtype: Dtype) -> Result<Cow<'static, str>> {
+pub fn main_dtype_name(
+    reader: &SharedReader,
+    files: &[(&Path, Reference, u64)],
+    dtype: Dtype,
+) -> Result<Cow<'static, str>> {
     let is_open = matches!(dtype, Dtype::Int64 | Dtype::Int32 | Dtype::Int16 | Dtype::Int8 | Dtype::Float8);
     let mut totals: BTreeMap<Cow<'static, str>, u64> = BTreeMap::new();
     for (path, content, size) in files.iter().filter(|_| is_open) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unread};
-use crate::inspect::label::Labels;
+use crate::inspect::dtype_names::DtypeNames;
 use crate::inspect::list::find;
 use crate::repo::Repository;
 use crate::repo::index::Listing;
@@ -22,22 +22,22 @@ use crate::repo::tree::NodeKind;
 const CACHE_BYTES: usize = 64 << 20;
 
 /// A model open for reading.
-pub struct Side {
+pub struct OpenModel {
     /// What people call it by.
     pub label: String,
     /// What it holds.
     pub model: Recognised,
     /// What the types of its tensors are called.
-    labels: Labels,
+    labels: DtypeNames,
     source: Box<dyn ReadAt>,
 }
 
 /// Opens files of snapshots, all through one reader.
-pub struct Stored {
+pub struct SnapshotModels {
     reader: SharedReader,
 }
 
-impl Stored {
+impl SnapshotModels {
     /// Of this repository.
     ///
     /// # Errors
@@ -45,24 +45,24 @@ impl Stored {
     pub fn new(repository: &Repository) -> Result<Self> {
         let listing = Arc::new(Listing::take(&repository.store)?);
         let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-        Ok(Stored { reader: Rc::new(RefCell::new(reader)) })
+        Ok(SnapshotModels { reader: Rc::new(RefCell::new(reader)) })
     }
 
     /// The model at `path` of a snapshot.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`], [`Error::Usage`] for what is no file or no model, and those of reading.
-    pub fn side(&self, snapshot: &Named, path: &Path, label: &str) -> Result<Side> {
+    pub fn open(&self, snapshot: &Named, path: &Path, label: &str) -> Result<OpenModel> {
         let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
         let file = node.filter(|node| node.kind == NodeKind::File);
         let Some(node) = file else { return Err(no_model(label, "no regular file".into())) };
         let file = StoredFile::open(self.reader.clone(), node.content, node.size)?;
         let len = file.len();
-        Side::of(label, Box::new(file), len)
+        OpenModel::of(label, Box::new(file), len)
     }
 }
 
-impl Side {
+impl OpenModel {
     /// The model in a file on disk.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Side {
         let failed = |error| unwrapped(error, Path::new(label));
         match recognise(&*source, len).map_err(failed)? {
             Recognition::Model(model) => {
-                let labels = Labels::read(&*source, len).map_err(failed)?;
-                Ok(Side { label: label.into(), model, labels, source })
+                let labels = DtypeNames::read(&*source, len).map_err(failed)?;
+                Ok(OpenModel { label: label.into(), model, labels, source })
             }
             Recognition::Opaque => {
                 let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];

@@ -13,7 +13,7 @@ const WIDTH_MAX: usize = 8;
 
 /// What a bit of a value says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
+pub enum BitField {
     /// The sign of a float.
     Sign,
     /// A float's exponent.
@@ -26,7 +26,7 @@ pub enum Field {
 
 /// Values compared, and where they differ.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct BitTally {
     /// Type of the values.
     pub dtype: Dtype,
     /// Values compared; bytes of types without a fixed width.
@@ -37,22 +37,22 @@ pub struct Tally {
     bytes: [[u64; 256]; WIDTH_MAX],
 }
 
-impl Field {
+impl BitField {
     /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Field::Sign => "sign",
-            Field::Exponent => "exponent",
-            Field::Mantissa => "mantissa",
-            Field::Other => "bit",
+            BitField::Sign => "sign",
+            BitField::Exponent => "exponent",
+            BitField::Mantissa => "mantissa",
+            BitField::Other => "bit",
         }
     }
 }
 
-impl Tally {
+impl BitTally {
     /// Nothing yet of values of this type.
     pub fn new(dtype: Dtype) -> Self {
-        Tally { dtype, values: 0, identical: 0, bytes: [[0; 256]; WIDTH_MAX] }
+        BitTally { dtype, values: 0, identical: 0, bytes: [[0; 256]; WIDTH_MAX] }
     }
 
     /// Bytes of a value.
@@ -114,19 +114,19 @@ impl Tally {
     }
 
     /// What bit `index` from the highest one says.
-    pub fn field(&self, index: usize) -> Field {
+    pub fn field(&self, index: usize) -> BitField {
         let exponent = match self.dtype {
             Dtype::Float64 => 11,
             Dtype::Float32 | Dtype::Bfloat16 => 8,
             Dtype::Float16 => 5,
             // There are several 8-bit floats.
-            Dtype::Float8 if index == 0 => return Field::Sign,
-            _ => return Field::Other,
+            Dtype::Float8 if index == 0 => return BitField::Sign,
+            _ => return BitField::Other,
         };
         match index {
-            0 => Field::Sign,
-            index if index <= exponent => Field::Exponent,
-            _ => Field::Mantissa,
+            0 => BitField::Sign,
+            index if index <= exponent => BitField::Exponent,
+            _ => BitField::Mantissa,
         }
     }
 }
@@ -146,20 +146,20 @@ mod tests {
 
     #[test]
     fn bits_are_where_the_format_has_them() {
-        let mut tally = Tally::new(Dtype::Bfloat16);
+        let mut tally = BitTally::new(Dtype::Bfloat16);
         // 1.0 against -1.0 is the sign, 1.0 against 2.0 all of the exponent, 1.0 against 1.0078125 the last bit.
         for other in [0xbf80u16, 0x4000, 0x3f81, 0x3f80] {
             tally.add(&0x3f80u16.to_le_bytes(), &other.to_le_bytes());
         }
         assert_eq!(tally.bits(), [1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!((tally.values, tally.identical, tally.differing()), (4, 1, 10));
-        let fields: Vec<Field> = (0..16).map(|index| tally.field(index)).collect();
-        let expected = [vec![Field::Sign], vec![Field::Exponent; 8], vec![Field::Mantissa; 7]].concat();
+        let fields: Vec<BitField> = (0..16).map(|index| tally.field(index)).collect();
+        let expected = [vec![BitField::Sign], vec![BitField::Exponent; 8], vec![BitField::Mantissa; 7]].concat();
         assert_eq!(fields, expected);
-        assert_eq!(Tally::new(Dtype::Float16).field(5), Field::Exponent);
-        assert_eq!(Tally::new(Dtype::Float16).field(6), Field::Mantissa);
-        assert_eq!(Tally::new(Dtype::Float64).field(11), Field::Exponent);
-        assert_eq!(Tally::new(Dtype::Quantised(8)).bits().len(), 8);
+        assert_eq!(BitTally::new(Dtype::Float16).field(5), BitField::Exponent);
+        assert_eq!(BitTally::new(Dtype::Float16).field(6), BitField::Mantissa);
+        assert_eq!(BitTally::new(Dtype::Float64).field(11), BitField::Exponent);
+        assert_eq!(BitTally::new(Dtype::Quantised(8)).bits().len(), 8);
     }
 
     proptest! {
@@ -169,7 +169,7 @@ mod tests {
             let pairs = [same, pairs].concat();
             let bytes = |side: fn(&(u32, u32)) -> u32| pairs.iter().flat_map(|pair| side(pair).to_le_bytes()).collect();
             let (one, other): (Vec<u8>, Vec<u8>) = (bytes(|pair| pair.0), bytes(|pair| pair.1));
-            let mut tally = Tally::new(Dtype::Float32);
+            let mut tally = BitTally::new(Dtype::Float32);
             tally.add(&one, &other);
             let differing: u32 = pairs.iter().map(|(one, other)| (one ^ other).count_ones()).sum();
             prop_assert_eq!(tally.differing(), u64::from(differing));

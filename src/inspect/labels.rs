@@ -14,7 +14,7 @@ const ID_DIGITS: usize = 8;
 
 /// A model to be called something.
 #[derive(Debug, Clone, Copy)]
-pub struct Called<'a> {
+pub struct NamedModel<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its path, as bytes.
@@ -24,7 +24,7 @@ pub struct Called<'a> {
 }
 
 /// What each of `models` is called beside the others.
-pub fn labels(models: &[Called<'_>]) -> Vec<String> {
+pub fn labels(models: &[NamedModel<'_>]) -> Vec<String> {
     let mut same: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, model) in models.iter().enumerate() {
         same.entry(model.name).or_default().push(at);
@@ -76,7 +76,7 @@ mod tests {
         let ids: Vec<Fingerprint> = models.iter().map(|model| Fingerprint([model.2; 32])).collect();
         let called = models.iter().zip(&ids).map(|((name, path, _), id)| {
             let path = path.as_bytes();
-            Called { name, path, id: Some(id) }
+            NamedModel { name, path, id: Some(id) }
         });
         labels(&called.collect::<Vec<_>>())
     }

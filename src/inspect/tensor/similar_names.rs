@@ -1,16 +1,16 @@
-//! Names that are offered where there is no tensor as asked for.
+//! SimilarNames that are offered where there is no tensor as asked for.
 //!
 //! A name is near where it and the one asked for have most of their bytes in common at either end, or where one is a
 //! part of the other. Of few names all are told.
 
-/// Names told, at most.
+/// SimilarNames told, at most.
 const NAMES_MAX: usize = 5;
 /// Shorter names are parts of too many others.
 const PART_BYTES_MIN: usize = 3;
 
 /// The names met that are nearest to one.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct SimilarNames {
     wanted: String,
     /// The nearest ones, with how like they are.
     near: Vec<(usize, String)>,
@@ -19,10 +19,10 @@ pub struct Names {
     count: u64,
 }
 
-impl Names {
+impl SimilarNames {
     /// None yet.
     pub fn new(wanted: &str) -> Self {
-        Names { wanted: wanted.into(), near: Vec::new(), first: Vec::new(), count: 0 }
+        SimilarNames { wanted: wanted.into(), near: Vec::new(), first: Vec::new(), count: 0 }
     }
 
     /// Another name.
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn few_names_are_told_and_many_counted() {
         let hint = |wanted: &str, names: &[&str]| {
-            let mut all = Names::new(wanted);
+            let mut all = SimilarNames::new(wanted);
             names.iter().for_each(|name| all.note(name));
             all.hint()
         };

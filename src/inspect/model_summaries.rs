@@ -21,7 +21,7 @@ const COMMON_STEMS: &[&str] =
 
 /// What a record says, without its tensors.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct ModelSummary {
     /// [`ModelRecord::id`].
     pub id: Fingerprint,
     /// Its name for people.
@@ -38,9 +38,9 @@ pub struct Known {
     pub base: Option<BaseModel>,
 }
 
-impl Known {
+impl ModelSummary {
     fn of(record: &ModelRecord) -> Self {
-        Known {
+        ModelSummary {
             id: record.id,
             name: name(&record.names),
             path: record.path.clone(),
@@ -77,14 +77,14 @@ fn name(names: &[String]) -> String {
 }
 
 /// See the module.
-pub struct Catalogue {
+pub struct ModelSummaries {
     heads: Vec<Head>,
     by_content: HashMap<Fingerprint, Vec<usize>>,
     by_id: HashMap<Fingerprint, Vec<usize>>,
-    read: HashMap<Fingerprint, Option<Rc<Known>>>,
+    read: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
 }
 
-impl Catalogue {
+impl ModelSummaries {
     /// Reads the heads; catalogues that cannot be read are passed over with a warning.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Catalogue {
                 by_content.entry(content).or_insert_with(Vec::new).push(at);
             }
         }
-        Ok(Catalogue { heads, by_content, by_id, read: HashMap::new() })
+        Ok(ModelSummaries { heads, by_content, by_id, read: HashMap::new() })
     }
 
     /// Whether a content is that of a model.
@@ -110,7 +110,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// Those of reading that are no damage; damaged records are passed over with a warning.
-    pub fn with_content(&mut self, content: &Fingerprint, reader: &mut ChunkReader) -> Result<Option<Rc<Known>>> {
+    pub fn with_content(
+        &mut self,
+        content: &Fingerprint,
+        reader: &mut ChunkReader,
+    ) -> Result<Option<Rc<ModelSummary>>> {
         let first = self.by_content.get(content).and_then(|found| self.heads.get(*found.first()?));
         first.map(|head| head.id).map_or(Ok(None), |id| self.with_id(&id, reader))
     }
@@ -119,7 +123,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// As for [`Self::with_content`].
-    pub fn with_id(&mut self, id: &Fingerprint, reader: &mut ChunkReader) -> Result<Option<Rc<Known>>> {
+    pub fn with_id(&mut self, id: &Fingerprint, reader: &mut ChunkReader) -> Result<Option<Rc<ModelSummary>>> {
         if let Some(known) = self.read.get(id) {
             return Ok(known.clone());
         }
@@ -128,7 +132,7 @@ impl Catalogue {
             let Some(head) = self.heads.get(*at) else { continue };
             match reader.read(&head.record).and_then(|bytes| ModelRecord::decode(&head.record, &bytes)) {
                 Ok(record) if record.id == *id => {
-                    found = Some(Rc::new(Known::of(&record)));
+                    found = Some(Rc::new(ModelSummary::of(&record)));
                     break;
                 }
                 Ok(_) => tracing::warn!("passing over the record {} of another model", head.record),
