@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares a corpus with the manifests: which files are as they should be, which differ, which are missing.
+"""Compares a corpus with the manifests: lists which files are intact, differ or are missing.
 
     datasets/check.py CORPUS [--sizes] [NAME...]
 
-Reads datasets/manifests/*.toml, or those NAMEd (`code`, `models`). Each entry of `files` has a `path`, and `bytes` and
-`sha256` where every build gives the same; a path with `*` stands for `count` files at least. Paths are relative to
-CORPUS, or to the checkout where the manifest says `root = "checkout"`. --sizes leaves the checksums out.
+Reads datasets/manifests/*.toml, or only the manifests NAME (`code`, `models`). Each entry of `files` has a `path`. It
+has `bytes` and `sha256` if every build gives the same. A path with `*` stands for at least `count` files. Paths are
+relative to CORPUS, or to the checkout if the manifest has `root = "checkout"`. --sizes skips the checksums.
 
-Ends with code 1 if a file differs, and with 0 if files are only missing: few experiments need them all. Needs Python
-3.11 or newer, nothing else.
+Exits with code 1 if a file differs, and with 0 if files are only missing, because few experiments need them all. Needs
+Python 3.11 or newer, nothing else.
 """
 
 import argparse
@@ -18,19 +18,19 @@ import tomllib
 from pathlib import Path
 
 DATASETS = Path(__file__).resolve().parent
-PIECE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 
 
 def sum_of(path):
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            digest.update(piece)
+        while data := file.read(READ_BYTES):
+            digest.update(data)
     return digest.hexdigest()
 
 
 def fault(path, entry, with_sums):
-    """What is wrong with a file that is there, or None."""
+    """What is wrong with a file that exists, or None."""
     found = path.stat().st_size
     if found != entry.get("bytes", found):
         return f"has {found} bytes instead of {entry['bytes']}"
@@ -40,7 +40,7 @@ def fault(path, entry, with_sums):
 
 
 def check(root, entry, with_sums):
-    """Files of an entry that are as they should be, what is missing, and what differs."""
+    """The number of intact files of an entry, the missing ones, and the differing ones."""
     if "*" in entry["path"]:
         found = sum(path.is_file() for path in root.glob(entry["path"]))
         wanted = entry.get("count", 1)
@@ -55,7 +55,7 @@ def check(root, entry, with_sums):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, metavar="CORPUS")
-    parser.add_argument("--sizes", action="store_true", help="compare no checksums")
+    parser.add_argument("--sizes", action="store_true", help="do not compare checksums")
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parser.parse_args()
     manifests = {path.stem: path for path in sorted((DATASETS / "manifests").glob("*.toml"))}
@@ -66,9 +66,9 @@ def main():
         manifest = tomllib.loads(manifests[name].read_text())
         root = DATASETS.parent if manifest.get("root") == "checkout" else arguments.corpus
         results = [check(root, entry, not arguments.sizes) for entry in manifest.get("files", [])]
-        fine = sum(result[0] for result in results)
-        missing, differing = ([line for result in results for line in result[place]] for place in (1, 2))
-        print(f"{name}: {fine} fine, {len(missing)} missing, {len(differing)} differ", flush=True)
+        intact = sum(result[0] for result in results)
+        missing, differing = ([line for result in results for line in result[kind]] for kind in (1, 2))
+        print(f"{name}: {intact} intact, {len(missing)} missing, {len(differing)} differ", flush=True)
         for line in missing:
             print(f"  missing: {line}")
         for line in differing:

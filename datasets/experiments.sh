@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs every measurement of configs/bench on a corpus, one after another, and goes on after one that fails.
+# Runs every measurement of configs/bench on a corpus, one after another, and continues after one that fails.
 #
 #   datasets/experiments.sh CORPUS OUT [NAME...]
 #
-#   CORPUS   folder with the data that datasets/manifests describe; what is made anew goes to target/bench
-#   OUT      gets OUT/NAME with the report, and OUT/NAME.log with what was printed, of each configs/bench/NAME.toml
-#   NAME     only these
+#   CORPUS   directory with the data that datasets/manifests describe; generated data goes to target/bench
+#   OUT      receives OUT/NAME with the report and OUT/NAME.log with the output, for each configs/bench/NAME.toml
+#   NAME     run only these
 #
-# The program is target/release/fhrd, or the one that FHRD names. A measurement whose data is not there is left out and
-# says what is missing (`fhrd bench --dry-run`). A line for each measurement comes at once, and the failed ones again at
-# the end with the last line they printed. Ends with code 1 if any failed, not if one was left out.
+# The program is target/release/fhrd, or the value of FHRD. A measurement without its data is skipped, and the missing
+# data is printed (`fhrd bench --dry-run`). Each measurement prints a line when it ends. The failed ones are printed
+# again at the end, with their last line of output. Exits with code 1 if any failed, but not if one was skipped.
 
 set -euo pipefail
 
@@ -41,7 +41,7 @@ for config in "${configs[@]}"; do
     fi
     missing=$(sed -n 's/^  missing: /  /p' "$log")
     if [ -n "$missing" ]; then
-        printf '%s: left out, this is missing:\n%s\n' "$name" "$missing"
+        printf '%s: skipped, this is missing:\n%s\n' "$name" "$missing"
         continue
     fi
     SECONDS=0

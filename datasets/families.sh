@@ -1,8 +1,8 @@
 #!/bin/sh
-# How well a bit distance below 4 tells model families apart: every pair of the BF16 models in CORPUS, a folder of folders with
-# a model.safetensors each. What stands before the first dash of a folder's name is its family.
+# How well a bit distance below 4 separates model families, over every pair of the BF16 models in CORPUS. CORPUS is a
+# directory of directories with a model.safetensors each. The family is the part of their name before the first dash.
 #
-#   datasets/families.sh CORPUS      FHRD=./target/release/fhrd names another program
+#   datasets/families.sh CORPUS      FHRD=./target/release/fhrd selects another program
 set -eu
 corpus=${1:?usage: datasets/families.sh CORPUS}
 exec python3 - "${FHRD:-fhrd}" "$corpus" <<'PYTHON'
@@ -23,7 +23,7 @@ table = {(near, same): 0 for near in (True, False) for same in (True, False)}
 for one, other in itertools.combinations(models, 2):
     output = subprocess.run([program, "distance", "--json", one, other], check=True, stdout=subprocess.PIPE).stdout
     report = json.loads(output)
-    # Without a tensor in common two models are no family.
+    # Two models without a common tensor are not one family.
     distance = report["bit_distance"]
     near = distance is not None and distance < report["threshold"]
     names = one.parent.name, other.parent.name

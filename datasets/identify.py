@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Build the classes that identification is scored on and a backup corpus lacks, from what any Debian machine has.
+"""Build the classes that score the chunk classifier and that a backup corpus lacks, from files of any Debian machine.
 
-usage: identify.py FOLDER [ROOT...]
+usage: identify.py DIRECTORY [ROOT...]
 
-Writes one folder per class into FOLDER, each of at most about 48 MB: text, elf, media, pixels, audio, archive,
-sqlite, integer, double. Real files are searched in the ROOTs (default /usr/share /usr/lib /usr/bin and Python's own
-folders). Needs Python's standard library only; uses ImageMagick's `convert` for photographs where it is installed.
+Writes one directory per class into DIRECTORY, each of at most about 48 MB: text, elf, media, pixels, audio, archive,
+sqlite, integer, double. Real files come from the ROOTs (default: /usr/share /usr/lib /usr/bin and Python's own
+directories). Needs only Python's standard library, and uses ImageMagick's `convert` for photographs if it is installed.
 Deterministic for the same machine and ROOTs.
 """
 
@@ -36,10 +36,10 @@ TEXT = {".py", ".c", ".h", ".rs", ".txt", ".md", ".rst", ".html", ".json", ".xml
 def walk(roots):
     """Every regular file under the roots once, in a fixed order."""
     for root in roots:
-        for folder, folders, names in os.walk(root):
-            folders.sort()
+        for directory, directories, names in os.walk(root):
+            directories.sort()
             for name in sorted(names):
-                path = Path(folder, name)
+                path = Path(directory, name)
                 if path.is_file() and not path.is_symlink():
                     yield path
 
@@ -56,18 +56,18 @@ def pick(paths, limit=LIMIT, smallest=1 << 14):
             yield path
 
 
-def folder_of(out, name):
-    folder = out / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def new_directory(out, name):
+    directory = out / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
 
 
 def copy(out, name, paths, **how):
-    folder = folder_of(out, name)
+    directory = new_directory(out, name)
     for index, path in enumerate(pick(paths, **how)):
-        shutil.copyfile(path, folder / f"{index:04}{path.suffix}")
-    return folder
+        shutil.copyfile(path, directory / f"{index:04}{path.suffix}")
+    return directory
 
 
 def head_of(path):
@@ -79,7 +79,7 @@ def head_of(path):
 
 
 def photograph(width, height, seed):
-    """RGB bytes of smooth shapes under sensor noise: what a raw camera frame looks like to a compressor."""
+    """RGB bytes of smooth shapes under sensor noise, which resemble a raw camera frame to a compressor."""
     rng = random.Random(seed)
     waves = [(rng.uniform(2, 40) / width, rng.uniform(2, 40) / height, rng.uniform(0, 6), rng.uniform(0.1, 0.5)) for _ in range(5)]
     rows = []
@@ -105,22 +105,22 @@ def png(width, height, rows):
 
 
 def media_and_pixels(out, files):
-    folder = copy(out, "media", [path for path in files if path.suffix.lower() in MEDIA], smallest=1 << 13)
-    pixels = folder_of(out, "pixels")
+    directory = copy(out, "media", [path for path in files if path.suffix.lower() in MEDIA], smallest=1 << 13)
+    pixels = new_directory(out, "pixels")
     for seed in range(3):
         rows = photograph(800, 600, seed)
         ppm = pixels / f"photo{seed}.ppm"
         ppm.write_bytes(b"P6\n800 600\n255\n" + b"".join(rows))
         (pixels / f"photo{seed}.rgba").write_bytes(b"".join(row[i:i + 3] + b"\xff" for row in rows for i in range(0, len(row), 3)))
-        (folder / f"photo{seed}.png").write_bytes(png(800, 600, rows))
+        (directory / f"photo{seed}.png").write_bytes(png(800, 600, rows))
         for quality in (70, 92) if shutil.which("convert") else ():
-            command = ["convert", ppm, "-quality", str(quality), folder / f"photo{seed}-{quality}.jpg"]
+            command = ["convert", ppm, "-quality", str(quality), directory / f"photo{seed}-{quality}.jpg"]
             subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
 
 
 def audio(out):
     """16-bit stereo sound: a few drifting tones with harmonics, an envelope and noise."""
-    folder = folder_of(out, "audio")
+    directory = new_directory(out, "audio")
     for seed in range(3):
         rng = random.Random(seed)
         samples = array.array("h")
@@ -131,32 +131,32 @@ def audio(out):
             value = envelope * sum(a * (math.sin(6.283 * f * t) + 0.3 * math.sin(12.566 * f * t)) for f, a in tones)
             for gain in (1.0, 0.8):
                 samples.append(max(-32768, min(32767, int(value * gain + rng.gauss(0, 30)))))
-        with wave.open(str(folder / f"tones{seed}.wav"), "wb") as file:
+        with wave.open(str(directory / f"tones{seed}.wav"), "wb") as file:
             file.setparams((2, 2, 44100, 0, "NONE", ""))
             file.writeframes(samples.tobytes())
 
 
 def archive(out, files):
-    """.gz .bz2 .xz and .zip of real files, and those the machine already has."""
-    folder = copy(out, "archive", [path for path in files if path.suffix in (".gz", ".xz", ".zst", ".whl", ".jar", ".zip")], limit=LIMIT // 3)
+    """.gz .bz2 .xz and .zip of real files, and archives that the machine already has."""
+    directory = copy(out, "archive", [path for path in files if path.suffix in (".gz", ".xz", ".zst", ".whl", ".jar", ".zip")], limit=LIMIT // 3)
     for index, path in enumerate(pick(files, limit=LIMIT, smallest=1 << 17)):
         data = path.read_bytes()
         kind = index % 4
         if kind == 0:
-            (folder / f"made{index}.gz").write_bytes(gzip.compress(data, 6, mtime=0))
+            (directory / f"made{index}.gz").write_bytes(gzip.compress(data, 6, mtime=0))
         elif kind == 1:
-            (folder / f"made{index}.xz").write_bytes(lzma.compress(data, preset=2))
+            (directory / f"made{index}.xz").write_bytes(lzma.compress(data, preset=2))
         elif kind == 2:
-            (folder / f"made{index}.bz2").write_bytes(bz2.compress(data))
+            (directory / f"made{index}.bz2").write_bytes(bz2.compress(data))
         else:
-            with zipfile.ZipFile(folder / f"made{index}.zip", "w", zipfile.ZIP_DEFLATED) as file:
+            with zipfile.ZipFile(directory / f"made{index}.zip", "w", zipfile.ZIP_DEFLATED) as file:
                 file.writestr(zipfile.ZipInfo("member"), data)
 
 
 def sqlite(out, texts, files):
     """A database of real text with a full index, and one of numbers (file sizes and times)."""
-    folder = folder_of(out, "sqlite")
-    base = sqlite3.connect(folder / "text.db")
+    directory = new_directory(out, "sqlite")
+    base = sqlite3.connect(directory / "text.db")
     base.execute("create table line (id integer primary key, path text, number integer, length integer, body text)")
     base.execute("create index by_body on line (length, path)")
     for path in pick(texts, limit=LIMIT // 2, smallest=1 << 10):
@@ -165,7 +165,7 @@ def sqlite(out, texts, files):
         base.executemany("insert into line (path, number, length, body) values (?, ?, ?, ?)", rows)
     base.commit()
     base.close()
-    base = sqlite3.connect(folder / "stat.db")
+    base = sqlite3.connect(directory / "stat.db")
     base.execute("create table stat (size integer, mtime real, inode integer, mode integer, ratio real)")
     for path in files:
         stat = path.stat()
@@ -176,7 +176,7 @@ def sqlite(out, texts, files):
 
 
 def token_ids(texts):
-    """Numbers of words by falling frequency, in text order: what a tokenised data set holds."""
+    """Ranks of words by falling frequency, in text order, like a tokenised data set."""
     words = []
     for path in pick(texts, limit=LIMIT // 3, smallest=1 << 10):
         words += re.findall(r"\w+|[^\w\s]", path.read_text("utf-8", "replace"))
@@ -188,7 +188,7 @@ def token_ids(texts):
 
 
 def numbers(out, texts, files):
-    integer, double = folder_of(out, "integer"), folder_of(out, "double")
+    integer, double = new_directory(out, "integer"), new_directory(out, "double")
     rng = random.Random(7)
     tokens = token_ids(texts)
     sizes = [path.stat().st_size for path in files]
@@ -237,9 +237,9 @@ def main():
     archive(out, files)
     sqlite(out, texts, files)
     numbers(out, texts, files)
-    for folder in sorted(out.iterdir()):
-        paths = list(folder.iterdir())
-        print(f"{folder.name:10} {len(paths):5} files {sum(path.stat().st_size for path in paths) / 1e6:8.1f} MB")
+    for directory in sorted(out.iterdir()):
+        paths = list(directory.iterdir())
+        print(f"{directory.name:10} {len(paths):5} files {sum(path.stat().st_size for path in paths) / 1e6:8.1f} MB")
 
 
 if __name__ == "__main__":

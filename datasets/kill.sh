@@ -1,28 +1,29 @@
 #!/bin/bash
-# Kills backups of a real folder at random moments and proves that nothing is lost.
+# Kills backups of a real directory at random moments and proves that nothing is lost.
 #
-#   datasets/kill.sh FOLDER [KILLS [WORK [SECONDS [SEED]]]]
+#   datasets/kill.sh SOURCE [KILLS [WORK [SECONDS [SEED]]]]
 #
-#   FOLDER   what to back up; it is only read
+#   SOURCE   directory to back up; it is only read
 #   KILLS    rounds (50)
-#   WORK     folder for everything that is written; it must not exist, and is removed at the end (./kill-work)
-#   SECONDS  kill between 0 and this many seconds after the start (without it, or 0: as long as one backup takes)
-#   SEED     of the random moments (1)
+#   WORK     directory for all output; it must not exist, and is removed at the end (./kill-work)
+#   SECONDS  kill between 0 and this many seconds after the start (default, or 0: the duration of one backup)
+#   SEED     seed of the random moments (1)
 #
-# The program is target/release/fhrd, or the one that FHRD names. Needs bash, coreutils, find, diff and python3.
+# The program is target/release/fhrd, or the value of FHRD. Needs bash, coreutils, find, diff and python3.
 #
 # Containers have 1 MiB, so that a killed backup leaves some. A base repository with one snapshot (every fourth entry
-# of FOLDER) is made once. Each round takes a copy of it and
-#   1. starts a backup of all of FOLDER and kills it (SIGKILL) at a random moment;
-#   2. runs the backup again: it must succeed, and adopt the containers that the killed one left;
+# of SOURCE) is made once. Each round copies it and
+#   1. starts a backup of all of SOURCE and kills it (SIGKILL) at a random moment;
+#   2. runs the backup again: it must succeed and adopt the containers of the killed one;
 #   3. checks that no temporary file is left;
-#   4. restores every snapshot and compares content, types, modes, times and link targets with FOLDER.
-# One line per round: the moment, whether it was still running, temporaries the kill left, containers adopted, bytes
-# stored by the second run, snapshots compared. The first difference ends the script with code 1 and WORK is kept.
+#   4. restores every snapshot and compares content, types, modes, times and link targets with SOURCE.
+# Each round prints one line: the moment, whether the backup was still running, temporary files left by the kill,
+# containers adopted, bytes stored by the second run, snapshots compared. At the first difference the script exits with
+# code 1 and keeps WORK.
 
 set -euo pipefail
 
-source=$(realpath "${1:?usage: kill.sh FOLDER [KILLS [WORK [SECONDS [SEED]]]]}")
+source=$(realpath "${1:?usage: kill.sh SOURCE [KILLS [WORK [SECONDS [SEED]]]]}")
 kills=${2:-50}
 work=$(realpath -m "${3:-kill-work}")
 seconds=${4:-0}
@@ -46,13 +47,13 @@ field() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
 
-# Types, modes, times, sizes, link targets and names below the current folder.
+# Types, modes, times, sizes, link targets and names below the current directory.
 describe() {
     find . -mindepth 1 \( -type d -printf '%y %m %T@ %P\n' -o -type l -printf '%y %T@ %l %P\n' \
         -o -printf '%y %m %T@ %s %P\n' \) | LC_ALL=C sort
 }
 
-# Compares the restored entries named on the standard input (NUL after each) with the source.
+# Compares the restored entries whose names are on standard input (NUL after each) with the source.
 compare() {
     local name
     while IFS= read -r -d '' name; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What model families take: datasets/models.sh CORPUS [FHRD]
-# Backs up sets of the models in CORPUS/models, each into a repository of its own, restores each and compares.
-# Prints megabytes of content and of the repository, seconds and processor seconds of both directions.
+# Stored size and time of model families: datasets/models.sh CORPUS [FHRD]
+# Backs up sets of the models in CORPUS/models, each into a repository of its own, then restores and compares each.
+# Prints megabytes of content and of the repository, and wall and CPU seconds of backup and restore.
 set -euo pipefail
 models=$(realpath "${1:?usage: datasets/models.sh CORPUS [FHRD]}")/models
 fhrd=$(realpath "${2:-target/release/fhrd}")
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME="$work/cache" XDG_DATA_HOME="$work/data"
 megabytes() { du -scL --apparent-size -B1000 "$@" | tail -n 1 | awk '{ printf "%.1f", $1 / 1000 }'; }
-run() { # TIMES COMMAND…: wall and processor seconds go to TIMES
+run() { # TIMES COMMAND…: writes wall and CPU seconds to TIMES
   local times=$1
   shift
   TIMEFORMAT='%R %U %S'
@@ -17,12 +17,12 @@ run() { # TIMES COMMAND…: wall and processor seconds go to TIMES
 }
 seconds() { awk '{ printf "%.2f / %.2f", $1, $2 + $3 }' "$1"; }
 printf '%-34s %9s %9s  %-14s %-14s\n' set content stored 'backup s/CPU' 'restore s/CPU'
-measure() { # NAME FOLDER…
+measure() { # NAME DIRECTORY…
   local name=$1 paths=()
   shift
-  for folder in "$@"; do
-    [ -d "$models/$folder" ] || { echo "$name: no $models/$folder" >&2; return; }
-    paths+=("$models/$folder")
+  for directory in "$@"; do
+    [ -d "$models/$directory" ] || { echo "$name: no $models/$directory" >&2; return; }
+    paths+=("$models/$directory")
   done
   rm -rf "$work/repository" "$work/restored"
   "$fhrd" -q --repo "$work/repository" init >/dev/null

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes datasets/sample, the small committed set of the quick measurement, out of real data.
+"""Makes datasets/sample, the small committed set of the quick measurement, from real data.
 
     datasets/sample.py CORPUS [TARGET]
 
 CORPUS has code/Django-5.1.15.tar and code/Django-5.2.tar (datasets/django.sh) and models/minilm-{base-bf16,ft-B-bf16,
-base-fp32}, folders with a model.safetensors of sentence-transformers/all-MiniLM-L6-v2: its BF16 cast, a fine-tune of
-that, and the published FP32 weights. Taken are:
+base-fp32}: directories with a model.safetensors of sentence-transformers/all-MiniLM-L6-v2. These are its BF16 cast, a
+fine-tune of that, and the published FP32 weights. The sample has:
 
-- code: two versions of one package of each archive, as archives;
+- code: two packages of each archive, as archives;
 - models: one matrix of each model, as models of one tensor.
 
-The manifest (name, bytes, SHA-256) is written last.
+The checksums (SHA256SUMS) are written last.
 """
 
 import hashlib
@@ -45,11 +45,11 @@ def model(corpus, target, name, base):
     tensor["data_offsets"] = [0, len(values)]
     header = json.dumps({TENSOR: tensor}).encode()
     header += b" " * (-len(header) % 8)
-    folder = target / "models" / name
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + values)
+    directory = target / "models" / name
+    directory.mkdir(parents=True)
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + values)
     if base:
-        (folder / "README.md").write_text(f"---\nbase_model: fhrd-sample/{base}\n---\n")
+        (directory / "README.md").write_text(f"---\nbase_model: fhrd-sample/{base}\n---\n")
 
 
 def main():

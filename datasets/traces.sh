@@ -1,9 +1,9 @@
 #!/bin/sh
 # Traces of the nine Django archives that datasets/django.sh builds, one each, for configs/bench/trace.toml.
 #
-#   datasets/traces.sh CORPUS      writes CORPUS/traces/Django-*.trace; FHRD=./target/release/fhrd names another program
+#   datasets/traces.sh CORPUS      writes CORPUS/traces/Django-*.trace; FHRD=./target/release/fhrd selects another program
 #
-# Chunks are 8 KiB on average, as Destor's are; `CHUNK_KIB=64 datasets/traces.sh CORPUS` makes larger ones.
+# Chunks are 8 KiB on average, like Destor's. `CHUNK_KIB=64 datasets/traces.sh CORPUS` makes larger ones.
 set -eu
 corpus=${1:?usage: datasets/traces.sh CORPUS}
 average=${CHUNK_KIB:-8}

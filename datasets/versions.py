@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes a series of versions, each the one before with a day's work done to it, as tar files v01.tar, v02.tar, ...
+"""Makes a series of versions as tar files v01.tar, v02.tar, ... Each adds a day of work to the previous one.
 
     datasets/versions.py SOURCE OUTPUT [--versions 20] [--files 0.03] [--lines 0.01] [--seed 1] [--bytes-max MB]
     datasets/versions.py --git REPOSITORY OUTPUT [--versions 20] [--step 25] [--until HEAD]
 
-SOURCE is a folder or a tar file (also compressed). Each day edits the fraction --lines of the lines, one at least, of
-the fraction --files of the files: lines are reworded, inserted and deleted; files that are not text get runs of 16
-bytes overwritten. It also adds, deletes and renames a few files (of each a fortieth of the number edited, one at
-least). Words and lines come from the files themselves, so what is new compresses like what is there.
+SOURCE is a directory or a tar file (also compressed). Each day edits the fraction --files of the files, and in each of
+them the fraction --lines of the lines, at least one. Lines are reworded, inserted and deleted. In files that are not text, ranges
+of 16 bytes are overwritten. A day also adds, deletes and renames a few files: of each kind a fortieth of the number
+edited, at least one. Words and lines come from the files themselves, so new data compresses like the old.
 
-With --git the versions are real ones: every --step-th commit before --until along first parents, oldest first.
+With --git the versions are real: every --step-th commit before --until along first parents, oldest first.
 
-A tar file depends on names, modes and contents alone: entries are sorted, owner and times fixed. The same arguments
-give the same bytes. What changed is printed. Needs Python 3.9 or newer, nothing else (and git for --git).
+A tar file depends only on names, modes and content: entries are sorted, owner and times fixed. The same arguments give
+the same bytes. Prints what changed. Needs Python 3.9 or newer, nothing else (and git for --git).
 """
 
 import argparse
@@ -28,15 +28,15 @@ TIME = 1_600_000_000
 REGULAR, LINK = "file", "link"
 
 
-def read_folder(folder, bytes_max):
-    """Files and links below a folder: {path: (kind, mode, content)}, in path order up to bytes_max of content."""
+def read_directory(directory, bytes_max):
+    """Files and links below a directory: {path: (kind, mode, content)}, in path order up to bytes_max of content."""
     tree, total = {}, 0
-    for place, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names + [name for name in folders if os.path.islink(os.path.join(place, name))]):
-            path = os.path.join(place, name)
+    for parent, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names + [name for name in directories if os.path.islink(os.path.join(parent, name))]):
+            path = os.path.join(parent, name)
             mode = os.lstat(path).st_mode
-            inner = os.path.relpath(path, folder)
+            inner = os.path.relpath(path, directory)
             if stat.S_ISLNK(mode):
                 tree[inner] = (LINK, 0o777, os.readlink(path).encode(errors="surrogateescape"))
             elif stat.S_ISREG(mode):
@@ -63,10 +63,10 @@ def read_tar(archive, bytes_max):
 
 
 def write_tar(tree, path):
-    """Writes a tree with its folders, sorted, owner and times fixed."""
-    folders = {path[: at] for path in tree for at, letter in enumerate(path) if letter == "/" and at}
+    """Writes a tree with its directories, sorted, owner and times fixed."""
+    directories = {path[: at] for path in tree for at, letter in enumerate(path) if letter == "/" and at}
     with tarfile.open(path + ".part", "w", format=tarfile.GNU_FORMAT, encoding="utf-8") as archive:
-        for name in sorted(folders | set(tree)):
+        for name in sorted(directories | set(tree)):
             member = tarfile.TarInfo(name)
             member.mtime, member.uname, member.gname = TIME, "root", "root"
             content = None
@@ -118,7 +118,7 @@ def edit_text(content, fraction, words, dice):
 
 
 def edit_binary(content, fraction, dice):
-    """Content with runs of 16 bytes overwritten, and how many."""
+    """Content with ranges of 16 bytes overwritten, and how many."""
     content, count = bytearray(content), max(1, round(len(content) * fraction / 16))
     for _ in range(count):
         at = dice.randrange(max(1, len(content) - 16))
@@ -127,7 +127,7 @@ def edit_binary(content, fraction, dice):
 
 
 def new_file(tree, names, words, dice):
-    """Content of a new file: pieces of old ones between new lines, as new files are made."""
+    """Content of a new file: parts of old files between new lines."""
     lines = []
     for _ in range(dice.randint(1, 4)):
         old = tree[dice.choice(names)][2].splitlines(keepends=True)
@@ -148,7 +148,7 @@ def word_pool(tree, dice):
 
 
 def one_day(tree, options, words, day, dice):
-    """Changes the tree as a day of work does; gives counts of what was done."""
+    """Changes the tree like a day of work; returns counts of the changes."""
     regular = sorted(path for path in tree if tree[path][0] == REGULAR and tree[path][2])
     texts = [path for path in regular if is_text(tree[path][2])]
     edited = dice.sample(regular, min(len(regular), max(1, round(len(regular) * options.files))))
@@ -169,8 +169,8 @@ def one_day(tree, options, words, day, dice):
         del tree[path]
     for path in renamed:
         stem, extension = os.path.splitext(path)
-        folder = os.path.dirname(dice.choice(regular)) if dice.random() < 0.5 else os.path.dirname(path)
-        tree[os.path.join(folder, f"{os.path.basename(stem)}_{day}{extension}")] = tree.pop(path)
+        directory = os.path.dirname(dice.choice(regular)) if dice.random() < 0.5 else os.path.dirname(path)
+        tree[os.path.join(directory, f"{os.path.basename(stem)}_{day}{extension}")] = tree.pop(path)
     sources = [path for path in texts if path in tree] or [path for path in regular if path in tree]
     added = 0
     for number in range(few if sources else 0):
@@ -199,39 +199,39 @@ def row(cells):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", nargs="?", help="folder or tar file")
-    parser.add_argument("output", help="folder for the versions; must be empty or absent")
+    parser.add_argument("source", nargs="?", help="directory or tar file")
+    parser.add_argument("output", help="directory for the versions; must be empty or absent")
     parser.add_argument("--versions", type=int, default=20)
     parser.add_argument("--files", type=float, default=0.03, help="fraction of the files edited a day")
     parser.add_argument("--lines", type=float, default=0.01, help="fraction of an edited file's lines")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bytes-max", type=float, default=100, metavar="MB", help="content taken from SOURCE")
+    parser.add_argument("--bytes-max", type=float, default=100, metavar="MB", help="most content to read from SOURCE")
     parser.add_argument("--git", metavar="REPOSITORY", help="take versions from this history")
     parser.add_argument("--step", type=int, default=25, help="commits from one version to the next")
     parser.add_argument("--until", default="HEAD", metavar="COMMIT", help="the last version")
     options = parser.parse_args()
     if (options.source is None) == (options.git is None):
-        parser.error("it takes either SOURCE or --git")
+        parser.error("give either SOURCE or --git")
     if options.versions < 1 or options.step < 1:
         parser.error("--versions and --step must be at least 1")
     os.makedirs(options.output, exist_ok=True)
     if os.listdir(options.output):
         parser.error(f"{options.output} is not empty")
-    place = lambda number: os.path.join(options.output, f"v{number:0{max(2, len(str(options.versions)))}}.tar")
+    path_of = lambda number: os.path.join(options.output, f"v{number:0{max(2, len(str(options.versions)))}}.tar")
 
     if options.git:
         row(["version", "commit", "files", "bytes"])
         for number, commit in enumerate(commits(options), 1):
             with tarfile.open(fileobj=io.BytesIO(git(options.git, "archive", "--format=tar", commit))) as archive:
                 tree = read_tar(archive, float("inf"))
-            write_tar(tree, place(number))
-            row([os.path.basename(place(number)), commit[:12], len(tree), os.path.getsize(place(number))])
+            write_tar(tree, path_of(number))
+            row([os.path.basename(path_of(number)), commit[:12], len(tree), os.path.getsize(path_of(number))])
         return
 
     dice = random.Random(options.seed)
     bytes_max = options.bytes_max * 1e6
     if os.path.isdir(options.source):
-        tree = read_folder(options.source, bytes_max)
+        tree = read_directory(options.source, bytes_max)
     else:
         with tarfile.open(options.source) as archive:
             tree = read_tar(archive, bytes_max)
@@ -243,8 +243,8 @@ def main():
     for number in range(1, options.versions + 1):
         if number > 1:
             done = one_day(tree, options, words, number, dice)
-        write_tar(tree, place(number))
-        row([os.path.basename(place(number)), *done, len(tree), os.path.getsize(place(number))])
+        write_tar(tree, path_of(number))
+        row([os.path.basename(path_of(number)), *done, len(tree), os.path.getsize(path_of(number))])
 
 
 if __name__ == "__main__":

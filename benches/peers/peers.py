@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
-"""fhrd beside restic, borg, rustic and zipnn on the same files: whole processes, rounds in turn, one table of medians.
+"""Compares fhrd with restic, borg, rustic and zipnn on the same files: whole processes, one table of medians.
 
-    benches/peers/peers.py [--versions] [--warm] [--rounds N] [--work FOLDER] SET...
+    benches/peers/peers.py [--versions] [--warm] [--rounds N] [--work DIR] SET...
 
-SET is a folder or a file. Each round makes, with every tool, a new repository, backs the set up and restores the last
-snapshot; the tools take turns at being first. With --versions each regular file of the folder becomes a snapshot of
-its own, in name order: the backup's figures are then the sum over all (the largest for memory), and the last file is
+SET is a directory or a file. In each round every tool creates a repository, backs up the set and restores the last
+snapshot. The tools take turns at being first. With --versions each regular file of the directory becomes a snapshot of
+its own, in name order. The backup times are then the sum over all files (for memory the largest), and the last file is
 restored.
 
-The set is read once before each backup, so sources are in the page cache. Before a restore all files of the tool's
-repository and cache are written out and dropped from the page cache (posix_fadvise DONTNEED; no root needed; names
-and inodes stay cached), unless --warm is given. What was restored is compared with the source byte by byte; a
-difference is said and ends the script with code 1. `MB stored` is what `du` counts in the repository, `CPU s` user and
-system time, `RSS MB` the largest resident memory (no less than this script's own, some 15 MB, can be seen), `MB/s` the
-content restored per second.
+The set is read once before each backup, so sources are in the page cache. Before a restore, all files of the tool's
+repository and cache are written out and dropped from the page cache, unless --warm is given (posix_fadvise DONTNEED;
+needs no root; names and inodes stay cached). Restored files are compared with the source byte by byte. A difference is
+reported, and the script exits with code 1.
 
-Each tool is as it comes: restic and rustic encrypt and choose their compression, borg has no encryption and
-`--compression zstd,3`, fhrd its defaults. zipnn is no backup tool: it takes part only where a set has .safetensors
-files, each of which it compresses with one thread; see zipnn_files.py for the others. Its times leave out the seconds
-that importing takes, its memory does not.
+`MB stored` is the size of the repository as `du` counts it. `CPU s` is user and system time. `RSS MB` is the largest
+resident memory (values below this script's own, some 15 MB, cannot be seen). `MB/s` is content restored per second.
 
-FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC name other programs, ZIPNN another Python that has zipnn (python3).
-What is not there is left out and named. Needs Python 3.9 or newer, nothing else. Works in --work (peers-work), which
-must not exist, and removes it unless a tool failed.
+Each tool runs with its defaults: restic and rustic encrypt and choose their compression. borg runs without encryption
+and with `--compression zstd,3`. zipnn is no backup tool: it runs only on sets with .safetensors files and compresses
+each of them with one thread. zipnn_files.py describes the other files. Its times exclude the seconds for imports, its
+memory includes them.
+
+FHRD (target/release/fhrd), RESTIC, BORG and RUSTIC select other programs, ZIPNN another Python that has zipnn
+(python3). Missing tools are skipped and listed. Needs Python 3.9 or newer, nothing else. Works in --work (peers-work),
+which must not exist, and removes it unless a tool failed.
 """
 
 import argparse
@@ -37,24 +38,24 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-PIECE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 TITLES = ["MB", "snapshots", "backup s", "CPU s", "RSS MB", "MB stored", "ratio", "restore s", "CPU s", "RSS MB",
     "MB/s"]
 
 
 class Tool:
-    """A program at a repository: the commands it takes. Snapshots are numbered from 0."""
+    """A program with a repository, and its commands. Snapshots are numbered from 0."""
 
-    name, program, version_arguments, tells_times = "", "", ["--version"], False
+    name, program, version_arguments, reports_times = "", "", ["--version"], False
 
     def __init__(self, work):
-        self.place = work / self.name
-        self.repository = self.place / "repository"
+        self.directory = work / self.name
+        self.repository = self.directory / "repository"
         named = shutil.which(os.environ.get(self.name.upper(), self.program))
         self.command = [os.path.realpath(named)] if named else []
 
     def version(self):
-        """What it calls itself, or None where it is not there."""
+        """Its version line, or None if it is missing."""
         if not self.command:
             return None
         done = subprocess.run(self.command + self.version_arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -68,13 +69,14 @@ class Tool:
         return [self.backup(number, path) for number, path in enumerate(paths)]
 
     def environment(self):
-        """No cache and no settings but those of this run."""
-        kept = {key: value for key, value in os.environ.items() if key != "FHRD_REPO"}
-        folders = {name: str(self.place / "cache") for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-        return kept | folders | {
+        """Only the cache and the settings of this run."""
+        inherited = {key: value for key, value in os.environ.items() if key != "FHRD_REPO"}
+        variables = ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
+        directories = {name: str(self.directory / "cache") for name in variables}
+        return inherited | directories | {
             "RESTIC_PASSWORD": "x",
             "RUSTIC_PASSWORD": "x",
-            "BORG_BASE_DIR": str(self.place / "cache"),
+            "BORG_BASE_DIR": str(self.directory / "cache"),
             "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes",
         }
 
@@ -96,7 +98,7 @@ class Restic(Tool):
     name, program, version_arguments = "restic", "restic", ["version"]
 
     def options(self):
-        return ["-q", "--cache-dir", self.place / "cache", "-r", self.repository]
+        return ["-q", "--cache-dir", self.directory / "cache", "-r", self.repository]
 
     def create(self):
         return [*self.options(), "init"]
@@ -118,7 +120,7 @@ class Borg(Tool):
         return ["create", "--compression", "zstd,3", f"{self.repository}::{number}", path]
 
     def restore(self, number, _target):
-        """Goes to the folder in which it runs."""
+        """Extracts into the directory in which it runs."""
         return ["extract", f"{self.repository}::{number}"]
 
 
@@ -139,12 +141,12 @@ class Rustic(Tool):
 
 
 class Zipnn(Tool):
-    name, program, version_arguments, tells_times = "zipnn", "python3", ["version"], True
+    name, program, version_arguments, reports_times = "zipnn", "python3", ["version"], True
 
     def __init__(self, work):
         super().__init__(work)
         if self.command:
-            # Not resolved: the interpreter of a virtual environment is a link out of it.
+            # Not resolved: the interpreter of a virtual environment is a link to a file outside.
             named = shutil.which(os.environ.get("ZIPNN", self.program))
             self.command = [os.path.abspath(named), str(Path(__file__).resolve().with_name("zipnn_files.py"))]
 
@@ -155,7 +157,7 @@ class Zipnn(Tool):
         return ["init", self.repository]
 
     def backups(self, paths):
-        """One command for all, since importing takes seconds."""
+        """One command for all paths, because imports take seconds."""
         return [["backup", self.repository, *paths]]
 
     def restore(self, number, target):
@@ -167,8 +169,8 @@ def files_below(paths):
     for path in paths:
         if path.is_file() and not path.is_symlink():
             yield path
-        for place, _, names in os.walk(path):
-            below = (Path(place, name) for name in names)
+        for parent, _, names in os.walk(path):
+            below = (Path(parent, name) for name in names)
             yield from (file for file in below if stat.S_ISREG(file.lstat().st_mode))
 
 
@@ -176,27 +178,27 @@ def bytes_of(paths):
     return sum(file.stat().st_size for file in files_below(paths))
 
 
-def disk_bytes(folder):
-    """Blocks of everything at and below the folder, links once."""
+def disk_bytes(directory):
+    """Blocks of everything at and below the directory, hard links once."""
     inodes = {}
-    for place, _, names in os.walk(folder):
-        for path in [place, *(os.path.join(place, name) for name in names)]:
+    for parent, _, names in os.walk(directory):
+        for path in [parent, *(os.path.join(parent, name) for name in names)]:
             status = os.lstat(path)
             inodes[status.st_ino] = status.st_blocks * 512
     return sum(inodes.values())
 
 
 def read(paths):
-    """Brings the files to the page cache."""
+    """Reads the files into the page cache."""
     for path in files_below(paths):
         with open(path, "rb", buffering=0) as file:
-            while file.read(PIECE_BYTES):
+            while file.read(READ_BYTES):
                 pass
 
 
-def forget(folder):
-    """Writes the files below the folder out and drops them from the page cache."""
-    for path in files_below([folder]):
+def forget(directory):
+    """Writes out the files below the directory and drops them from the page cache."""
+    for path in files_below([directory]):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -204,7 +206,7 @@ def forget(folder):
 
 
 def difference(source, restored):
-    """The first difference between two trees: in names, types, targets of links, content. None if there is none."""
+    """The first difference between two trees in names, types, link targets or content, or None."""
     if not os.path.lexists(restored):
         return f"{source} is missing"
     kinds = [stat.S_IFMT(path.lstat().st_mode) for path in (source, restored)]
@@ -221,52 +223,52 @@ def difference(source, restored):
     if not stat.S_ISREG(kinds[0]):
         return None
     with open(source, "rb") as one, open(restored, "rb") as other:
-        while piece := one.read(PIECE_BYTES):
-            if piece != other.read(PIECE_BYTES):
+        while data := one.read(READ_BYTES):
+            if data != other.read(READ_BYTES):
                 return f"{source} has other content"
-        return f"{source} is longer than it was" if other.read(1) else None
+        return f"{source} is longer than before" if other.read(1) else None
 
 
-def measure(tool, arguments, folder):
-    """Runs the tool in the folder: seconds, processor seconds and KiB at the peak."""
-    log = tool.place / "output"
+def measure(tool, arguments, directory):
+    """Runs the tool in the directory; returns wall seconds, CPU seconds and peak KiB."""
+    log = tool.directory / "output"
     command = [str(part) for part in [*tool.command, *arguments]]
     with open(log, "wb") as output:
         start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, env=tool.environment(), stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=directory, env=tool.environment(), stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{log.read_text(errors='replace')}\npeers.py: failed ({process.returncode}): {' '.join(command)}")
     cpu = usage.ru_utime + usage.ru_stime
-    if tool.tells_times:
-        told = json.loads(log.read_text().strip().split("\n")[-1])
-        wall, cpu = told["wall_s"], told["cpu_s"]
+    if tool.reports_times:
+        times = json.loads(log.read_text().strip().split("\n")[-1])
+        wall, cpu = times["wall_s"], times["cpu_s"]
     return wall, cpu, usage.ru_maxrss
 
 
-def back_up(tool, paths, figures):
-    tool.place.mkdir()
-    (tool.place / "cache").mkdir()
-    measure(tool, tool.create(), tool.place)
+def run_backup(tool, paths, results):
+    tool.directory.mkdir()
+    (tool.directory / "cache").mkdir()
+    measure(tool, tool.create(), tool.directory)
     read(paths)
     os.sync()
-    runs = [measure(tool, command, tool.place) for command in tool.backups(paths)]
+    runs = [measure(tool, command, tool.directory) for command in tool.backups(paths)]
     walls, cpus, memories = zip(*runs)
-    figures["backup"].append((sum(walls), sum(cpus), max(memories)))
-    figures["stored"].append((disk_bytes(tool.repository),))
+    results["backup"].append((sum(walls), sum(cpus), max(memories)))
+    results["stored"].append((disk_bytes(tool.repository),))
 
 
-def bring_back(tool, paths, is_cold, figures):
-    """Restores the last path, and gives the first difference."""
+def run_restore(tool, paths, is_cold, results):
+    """Restores the last path and returns the first difference."""
     os.sync()
     if is_cold:
-        forget(tool.place)
-    target = tool.place / "restored"
+        forget(tool.directory)
+    target = tool.directory / "restored"
     target.mkdir()
-    figures["restore"].append(measure(tool, tool.restore(len(paths) - 1, target), target))
+    results["restore"].append(measure(tool, tool.restore(len(paths) - 1, target), target))
     last = paths[-1]
     found = difference(last, target.joinpath(*last.parts[1:]))
     shutil.rmtree(target)
@@ -274,17 +276,17 @@ def bring_back(tool, paths, is_cold, figures):
 
 
 def paths_of(source, by_versions):
-    """What becomes a snapshot each."""
+    """The paths that become one snapshot each."""
     if not by_versions or not source.is_dir():
         return [source]
     files = [path for path in source.iterdir() if path.is_file() and not path.is_symlink()]
     return sorted(files, key=lambda path: os.fsencode(path.name)) or sys.exit(f"peers.py: {source} holds no files")
 
 
-def row(source, tool, paths, figures, is_same):
-    """A line of the table."""
-    middle = {phase: [median(column) for column in zip(*rounds)] for phase, rounds in figures.items()}
-    (wall, cpu, memory), (stored,), back = middle["backup"], middle["stored"], middle["restore"]
+def row(source, tool, paths, results, is_same):
+    """One line of the table."""
+    medians = {phase: [median(column) for column in zip(*rounds)] for phase, rounds in results.items()}
+    (wall, cpu, memory), (stored,), back = medians["backup"], medians["stored"], medians["restore"]
     total, last = bytes_of(paths), bytes_of(paths[-1:])
     numbers = [f"{total / 1e6:.1f}", len(paths), f"{wall:.2f}", f"{cpu:.2f}", f"{memory / 1024:.0f}",
         f"{stored / 1e6:.1f}", f"{total / stored:.2f}", f"{back[0]:.2f}", f"{back[1]:.2f}", f"{back[2] / 1024:.0f}",
@@ -297,34 +299,35 @@ def line(name, tool, cells):
 
 
 def compare(source, tools, arguments):
-    """Lines of the table for a set, and whether all came back as it was."""
+    """Lines of the table for a set, and whether everything was restored unchanged."""
     paths = paths_of(source, arguments.versions)
     tools = [tool for tool in tools if tool.takes(paths)]
-    figures, differing = {tool: defaultdict(list) for tool in tools}, set()
+    results, differing = {tool: defaultdict(list) for tool in tools}, set()
     for number in range(arguments.rounds):
         first = number % len(tools)
         order = tools[first:] + tools[:first]
         for tool in order:
-            back_up(tool, paths, figures[tool])
+            run_backup(tool, paths, results[tool])
         for tool in order:
-            if found := bring_back(tool, paths, not arguments.warm, figures[tool]):
+            if found := run_restore(tool, paths, not arguments.warm, results[tool]):
                 print(f"peers.py: {tool.name} restored with a difference: {found}", file=sys.stderr)
                 differing.add(tool)
         for tool in order:
-            shutil.rmtree(tool.place)
-    return [row(source, tool, paths, figures[tool], tool not in differing) for tool in tools], not differing
+            shutil.rmtree(tool.directory)
+    return [row(source, tool, paths, results[tool], tool not in differing) for tool in tools], not differing
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--versions", action="store_true", help="each file of the folder is a snapshot")
+    parser.add_argument("--versions", action="store_true", help="make each file of the directory a snapshot")
     parser.add_argument("--warm", action="store_true", help="restore with the repository in the page cache")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path("peers-work"), help="folder to work in; must not exist")
+    parser.add_argument("--work", type=Path, default=Path("peers-work"), metavar="DIR",
+        help="working directory; must not exist")
     parser.add_argument("sets", nargs="+", metavar="SET", type=Path)
     arguments = parser.parse_args()
     if arguments.rounds < 1:
-        parser.error("--rounds is at least 1")
+        parser.error("--rounds must be at least 1")
     for path in arguments.sets:
         if not path.exists():
             parser.error(f"no {path}")
@@ -340,9 +343,9 @@ def main():
     for tool in [kind(work) for kind in (Fhrd, Restic, Borg, Rustic, Zipnn)]:
         version = tool.version()
         (tools if version else missing).append(tool)
-        print(f"{tool.name}: {version or 'not there, left out'}", flush=True)
+        print(f"{tool.name}: {version or 'missing, skipped'}", flush=True)
     if not tools:
-        sys.exit("peers.py: no tool is there")
+        sys.exit("peers.py: no tool found")
     work.mkdir(parents=True)
     lines, is_all_same = [], True
     for source in map(Path.resolve, arguments.sets):

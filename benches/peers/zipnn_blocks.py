@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""zipnn beside fhrd's codecs of floats: one thread, the same bytes, rounds in turn, CPU time, no files and no engine.
+"""Compares fhrd's float codecs with zipnn: one thread, the same bytes, rounds in turn, CPU time, in memory.
 
     cargo build --release --example float_blocks
     zipnn_blocks.py [--rounds 15] [--block-kib 512] [--bytes-max N] [--named TEXT] [--against BASE] FILE...
 
-Each FILE is a .safetensors file; its bytes are those of all tensors of at least 64 KiB that are of the type that takes
-most of it (BF16, FP16 or FP32) and have TEXT in their name, joined, up to N (default 24 MiB). In each round, and for
-each FILE in turn, zipnn compresses them at once, fhrd encodes them in blocks, zipnn decompresses, fhrd decodes.
-With --against they follow from the tensors of the same names in BASE: fhrd encodes deltas, zipnn is left out.
+Each FILE is a .safetensors file. Measured are its tensors of at least 64 KiB that have the type of most bytes (BF16,
+FP16 or FP32) and TEXT in their name, concatenated, up to N bytes (default 24 MiB). In each round, and for each FILE in
+turn, zipnn compresses them at once, fhrd encodes them in blocks, zipnn decompresses, fhrd decodes. With --against, fhrd
+encodes deltas to the tensors of the same names in BASE, and zipnn is skipped.
 
-What is fair: only calls are timed, in the CPU time of the process that makes them. fhrd writes into buffers that it
-keeps. zipnn's calls return new objects, so its process runs with an allocator that keeps what was freed instead of
-giving it back, and its pages are there after the first round, which is not counted. Compression turns zipnn's input
-over in place, so it gets a copy in each round, made before its time begins. Results are compared with what went in.
+To be fair, only calls are timed, in the CPU time of the process that makes them. fhrd writes into buffers that it
+keeps. zipnn's calls return new objects, so its process runs with an allocator that keeps freed memory. Its pages are
+mapped after the first round, which is not counted. zipnn changes its input in place, so it gets a copy in each round,
+made before the time starts. Results are compared with the input.
 
-FLOAT_BLOCKS names another program than target/release/examples/float_blocks. zipnn (0.5 was used) must be importable.
+FLOAT_BLOCKS selects another program than target/release/examples/float_blocks. zipnn (0.5 was used) must be importable.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = {"BF16": ("bfloat16", "bf16"), "F16": ("float16", "fp16"), "F32": ("float32", "fp32")}
 TENSOR_BYTES_MIN = 64 << 10
-# The allocator takes no block from the system that it could not keep, and gives none back.
+# The allocator keeps every block that it takes from the system.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": "0"}
 
 
 def tensors(path):
-    """The type that takes most bytes of a safetensors file, and its large tensors' bytes by their names."""
+    """The type of most bytes of a safetensors file, and the bytes of its large tensors by name."""
     content = memoryview(Path(path).read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(bytes(content[8:start]))
@@ -58,23 +58,23 @@ class Fhrd:
 
     def __init__(self, program, dtype, block_bytes, *contents):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder, str(number)) for number in range(len(contents))]
+        with tempfile.TemporaryDirectory() as directory:
+            paths = [Path(directory, str(number)) for number in range(len(contents))]
             for path, content in zip(paths, contents):
                 path.write_bytes(content)
-            self.tell("load", TYPES[dtype][1], block_bytes, *paths)
+            self.send("load", TYPES[dtype][1], block_bytes, *paths)
 
-    def tell(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+    def send(self, *command):
+        self.process.stdin.write(" ".join(map(str, command)) + "\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().split()
 
     def encode(self):
-        seconds, length = self.tell("encode")
+        seconds, length = self.send("encode")
         return float(seconds), int(length)
 
     def decode(self):
-        seconds, is_same = self.tell("decode")
+        seconds, is_same = self.send("decode")
         return float(seconds), is_same == "1"
 
 
@@ -100,7 +100,7 @@ class Zipnn:
 
 
 class Case:
-    """One FILE: every tool and its times."""
+    """One FILE, with every tool and its times."""
 
     def __init__(self, path, options):
         dtype, parts = tensors(path)
@@ -128,7 +128,7 @@ class Case:
                 if step == "encode":
                     self.bytes[name] = result
                 elif not result:
-                    sys.exit(f"{self.name}: {name} brought other bytes back")
+                    sys.exit(f"{self.name}: {name} decoded other bytes")
 
     def show(self):
         print(f"\n{self.name}: {self.raw_bytes} bytes, {len(self.times['fhrd', 'encode']) - 1} rounds")

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Compresses the files of a set with zipnn, each for itself, and brings them back: zipnn's part in peers.py.
+"""Compresses the files of a set with zipnn, one by one, and restores them. peers.py runs it.
 
     zipnn_files.py version
     zipnn_files.py init REPOSITORY
     zipnn_files.py backup REPOSITORY PATH...
     zipnn_files.py restore REPOSITORY SNAPSHOT TARGET
 
-A .safetensors file most of whose bytes are BF16, FP16 or FP32 is given to zipnn as a whole, as bytes of that type, with
-one thread: `NAME.zipnn`. zipnn fails on float32 input whose last block is shorter than a value, so a file that is not
-whole words of four bytes counts as another file. Every other file is compressed by zlib, level 6: `NAME.zlib`. Folders
-and links are kept, modes and times are not, and nothing is synced. The n-th PATH is snapshot n, from 0; its files come
-back below TARGET at their absolute paths.
+A .safetensors file of mostly BF16, FP16 or FP32 is given to zipnn as a whole, as bytes of that type, with one thread:
+`NAME.zipnn`. zipnn fails on float32 input whose last block is shorter than a value, so a file whose length is not a
+multiple of four is treated as another file. zlib compresses every other file at level 6: `NAME.zlib`. Directories and
+links are kept, modes and times are not, and nothing is synced. The n-th PATH is snapshot n, from 0. Its files are
+restored below TARGET at their absolute paths.
 
-The last line printed is {"wall_s", "cpu_s"}: the time after everything was imported.
+The last line printed is {"wall_s", "cpu_s"}: the time after all imports.
 """
 
 import json
@@ -24,14 +24,14 @@ import zlib
 from pathlib import Path
 
 TYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
-WORD_BYTES = 4
+VALUE_BYTES = 4
 HEADER_BYTES_MAX = 100_000_000
 
 
 def main_type(content):
-    """The type that takes most bytes of a safetensors file, or None if zipnn has no method for it."""
+    """The type of most bytes of a safetensors file, or None if zipnn does not support it."""
     length = int.from_bytes(content[:8], "little")
-    if len(content) % WORD_BYTES or not 0 < length <= min(HEADER_BYTES_MAX, len(content) - 8):
+    if len(content) % VALUE_BYTES or not 0 < length <= min(HEADER_BYTES_MAX, len(content) - 8):
         return None
     taken = {}
     for name, tensor in json.loads(content[8 : 8 + length]).items():
@@ -42,8 +42,8 @@ def main_type(content):
 
 
 def compressed(path, zipnn):
-    """What stands for the file, and the ending of its name."""
-    # zipnn turns the bytes of its input over in place, so it gets a buffer that is not used again.
+    """The compressed file, and the ending of its name."""
+    # zipnn changes the bytes of its input in place, so it gets a buffer that is not used again.
     content = bytearray(path.read_bytes())
     dtype = main_type(content) if path.suffix == ".safetensors" else None
     if dtype is None:
@@ -52,7 +52,7 @@ def compressed(path, zipnn):
 
 
 def copy(source, target, change):
-    """Copies a tree, links as they are, each file as `change` writes it."""
+    """Copies a tree: links unchanged, each file as `change` writes it."""
     if source.is_symlink():
         target.symlink_to(os.readlink(source))
     elif source.is_dir():
@@ -74,15 +74,15 @@ def back_up(zipnn, repository, *paths):
 
 
 def restore(zipnn, repository, snapshot, target):
-    def bring_back(source, place):
-        content, place = source.read_bytes(), place.with_suffix("")
+    def decompress(source, target):
+        content, target = source.read_bytes(), target.with_suffix("")
         if source.suffix == ".zlib":
             content = zlib.decompress(content)
         else:
             content = zipnn.ZipNN(input_format="byte", threads=1).decompress(content)
-        place.write_bytes(content)
+        target.write_bytes(content)
 
-    copy(Path(repository, snapshot), Path(target), bring_back)
+    copy(Path(repository, snapshot), Path(target), decompress)
 
 
 def main(arguments):
