@@ -3,7 +3,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use fhrd::kernel::counts::count;
-use fhrd::kernel::prefix::{self, Code};
+use fhrd::kernel::prefix::{self, PrefixCode};
 use fhrd::kernel::rans::{self, FrequencyTable};
 
 const SYMBOLS: usize = 256 << 10;
@@ -33,7 +33,7 @@ const LOW_BITS: [u32; 2] = [0, 3];
 #[divan::bench(args = LOW_BITS)]
 fn encode(bencher: Bencher<'_, '_>, low_bits: u32) {
     let symbols = exponents(low_bits);
-    let code = Code::of_counts(&count(&symbols));
+    let code = PrefixCode::of_counts(&count(&symbols));
     let mut out = Vec::new();
     bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| {
         out.clear();
@@ -44,7 +44,7 @@ fn encode(bencher: Bencher<'_, '_>, low_bits: u32) {
 #[divan::bench(args = LOW_BITS)]
 fn decode(bencher: Bencher<'_, '_>, low_bits: u32) {
     let symbols = exponents(low_bits);
-    let code = Code::of_counts(&count(&symbols));
+    let code = PrefixCode::of_counts(&count(&symbols));
     let (mut payload, mut out) = (Vec::new(), vec![0; SYMBOLS]);
     prefix::encode(&symbols, &code, &mut payload);
     bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| {
@@ -66,7 +66,7 @@ fn rans_decode(bencher: Bencher<'_, '_>, low_bits: u32) {
 #[divan::bench(args = LOW_BITS)]
 fn code(bencher: Bencher<'_, '_>, low_bits: u32) {
     let counts = count(&exponents(low_bits));
-    bencher.bench(|| Code::of_counts(&counts));
+    bencher.bench(|| PrefixCode::of_counts(&counts));
 }
 
 #[divan::bench(args = LOW_BITS)]

@@ -2,22 +2,23 @@
 
 #![no_main]
 
+use fhrd::codec::entropy::prefix_code;
 use fhrd::kernel::counts::count;
-use fhrd::kernel::prefix::{self, Code};
+use fhrd::kernel::prefix::{self, PrefixCode};
 use fhrd::wire::Reader;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, u8, &[u8])| {
     let (len, low_bits, bytes) = input;
     let mut reader = Reader::new("code", 0, bytes);
-    if let Ok(code) = Code::read(&mut reader) {
+    if let Ok(code) = prefix_code::read(&mut reader) {
         let payload = reader.bytes(reader.remaining()).expect("what remains");
         prefix::decode(payload, &code, &mut vec![0; usize::from(len)]);
     }
     let low_bits = u32::from(low_bits) % (prefix::LOW_BITS_MAX + 1);
     let (mut highs, mut lows) = (vec![0; bytes.len()], vec![0; prefix::lows_len(bytes.len(), low_bits)]);
     prefix::split_lows(bytes, low_bits, &mut highs, &mut lows);
-    let code = Code::of_counts(&count(&highs));
+    let code = PrefixCode::of_counts(&count(&highs));
     let (mut payload, mut back) = (Vec::new(), vec![0; bytes.len()]);
     prefix::encode(&highs, &code, &mut payload);
     assert!(prefix::decode(&payload, &code, &mut back));

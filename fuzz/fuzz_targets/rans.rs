@@ -1,25 +1,26 @@
-//! Any bytes as a model, contexts and an encoding: all kernels give one answer.
+//! Any bytes as a frequency table, contexts and an encoding: all kernels give one answer.
 
 #![no_main]
 
-use fhrd::kernel::rans::{self, Kernel, FrequencyTable};
+use fhrd::codec::entropy::frequency_table;
+use fhrd::kernel::rans::{self, FrequencyTable, Kernel};
 use fhrd::wire::Reader;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, u8, bool, &[u8])| {
     let (len, bits, has_contexts, bytes) = input;
     let bits = rans::BITS_MIN + u32::from(bits) % (rans::BITS_MAX - rans::BITS_MIN + 1);
-    let mut reader = Reader::new("model", 0, bytes);
-    let Ok(model) = FrequencyTable::read(&mut reader, bits) else { return };
-    let models = [FrequencyTable::of_counts(&rans::count(bytes), bits), model];
+    let mut reader = Reader::new("frequency table", 0, bytes);
+    let Ok(table) = frequency_table::read(&mut reader, bits) else { return };
+    let tables = [FrequencyTable::of_counts(&rans::count(bytes), bits), table];
     let contexts: Vec<u8> = (0..len).map(|at| (at % 3) as u8).collect();
     let contexts = if has_contexts { &contexts[..] } else { &[] };
     let payload = reader.bytes(reader.remaining()).expect("what remains");
     let mut expected = vec![0; usize::from(len)];
-    let is_good = rans::decode_with(Kernel::Portable, payload, contexts, &models, &mut expected);
+    let is_good = rans::decode_with(Kernel::Portable, payload, contexts, &tables, &mut expected);
     for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_available()) {
         let mut out = vec![0; usize::from(len)];
-        assert_eq!(rans::decode_with(kernel, payload, contexts, &models, &mut out), is_good);
+        assert_eq!(rans::decode_with(kernel, payload, contexts, &tables, &mut out), is_good);
         assert!(!is_good || out == expected);
     }
 });

@@ -31,7 +31,7 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::kernel::cpu_features::CpuFeatures;
+use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
@@ -58,8 +58,20 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Fails if the environment variable that limits the CPU features holds an unknown name.
+fn check_cpu_features() -> Result<()> {
+    CpuFeatures::limit().map(|_| ()).map_err(|UnknownCpuFeatures(value)| Error::Config {
+        origin: cpu_features::VARIABLE.into(),
+        message: format!(
+            "expected one of {}, found `{}`",
+            CpuFeatures::ALL.map(CpuFeatures::name).join(", "),
+            value.display()
+        ),
+    })
+}
+
 fn run(session: &Session, verb: &Verb) -> Result<Exit> {
-    CpuFeatures::most()?;
+    check_cpu_features()?;
     match verb {
         Verb::Init => init::run(session),
         Verb::Backup(arguments) => backup::run(session, arguments),

@@ -7,6 +7,7 @@ mod choice;
 #[cfg(test)]
 mod contract_tests;
 pub mod delta;
+pub mod entropy;
 pub mod floats;
 mod lz4;
 mod planes;

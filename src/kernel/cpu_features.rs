@@ -1,31 +1,34 @@
-//! Instructions: which of the processor's sets the kernels use.
+//! CPU features: the instruction set extensions that the kernels use.
 //!
-//! The best that the processor has, or what the environment variable `FHRD_CPU_FEATURES` says where that is less: to
-//! compare them, and to test what other processors will run.
+//! The kernels use the largest set that the processor has. The environment variable `FHRD_CPU_FEATURES` can limit
+//! them to a smaller one, to compare the sets and to test what other processors will run.
 
+use std::ffi::OsString;
 use std::sync::OnceLock;
 
-use crate::error::{Error, Result};
-
-/// The variable that names the most that may be used.
+/// The environment variable that limits the CPU features.
 pub const VARIABLE: &str = "FHRD_CPU_FEATURES";
 
-/// Sets of instructions, each with those before it.
+/// Value of [`VARIABLE`] that names no [`CpuFeatures`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownCpuFeatures(pub OsString);
+
+/// Sets of CPU features. Each includes the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuFeatures {
-    /// What the compiler's target has.
+    /// The features of the compiler's target.
     Portable,
     /// AVX2, BMI2, LZCNT and POPCNT.
     Avx2,
-    /// AVX-512 F, BW, CD, DQ, VL and VBMI. Processors that lack the last slow down where they use the others.
+    /// AVX-512 F, BW, CD, DQ, VL and VBMI. Processors without VBMI lower their clock when they use the others.
     Avx512,
 }
 
 impl CpuFeatures {
-    /// All of them, the least first.
+    /// All sets, the smallest first.
     pub const ALL: [CpuFeatures; 3] = [CpuFeatures::Portable, CpuFeatures::Avx2, CpuFeatures::Avx512];
 
-    /// Its name in [`VARIABLE`].
+    /// The name in [`VARIABLE`].
     pub const fn name(self) -> &'static str {
         match self {
             CpuFeatures::Portable => "portable",
@@ -34,26 +37,20 @@ impl CpuFeatures {
         }
     }
 
-    /// What kernels use: found out once.
+    /// The features that the kernels use. Detected once.
     pub fn used() -> CpuFeatures {
         static USED: OnceLock<CpuFeatures> = OnceLock::new();
-        *USED.get_or_init(|| Self::of_processor().min(Self::most().unwrap_or(CpuFeatures::Avx512)))
+        *USED.get_or_init(|| Self::of_processor().min(Self::limit().unwrap_or(CpuFeatures::Avx512)))
     }
 
-    /// The most that may be used.
+    /// The largest set that the environment allows; the largest of all if [`VARIABLE`] is not set.
     ///
     /// # Errors
-    /// [`Error::Config`] where [`VARIABLE`] holds something else than a name.
-    pub fn most() -> Result<CpuFeatures> {
+    /// The value of [`VARIABLE`] if it names no set.
+    pub fn limit() -> Result<CpuFeatures, UnknownCpuFeatures> {
         let Some(value) = std::env::var_os(VARIABLE) else { return Ok(CpuFeatures::Avx512) };
         let found = Self::ALL.into_iter().find(|cpu_features| value == cpu_features.name());
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::Config {
-                origin: VARIABLE.into(),
-                message: format!("expected one of {names}, found `{}`", value.display()),
-            }
-        })
+        found.ok_or(UnknownCpuFeatures(value))
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -86,9 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_used_than_the_processor_has_and_the_environment_allows() {
+    fn the_processor_and_the_environment_limit_what_is_used() {
         assert!(CpuFeatures::used() <= CpuFeatures::of_processor());
-        assert!(CpuFeatures::used() <= CpuFeatures::most().unwrap());
+        assert!(CpuFeatures::used() <= CpuFeatures::limit().unwrap());
         assert!(CpuFeatures::ALL.is_sorted());
     }
 }

@@ -13,7 +13,6 @@ pub mod elements;
 pub mod entropy;
 pub mod interleave;
 mod lanes;
-mod packed;
 pub mod planes;
 pub mod prefix;
 pub mod rans;

@@ -1,6 +1,7 @@
 //! The payloads of float chunks, frozen like those in `golden`.
 
 use fhrd::codec::delta::{self, Cast, Derivation};
+use fhrd::codec::entropy::frequency_table;
 use fhrd::codec::floats::{self, ElementType};
 use fhrd::codec::{Codec, Floats, Scratch};
 use fhrd::kernel::planes::deinterleave_rotated;
@@ -81,7 +82,7 @@ fn with_rans(raw: &[u8]) -> Vec<u8> {
     let (low, high) = planes.split_at(raw.len() / 2);
     let model = FrequencyTable::of_counts(&rans::count(high), 12);
     let mut encoding = Vec::new();
-    model.write(&mut encoding);
+    frequency_table::write(&model, &mut encoding);
     rans::encode(high, &[], &[model], &mut encoding);
     let length = u32::try_from(encoding.len()).unwrap().to_le_bytes();
     [&[5, 0], low, &[2], &length, &encoding].concat()

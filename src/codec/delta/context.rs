@@ -13,6 +13,7 @@
 //! | the rest | the bits that the tokens leave over |
 
 use crate::codec::ElementType;
+use crate::codec::entropy::frequency_table;
 use crate::error::Result;
 use crate::kernel::delta::{self, CONTEXTS, Counts, Exponent, SLACK_BYTES, SLOTS, TABLES};
 use crate::kernel::rans::{self, FrequencyTable};
@@ -163,7 +164,7 @@ impl Analysis {
         out.extend_from_slice(&self.starts.to_le_bytes());
         for (context, model) in self.models.iter().enumerate() {
             if self.starts >> context & 1 == 1 {
-                model.write(out);
+                frequency_table::write(model, out);
             }
         }
         let start = out.len() + LENGTH_BYTES;
@@ -194,7 +195,7 @@ pub(super) fn decode(
     for context in 0..CONTEXTS {
         match models.last() {
             Some(before) if starts >> context & 1 == 0 => models.push(before.clone()),
-            _ => models.push(FrequencyTable::read(reader, MODEL_BITS)?),
+            _ => models.push(frequency_table::read(reader, MODEL_BITS)?),
         }
     }
     let len = reader.u32()? as usize;

@@ -11,10 +11,11 @@
 //!    between the least and the greatest of the plane has a word, too; else, or if that is many, all is counted.
 
 use crate::codec::Scratch;
+use crate::codec::entropy::{frequency_table, prefix_code};
 use crate::error::{Error, Result};
 use crate::kernel::counts::{self, Span};
 use crate::kernel::entropy::entropy_bits;
-use crate::kernel::prefix::{self, Code};
+use crate::kernel::prefix::{self, PrefixCode};
 use crate::kernel::rans::{self, FrequencyTable};
 use crate::wire::Reader;
 
@@ -108,7 +109,7 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
 /// How a plane is entropy-coded, and in about how many bytes.
 enum Coder {
     Rans { model: Box<FrequencyTable>, cost_bytes: f64 },
-    Prefix { code: Box<Code>, low_bits: u32, cost_bytes: f64 },
+    Prefix { code: Box<PrefixCode>, low_bits: u32, cost_bytes: f64 },
 }
 
 impl Coder {
@@ -138,7 +139,7 @@ impl Coder {
             if span.is_some_and(|span| count_unseen(span, low_bits, &mut counts) > UNSEEN_MAX) {
                 continue;
             }
-            let code = Code::of_counts(&counts);
+            let code = PrefixCode::of_counts(&counts);
             let bits = code.cost_bits(&counts) as f64 + f64::from(low_bits) * counted;
             let cost_bytes = bytes(bits) + PREFIX_BYTES;
             if cost_bytes < allowed {
@@ -157,13 +158,13 @@ impl Coder {
     fn encode(&self, plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         match self {
             Coder::Rans { model, .. } => framed(ENTROPY, out, |out| {
-                model.write(out);
+                frequency_table::write(model, out);
                 rans::encode(plane, &[], std::slice::from_ref(model.as_ref()), out);
                 Ok(())
             }),
             Coder::Prefix { code, low_bits: 0, .. } => framed(PREFIX, out, |out| {
                 out.push(0);
-                code.write(out);
+                prefix_code::write(code, out);
                 prefix::encode(plane, code, out);
                 Ok(())
             }),
@@ -173,7 +174,7 @@ impl Coder {
                 out.resize(start + prefix::lows_len(plane.len(), *low_bits), 0);
                 scratch.highs.resize(plane.len(), 0);
                 prefix::split_lows(plane, *low_bits, &mut scratch.highs, out.get_mut(start..).unwrap_or_default());
-                code.write(out);
+                prefix_code::write(code, out);
                 prefix::encode(&scratch.highs, code, out);
                 Ok(())
             }),
@@ -307,7 +308,7 @@ pub(in crate::codec) fn decode<'a>(
 
 /// Fills `space` with what all of the rest is the encoding of.
 fn decode_rans(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
-    let model = FrequencyTable::read(reader, MODEL_BITS)?;
+    let model = frequency_table::read(reader, MODEL_BITS)?;
     let encoding = reader.bytes(reader.remaining())?;
     if !rans::decode(encoding, &[], std::slice::from_ref(&model), space) {
         return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));
@@ -322,7 +323,7 @@ fn decode_prefix(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
         return Err(reader.error(format!("at most {} bits left out", prefix::LOW_BITS_MAX), low_bits.to_string()));
     }
     let lows = reader.bytes(prefix::lows_len(space.len(), low_bits))?;
-    let code = Code::read(reader)?;
+    let code = prefix_code::read(reader)?;
     let encoding = reader.bytes(reader.remaining())?;
     if !prefix::decode(encoding, &code, space) {
         return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));

@@ -1,6 +1,6 @@
 //! The decoder: look-ups of several symbols, in several streams side by side.
 
-use super::{Code, LENGTH_MAX, LENGTHS_BYTES, STREAMS, SYMBOLS, segment_len};
+use super::{LENGTH_MAX, LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
 use crate::kernel::vector::up_to_avx2;
 
 /// Entries of a table.
@@ -28,7 +28,7 @@ const _: () = assert!(7 + LOOK_UPS * (LENGTH_MAX as usize) < 64, "a word is enou
 
 /// Fills `out` from an encoding of as many symbols with the same code. False where `payload` is none: a stream ends
 /// early or late, or in bits that are not zero; what is in `out` is then of no meaning.
-pub fn decode(payload: &[u8], code: &Code, out: &mut [u8]) -> bool {
+pub fn decode(payload: &[u8], code: &PrefixCode, out: &mut [u8]) -> bool {
     let Some((lengths, streams)) = payload.split_at_checked(LENGTHS_BYTES) else { return false };
     let mut places = [Place { bit: 0, end_bit: 0, position: 0, end: 0 }; STREAMS];
     let (mut from, segment) = (0, segment_len(out.len()));
@@ -44,7 +44,7 @@ pub fn decode(payload: &[u8], code: &Code, out: &mut [u8]) -> bool {
     }
     let mut words = [(0, 0); SYMBOLS];
     let mut used = 0;
-    for (symbol, _, length) in code.words() {
+    for (symbol, _, length) in code.codes() {
         words[used] = (symbol, length);
         used += 1;
     }

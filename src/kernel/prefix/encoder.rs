@@ -1,6 +1,6 @@
 //! The encoder: words of single symbols, or of pairs, put together in a register; with AVX2, see [`super::vectors`].
 
-use super::{Code, LENGTHS_BYTES, STREAMS, SYMBOLS, segment_len};
+use super::{LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
 use crate::kernel::vector::up_to_avx2;
 
 /// Symbols that all differ modulo this have a table of pairs.
@@ -21,11 +21,11 @@ const LENGTH_MASK: u64 = 0xff;
 
 /// Appends the encoding of `symbols`. Each must have a word in `code`: the encoding is not decoded to the same symbols
 /// otherwise.
-pub fn encode(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
+pub fn encode(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
     #[cfg(target_arch = "x86_64")]
     {
         let mut singles = [(0, 0); SYMBOLS];
-        for (symbol, word, length) in code.words() {
+        for (symbol, word, length) in code.codes() {
             singles[usize::from(symbol)] = (word as u16, length as u8);
         }
         if let Some(words) = super::vectors::Words::of(&singles) {
@@ -36,9 +36,9 @@ pub fn encode(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
 }
 
 /// [`encode`] on any processor.
-pub(super) fn encode_in_order(symbols: &[u8], code: &Code, out: &mut Vec<u8>) {
+pub(super) fn encode_in_order(symbols: &[u8], code: &PrefixCode, out: &mut Vec<u8>) {
     let mut singles = [0u64; SYMBOLS];
-    for (symbol, word, length) in code.words() {
+    for (symbol, word, length) in code.codes() {
         singles[usize::from(symbol)] = u64::from(word) << (64 - length) | u64::from(length);
     }
     let mut pairs = [0; PAIRS];

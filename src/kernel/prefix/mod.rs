@@ -1,6 +1,6 @@
 //! Prefix codes: an entropy coder for bytes that is decoded several symbols at a time, on any processor.
 //!
-//! 1. A [`Code`] gives each symbol that occurs a code word of at most [`LENGTH_MAX`] bits, the shorter the more often
+//! 1. A [`PrefixCode`] gives each symbol that occurs a code word of at most [`LENGTH_MAX`] bits, the shorter the more often
 //!    it occurs, such that none begins another. Only the lengths are chosen, by package-merge, and stored: words of
 //!    equal length are consecutive numbers in the order of their symbols, longer ones follow (*canonical*).
 //! 2. The symbols are cut into [`STREAMS`] segments of equal length, the last one shorter, each of which is encoded as
@@ -23,19 +23,19 @@
 //! D. Hirschberg, *A fast algorithm for optimal length-limited Huffman codes* (1990); F. Giesen, *Entropy decoding in
 //! Oodle Data: Huffman decoding on the Jaguar* (2016), for streams side by side.
 
-mod code;
 mod decoder;
 mod encoder;
 mod lows;
+mod prefix_code;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
 
-pub use code::Code;
 pub use decoder::decode;
 pub use encoder::encode;
 pub use lows::{join_lows, lows_len, split_lows};
+pub use prefix_code::PrefixCode;
 
 /// Bits of a code word, at most, and bits that are looked up at once.
 pub const LENGTH_MAX: u32 = 11;
