@@ -3,12 +3,12 @@
 
 use divan::Bencher;
 use divan::counter::BytesCount;
-use fhrd::chunk::classify::Identifier;
+use fhrd::chunk::classify::ChunkClassifier;
 use fhrd::codec::{Codec, Layout, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
 use fhrd::kernel::sieve::{Kernel, Sieve};
 use fhrd::kernel::{compare, planes};
-use fhrd::similar::{Delta, Superfeature};
+use fhrd::similar::{DeltaMatcher, Superfeature};
 use fhrd::types::RepositoryKey;
 
 const CHUNK_BYTES: usize = 64 << 10;
@@ -55,8 +55,8 @@ fn fingerprint(bencher: Bencher<'_, '_>) {
 fn identify(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = if kind == "text" { text() } else { floats() };
     let config = Config::default();
-    let mut identifier = Identifier::new(&config.identify, config.model.planes_zstd_level);
-    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| identifier.identify(&bytes));
+    let mut classifier = ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
+    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| classifier.classify(&bytes));
 }
 
 /// Random bytes.
@@ -132,6 +132,6 @@ fn delta(bencher: Bencher<'_, '_>, base: &str) {
         earlier.splice(at..at + 20, [0; 33]);
     }
     let base = if base == "version" { earlier } else { text() };
-    let mut delta = Delta::new(48);
+    let mut delta = DeltaMatcher::new(48);
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| delta.find(&chunk, &base, 0));
 }

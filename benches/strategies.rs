@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use data::generated;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use fhrd::config::{Config, SubdedupConfig};
+use fhrd::config::{Config, StrategyKind, SubdedupConfig};
 use fhrd::kernel::sieve::{Anchor, Sieve};
 use fhrd::repo::container::{Base, FramesInFlight, WHOLE_DIGEST};
 use fhrd::repo::index::{ContainerIndexes, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
@@ -21,7 +21,11 @@ use fhrd::types::RepositoryKey;
 
 const CHUNK_BYTES: usize = 128 << 10;
 const SEED: u64 = 7;
-const STRATEGIES: [&str; 5] = ["anchors", "bidirectional", "uniform", "burst", "superfeature"];
+
+/// Every strategy that looks into bases.
+fn strategies() -> impl Iterator<Item = StrategyKind> {
+    StrategyKind::ALL.iter().copied().filter(|kind| *kind != StrategyKind::None)
+}
 
 fn main() {
     divan::main();
@@ -65,7 +69,7 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
     bases.open_solid.extend_from_slice(chunk);
     bases.index(number, &found.features);
     if strategy.wants_anchors() {
-        bases.keep(number, chunk, Some(anchors)).expect("has memory");
+        bases.cache_chunk(number, chunk, Some(anchors)).expect("has memory");
     }
 }
 
@@ -79,8 +83,8 @@ fn edited(chunk: &[u8]) -> Vec<u8> {
     edited
 }
 
-fn run(bencher: Bencher<'_, '_>, name: &str, is_version: bool) {
-    let config = SubdedupConfig { strategy: name.into(), ..Config::default().subdedup };
+fn run(bencher: Bencher<'_, '_>, kind: StrategyKind, is_version: bool) {
+    let config = SubdedupConfig { strategy: kind, ..Config::default().subdedup };
     let directory = tempfile::tempdir().expect("a folder");
     let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, directory.path()));
     let base = generated("text", CHUNK_BYTES);
@@ -88,20 +92,20 @@ fn run(bencher: Bencher<'_, '_>, name: &str, is_version: bool) {
     let chunk = if is_version { edited(&base) } else { generated("noise", CHUNK_BYTES) };
     let anchors = anchors_of(&chunk);
     let found = strategy.find(&chunk, &anchors, &mut bases).expect("finds");
-    assert_eq!(is_version, !found.matches.is_empty(), "{name}: {} matches", found.matches.len());
+    assert_eq!(is_version, !found.matches.is_empty(), "{kind}: {} matches", found.matches.len());
     bencher
         .counter(BytesCount::of_slice(&chunk))
         .bench_local(|| strategy.find(&chunk, &anchors, &mut bases).expect("finds").matches.len());
 }
 
 /// The base is the version before.
-#[divan::bench(args = STRATEGIES)]
-fn version(bencher: Bencher<'_, '_>, strategy: &str) {
+#[divan::bench(args = strategies())]
+fn version(bencher: Bencher<'_, '_>, strategy: StrategyKind) {
     run(bencher, strategy, true);
 }
 
 /// Nothing is found.
-#[divan::bench(args = STRATEGIES)]
-fn unlike(bencher: Bencher<'_, '_>, strategy: &str) {
+#[divan::bench(args = strategies())]
+fn unlike(bencher: Bencher<'_, '_>, strategy: StrategyKind) {
     run(bencher, strategy, false);
 }

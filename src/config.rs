@@ -3,11 +3,14 @@
 //! `[repository]` is fixed when a repository is created; all other tables belong to one run. An unknown key is an
 //! error that names it. Sizes are whole bytes or text such as `"64 KiB"`.
 
+mod names;
+
 use std::path::Path;
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
+pub use self::names::{ChunkerKind, StrategyKind};
 use crate::error::{Error, Result};
 
 /// Largest chunk a repository may be created with, bytes.
@@ -51,9 +54,8 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepositoryConfig {
-    /// Cutter of opaque bytes: `"sieve"`, `"fastcdc"`, `"gear-xet"` (with 8, 64 and 128 KiB, Xet's cuts), `"ultracdc"` or
-    /// `"fixed"` (every `chunk_bytes_avg`).
-    pub chunker: String,
+    /// Chunker of opaque bytes.
+    pub chunker: ChunkerKind,
     /// Smallest chunk, bytes (even).
     pub chunk_bytes_min: ByteSize,
     /// Average chunk, bytes (even; a power of two for `"gear-xet"`).
@@ -138,10 +140,8 @@ pub struct IdentifyConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubdedupConfig {
-    /// `"none"`, `"burst"` (head and tail of one similar chunk), `"uniform"` (sub-blocks from the head on),
-    /// `"bidirectional"` (sub-blocks from both ends), `"superfeature"` (delta against one similar chunk) or
-    /// `"anchors"` (ranges of several similar chunks).
-    pub strategy: String,
+    /// How duplicates below the chunk are found.
+    pub strategy: StrategyKind,
     /// Extend sub-blocks that match byte by byte; `burst` and `superfeature` always match to the byte.
     pub extend_matches: bool,
     /// Smaller chunks have no sub-blocks, bytes.
@@ -214,7 +214,7 @@ pub struct RestoreConfig {
 impl Default for RepositoryConfig {
     fn default() -> Self {
         RepositoryConfig {
-            chunker: "sieve".into(),
+            chunker: ChunkerKind::Sieve,
             chunk_bytes_min: ByteSize::kib(64),
             chunk_bytes_avg: ByteSize::kib(128),
             chunk_bytes_max: ByteSize::kib(512),
@@ -286,7 +286,7 @@ impl Default for IdentifyConfig {
 impl Default for SubdedupConfig {
     fn default() -> Self {
         SubdedupConfig {
-            strategy: "anchors".into(),
+            strategy: StrategyKind::Anchors,
             extend_matches: true,
             chunk_bytes_min: ByteSize::kib(1),
             copy_bytes_min: ByteSize::b(32),
@@ -362,8 +362,6 @@ impl Config {
             let ok = names.contains(&value);
             if ok { Ok(()) } else { Err(format!("`{key}` must be one of {}, found `{value}`", names.join(", "))) }
         };
-        one_of("repository.chunker", &repository.chunker, CHUNKERS)?;
-        one_of("subdedup.strategy", &self.subdedup.strategy, STRATEGIES)?;
         let (min, avg, max) =
             (repository.chunk_bytes_min.0, repository.chunk_bytes_avg.0, repository.chunk_bytes_max.0);
         within("repository.chunk_bytes_min", min, 64, 1 << 20)?;
@@ -372,7 +370,7 @@ impl Config {
         if (min | avg | max) & 1 == 1 {
             return Err("`repository.chunk_bytes_*` must be even".into());
         }
-        if repository.chunker == "gear-xet" && !avg.is_power_of_two() {
+        if repository.chunker == ChunkerKind::GearXet && !avg.is_power_of_two() {
             return Err(format!("`repository.chunk_bytes_avg` must be a power of two for `gear-xet`, found {avg}"));
         }
         within("pipeline.queue_depth", self.pipeline.queue_depth as u64, 1, 1024)?;
@@ -414,16 +412,12 @@ impl Config {
     }
 }
 
-/// Names `repository.chunker` takes.
-pub const CHUNKERS: &[&str] = &["sieve", "fastcdc", "gear-xet", "ultracdc", "fixed"];
 /// Names `model.codec` takes.
 pub const FLOAT_CODECS: &[&str] = &["floats", "planes", "all-planes", "bg4-lz4", "bit-planes", "zstd"];
 /// Names `compress.codec` takes.
 pub const COMPRESS_CODECS: &[&str] = &["zstd", "lz4"];
 /// Names `model.delta` takes.
 pub const DELTAS: &[&str] = &["context", "xor", "none"];
-/// Names `subdedup.strategy` takes.
-pub const STRATEGIES: &[&str] = &["none", "burst", "uniform", "bidirectional", "superfeature", "anchors"];
 
 #[cfg(test)]
 mod tests {
@@ -440,8 +434,31 @@ mod tests {
     fn a_value_out_of_range_is_named() {
         let text = Config::parse("[pipeline]\nqueue_depth = 0\n", "x.toml").expect_err("must fail").to_string();
         assert!(text.contains("pipeline.queue_depth"), "{text}");
-        let text = Config::parse("[subdedup]\nstrategy = \"magic\"\n", "x").expect_err("must fail").to_string();
-        assert!(text.contains("subdedup.strategy") && text.contains("bidirectional"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_value_is_listed_with_the_allowed_ones() {
+        for (table, key) in [("repository", "chunker"), ("subdedup", "strategy")] {
+            let text = format!("[{table}]\n{key} = \"magic\"\n");
+            let error = Config::parse(&text, "x.toml").expect_err("must fail").to_string();
+            let allowed = match key {
+                "chunker" => "must be one of sieve, fastcdc, gear-xet, ultracdc, fixed",
+                _ => "must be one of none, burst, uniform, bidirectional, superfeature, anchors",
+            };
+            let expected = format!("`{table}.{key}` {allowed}, found `magic`");
+            assert!(error.contains(&expected) && error.contains("x.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_named_value_is_written_as_it_is_read() {
+        for kind in ChunkerKind::ALL {
+            let text = format!("[repository]\nchunker = \"{kind}\"\n");
+            let config = Config::parse(&text, "x").expect("parses");
+            assert_eq!((config.repository.chunker, ChunkerKind::from_name(kind.name())), (*kind, Some(*kind)));
+            assert!(toml::to_string(&config).expect("serialises").contains(&format!("chunker = \"{kind}\"\n")));
+        }
+        assert_eq!(ChunkerKind::from_name("magic"), None);
     }
 
     #[test]

@@ -129,13 +129,13 @@ pub enum Error {
         /// Computed checksum in hex.
         got: String,
     },
-    /// A blob needs features that this version of fhrd lacks.
-    #[error("{what} needs features this version of fhrd does not know (bits {unknown:#x}); use a newer version")]
+    /// A newer version wrote this blob: it needs features that this version of fhrd lacks.
+    #[error("{what} needs features this version of fhrd does not know ({unknown}); use a newer version")]
     Unsupported {
         /// Name of the blob.
         what: String,
-        /// The unknown feature bits.
-        unknown: u64,
+        /// The unknown features: `bits 0x4`, or a kind and a name.
+        unknown: String,
     },
     /// The store has no blob of this name.
     #[error("{what} is missing from the repository")]
@@ -204,6 +204,11 @@ impl Error {
     /// An [`Error::Corrupt`]: a stored structure does not parse.
     pub fn corrupt(what: impl Into<String>, offset: u64, expected: impl Into<String>, got: impl Into<String>) -> Self {
         Error::Corrupt { what: what.into(), offset, expected: expected.into(), got: got.into() }
+    }
+
+    /// A blob whose feature bits `unknown` this program does not know.
+    pub fn unknown_features(what: impl Into<String>, unknown: u64) -> Self {
+        Error::Unsupported { what: what.into(), unknown: format!("bits {unknown:#x}") }
     }
 
     /// An [`Error::Internal`]: fhrd broke one of its own rules.

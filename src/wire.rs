@@ -190,7 +190,7 @@ impl Envelope {
         let (reader_features, writer_features) = (reader.u64()?, reader.u64()?);
         let unknown = reader_features & !READER_FEATURES_KNOWN;
         if version != FORMAT_VERSION || unknown != 0 {
-            return Err(Error::Unsupported { what: what.into(), unknown });
+            return Err(Error::unknown_features(what, unknown));
         }
         let len = reader.u64()?;
         let expected = len.checked_add((ENVELOPE_HEADER_BYTES + ENVELOPE_CHECKSUM_BYTES) as u64);

@@ -5,7 +5,7 @@
 //! know its class, or else finds it: the class follows from the bytes alone, so who finds it changes nothing.
 
 use crate::backup::message::{ChunkBatch, ChunkItem};
-use crate::chunk::classify::Identifier;
+use crate::chunk::classify::ChunkClassifier;
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
@@ -14,7 +14,7 @@ use crate::similar::Candidates;
 /// One worker.
 pub struct IdentifyWorker {
     /// The rule.
-    pub identifier: Identifier,
+    pub classifier: ChunkClassifier,
     /// Finds anchors where the cutter gives none; `None` where the strategy wants none.
     pub sieve: Option<Sieve>,
     /// Earlier chunks, as far as SubDedup has come.
@@ -41,7 +41,7 @@ impl Map for IdentifyWorker {
                     Some(_) => {}
                 }
                 if !chunk.anchors.as_deref().is_some_and(|anchors| self.candidates.are_likely(anchors)) {
-                    chunk.class = Some(self.identifier.identify(&chunk.bytes));
+                    chunk.class = Some(self.classifier.classify(&chunk.bytes));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::chunk::classify::Class;
+use crate::chunk::classify::ChunkClass;
 use crate::codec::{ElementType, Layout};
 use crate::kernel::sieve::Anchor;
 use crate::model::ModelRecord;
@@ -88,7 +88,7 @@ pub struct Chunk {
     pub is_new: bool,
     /// Set by Identify for new chunks; not for those that are likely to be copied for the most part, where it does not
     /// matter.
-    pub class: Option<Class>,
+    pub class: Option<ChunkClass>,
     /// Set by a cutter that finds anchors on its way, otherwise, for a strategy that needs them, by Identify.
     pub anchors: Option<Vec<Anchor>>,
     /// Set by Chunk for blocks of tensors.

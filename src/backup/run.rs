@@ -19,7 +19,7 @@ use crate::backup::parent::Parent;
 use crate::backup::read::{ReadCounts, ReadStage};
 use crate::backup::save::{SaveStage, Saved};
 use crate::backup::subdedup::SubDedupStage;
-use crate::chunk::classify::Identifier;
+use crate::chunk::classify::ChunkClassifier;
 use crate::codec::{FloatCodec, Scratch, codec_named};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -246,7 +246,7 @@ fn run_stages(
     let link = line.parallel(link, workers.workers_of(workers.hash_workers), || HashWorker { key });
     let link = line.stage(link, DedupStage { index: index.clone() });
     let link = line.parallel(link, workers.workers_of(workers.identify_workers), || IdentifyWorker {
-        identifier: Identifier::new(&config.identify, config.model.planes_zstd_level),
+        classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
         sieve: sieve.clone(),
         candidates: Candidates::new(indexes.similarity.clone()),
     });

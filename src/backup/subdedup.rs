@@ -17,14 +17,16 @@ use bytes::Bytes;
 use crate::backup::message::{
     Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem,
 };
-use crate::chunk::classify::{Class, Identifier};
+use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
 use crate::error::{ErrorKind, Result};
 use crate::model::delta_plan::{Models, Planned};
 use crate::model::detect::Block;
 use crate::pipeline::{Emit, Stage};
 use crate::repo::container::{Base, Operation, OperationList, SessionOperations, TO_THE_END, operations_digest};
-use crate::similar::{Bases, Encoded, Found, OPEN_INCOMPRESSIBLE, OPEN_SOLID, SESSION, SessionEntry, Strategy, encode};
+use crate::similar::{
+    Bases, EncodedChunk, OPEN_INCOMPRESSIBLE, OPEN_SOLID, SESSION, SessionEntry, Strategy, StrategyOutput, encode,
+};
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -42,7 +44,7 @@ pub struct SubDedupStage {
     bases: Bases,
     models: Models,
     /// For chunks that turn out to be no copies.
-    identifier: Identifier,
+    classifier: ChunkClassifier,
     depth_max: u8,
     frame_bytes: usize,
     group_bytes_max: u64,
@@ -66,7 +68,7 @@ impl SubDedupStage {
             strategy,
             bases,
             models,
-            identifier: Identifier::new(&config.identify, config.model.planes_zstd_level),
+            classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             depth_max: config.subdedup.depth_max,
             frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
             // Containers end only between groups.
@@ -79,7 +81,7 @@ impl SubDedupStage {
     }
 
     fn encode_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
-        self.bases.grant(u64::from(chunk.len));
+        self.bases.grant_reads(u64::from(chunk.len));
         self.group_bytes += u64::from(chunk.len);
         match chunk.block.filter(|block| !block.is_opaque) {
             Some(block) => self.block(chunk, block, emit)?,
@@ -125,9 +127,9 @@ impl SubDedupStage {
     fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         let (found, encoded) = self.find(&chunk)?;
         // Most of it copied: the rest is worth less than what other codecs save.
-        let class = if encoded.literal_len() * 2 <= chunk.len { Class::Ordinary } else { self.class(&chunk) };
+        let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };
         match class {
-            Class::Float(layout) => {
+            ChunkClass::Float(layout) => {
                 let range = self.offset..self.offset + u64::from(chunk.len);
                 match self.models.plan_previous_version(range, layout, &mut self.bases)? {
                     Some(planned) => self.delta(chunk, planned, emit)?,
@@ -139,8 +141,8 @@ impl SubDedupStage {
         Ok(())
     }
 
-    fn class(&mut self, chunk: &Chunk) -> Class {
-        chunk.class.unwrap_or_else(|| self.identifier.identify(&chunk.bytes))
+    fn class(&mut self, chunk: &Chunk) -> ChunkClass {
+        chunk.class.unwrap_or_else(|| self.classifier.classify(&chunk.bytes))
     }
 
     fn float_chunk(
@@ -168,12 +170,12 @@ impl SubDedupStage {
     fn ordinary_chunk(
         &mut self,
         chunk: Chunk,
-        class: Class,
-        (features, encoded): (Vec<u64>, Encoded),
+        class: ChunkClass,
+        (features, encoded): (Vec<u64>, EncodedChunk),
         emit: &mut Emit<Packet>,
     ) -> Result<()> {
         let literal_len = encoded.literal_len() as usize;
-        let open = if class == Class::Incompressible { OPEN_INCOMPRESSIBLE } else { OPEN_SOLID };
+        let open = if class == ChunkClass::Incompressible { OPEN_INCOMPRESSIBLE } else { OPEN_SOLID };
         let filled = self.open_frame(open).len();
         if self.frame_bytes > 0 && filled > 0 && filled + literal_len > self.frame_bytes {
             if open == OPEN_SOLID { self.end_group(emit)? } else { self.close_frame(open, emit)? }
@@ -200,7 +202,7 @@ impl SubDedupStage {
         });
         self.bases.index(number, &features);
         if self.strategy.wants_bases() {
-            self.bases.keep(number, &chunk.bytes, chunk.anchors)?;
+            self.bases.cache_chunk(number, &chunk.bytes, chunk.anchors)?;
         }
         if self.frame_bytes == 0 {
             self.close_frame(open, emit)?;
@@ -209,7 +211,7 @@ impl SubDedupStage {
     }
 
     /// Asks the strategy; where a base's body turns out to be unreadable the chunk is stored whole.
-    fn find(&mut self, chunk: &Chunk) -> Result<(Found, Encoded)> {
+    fn find(&mut self, chunk: &Chunk) -> Result<(StrategyOutput, EncodedChunk)> {
         let anchors = chunk.anchors.as_deref().unwrap_or_default();
         let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
         let capped = self.bases.cap(&mut found.matches);
@@ -243,7 +245,7 @@ impl SubDedupStage {
         }
         let kind = if open == OPEN_SOLID { FrameKind::Solid } else { FrameKind::Incompressible };
         let number = self.emit_frame(kind, raw.clone(), emit)?;
-        self.bases.keep_frame(number, raw);
+        self.bases.cache_frame(number, raw);
         for entry in self.group_first..self.bases.ring.next() {
             if let Some(entry) = self.bases.ring.get_mut(entry)
                 && entry.frame == open

@@ -83,13 +83,13 @@ fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
     let bases = Bases::new(store.clone(), resolver, Arc::new(FramesInFlight::default()), &config.subdedup, candidates);
     let models = Models::new(store, &config.model);
     let stage = SubDedupStage::new(strategy(&config.subdedup, 1, 1), bases, models, &config, LEN as u64);
-    let mut identifier = Identifier::new(&config.identify, config.model.planes_zstd_level);
+    let mut classifier = ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
     let chunk = |(number, bytes): (u8, &Vec<u8>)| Chunk {
         bytes: Bytes::copy_from_slice(bytes),
         len: bytes.len() as u32,
         fingerprint: Fingerprint([number; 32]),
         is_new: true,
-        class: is_identified.then(|| identifier.identify(bytes)),
+        class: is_identified.then(|| classifier.classify(bytes)),
         anchors: Some(Sieve::new(1).anchors(bytes)),
         block: None,
     };

@@ -323,7 +323,7 @@ mod tests {
         let cases = parse(text).expect("parses").cases;
         let told = |case: &Case| {
             let RepositoryBounds(min, avg, max) = bounds(&case.config);
-            (case.scheme.clone(), case.config.subdedup.strategy.clone(), min >> 10, avg >> 10, max >> 10)
+            (case.scheme.clone(), case.config.subdedup.strategy.to_string(), min >> 10, avg >> 10, max >> 10)
         };
         let line = |name: &str, strategy: &str, avg: u64| (name.into(), strategy.into(), avg / 2, avg, avg * 4);
         let expected = [
@@ -359,7 +359,12 @@ mod tests {
             let config = &case.config;
             let parameters: Vec<String> =
                 case.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            (config.subdedup.strategy.clone(), config.subdedup.depth_max, config.compress.level, parameters.join(", "))
+            (
+                config.subdedup.strategy.to_string(),
+                config.subdedup.depth_max,
+                config.compress.level,
+                parameters.join(", "),
+            )
         };
         let line = |level| ("none".to_string(), 5, level, format!("bytes_target 4194304, level {level}"));
         assert_eq!(cases.iter().map(told).collect::<Vec<_>>(), [line(1), line(9)]);

@@ -19,7 +19,7 @@ use super::comparison::corpus_directory;
 use super::data::expand;
 use super::methods::{Answer, Answers, Method};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
-use crate::chunk::classify::Class;
+use crate::chunk::classify::ChunkClass;
 use crate::codec::{Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ pub struct IdentifyBench {
     /// What tells the classes apart, each with lines of its own.
     #[serde(default = "default_methods")]
     pub methods: Vec<Method>,
-    /// The identifier's parameters.
+    /// The classifier's parameters.
     #[serde(default)]
     pub identify: IdentifyConfig,
     /// What is measured.
@@ -267,7 +267,7 @@ fn judge(
     let float_bytes = answer.float_bytes(&block.bytes, oracle.level, &mut oracle.planes)?;
     let (column, bytes) = match (float_bytes, answer) {
         (Some(bytes), _) => (FLOAT, bytes),
-        (None, Answer::Class(Class::Incompressible)) => (INCOMPRESSIBLE, block.bytes.len() as u64),
+        (None, Answer::Class(ChunkClass::Incompressible)) => (INCOMPRESSIBLE, block.bytes.len() as u64),
         (None, _) => (ORDINARY, encoded.zstd),
     };
     if let Some(count) = score.confusion.get_mut(encoded.label).and_then(|row| row.get_mut(column)) {

@@ -1,6 +1,6 @@
 //! Methods of telling floats apart, to compare the engine's with: by byte groups, by bits, by whole files.
 //!
-//! - *byte*: [`Identifier`], as the engine runs it.
+//! - *byte*: [`ChunkClassifier`], as the engine runs it.
 //! - *bit*: FHRD's alternative (section 3.3), which shifts words bit by bit until their exponents are bytes. For words
 //!   of 1, 2, 4 and 8 bytes and every shift below a word's bits, words are read from that bit on at the same places of
 //!   the block, and the entropies of their bytes summed; the block is shifted by the best of them and then judged as by
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::{Block, Blocks};
-use crate::chunk::classify::{Class, Identifier};
+use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::codec::{Codec, Layout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
@@ -50,14 +50,14 @@ impl Method {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// As the engine would take it.
-    Class(Class),
+    Class(ChunkClass),
     /// Floats in this layout behind so many bits, fewer than a byte has.
     Shifted(u32, Layout),
     /// Floats that lie in some way.
     Float,
 }
 
-/// Groups above this many bits per byte count as stored, as the identifier has it.
+/// Groups above this many bits per byte count as stored, as the classifier has it.
 const STORED_BITS: f32 = 7.65;
 /// Bits per byte by which a wider word or a longer shift must be better.
 const BETTER_BITS: f32 = 0.03;
@@ -68,16 +68,16 @@ const GRID_BYTES: usize = 8;
 /// Answers by one method.
 pub(super) struct Answers {
     method: Method,
-    identifier: Identifier,
+    classifier: ChunkClassifier,
     samples: usize,
     files: HashMap<PathBuf, Answer>,
 }
 
 impl Answers {
-    /// With the identifier's parameters, for a planes codec at this zstd level.
+    /// With the classifier's parameters, for a planes codec at this zstd level.
     pub(super) fn new(method: Method, config: &IdentifyConfig, level: i32) -> Self {
-        let identifier = Identifier::new(config, level);
-        Answers { method, identifier, samples: config.samples, files: HashMap::new() }
+        let classifier = ChunkClassifier::new(config, level);
+        Answers { method, classifier, samples: config.samples, files: HashMap::new() }
     }
 
     /// What `block`, drawn from `blocks`, is.
@@ -86,7 +86,7 @@ impl Answers {
     /// Its file cannot be read.
     pub(super) fn answer(&mut self, block: &Block, blocks: &Blocks) -> Result<Answer> {
         match self.method {
-            Method::Byte => Ok(Answer::Class(self.identifier.identify(&block.bytes))),
+            Method::Byte => Ok(Answer::Class(self.classifier.classify(&block.bytes))),
             Method::Bit => Ok(self.by_bits(&block.bytes)),
             Method::File => self.by_file(&block.file, blocks),
         }
@@ -95,10 +95,10 @@ impl Answers {
     fn by_bits(&mut self, block: &[u8]) -> Answer {
         let bits = best_shift(block, self.samples) % u8::BITS;
         if bits == 0 {
-            return Answer::Class(self.identifier.identify(block));
+            return Answer::Class(self.classifier.classify(block));
         }
-        match self.identifier.identify(&shifted(block, bits)) {
-            Class::Float(layout) => Answer::Shifted(bits, layout),
+        match self.classifier.classify(&shifted(block, bits)) {
+            ChunkClass::Float(layout) => Answer::Shifted(bits, layout),
             other => Answer::Class(other),
         }
     }
@@ -110,8 +110,8 @@ impl Answers {
         let answer = if is_model(path)? {
             Answer::Float
         } else {
-            match self.identifier.identify(&blocks.first(path)?) {
-                Class::Float(_) => Answer::Float,
+            match self.classifier.classify(&blocks.first(path)?) {
+                ChunkClass::Float(_) => Answer::Float,
                 class => Answer::Class(class),
             }
         };
@@ -125,8 +125,10 @@ impl Answer {
     pub(super) fn float_bytes(self, block: &[u8], level: i32, scratch: &mut Scratch) -> Result<Option<u64>> {
         let mut out = Vec::new();
         match self {
-            Answer::Class(Class::Float(layout)) => Planes.encode_layout(layout, block, level, scratch, &mut out)?,
-            Answer::Class(Class::Ordinary | Class::Incompressible) => return Ok(None),
+            Answer::Class(ChunkClass::Float(layout)) => {
+                Planes.encode_layout(layout, block, level, scratch, &mut out)?
+            }
+            Answer::Class(ChunkClass::Ordinary | ChunkClass::Incompressible) => return Ok(None),
             Answer::Shifted(bits, layout) => {
                 // The bits in front take a byte.
                 out.push(0);
@@ -267,7 +269,7 @@ mod tests {
         let blocks = Blocks::find(directory.path(), &["*".into()], None, None, 65_536, 1).unwrap();
         let mut answers = Answers::new(Method::File, &IdentifyConfig::default(), 1);
         let mut answer = |file: PathBuf| answers.answer(&Block { file, bytes: Vec::new() }, &blocks).unwrap();
-        let ordinary = Answer::Class(Class::Ordinary);
+        let ordinary = Answer::Class(ChunkClass::Ordinary);
         assert_eq!([answer(model), answer(mixed), answer(other)], [Answer::Float, Answer::Float, ordinary]);
     }
 }

@@ -19,7 +19,7 @@ use crate::kernel::planes;
 
 /// What a chunk is, for its way through the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum ChunkClass {
     /// Neither of the others.
     Ordinary,
     /// Stored as it is: media, archives, encrypted data.
@@ -76,7 +76,7 @@ const HEADER_BYTES: usize = 2;
 const LENGTH_BYTES: usize = 4;
 
 /// Decides what chunks are; one per worker.
-pub struct Identifier {
+pub struct ChunkClassifier {
     config: IdentifyConfig,
     level: i32,
     planes: Scratch,
@@ -87,10 +87,10 @@ pub struct Identifier {
     out: Vec<u8>,
 }
 
-impl Identifier {
+impl ChunkClassifier {
     /// With these parameters, for a planes codec at this zstd level.
     pub fn new(config: &IdentifyConfig, level: i32) -> Self {
-        Identifier {
+        ChunkClassifier {
             config: config.clone(),
             level,
             planes: Scratch::default(),
@@ -103,9 +103,9 @@ impl Identifier {
     }
 
     /// The class of `chunk`: a function of its bytes and the parameters alone.
-    pub fn identify(&mut self, chunk: &[u8]) -> Class {
+    pub fn classify(&mut self, chunk: &[u8]) -> ChunkClass {
         if chunk.len() < CHUNK_BYTES_MIN {
-            return Class::Ordinary;
+            return ChunkClass::Ordinary;
         }
         let profile = Profile::of(chunk, self.config.samples);
         let flat = profile.bits(1).first().copied().unwrap_or_default();
@@ -118,7 +118,7 @@ impl Identifier {
             share(2).max(share(4)) > share(1) + PERIODIC
         };
         if !candidate && !periodic && flat < EVEN_BITS {
-            return Class::Ordinary;
+            return ChunkClass::Ordinary;
         }
         self.sample(chunk);
         let probe = std::mem::take(&mut self.probe);
@@ -130,7 +130,7 @@ impl Identifier {
         } else if profile.bits(predicted.width()).iter().any(|bits| f64::from(*bits) > self.config.high_bits) {
             self.judge_words(chunk, &probe, zstd, &profile, predicted)
         } else if bits / 8.0 * probe.len() as f32 > MATCHES_RULE * zstd as f32 && flat - bits < STRUCTURE_BITS_STRONG {
-            Class::Ordinary
+            ChunkClass::Ordinary
         } else {
             self.judge_redundant(chunk, &probe, zstd, &profile, bits)
         };
@@ -140,7 +140,14 @@ impl Identifier {
 
     /// Some groups have no redundancy, so there is little outside the probes that could change the sizes: entropy
     /// predicts the low groups, and the others must not compress.
-    fn judge_words(&mut self, chunk: &[u8], probe: &[u8], zstd: usize, profile: &Profile, layout: Layout) -> Class {
+    fn judge_words(
+        &mut self,
+        chunk: &[u8],
+        probe: &[u8],
+        zstd: usize,
+        profile: &Profile,
+        layout: Layout,
+    ) -> ChunkClass {
         let width = layout.width();
         let words = self.split(probe, width);
         let (mut mask, mut total, mut plain) = (layout.mask(), 0.0, true);
@@ -160,7 +167,7 @@ impl Identifier {
         let ratio = total / zstd.max(1) as f32;
         let saves = total < probe.len() as f32 * (1.0 - GAIN - MARGIN);
         if saves && ratio < CLEAR && (ratio < CLEAR_OF_REPEATS || !self.repeats_elsewhere(chunk, probe)) {
-            return Class::Float(Layout::new(width as u8, mask).unwrap_or(layout));
+            return ChunkClass::Float(Layout::new(width as u8, mask).unwrap_or(layout));
         }
         self.judge_exactly(chunk, &[width as u8])
     }
@@ -177,31 +184,31 @@ impl Identifier {
 
     /// Every group has redundancy, runs and repeats that entropy does not see: encode the probes, and the whole chunk
     /// unless they leave no doubt.
-    fn judge_redundant(&mut self, chunk: &[u8], probe: &[u8], zstd: usize, profile: &Profile, bits: f32) -> Class {
+    fn judge_redundant(&mut self, chunk: &[u8], probe: &[u8], zstd: usize, profile: &Profile, bits: f32) -> ChunkClass {
         let hopeless = HOPELESS * zstd.max(1) as f32;
         let (layout, planes) = self.probe_layout(probe, profile, bits + RIVAL_BITS, hopeless);
         let ratio = planes as f32 / zstd.max(1) as f32;
         if ratio >= HOPELESS {
-            Class::Ordinary
+            ChunkClass::Ordinary
         } else if ratio < CLEAR_REDUNDANT {
-            Class::Float(layout)
+            ChunkClass::Float(layout)
         } else {
             self.judge_exactly(chunk, &[layout.width() as u8])
         }
     }
 
     /// Float if the best layout among `widths` is smaller than zstd's encoding of the whole chunk.
-    fn judge_exactly(&mut self, chunk: &[u8], widths: &[u8]) -> Class {
+    fn judge_exactly(&mut self, chunk: &[u8], widths: &[u8]) -> ChunkClass {
         let zstd = zstd_bytes(&mut self.zstd, 1, chunk, &mut self.out) as f32;
         let limit = (zstd * (1.0 - self.config.probe_gain as f32)).min(chunk.len() as f32 * (1.0 - GAIN));
-        self.exact_layout(chunk, widths, limit).map_or(Class::Ordinary, Class::Float)
+        self.exact_layout(chunk, widths, limit).map_or(ChunkClass::Ordinary, ChunkClass::Float)
     }
 
     /// Incompressible if the probes' bytes save nothing and a fast search of the whole chunk finds no repeats.
-    fn incompressible(&mut self, chunk: &[u8], probe: &[u8], zstd: usize) -> Class {
+    fn incompressible(&mut self, chunk: &[u8], probe: &[u8], zstd: usize) -> ChunkClass {
         let nothing = |encoded: usize, len: usize| encoded as f32 >= len as f32 * (1.0 - SAVED);
         let mut repeats = || !nothing(zstd_bytes(&mut self.matches, MATCHES_LEVEL, chunk, &mut self.out), chunk.len());
-        if !nothing(zstd, probe.len()) || repeats() { Class::Ordinary } else { Class::Incompressible }
+        if !nothing(zstd, probe.len()) || repeats() { ChunkClass::Ordinary } else { ChunkClass::Incompressible }
     }
 
     /// Two pieces from within `chunk`, from offsets that keep every word's phase.
@@ -316,8 +323,8 @@ mod tests {
         bytes
     }
 
-    fn identify(chunk: &[u8]) -> Class {
-        Identifier::new(&IdentifyConfig::default(), 1).identify(chunk)
+    fn identify(chunk: &[u8]) -> ChunkClass {
+        ChunkClassifier::new(&IdentifyConfig::default(), 1).classify(chunk)
     }
 
     #[test]
@@ -330,43 +337,47 @@ mod tests {
             for (bytes, width, low) in [(&single, 4, 0b1000u8), (&brain, 2, 0b10), (&upcast, 4, 0b1011)] {
                 let rotated = (0..width).filter(|g| low >> ((g + phase) % width) & 1 == 1).fold(0, |m, g| m | 1 << g);
                 let expected = Layout::new(width as u8, rotated).unwrap();
-                assert_eq!(identify(&bytes[phase..phase + 65_536]), Class::Float(expected), "width {width}, {phase}");
+                assert_eq!(
+                    identify(&bytes[phase..phase + 65_536]),
+                    ChunkClass::Float(expected),
+                    "width {width}, {phase}"
+                );
             }
-            let Class::Float(layout) = identify(&double[phase..phase + 65_536]) else { panic!("phase {phase}") };
+            let ChunkClass::Float(layout) = identify(&double[phase..phase + 65_536]) else { panic!("phase {phase}") };
             assert_eq!((layout.width(), layout.compresses((15 - phase) % 8)), (8, true));
         }
     }
 
     #[test]
     fn text_is_ordinary_and_noise_is_incompressible() {
-        assert_eq!(identify(&text()), Class::Ordinary);
-        assert_eq!(identify(&[0; 65_536]), Class::Ordinary);
+        assert_eq!(identify(&text()), ChunkClass::Ordinary);
+        assert_eq!(identify(&[0; 65_536]), ChunkClass::Ordinary);
         let noise: Vec<u8> = weights(80_000).map(|weight| (weight.to_bits() >> 3) as u8).collect();
-        assert_eq!(identify(&noise[..65_536]), Class::Incompressible);
+        assert_eq!(identify(&noise[..65_536]), ChunkClass::Incompressible);
         let mut repeated = noise[..40_000].to_vec();
         repeated.extend_from_slice(&noise[1000..26_536]);
-        assert_eq!(identify(&repeated), Class::Ordinary, "zstd finds the repeat");
+        assert_eq!(identify(&repeated), ChunkClass::Ordinary, "zstd finds the repeat");
     }
 
     #[test]
     fn short_chunks_and_a_disabled_identifier_find_no_floats() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
         for len in [0, 1, 7, 8, 9, CHUNK_BYTES_MIN - 1] {
-            assert_eq!(identify(&single[..len]), Class::Ordinary);
+            assert_eq!(identify(&single[..len]), ChunkClass::Ordinary);
         }
-        assert!(matches!(identify(&single[..4 * CHUNK_BYTES_MIN]), Class::Float(_)));
+        assert!(matches!(identify(&single[..4 * CHUNK_BYTES_MIN]), ChunkClass::Float(_)));
         let config = IdentifyConfig { enabled: false, ..IdentifyConfig::default() };
-        assert_eq!(Identifier::new(&config, 1).identify(&single), Class::Ordinary);
+        assert_eq!(ChunkClassifier::new(&config, 1).classify(&single), ChunkClass::Ordinary);
     }
 
     #[test]
     fn what_came_before_does_not_matter() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
         let (words, text) = (&single[3..65_000], text());
-        let mut identifier = Identifier::new(&IdentifyConfig::default(), 1);
-        let first = identifier.identify(words);
-        identifier.identify(&text);
-        assert_eq!(identifier.identify(words), first);
+        let mut classifier = ChunkClassifier::new(&IdentifyConfig::default(), 1);
+        let first = classifier.classify(words);
+        classifier.classify(&text);
+        assert_eq!(classifier.classify(words), first);
         assert_eq!(identify(words), first);
     }
 }

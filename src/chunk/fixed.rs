@@ -7,17 +7,17 @@ use super::Chunker;
 use crate::config::RepositoryConfig;
 use crate::kernel::sieve::Anchor;
 
-pub(super) struct Fixed {
+pub(super) struct FixedChunker {
     len: usize,
 }
 
-impl Fixed {
+impl FixedChunker {
     pub(super) fn new(config: &RepositoryConfig) -> Self {
-        Fixed { len: config.chunk_bytes_avg.0 as usize }
+        FixedChunker { len: config.chunk_bytes_avg.0 as usize }
     }
 }
 
-impl Chunker for Fixed {
+impl Chunker for FixedChunker {
     fn cut(&self, bytes: &[u8], _: &mut Vec<Anchor>) -> usize {
         bytes.len().min(self.len)
     }

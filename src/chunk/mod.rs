@@ -12,7 +12,7 @@ mod sieve;
 mod tests;
 mod ultracdc;
 
-use crate::config::RepositoryConfig;
+use crate::config::{ChunkerKind, RepositoryConfig};
 use crate::kernel::sieve::Anchor;
 
 /// Where chunks end.
@@ -30,11 +30,11 @@ pub trait Chunker: Send {
 
 /// The cutter that the configuration names; `seed` keys those that have a key.
 pub fn chunker(config: &RepositoryConfig, seed: u64) -> Box<dyn Chunker> {
-    match config.chunker.as_str() {
-        "fastcdc" => Box::new(fastcdc::FastCdc::new(config, seed)),
-        "gear-xet" => Box::new(gear_xet::GearXet::new(config)),
-        "ultracdc" => Box::new(ultracdc::UltraCdc::new(config)),
-        "fixed" => Box::new(fixed::Fixed::new(config)),
-        _ => Box::new(sieve::SieveChunker::new(config, seed)),
+    match config.chunker {
+        ChunkerKind::Sieve => Box::new(sieve::SieveChunker::new(config, seed)),
+        ChunkerKind::FastCdc => Box::new(fastcdc::FastCdc::new(config, seed)),
+        ChunkerKind::GearXet => Box::new(gear_xet::GearXet::new(config)),
+        ChunkerKind::UltraCdc => Box::new(ultracdc::UltraCdc::new(config)),
+        ChunkerKind::Fixed => Box::new(fixed::FixedChunker::new(config)),
     }
 }

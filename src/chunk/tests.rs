@@ -4,16 +4,14 @@ use bytesize::ByteSize;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::CHUNKERS;
+use crate::config::ChunkerKind;
 use crate::kernel::sieve::Sieve;
 
-/// All but the one whose cuts depend on the place in the file.
-const CONTENT_DEFINED: &[&str] = &["sieve", "fastcdc", "gear-xet", "ultracdc"];
 const LIMITS: [u64; 3] = [1 << 10, 4 << 10, 16 << 10];
 
-fn config(chunker: &str, [min, avg, max]: [u64; 3]) -> RepositoryConfig {
+fn config(chunker: ChunkerKind, [min, avg, max]: [u64; 3]) -> RepositoryConfig {
     RepositoryConfig {
-        chunker: chunker.into(),
+        chunker,
         chunk_bytes_min: ByteSize(min),
         chunk_bytes_avg: ByteSize(avg),
         chunk_bytes_max: ByteSize(max),
@@ -87,9 +85,10 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
 #[test]
 fn every_name_has_its_cutter() {
     let bytes = mixed(9, 400_000);
-    let all: Vec<Vec<usize>> = CHUNKERS.iter().map(|name| ends(&*chunker(&config(name, LIMITS), 1), &bytes)).collect();
-    for (number, one) in all.iter().enumerate() {
-        assert!(!all[..number].contains(one), "{} cuts like another", CHUNKERS[number]);
+    let of = |kind: &ChunkerKind| ends(&*chunker(&config(*kind, LIMITS), 1), &bytes);
+    let all: Vec<Vec<usize>> = ChunkerKind::ALL.iter().map(of).collect();
+    for (number, (one, kind)) in all.iter().zip(ChunkerKind::ALL).enumerate() {
+        assert!(!all[..number].contains(one), "{kind} divides like another");
     }
 }
 
@@ -98,35 +97,35 @@ fn an_insertion_changes_few_chunks() {
     let bytes = random(1, 1 << 20);
     let mut longer = bytes.clone();
     longer.splice(500_000..500_000, random(2, 100));
-    for name in CONTENT_DEFINED {
-        let chunker = chunker(&config(name, LIMITS), 7);
+    for kind in ChunkerKind::ALL.iter().filter(|kind| **kind != ChunkerKind::Fixed) {
+        let chunker = chunker(&config(*kind, LIMITS), 7);
         let before = ends(&*chunker, &bytes);
         let after = ends(&*chunker, &longer);
         let moved = |end: &usize| if *end <= 500_000 { *end } else { end + 100 };
         let lost = before.iter().filter(|end| !after.contains(&moved(end))).count();
-        assert!(lost <= 8, "{name}: {lost} of {} cuts lost", before.len());
+        assert!(lost <= 8, "{kind}: {lost} of {} boundaries lost", before.len());
     }
 }
 
 #[test]
 fn the_average_is_near_what_is_configured() {
     let bytes = random(3, 8 << 20);
-    for (name, low, high) in [
-        ("sieve", 0.87, 1.02),
-        ("fastcdc", 0.7, 1.1),
-        ("gear-xet", 1.4, 1.6),
-        ("ultracdc", 0.8, 1.2),
-        ("fixed", 0.99, 1.01),
+    for (kind, low, high) in [
+        (ChunkerKind::Sieve, 0.87, 1.02),
+        (ChunkerKind::FastCdc, 0.7, 1.1),
+        (ChunkerKind::GearXet, 1.4, 1.6),
+        (ChunkerKind::UltraCdc, 0.8, 1.2),
+        (ChunkerKind::Fixed, 0.99, 1.01),
     ] {
-        let count = ends(&*chunker(&config(name, [2 << 10, 4 << 10, 16 << 10]), 5), &bytes).len();
+        let count = ends(&*chunker(&config(kind, [2 << 10, 4 << 10, 16 << 10]), 5), &bytes).len();
         let ratio = bytes.len() as f64 / count as f64 / 4096.0;
-        assert!((low..high).contains(&ratio), "{name}: {ratio} of the average");
+        assert!((low..high).contains(&ratio), "{kind}: {ratio} of the average");
     }
 }
 
 #[test]
 fn constant_and_periodic_bytes_make_long_chunks_of_sieve() {
-    let chunker = chunker(&config("sieve", LIMITS), 11);
+    let chunker = chunker(&config(ChunkerKind::Sieve, LIMITS), 11);
     assert!(ends(&*chunker, &[]).is_empty());
     for byte in [0, 1, 0x20, 0xaa, 0xff] {
         let lengths = lengths(&ends(&*chunker, &vec![byte; 100_000]));
@@ -141,7 +140,7 @@ fn constant_and_periodic_bytes_make_long_chunks_of_sieve() {
 
 #[test]
 fn xet_publishes_these_cuts() {
-    let chunker = chunker(&config("gear-xet", [8 << 10, 64 << 10, 128 << 10]), 0);
+    let chunker = chunker(&config(ChunkerKind::GearXet, [8 << 10, 64 << 10, 128 << 10]), 0);
     let noise = random(0, 1_000_000);
     assert_eq!([noise[0], noise[127], noise[111_111]], [175, 132, 118], "the data of the test vectors");
     let expected = [
@@ -191,7 +190,7 @@ fn slow_ultracdc(bytes: &[u8], [min, avg, max]: [u64; 3], shift: i32) -> usize {
 #[test]
 fn ultracdc_keeps_the_papers_masks_at_the_papers_limits() {
     let limits = [2 << 10, 10 << 10, 64 << 10];
-    let chunker = chunker(&config("ultracdc", limits), 0);
+    let chunker = chunker(&config(ChunkerKind::UltraCdc, limits), 0);
     for seed in 0..60 {
         let bytes = mixed(seed, 80_000);
         assert_eq!(chunker.cut(&bytes, &mut Vec::new()), slow_ultracdc(&bytes, limits, 0));
@@ -201,8 +200,8 @@ fn ultracdc_keeps_the_papers_masks_at_the_papers_limits() {
 
 proptest! {
     #[test]
-    fn lengths_lie_between_the_limits(name in proptest::sample::select(CHUNKERS), seed: u64, len in 0..200_000usize) {
-        let chunker = chunker(&config(name, LIMITS), seed);
+    fn lengths_lie_between_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {
+        let chunker = chunker(&config(kind, LIMITS), seed);
         let lengths = lengths(&ends(&*chunker, &mixed(seed, len)));
         let [min, _, max] = LIMITS.map(|limit| limit as usize);
         prop_assert!(lengths.iter().all(|len| *len <= max));
@@ -211,12 +210,12 @@ proptest! {
 
     #[test]
     fn buffers_do_not_matter(
-        name in proptest::sample::select(CHUNKERS),
+        kind in proptest::sample::select(ChunkerKind::ALL),
         seed: u64,
         len in 0..200_000usize,
         lens in proptest::collection::vec(1..40_000usize, 1..6),
     ) {
-        let chunker = chunker(&config(name, LIMITS), seed);
+        let chunker = chunker(&config(kind, LIMITS), seed);
         let bytes = mixed(seed, len);
         prop_assert_eq!(ends_of_buffers(&*chunker, LIMITS[2] as usize, &bytes, &lens), ends(&*chunker, &bytes));
     }
@@ -225,7 +224,7 @@ proptest! {
     fn xet_cuts_follow_the_specification(seed: u64, power in 9..13u32, min in 64..2000u64, len in 1..40_000usize) {
         let limits = [min, 1 << power, 3 << power];
         let bytes = mixed(seed, len);
-        let cut = chunker(&config("gear-xet", limits), 0).cut(&bytes, &mut Vec::new());
+        let cut = chunker(&config(ChunkerKind::GearXet, limits), 0).cut(&bytes, &mut Vec::new());
         prop_assert_eq!(cut, slow_xet(&bytes, limits));
     }
 
@@ -233,7 +232,7 @@ proptest! {
     fn anchors_are_those_of_the_chunk(seed: u64, len in 1..60_000usize) {
         let bytes = mixed(seed, len);
         let mut anchors = Vec::new();
-        let end = chunker(&config("sieve", LIMITS), seed).cut(&bytes, &mut anchors);
+        let end = chunker(&config(ChunkerKind::Sieve, LIMITS), seed).cut(&bytes, &mut anchors);
         prop_assert_eq!(anchors, crate::kernel::sieve::Sieve::new(seed).anchors(&bytes[..end]));
     }
 }
@@ -246,7 +245,7 @@ fn the_sieve_cuts_as_the_format_says() {
     let first: Vec<(u32, u64)> = anchors.iter().take(3).map(|anchor| (anchor.position, anchor.hash)).collect();
     assert_eq!(first, [(101, 0x3de5_c1f8_632f_a6b9), (614, 0x3c0c_2b4c_44c4_085d), (760, 0x894b_bbea_daa6_7fc3)]);
     assert_eq!(anchors.len(), 50);
-    let chunker = chunker(&config("sieve", [2048, 4096, 16_384]), 7);
+    let chunker = chunker(&config(ChunkerKind::Sieve, [2048, 4096, 16_384]), 7);
     let ends = ends(chunker.as_ref(), &bytes);
     let starts = [0].into_iter().chain(ends.iter().copied());
     let lengths: Vec<usize> = ends.iter().zip(starts).map(|(end, start)| end - start).collect();
@@ -259,14 +258,14 @@ fn the_sieve_cuts_as_the_format_says() {
 /// What lets a reader cut before it has seen the largest length.
 #[test]
 fn a_cut_before_the_end_does_not_depend_on_what_follows() {
-    for name in CHUNKERS {
-        let chunker = chunker(&config(name, LIMITS), 3);
+    for kind in ChunkerKind::ALL {
+        let chunker = chunker(&config(*kind, LIMITS), 3);
         for seed in 0..8 {
             let bytes = random(seed, LIMITS[2] as usize);
             let whole = chunker.cut(&bytes, &mut Vec::new());
             for len in (1..bytes.len()).step_by(61) {
                 let end = chunker.cut(&bytes[..len], &mut Vec::new());
-                assert!(end == whole || (end == len && len < whole), "{name}: {end} of {len}, {whole} of all");
+                assert!(end == whole || (end == len && len < whole), "{kind}: {end} of {len}, {whole} of all");
             }
         }
     }

@@ -26,7 +26,7 @@ impl From<&Repository> for Created {
         Created {
             repository: location::shown(&repository.path),
             id: repository.id.clone(),
-            chunker: config.chunker.clone(),
+            chunker: config.chunker.to_string(),
             chunk_bytes_min: config.chunk_bytes_min.0,
             chunk_bytes_avg: config.chunk_bytes_avg.0,
             chunk_bytes_max: config.chunk_bytes_max.0,

@@ -224,7 +224,7 @@ mod tests {
     fn fixed(bytes: u64) -> RepositoryConfig {
         let size = ByteSize(bytes);
         RepositoryConfig {
-            chunker: "fixed".into(),
+            chunker: crate::config::ChunkerKind::Fixed,
             chunk_bytes_min: size,
             chunk_bytes_avg: size,
             chunk_bytes_max: ByteSize(2 * bytes),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytesize::ByteSize;
 use minicbor::{Decode, Encode};
 
-use crate::config::{Config, RepositoryConfig};
+use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{LocalStore, Store};
 use crate::types::{RepositoryKey, hex};
@@ -97,7 +97,7 @@ impl Repository {
         let record = Record {
             id: id.to_vec(),
             key: key.to_vec(),
-            chunker: config.chunker.clone(),
+            chunker: config.chunker.to_string(),
             parameters,
             extra: BTreeMap::new(),
         };
@@ -154,11 +154,15 @@ impl Repository {
             let value = record.parameters.get(name).copied().map(ByteSize);
             value.ok_or_else(|| Error::corrupt(NAME, 0, format!("the parameter `{name}`"), "none"))
         };
+        let chunker = ChunkerKind::from_name(&record.chunker).ok_or_else(|| Error::Unsupported {
+            what: NAME.into(),
+            unknown: format!("chunker `{}`", record.chunker),
+        })?;
         let config = RepositoryConfig {
             chunk_bytes_min: parameter("chunk_bytes_min")?,
             chunk_bytes_avg: parameter("chunk_bytes_avg")?,
             chunk_bytes_max: parameter("chunk_bytes_max")?,
-            chunker: record.chunker,
+            chunker,
         };
         let whole = Config { repository: config.clone(), ..Config::default() };
         whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
@@ -186,11 +190,11 @@ impl Repository {
     /// Fails when writing into this repository needs features that this program does not have.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the unknown bits.
+    /// [`Error::Unsupported`] with the unknown feature bits.
     pub fn check_writable(&self) -> Result<()> {
         match self.writer_features & !WRITER_FEATURES_KNOWN {
             0 => Ok(()),
-            unknown => Err(Error::Unsupported { what: NAME.into(), unknown }),
+            unknown => Err(Error::unknown_features(NAME, unknown)),
         }
     }
 
@@ -200,7 +204,12 @@ impl Repository {
         let default = RepositoryConfig::default();
         let text = |size: ByteSize| size.0.to_string();
         let keys = [
-            ("repository.chunker", self.config.chunker.clone(), run.chunker.clone(), default.chunker),
+            (
+                "repository.chunker",
+                self.config.chunker.to_string(),
+                run.chunker.to_string(),
+                default.chunker.to_string(),
+            ),
             (
                 "repository.chunk_bytes_min",
                 text(self.config.chunk_bytes_min),
@@ -245,4 +254,21 @@ fn read_record(store: &dyn Store, name: &str) -> Result<(Record, u64)> {
     let record = minicbor::decode(payload);
     let record = record.map_err(|error| Error::corrupt(name, 0, "a configuration record", error.to_string()))?;
     Ok((record, envelope.writer_features))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_chunker_on_disk_needs_a_newer_version() {
+        let directory = tempfile::tempdir().expect("makes a directory");
+        let path = directory.path().join("repository");
+        let repository = Repository::init(&path, &RepositoryConfig::default()).expect("creates");
+        let (mut record, features) = read_record(repository.store.as_ref(), NAME).expect("reads");
+        record.chunker = "magic".into();
+        let error = Repository::from_record(&path, repository.store, (record, features)).map(|_| ());
+        let Err(Error::Unsupported { what, unknown }) = error else { panic!("{error:?}") };
+        assert_eq!((what.as_str(), unknown.as_str()), ("config", "chunker `magic`"));
+    }
 }

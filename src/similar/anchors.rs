@@ -15,7 +15,7 @@
 use super::aligned::Aligned;
 use super::anchor_table::AnchorTable;
 use super::bases::Bases;
-use super::{Found, HASH_MASK, Match, Strategy};
+use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
@@ -228,12 +228,12 @@ impl Strategy for Anchors {
         true
     }
 
-    fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<Found> {
+    fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
         let features = features(anchors);
         let chosen = self.choose(&features, bases);
         if let Some(matches) = self.nearly_whole(chunk, &chosen, bases)? {
             self.remember(&matches);
-            return Ok(Found { matches, features });
+            return Ok(StrategyOutput { matches, features });
         }
         let prepared = self.prepare(chosen, bases)?;
         let base_cache = bases.base_cache();
@@ -258,7 +258,7 @@ impl Strategy for Anchors {
         }
         let matches = fill_gaps(chunk, &matches, &bases, self.copy_bytes_min);
         self.remember(&matches);
-        Ok(Found { matches, features })
+        Ok(StrategyOutput { matches, features })
     }
 }
 

@@ -13,7 +13,7 @@ use lru::LruCache;
 use super::Match;
 use super::base_cache::BaseCache;
 use super::candidates::Candidates;
-use super::capping::{Capping, ORIGIN_SESSION};
+use super::capping::{ContainerCapping, ORIGIN_SESSION};
 use super::ring::{Ring, SESSION};
 use crate::cache::BLOCK_BYTES;
 use crate::cache::ByteLru;
@@ -68,7 +68,7 @@ pub struct Bases {
     ahead: ByteLru<u64, (Arc<str>, FrameInfo, Bytes)>,
     /// Taken while it works: it asks for bodies here.
     extent_cache: Option<ExtentCache>,
-    capping: Option<Capping>,
+    capping: Option<ContainerCapping>,
     reads_per_mib: u64,
     /// Reads allowed, in units of 1 / 2^20.
     budget: u64,
@@ -100,7 +100,7 @@ impl Bases {
             bytes_max,
             ahead: ByteLru::new(AHEAD_BYTES_MAX),
             extent_cache: Some(ExtentCache::new(EXTENT_CACHE_BYTES_MAX)),
-            capping: (config.base_containers_max > 0).then(|| Capping::new(config.base_containers_max)),
+            capping: (config.base_containers_max > 0).then(|| ContainerCapping::new(config.base_containers_max)),
             reads_per_mib: u64::from(config.base_reads_per_mib),
             budget: u64::from(config.base_reads_per_mib) << 23,
             scratch: Scratch::default(),
@@ -108,7 +108,7 @@ impl Bases {
     }
 
     /// New bytes have come: more reads may be done. At most 64 MiB worth of reads are saved up.
-    pub fn grant(&mut self, bytes: u64) {
+    pub fn grant_reads(&mut self, bytes: u64) {
         self.budget = (self.budget + bytes * self.reads_per_mib).min(self.reads_per_mib << 26);
     }
 
@@ -298,7 +298,7 @@ impl Bases {
 
     /// A new batch of chunks begins: other containers may be drawn on.
     pub fn next_batch(&mut self) {
-        self.capping.iter_mut().for_each(Capping::reset);
+        self.capping.iter_mut().for_each(ContainerCapping::reset);
     }
 
     /// Drops matches that would draw on too many containers.
@@ -340,7 +340,7 @@ impl Bases {
     }
 
     /// Keeps the raw bytes of a frame that was just emitted.
-    pub fn keep_frame(&mut self, number: u64, raw: Bytes) {
+    pub fn cache_frame(&mut self, number: u64, raw: Bytes) {
         self.extent_cache.iter_mut().for_each(ExtentCache::seal);
         self.insert_frame(number, raw);
     }
@@ -355,7 +355,7 @@ impl Bases {
     ///
     /// # Errors
     /// Where the system has no memory.
-    pub fn keep(&mut self, number: u64, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+    pub fn cache_chunk(&mut self, number: u64, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
         if bytes.len() > BASE_BYTES_MAX as usize {
             return Ok(());
         }

@@ -14,7 +14,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
-use super::{Found, HASH_MASK, Match, Strategy};
+use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
@@ -68,8 +68,8 @@ impl Ends {
 }
 
 impl Strategy for Burst {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<Found> {
-        let mut found = Found::default();
+    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+        let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);
         }

@@ -14,15 +14,15 @@ pub const ORIGIN_SESSION: u32 = u32::MAX;
 
 /// The containers drawn on by the batch.
 #[derive(Debug)]
-pub struct Capping {
+pub struct ContainerCapping {
     containers_max: usize,
     drawn: BTreeSet<u32>,
 }
 
-impl Capping {
+impl ContainerCapping {
     /// At most `containers_max` containers a batch.
     pub fn new(containers_max: usize) -> Self {
-        Capping { containers_max, drawn: BTreeSet::new() }
+        ContainerCapping { containers_max, drawn: BTreeSet::new() }
     }
 
     /// A new batch begins.
@@ -55,7 +55,7 @@ mod tests {
     fn the_longest_matches_get_the_containers() {
         let find = |position, len| Match { position, base: 0, offset: 0, len };
         let from = |origin| BTreeSet::from([origin]);
-        let mut capping = Capping::new(2);
+        let mut capping = ContainerCapping::new(2);
         let mut matches = vec![find(0, 10), find(20, 500), find(600, 200), find(900, 50)];
         capping.apply(&mut matches, &[from(1), from(2), from(3), from(2)]);
         assert_eq!(matches.iter().map(|found| found.position).collect::<Vec<_>>(), [20, 600, 900]);

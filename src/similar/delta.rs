@@ -23,7 +23,7 @@ const PROBES: usize = 32;
 const POSITION_MASK: u64 = u32::MAX as u64;
 
 /// A delta matcher; keeps its table's memory.
-pub struct Delta {
+pub struct DeltaMatcher {
     /// See [`POSITION_MASK`]. Windows of one slot lie behind it.
     table: Vec<u64>,
     /// The table's size, a power of two, less one.
@@ -55,11 +55,11 @@ fn filter_word(hash: u64, mask: usize) -> usize {
     hash as usize & mask >> 2
 }
 
-impl Delta {
+impl DeltaMatcher {
     /// Copies shorter than `copy_bytes_min` are not reported.
     pub fn new(copy_bytes_min: usize) -> Self {
         let stride = (copy_bytes_min + 1).saturating_sub(WINDOW_BYTES).clamp(1, STRIDE_MAX);
-        Delta { table: Vec::new(), mask: 0, filter: Vec::new(), copy_bytes_min: copy_bytes_min.max(1), stride }
+        DeltaMatcher { table: Vec::new(), mask: 0, filter: Vec::new(), copy_bytes_min: copy_bytes_min.max(1), stride }
     }
 
     /// What `chunk` shares with `base`, the bytes of entry `entry`: ascending, not overlapping.
@@ -206,7 +206,7 @@ mod tests {
         chunk.splice(100..100, noise(10, 2));
         chunk.splice(30_000..30_500, []);
         chunk[50_000] ^= 1;
-        let matches = Delta::new(48).find(&chunk, &base, 3);
+        let matches = DeltaMatcher::new(48).find(&chunk, &base, 3);
         check(&chunk, &base, &matches, 48);
         assert_eq!(covered(&matches), chunk.len() - 11, "{matches:?}");
         assert!(matches.len() == 4 && matches.iter().all(|found| found.base == 3));
@@ -218,7 +218,7 @@ mod tests {
         for at in 0..base.len() - 48 {
             let mut chunk = noise(200, 5);
             chunk[77..125].copy_from_slice(&base[at..at + 48]);
-            assert!(covered(&Delta::new(48).find(&chunk, &base, 0)) >= 48, "{at}");
+            assert!(covered(&DeltaMatcher::new(48).find(&chunk, &base, 0)) >= 48, "{at}");
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn what_moved_is_found() {
         let base = noise(50_000, 1);
         let chunk = [&base[25_000..], &base[..25_000]].concat();
-        assert_eq!(covered(&Delta::new(48).find(&chunk, &base, 0)), chunk.len());
+        assert_eq!(covered(&DeltaMatcher::new(48).find(&chunk, &base, 0)), chunk.len());
     }
 
     /// Pieces of few sorts, so that the two have much in common, repeat themselves and run out at odd places.
@@ -245,7 +245,7 @@ mod tests {
     proptest! {
         #[test]
         fn copies_are_true_and_in_order(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
-            let mut delta = Delta::new(copy_bytes_min);
+            let mut delta = DeltaMatcher::new(copy_bytes_min);
             for (chunk, base) in [(&chunk, &base), (&base, &chunk), (&chunk, &chunk)] {
                 let matches = delta.find(chunk, base, 9);
                 check(chunk, base, &matches, copy_bytes_min);

@@ -14,7 +14,7 @@ use crate::repo::container::{Base, ExtentMap, Operation};
 
 /// A chunk's body, with its literal bytes still in the chunk.
 #[derive(Debug, Default)]
-pub struct Encoded {
+pub struct EncodedChunk {
     /// Empty: store the chunk whole.
     pub operations: Vec<Operation>,
     /// Names of the bases.
@@ -27,9 +27,9 @@ pub struct Encoded {
     pub literals: Vec<std::ops::Range<u32>>,
 }
 
-impl Encoded {
+impl EncodedChunk {
     fn whole(len: u32) -> Self {
-        let mut whole = Encoded { depth: 1, ..Encoded::default() };
+        let mut whole = EncodedChunk { depth: 1, ..EncodedChunk::default() };
         whole.literals.push(0..len);
         whole
     }
@@ -70,9 +70,9 @@ impl Encoded {
 ///
 /// # Errors
 /// Those of reading a base's body; the caller then stores the chunk whole.
-pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> Result<Encoded> {
+pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> Result<EncodedChunk> {
     if matches.is_empty() {
-        return Ok(Encoded::whole(len));
+        return Ok(EncodedChunk::whole(len));
     }
     let (mut deepest, mut asked) = (0, Vec::new());
     for found in matches {
@@ -82,7 +82,7 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
         }
     }
     let flatten = deepest.saturating_add(1) > depth_max;
-    let mut encoded = Encoded { depth: if flatten { 1 } else { deepest + 1 }, ..Encoded::default() };
+    let mut encoded = EncodedChunk { depth: if flatten { 1 } else { deepest + 1 }, ..EncodedChunk::default() };
     let (mut slots, mut extent_cache) = (HashMap::new(), Vec::<(u64, Arc<ExtentMap>)>::new());
     let mut position = 0;
     for found in matches {

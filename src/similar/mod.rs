@@ -23,15 +23,15 @@ pub use anchors::Anchors;
 pub use bases::{Bases, OPEN_INCOMPRESSIBLE, OPEN_SOLID};
 pub use burst::Burst;
 pub use candidates::Candidates;
-pub use delta::Delta;
-pub use encode::{Encoded, encode};
+pub use delta::DeltaMatcher;
+pub use encode::{EncodedChunk, encode};
 pub use ring::{Ring, SESSION, SessionEntry};
-pub use sub_blocks::{Layout, SubBlock, SubBlocks};
+pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::config::SubdedupConfig;
+use crate::config::{StrategyKind, SubdedupConfig};
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 
@@ -53,7 +53,7 @@ pub struct Match {
 
 /// What a strategy found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct StrategyOutput {
     /// Ascending, not overlapping.
     pub matches: Vec<Match>,
     /// Features under which later chunks find this one: 48 bits of hash, above them 8 bits of position.
@@ -77,7 +77,7 @@ pub trait Strategy: Send {
     ///
     /// # Errors
     /// Only when the run is failing; a base that cannot be read is no base.
-    fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<Found>;
+    fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput>;
 }
 
 /// Stores every new chunk whole (BASE: exact deduplication only).
@@ -88,15 +88,15 @@ impl Strategy for Whole {
         false
     }
 
-    fn find(&mut self, _: &[u8], _: &[Anchor], _: &mut Bases) -> Result<Found> {
-        Ok(Found::default())
+    fn find(&mut self, _: &[u8], _: &[Anchor], _: &mut Bases) -> Result<StrategyOutput> {
+        Ok(StrategyOutput::default())
     }
 }
 
 /// The strategy that the configuration names; `seed` keys its hashes, `anchor_seed` the sieve.
 pub fn strategy(config: &SubdedupConfig, seed: u64, anchor_seed: u64) -> Box<dyn Strategy> {
     // A repository may be written by several strategies in turn: each hashes under a key of its own.
-    let own_seed = xxh3_64_with_seed(config.strategy.as_bytes(), seed);
+    let own_seed = xxh3_64_with_seed(config.strategy.name().as_bytes(), seed);
     let (chunk_bytes_min, copy_bytes_min) = (config.chunk_bytes_min.0 as usize, config.copy_bytes_min.0 as usize);
     let candidates_max = config.candidates_max;
     let sub_blocks = |layout, seed| SubBlocks {
@@ -107,12 +107,14 @@ pub fn strategy(config: &SubdedupConfig, seed: u64, anchor_seed: u64) -> Box<dyn
         candidates_max,
         seed,
     };
-    match config.strategy.as_str() {
-        "none" => Box::new(Whole),
-        "burst" => Box::new(Burst { chunk_bytes_min, copy_bytes_min, candidates_max, seed: own_seed }),
-        "uniform" => Box::new(sub_blocks(uniform::layout, own_seed)),
-        "superfeature" => Box::new(Superfeature::new(chunk_bytes_min, copy_bytes_min, candidates_max, own_seed)),
-        "anchors" => Box::new(Anchors::new(config, anchor_seed)),
-        _ => Box::new(sub_blocks(bidirectional::layout, seed)),
+    match config.strategy {
+        StrategyKind::None => Box::new(Whole),
+        StrategyKind::Burst => Box::new(Burst { chunk_bytes_min, copy_bytes_min, candidates_max, seed: own_seed }),
+        StrategyKind::Uniform => Box::new(sub_blocks(uniform::layout, own_seed)),
+        StrategyKind::Bidirectional => Box::new(sub_blocks(bidirectional::layout, seed)),
+        StrategyKind::Superfeature => {
+            Box::new(Superfeature::new(chunk_bytes_min, copy_bytes_min, candidates_max, own_seed))
+        }
+        StrategyKind::Anchors => Box::new(Anchors::new(config, anchor_seed)),
     }
 }

@@ -12,7 +12,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
-use super::{Found, HASH_MASK, Match, Strategy};
+use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
@@ -29,12 +29,12 @@ pub struct SubBlock {
 }
 
 /// The sub-blocks of a chunk of so many bytes, ascending, not overlapping.
-pub type Layout = fn(usize) -> Vec<SubBlock>;
+pub type SubBlockLayout = fn(usize) -> Vec<SubBlock>;
 
 /// The strategies made of sub-blocks.
 pub struct SubBlocks {
     /// Where they lie.
-    pub layout: Layout,
+    pub layout: SubBlockLayout,
     /// Extend matches byte by byte.
     pub extend_matches: bool,
     /// Smaller chunks have no sub-blocks.
@@ -75,8 +75,8 @@ impl SubBlocks {
 }
 
 impl Strategy for SubBlocks {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<Found> {
-        let mut found = Found::default();
+    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+        let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);
         }
@@ -129,7 +129,7 @@ pub(super) mod tests {
     use super::*;
 
     /// What every layout keeps, for chunks of all sizes.
-    pub(in crate::similar) fn check(layout: Layout) {
+    pub(in crate::similar) fn check(layout: SubBlockLayout) {
         for len in (256..70_000).step_by(37).chain([65_536, 262_144]) {
             let size = sub_block_len(len);
             assert!(size.is_power_of_two() && size * 20 >= len && size * 5 <= len, "{len}: {size}");

@@ -6,7 +6,7 @@
 //! 2. Twelve linear transforms of each sampled hash; the greatest value of each is a feature.
 //! 3. Four features each are hashed into one of three super-features. Chunks that share one are very likely similar.
 //! 4. First fit: super-feature by super-feature, the newest readable chunk that has it is the base.
-//! 5. [`Delta`] finds what the chunk shares with its base.
+//! 5. [`DeltaMatcher`] finds what the chunk shares with its base.
 //!
 //! Read as follows where it is silent or differs: the paper's chunks are smaller, but 12 features in three groups are
 //! kept; features come of keyed 64-bit arithmetic, not of 32-bit. It encodes with Xdelta; here the delta gives copies
@@ -17,8 +17,8 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
-use super::delta::Delta;
-use super::{Found, HASH_MASK, Strategy};
+use super::delta::DeltaMatcher;
+use super::{HASH_MASK, Strategy, StrategyOutput};
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 
@@ -35,7 +35,7 @@ pub struct Superfeature {
     seed: u64,
     chunk_bytes_min: usize,
     candidates_max: usize,
-    delta: Delta,
+    delta: DeltaMatcher,
 }
 
 impl Superfeature {
@@ -49,7 +49,7 @@ impl Superfeature {
             seed,
             chunk_bytes_min,
             candidates_max,
-            delta: Delta::new(copy_bytes_min),
+            delta: DeltaMatcher::new(copy_bytes_min),
         }
     }
 
@@ -82,8 +82,8 @@ impl Superfeature {
 }
 
 impl Strategy for Superfeature {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<Found> {
-        let mut found = Found::default();
+    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+        let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);
         }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use fhrd::config::{Config, RepositoryConfig, STRATEGIES};
+use fhrd::config::{Config, RepositoryConfig, StrategyKind};
 use fhrd::repo::container::{ExtentCache, Operation, OperationSource};
 use fhrd::repo::index::Listing;
 use fhrd::repo::reader::ChunkReader;
@@ -194,10 +194,10 @@ fn store(contents: &[Vec<u8>], config: &Config) -> Seen {
     seen
 }
 
-fn config(strategy: &str, diff: bool, depth_max: u8, frame_bytes: u64) -> Config {
+fn config(strategy: StrategyKind, diff: bool, depth_max: u8, frame_bytes: u64) -> Config {
     let mut config = TestRepository::config();
     config.pipeline.workers = 1;
-    config.subdedup.strategy = strategy.into();
+    config.subdedup.strategy = strategy;
     config.subdedup.extend_matches = diff;
     config.subdedup.depth_max = depth_max;
     config.compress.frame_bytes = ByteSize::b(frame_bytes);
@@ -221,8 +221,8 @@ proptest! {
         frame_bytes in prop::sample::select(vec![0u64, 64 << 10, 1 << 20]),
     ) {
         let contents = contents(&plans);
-        for strategy in STRATEGIES {
-            store(&contents, &config(strategy, diff, depth_max, frame_bytes));
+        for strategy in StrategyKind::ALL {
+            store(&contents, &config(*strategy, diff, depth_max, frame_bytes));
         }
     }
 }
@@ -233,11 +233,11 @@ fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_dee
     let mut plans = vec![Plan::Noise { len: 60_000, seed: 1 }];
     plans.extend((0..23).map(edited));
     let contents = contents(&plans);
-    for strategy in STRATEGIES {
+    for strategy in StrategyKind::ALL {
         for depth_max in [1, 2, 4] {
-            let seen = store(&contents, &config(strategy, true, depth_max, 1 << 20));
+            let seen = store(&contents, &config(*strategy, true, depth_max, 1 << 20));
             let case = format!("{strategy}, depth {depth_max}: {seen:?}");
-            if *strategy == "none" {
+            if *strategy == StrategyKind::None {
                 assert_eq!((seen.deepest, seen.copies), (1, 0), "{case}");
                 continue;
             }
@@ -252,7 +252,7 @@ fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_dee
 fn the_bench_compares_every_strategy() {
     let text = include_str!("../../configs/bench/strategies.toml");
     let bench = fhrd::bench::comparison::Comparison::parse(text, "configs/bench/strategies.toml".as_ref()).unwrap();
-    let mut compared: Vec<String> = bench.cases.iter().map(|case| case.config.subdedup.strategy.clone()).collect();
+    let mut compared: Vec<StrategyKind> = bench.cases.iter().map(|case| case.config.subdedup.strategy).collect();
     compared.dedup();
-    assert_eq!(compared, STRATEGIES);
+    assert_eq!(compared, StrategyKind::ALL);
 }

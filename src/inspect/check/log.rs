@@ -89,7 +89,7 @@ mod tests {
         assert!(damage(io(rustix::io::Errno::ACCESS)).is_err());
         assert!(damage(Error::Interrupted).is_err());
         assert!(damage(io(rustix::io::Errno::IO)).is_ok());
-        assert!(damage(Error::Unsupported { what: "x".into(), unknown: 1 }).is_ok());
+        assert!(damage(Error::unknown_features("x", 1)).is_ok());
         assert!(damage(Error::BlobMissing { what: "x".into() }).is_ok());
     }
 }

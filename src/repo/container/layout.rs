@@ -46,7 +46,7 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     let (version, kind) = (reader.u16()?, reader.u16()?);
     let unknown = reader.u64()? & !READER_FEATURES_KNOWN;
     if version != FORMAT_VERSION || unknown != 0 {
-        return Err(Error::Unsupported { what: what.into(), unknown });
+        return Err(Error::unknown_features(what, unknown));
     }
     reader.bytes(8 + 4)?;
     let recorded = reader.bytes(16)?;

@@ -97,7 +97,7 @@ impl Segment {
         let records = reader.u64()?;
         let unknown = reader.u64()? & !READER_FEATURES_KNOWN;
         if version != FORMAT_VERSION || unknown != 0 {
-            return Err(Error::Unsupported { what: name.into(), unknown });
+            return Err(Error::unknown_features(name, unknown));
         }
         reader.u64()?;
         let recorded = reader.bytes(16)?;

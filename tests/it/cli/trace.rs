@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fhrd::bench::trace::{TraceChunk, TraceItem, open};
 use fhrd::chunk::chunker;
-use fhrd::config::{CHUNKERS, Config};
+use fhrd::config::{ChunkerKind, Config};
 use fhrd::inspect::trace::CHUNKER_SEED;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn chunking(chunker: &str) -> String {
+fn chunking(chunker: ChunkerKind) -> String {
     format!(
         "[repository]\nchunker = \"{chunker}\"\nchunk_bytes_min = \"2 KiB\"\nchunk_bytes_avg = \"8 KiB\"\n\
         chunk_bytes_max = \"32 KiB\"\n"
@@ -43,8 +43,8 @@ fn a_trace_read_back_gives_what_every_chunker_cuts() {
     let home = Home::new();
     let files = [("tree/a\nb", noise(1, 5 << 20)), ("tree/empty", Vec::new()), ("tree/sub/c", noise(2, 100_000))];
     files.iter().for_each(|(name, bytes)| home.write(name, bytes));
-    for chunker in CHUNKERS {
-        home.write("c.toml", chunking(chunker).as_bytes());
+    for chunker in ChunkerKind::ALL {
+        home.write("c.toml", chunking(*chunker).as_bytes());
         let output = format!("{chunker}.trace");
         let report = json(&home.run(&["trace", "tree", "--config", "c.toml", "--output", &output, "--json"]));
         let config = Config::load(&home.path("c.toml")).unwrap();
@@ -85,7 +85,7 @@ fn nothing_is_overwritten_and_what_is_missing_gives_exit_code_3() {
 
 /// Traces of three backups in the directory `traces`: of 1.5 MB, in each later one a tenth is new, scattered.
 fn plant_traces(home: &Home) {
-    home.write("c.toml", chunking("fastcdc").as_bytes());
+    home.write("c.toml", chunking(ChunkerKind::FastCdc).as_bytes());
     std::fs::create_dir(home.path("traces")).unwrap();
     let mut bytes = noise(3, 1_500_000);
     for version in 0..3u64 {
