@@ -35,9 +35,9 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
     if !listing.orphans().is_empty() {
         for _ in 0..LISTINGS_MAX {
             let again = Listing::take(store)?;
-            let settled = again.containers == listing.containers;
+            let is_stable = again.containers == listing.containers;
             listing = again;
-            if settled {
+            if is_stable {
                 adopted = name_orphans(repository, &listing.orphans())?;
                 break;
             }

@@ -17,9 +17,9 @@ pub struct Buffer {
 }
 
 impl BufferPool {
-    /// A pool of buffers of `bytes` each that keeps at most `kept_max` of them.
-    pub fn new(bytes: usize, kept_max: usize) -> Self {
-        let (back, free) = bounded(kept_max);
+    /// A pool of buffers of `bytes` each that keeps at most `buffers_max` of them.
+    pub fn new(bytes: usize, buffers_max: usize) -> Self {
+        let (back, free) = bounded(buffers_max);
         BufferPool { bytes, free, back }
     }
 

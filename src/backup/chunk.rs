@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernel::sieve::Anchor;
 use crate::model::ModelRecord;
-use crate::model::detect::{Block, ModelFile};
+use crate::model::detect::{ModelFile, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::types::Fingerprint;
 
@@ -40,7 +40,7 @@ pub struct ChunkStage {
 /// A stretch of a model file: up to where, and the block that it is.
 struct Region {
     end: u64,
-    block: Option<Block>,
+    block: Option<TensorBlock>,
 }
 
 /// The region of a model file that byte `offset` lies in.
@@ -52,7 +52,10 @@ fn region(record: &ModelRecord, offset: u64) -> Region {
         Some(tensor) => {
             let start = (offset - tensor.offset) / record.block_bytes * record.block_bytes;
             let end = (start + record.block_bytes).min(tensor.len) + tensor.offset;
-            Region { end, block: Some(Block { tensor: at, offset: start, is_opaque: tensor.dtype() == Dtype::Other }) }
+            Region {
+                end,
+                block: Some(TensorBlock { tensor: at, offset: start, is_opaque: tensor.dtype() == Dtype::Other }),
+            }
         }
     }
 }
@@ -103,7 +106,7 @@ impl ChunkStage {
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
-    fn push_block(&mut self, bytes: Bytes, block: Block, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+    fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let (anchors, block) = (None, Some(block));
         self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
@@ -131,8 +134,8 @@ impl ChunkStage {
                 self.push_block(taken, block, emit)?;
             } else {
                 self.carry.extend_from_slice(&taken);
-                let joined = Bytes::from(std::mem::take(&mut self.carry));
-                self.push_block(joined, block, emit)?;
+                let whole = Bytes::from(std::mem::take(&mut self.carry));
+                self.push_block(whole, block, emit)?;
             }
         }
         Ok(())
@@ -175,12 +178,12 @@ impl ChunkStage {
             if !self.is_final(end, self.carry.len()) {
                 continue;
             }
-            let joined = Bytes::from(std::mem::take(&mut self.carry));
-            self.push_chunk(joined.slice(..end), anchors, emit)?;
+            let whole = Bytes::from(std::mem::take(&mut self.carry));
+            self.push_chunk(whole.slice(..end), anchors, emit)?;
             let mut at = end;
             while at < old {
                 // Only where the largest length cut the carried bytes.
-                at = self.cut(&joined, at, emit)?;
+                at = self.cut(&whole, at, emit)?;
             }
             return Ok(Some(at - old));
         }

@@ -9,7 +9,7 @@ use crate::codec::{ElementType, Layout};
 use crate::kernel::sieve::Anchor;
 use crate::model::ModelRecord;
 use crate::model::delta_plan::DeltaPlan;
-use crate::model::detect::{Block, ModelFile};
+use crate::model::detect::{ModelFile, TensorBlock};
 use crate::pipeline::Weigh;
 use crate::repo::container::{SessionOperations, StoredFrame};
 use crate::repo::recipe::Reference;
@@ -92,7 +92,7 @@ pub struct Chunk {
     /// Set by a cutter that finds anchors on its way, otherwise, for a strategy that needs them, by Identify.
     pub anchors: Option<Vec<Anchor>>,
     /// Set by Chunk for blocks of tensors.
-    pub block: Option<Block>,
+    pub block: Option<TensorBlock>,
 }
 
 /// From Chunk to SubDedup.
@@ -156,7 +156,7 @@ pub enum FrameKind {
 
 /// A frame on its way to its container.
 #[derive(Debug)]
-pub struct Frame {
+pub struct PendingFrame {
     /// Session number, in order of emission.
     pub number: u64,
     /// How to encode it.
@@ -202,7 +202,7 @@ pub enum Packet {
     /// Structure and chunk names, in stream order.
     Items(Vec<SaveItem>),
     /// A frame.
-    Frame(Frame),
+    Frame(PendingFrame),
     /// Entries whose frames have all been sent; a container may end after them.
     Entries(Vec<NewEntry>),
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::backup::message::{Frame, FrameKind, Packet};
+use crate::backup::message::{FrameKind, Packet, PendingFrame};
 use crate::codec::{Codec, FloatCodec, Known, Raw, Scratch, delta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::delta_plan::DeltaPlan;
@@ -110,7 +110,7 @@ fn part(extent_map: &ExtentMap, range: &Range<u32>, frames: &[(u64, Bytes)], scr
 }
 
 impl ModelEncodeWorker {
-    fn words(&mut self, known: Known, raw: &Bytes) -> Result<Option<StoredFrame>> {
+    fn elements(&mut self, known: Known, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let mut payload = Vec::new();
         let codec = self.codec.encode(known, raw, self.level, &mut self.scratch, &mut payload)?;
         Ok(self.stored(codec, payload, raw))
@@ -162,14 +162,14 @@ impl ModelEncodeWorker {
         Ok(Some(StoredFrame { codec: Raw.id(), raw_len: payload.len() as u32, payload }))
     }
 
-    fn frame(&mut self, frame: &mut Frame) -> Result<()> {
+    fn frame(&mut self, frame: &mut PendingFrame) -> Result<()> {
         let plan = match &frame.kind {
             FrameKind::Float(layout) => {
-                frame.stored = self.words(Known::Layout(*layout), &frame.raw)?;
+                frame.stored = self.elements(Known::Layout(*layout), &frame.raw)?;
                 return Ok(());
             }
-            FrameKind::Elements(word) => {
-                frame.stored = self.words(Known::ElementType(*word), &frame.raw)?;
+            FrameKind::Elements(element_type) => {
+                frame.stored = self.elements(Known::ElementType(*element_type), &frame.raw)?;
                 return Ok(());
             }
             FrameKind::Delta(plan) => plan.clone(),
@@ -177,8 +177,8 @@ impl ModelEncodeWorker {
         };
         frame.stored = self.delta(&plan, &frame.raw)?;
         if frame.stored.is_none() {
-            frame.kind = FrameKind::Elements(plan.word);
-            frame.stored = self.words(Known::ElementType(plan.word), &frame.raw)?;
+            frame.kind = FrameKind::Elements(plan.element_type);
+            frame.stored = self.elements(Known::ElementType(plan.element_type), &frame.raw)?;
         }
         Ok(())
     }
@@ -213,8 +213,8 @@ mod tests {
         let bases = BaseReader { store, in_flight: Arc::default(), container_indexes };
         let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
         let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, back: vec![9], scratch, bases };
-        let raw = Bytes::from_iter((0..60_000u32).flat_map(|word| [word as u8 & 3, 0x3f]));
-        let made = worker.words(Known::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
+        let raw = Bytes::from_iter((0..60_000u32).flat_map(|value| [value as u8 & 3, 0x3f]));
+        let made = worker.elements(Known::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
         assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);
         let mut other = made.payload.to_vec();
         let last = other.len() - 1;

@@ -7,10 +7,10 @@ use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
 
 /// Files changed less than this before the parent's start are read again: they may have changed once more within the
 /// resolution of their times.
-const SETTLED_NS: i128 = 2_000_000_000;
+const UNCHANGED_NS_MIN: i128 = 2_000_000_000;
 
 /// A directory of the parent.
-struct Level {
+struct ParentDirectory {
     cursor: TreeCursor,
     next: Option<Node>,
 }
@@ -20,7 +20,7 @@ pub struct Parent {
     reader: ChunkReader,
     presence: Presence,
     time_ns: i64,
-    levels: Vec<Option<Level>>,
+    levels: Vec<Option<ParentDirectory>>,
     last_version: Option<Reference>,
 }
 
@@ -35,10 +35,10 @@ impl Parent {
         Parent { reader, presence, time_ns, levels: vec![level], last_version: None }
     }
 
-    fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<Level> {
+    fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<ParentDirectory> {
         let mut cursor = TreeCursor::open(content);
         let next = cursor.next(reader).ok()?;
-        Some(Level { cursor, next })
+        Some(ParentDirectory { cursor, next })
     }
 
     /// The parent's entry called `name` in the current directory. Names are asked for in ascending order. A parent
@@ -83,8 +83,8 @@ impl Parent {
             && known.mtime == node.mtime
             && known.ctime == node.ctime
             && known.inode == node.inode;
-        let settled = nanoseconds(node.mtime.max(node.ctime)) + SETTLED_NS <= i128::from(self.time_ns);
-        if !same || !settled {
+        let is_old_enough = nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns);
+        if !same || !is_old_enough {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
@@ -101,7 +101,7 @@ impl Parent {
 
     /// Whether a file was there unchanged well before the parent's start, so that the parent is likely to have it.
     pub fn is_older(&self, node: &Node) -> bool {
-        nanoseconds(node.mtime.max(node.ctime)) + SETTLED_NS <= i128::from(self.time_ns)
+        nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns)
     }
 
     /// Whether every recipe and chunk of a content is present.

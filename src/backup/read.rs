@@ -26,8 +26,8 @@ use crate::filesystem::{Capturer, Event, Segment, SourceFile, Walker};
 use crate::metrics::Progress;
 use crate::model::ModelRecord;
 use crate::model::detect::ModelFile;
-use crate::model::detect::{Defects, model_file};
-use crate::model::order::{Waiting, order};
+use crate::model::detect::{DefectReporting, model_file};
+use crate::model::order::{HoistCandidate, order};
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::at_least_one;
 use crate::repo::recipe::Reference;
@@ -40,7 +40,7 @@ const SMALL_BYTES: u64 = 128 << 10;
 /// Of larger files the last version is named: float chunks may be deltas to it.
 const CHANGED_BYTES_MIN: u64 = 64 << 10;
 /// Memory for what is known of models that wait to be put in order; what is beyond is not sent ahead.
-const WAITING_BYTES_MAX: usize = 16 << 20;
+const HOISTED_BYTES_MAX: usize = 16 << 20;
 
 /// What Read counted; the engine reads it after the run.
 #[derive(Debug, Default)]
@@ -181,7 +181,8 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        let model = model_file(&source, &self.model, last_version.and_then(Reference::fingerprint), Defects::Warn);
+        let model =
+            model_file(&source, &self.model, last_version.and_then(Reference::fingerprint), DefectReporting::Warn);
         let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), (model, last_version), emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
@@ -220,21 +221,22 @@ impl<'a> ReadStage<'a> {
         let (capturer, mut waiting, mut bytes) = (Capturer::new(), Vec::new(), 0);
         for path in std::mem::take(&mut self.candidates) {
             emit.check()?;
-            let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
+            let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
             // The walk reports what is wrong with it.
-            let Ok(Some(model)) = model_file(&source, &self.model, None, Defects::Silent) else { continue };
+            let Ok(Some(model)) = model_file(&source, &self.model, None, DefectReporting::Silent) else { continue };
             let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
             bytes += record.memory_bytes();
-            waiting.push(Waiting { path, node, record });
-            if bytes > WAITING_BYTES_MAX {
+            waiting.push(HoistCandidate { path, node, record });
+            if bytes > HOISTED_BYTES_MAX {
                 break;
             }
         }
-        for Waiting { path, node: before, record } in if waiting.len() > 1 { order(waiting) } else { Vec::new() } {
-            let Some((node, source)) = self.open_suspect(&capturer, &path) else { continue };
+        for HoistCandidate { path, node: before, record } in if waiting.len() > 1 { order(waiting) } else { Vec::new() }
+        {
+            let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
             let model = match is_same(&before, &node) {
                 true => Ok(Some(Arc::new(ModelFile { record, last_version: None }))),
-                false => model_file(&source, &self.model, None, Defects::Warn),
+                false => model_file(&source, &self.model, None, DefectReporting::Warn),
             };
             let begin = TreeItem::Hoisted(Box::new(node.clone()));
             if self.send(&source, begin, (model, None), emit)? == Outcome::Complete {
@@ -245,7 +247,7 @@ impl<'a> ReadStage<'a> {
     }
 
     /// Opens a file that may be a new model; `None` if the parent snapshot is likely to know it or it cannot be read.
-    fn open_suspect(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
+    fn open_candidate(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
         let mut node = capturer.capture_path(path, false, &mut Vec::new()).ok()?;
         if node.kind != NodeKind::File || self.parent.as_ref().is_some_and(|parent| parent.is_older(&node)) {
             return None;

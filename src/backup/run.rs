@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Plan, Walker, prescan};
 use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics, StageSummary};
-use crate::model::delta_plan::Models;
+use crate::model::delta_plan::DeltaPlanner;
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
@@ -250,7 +250,7 @@ fn run_stages(
         sieve: sieve.clone(),
         candidates: Candidates::new(indexes.similarity.clone()),
     });
-    let models = Models::new(store.clone(), &config.model);
+    let models = DeltaPlanner::new(store.clone(), &config.model);
     let chunk_bytes_avg = repository.config.chunk_bytes_avg.0;
     let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config, chunk_bytes_avg));
     line.set_queue_depth(PACKETS_PER_BATCH * workers.queue_depth);

@@ -12,10 +12,10 @@ use lru::LruCache;
 
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
-use crate::backup::message::{Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem};
+use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::model::{BLOB_HEADS_MAX, Head, Heads, ModelRecord};
+use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
 use crate::repo::container::{
     ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, TO_THE_END, Writer,
@@ -77,9 +77,9 @@ pub struct SaveStage<'a> {
     file: Option<OpenFile>,
     links: LruCache<FileIdentity, (Option<Reference>, u64)>,
     /// Contents that came before their places in the tree; Read bounds how many.
-    ahead: HashMap<FileIdentity, (Option<Reference>, u64)>,
+    hoisted: HashMap<FileIdentity, (Option<Reference>, u64)>,
     /// Models of this run.
-    heads: Heads,
+    heads: CatalogueBlob,
     /// Stored bytes of the deltas whose entries have not come yet, by frame.
     deltas: HashMap<u64, u32>,
     saved: Saved,
@@ -111,14 +111,14 @@ impl<'a> SaveStage<'a> {
             directories: vec![OpenDirectory::new(None)],
             file: None,
             links: LruCache::new(crate::repo::reader::at_least_one(links_max)),
-            ahead: HashMap::new(),
-            heads: Heads { time_ns, heads: Vec::new() },
+            hoisted: HashMap::new(),
+            heads: CatalogueBlob { time_ns, heads: Vec::new() },
             deltas: HashMap::new(),
             saved: Saved::default(),
         }
     }
 
-    fn frame(&mut self, frame: Frame) -> Result<()> {
+    fn frame(&mut self, frame: PendingFrame) -> Result<()> {
         let Some(stored) = frame.stored else {
             return Err(Error::internal(format!("frame {} came to Save without its encoding", frame.number)));
         };
@@ -239,7 +239,7 @@ impl<'a> SaveStage<'a> {
             }
             TreeItem::Linked(mut node) => {
                 let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
-                let known = known.or_else(|| self.ahead.get(&node.identity()).copied());
+                let known = known.or_else(|| self.hoisted.get(&node.identity()).copied());
                 let (content, size) = known.ok_or_else(|| Error::internal("a hard link came before its content"))?;
                 (node.content, node.size) = (content, size);
                 self.append_entry(&node)?;
@@ -263,8 +263,8 @@ impl<'a> SaveStage<'a> {
         let record = ModelRecord { content: Some(fingerprint), ..record.clone() };
         if let Some(bytes) = record.encode()? {
             let chunk = self.metadata.put(bytes)?;
-            self.heads.heads.push(Head::new(&record, chunk));
-            if self.heads.heads.len() >= BLOB_HEADS_MAX {
+            self.heads.heads.push(CatalogueEntry::new(&record, chunk));
+            if self.heads.heads.len() >= BLOB_ENTRIES_MAX {
                 self.heads.save(self.store.as_ref())?;
                 self.heads.heads.clear();
             }
@@ -285,7 +285,7 @@ impl<'a> SaveStage<'a> {
             self.model(&record, file.node.content)?;
         }
         if file.is_hoisted {
-            self.ahead.insert(file.node.identity(), (file.node.content, file.len));
+            self.hoisted.insert(file.node.identity(), (file.node.content, file.len));
             return Ok(());
         }
         small_holes.attach(&mut file.node);

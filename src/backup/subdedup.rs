@@ -15,13 +15,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backup::message::{
-    Chunk, ChunkBatch, ChunkItem, Frame, FrameKind, NewEntry, Outcome, Packet, SaveItem, TreeItem,
+    Chunk, ChunkBatch, ChunkItem, FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem,
 };
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
 use crate::error::{ErrorKind, Result};
-use crate::model::delta_plan::{Models, Planned};
-use crate::model::detect::Block;
+use crate::model::delta_plan::{DeltaPlanner, PlannedDelta};
+use crate::model::detect::TensorBlock;
 use crate::pipeline::{Emit, Stage};
 use crate::repo::container::{Base, Operation, OperationList, SessionOperations, TO_THE_END, operations_digest};
 use crate::similar::{
@@ -42,7 +42,7 @@ const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 pub struct SubDedupStage {
     strategy: Box<dyn Strategy>,
     bases: Bases,
-    models: Models,
+    models: DeltaPlanner,
     /// For chunks that turn out to be no copies.
     classifier: ChunkClassifier,
     depth_max: u8,
@@ -60,7 +60,7 @@ impl SubDedupStage {
     pub fn new(
         strategy: Box<dyn Strategy>,
         bases: Bases,
-        models: Models,
+        models: DeltaPlanner,
         config: &Config,
         chunk_bytes_avg: u64,
     ) -> Self {
@@ -96,12 +96,12 @@ impl SubDedupStage {
     }
 
     /// A block of a tensor of known words.
-    fn block(&mut self, chunk: Chunk, block: Block, emit: &mut Emit<Packet>) -> Result<()> {
+    fn block(&mut self, chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
         let fingerprint = chunk.fingerprint;
         let number = match self.models.plan(chunk.block, chunk.len, &mut self.bases)? {
             Some(planned) => self.delta(chunk, planned, emit)?,
             None => {
-                let kind = FrameKind::Elements(self.models.word(block));
+                let kind = FrameKind::Elements(self.models.element_type(block));
                 self.float_chunk(chunk, Vec::new(), kind, emit)?
             }
         };
@@ -109,7 +109,7 @@ impl SubDedupStage {
         Ok(())
     }
 
-    fn delta(&mut self, chunk: Chunk, planned: Planned, emit: &mut Emit<Packet>) -> Result<u64> {
+    fn delta(&mut self, chunk: Chunk, planned: PlannedDelta, emit: &mut Emit<Packet>) -> Result<u64> {
         let frame = self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?;
         let digest = operations_digest(&planned.operations, &planned.bases);
         Ok(self.bases.ring.push(SessionEntry {
@@ -233,7 +233,7 @@ impl SubDedupStage {
     fn emit_frame(&mut self, kind: FrameKind, raw: Bytes, emit: &mut Emit<Packet>) -> Result<u64> {
         let number = self.next_frame;
         self.next_frame += 1;
-        emit.emit(Packet::Frame(Frame { number, kind, raw, stored: None }))?;
+        emit.emit(Packet::Frame(PendingFrame { number, kind, raw, stored: None }))?;
         Ok(SESSION | number)
     }
 

@@ -81,7 +81,7 @@ fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
     let bases = Bases::new(store.clone(), resolver, Arc::new(FramesInFlight::default()), &config.subdedup, candidates);
-    let models = Models::new(store, &config.model);
+    let models = DeltaPlanner::new(store, &config.model);
     let stage = SubDedupStage::new(strategy(&config.subdedup, 1, 1), bases, models, &config, LEN as u64);
     let mut classifier = ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
     let chunk = |(number, bytes): (u8, &Vec<u8>)| Chunk {

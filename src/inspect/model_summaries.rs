@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::error::{ErrorKind, Result};
 use crate::format::card::hub_name;
-use crate::model::{BaseModel, Head, Heads, ModelRecord};
+use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::repo::reader::ChunkReader;
 use crate::store::Store;
 use crate::types::Fingerprint;
@@ -78,7 +78,7 @@ fn name(names: &[String]) -> String {
 
 /// See the module.
 pub struct ModelSummaries {
-    heads: Vec<Head>,
+    heads: Vec<CatalogueEntry>,
     by_content: HashMap<Fingerprint, Vec<usize>>,
     by_id: HashMap<Fingerprint, Vec<usize>>,
     read: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
@@ -90,7 +90,7 @@ impl ModelSummaries {
     /// # Errors
     /// Those of the store.
     pub fn load(store: &dyn Store) -> Result<Self> {
-        let heads = Heads::load_all(store)?;
+        let heads = CatalogueBlob::load_all(store)?;
         let (mut by_content, mut by_id) = (HashMap::new(), HashMap::new());
         for (at, head) in heads.iter().enumerate() {
             by_id.entry(head.id).or_insert_with(Vec::new).push(at);

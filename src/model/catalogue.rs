@@ -16,15 +16,15 @@ use crate::wire::Envelope;
 pub const PREFIX: &str = "models";
 const MAGIC: [u8; 8] = *b"FHRDMODL";
 const BYTES_LIMIT: u64 = 64 << 20;
-/// Heads kept in memory, those stored last.
-const HEADS_MAX: usize = 1 << 16;
-/// Heads of a blob; a backup of more models writes several.
-pub const BLOB_HEADS_MAX: usize = 1 << 12;
+/// CatalogueBlob kept in memory, those stored last.
+const ENTRIES_MAX: usize = 1 << 16;
+/// CatalogueBlob of a blob; a backup of more models writes several.
+pub const BLOB_ENTRIES_MAX: usize = 1 << 12;
 
 /// What is known of a model without reading its record.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
-pub struct Head {
+pub struct CatalogueEntry {
     /// [`ModelRecord::id`].
     #[n(0)]
     pub id: Fingerprint,
@@ -45,13 +45,13 @@ pub struct Head {
 /// The heads of one backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
-pub struct Heads {
+pub struct CatalogueBlob {
     /// When the backup started, nanoseconds since 1970.
     #[n(0)]
     pub time_ns: i64,
     /// In order of storing.
     #[n(1)]
-    pub heads: Vec<Head>,
+    pub heads: Vec<CatalogueEntry>,
 }
 
 /// Hash of a name; upper and lower case are one.
@@ -59,15 +59,15 @@ pub(super) fn name_hash(name: &str) -> u64 {
     Fingerprint(*blake3::hash(name.to_lowercase().as_bytes()).as_bytes()).prefix()
 }
 
-impl Head {
+impl CatalogueEntry {
     /// The head of a record stored as chunk `chunk`.
     pub fn new(record: &ModelRecord, chunk: Fingerprint) -> Self {
         let names = record.names.iter().map(|name| name_hash(name)).collect();
-        Head { id: record.id, record: chunk, names, keys: record.keys(), content: record.content }
+        CatalogueEntry { id: record.id, record: chunk, names, keys: record.keys(), content: record.content }
     }
 }
 
-impl Heads {
+impl CatalogueBlob {
     /// Stores the blob, unless there is nothing in it.
     pub fn save(&self, store: &dyn Store) -> Result<()> {
         if self.heads.is_empty() {
@@ -83,7 +83,7 @@ impl Heads {
     ///
     /// # Errors
     /// Those of the store, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a blob that is none.
-    pub fn load(store: &dyn Store, name: &str) -> Result<Heads> {
+    pub fn load(store: &dyn Store, name: &str) -> Result<CatalogueBlob> {
         let blob = store.get(name, BYTES_LIMIT)?;
         let digest = hex(blake3::hash(&blob).as_bytes());
         if name.rsplit('/').next() != Some(digest.as_str()) {
@@ -95,10 +95,10 @@ impl Heads {
     }
 
     /// The heads of all blobs, latest last; blobs that cannot be read are passed over with a warning.
-    pub fn load_all(store: &dyn Store) -> Result<Vec<Head>> {
+    pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         let (mut found, mut count) = (Vec::new(), 0);
         for listed in store.list(PREFIX)? {
-            match Heads::load(store, &listed.name) {
+            match CatalogueBlob::load(store, &listed.name) {
                 Ok(heads) => {
                     count += heads.heads.len();
                     found.push((heads.time_ns, listed.name, heads.heads));
@@ -106,26 +106,26 @@ impl Heads {
                 Err(error) => tracing::warn!("passing over {}: {error}", listed.name),
             }
             // However many there are, not many more than are kept are in memory.
-            if count > 2 * HEADS_MAX {
+            if count > 2 * ENTRIES_MAX {
                 count = keep_latest(&mut found);
             }
         }
         keep_latest(&mut found);
-        let mut heads: Vec<Head> = found.into_iter().flat_map(|found| found.2).collect();
-        heads.drain(..heads.len().saturating_sub(HEADS_MAX));
+        let mut heads: Vec<CatalogueEntry> = found.into_iter().flat_map(|found| found.2).collect();
+        heads.drain(..heads.len().saturating_sub(ENTRIES_MAX));
         Ok(heads)
     }
 }
 
 /// A blob's time, name and heads.
-type Found = (i64, String, Vec<Head>);
+type Found = (i64, String, Vec<CatalogueEntry>);
 
 /// Puts the latest blobs last and drops those before them that are not needed; the number of heads left.
 fn keep_latest(found: &mut Vec<Found>) -> usize {
     found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
     let mut count = 0;
     let needed = found.iter().rev().take_while(|found| {
-        let is_needed = count < HEADS_MAX;
+        let is_needed = count < ENTRIES_MAX;
         count += if is_needed { found.2.len() } else { 0 };
         is_needed
     });
@@ -144,23 +144,28 @@ mod tests {
         let store = MemoryStore::default();
         let head = |byte: u8| {
             let (id, record) = (Fingerprint([byte; 32]), Fingerprint([0; 32]));
-            Head { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
+            CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
         };
-        Heads { time_ns: 5, heads: vec![head(2), head(3)] }.save(&store).unwrap();
-        Heads { time_ns: 4, heads: vec![head(1)] }.save(&store).unwrap();
-        Heads { time_ns: 6, heads: Vec::new() }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 5, heads: vec![head(2), head(3)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 4, heads: vec![head(1)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 6, heads: Vec::new() }.save(&store).unwrap();
         store.put_if_absent("models/abc", &[b"junk"]).unwrap();
-        let all = Heads::load_all(&store).unwrap();
+        let all = CatalogueBlob::load_all(&store).unwrap();
         assert_eq!(all, [head(1), head(2), head(3)]);
     }
 
     #[test]
     fn only_the_latest_blobs_are_kept() {
-        let head =
-            Head { id: Fingerprint([1; 32]), record: Fingerprint([0; 32]), names: vec![], keys: vec![], content: None };
-        let blob = |time: i64| (time, time.to_string(), vec![head.clone(); HEADS_MAX / 4]);
+        let head = CatalogueEntry {
+            id: Fingerprint([1; 32]),
+            record: Fingerprint([0; 32]),
+            names: vec![],
+            keys: vec![],
+            content: None,
+        };
+        let blob = |time: i64| (time, time.to_string(), vec![head.clone(); ENTRIES_MAX / 4]);
         let mut found: Vec<Found> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();
-        assert_eq!(keep_latest(&mut found), HEADS_MAX);
+        assert_eq!(keep_latest(&mut found), ENTRIES_MAX);
         assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [3, 4, 5, 6]);
     }
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::record::{BaseModel, ModelRecord, TensorRecord};
-use super::sketch::{Comparison, compare, standalone_bits};
+use super::sketch::{SketchComparison, compare, standalone_bits};
 
 /// Tensors of one shape tried on either side of the same place.
 const NEIGHBOURS: usize = 4;
@@ -30,7 +30,7 @@ pub struct TensorBase {
 
 /// What a model is stored against.
 #[derive(Debug, Clone, Default)]
-pub struct Choice {
+pub struct BaseChoice {
     /// For each tensor its base.
     pub tensors: Vec<Option<TensorBase>>,
     /// The model that it descends from, by what the sketches show.
@@ -39,7 +39,7 @@ pub struct Choice {
 
 /// How two models compare, as far as their sketches show.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Likeness {
+pub struct ModelComparison {
     /// Differing bits of a value, mean over all bytes that have a counterpart.
     pub bit_distance: f64,
     /// Bits that the whole model would take as a delta, tensors without a counterpart on their own.
@@ -49,11 +49,11 @@ pub struct Likeness {
 }
 
 /// What `new` is to be stored against, of `candidates`, of which the first of equals is preferred.
-pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> Choice {
-    let mut compared: Vec<(Likeness, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
+pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice {
+    let mut compared: Vec<(ModelComparison, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
     for model in candidates {
-        let pairs = pairs(new, &Places::of(model));
-        compared.extend(likeness_of(new, &pairs).map(|likeness| (likeness, pairs, model)));
+        let pairs = pairs(new, &TensorLookup::of(model));
+        compared.extend(comparison_of(new, &pairs).map(|compare_models| (compare_models, pairs, model)));
     }
     compared.sort_by(|one, other| one.0.delta_bits.total_cmp(&other.0.delta_bits));
     // Bytes that have their base in each.
@@ -61,7 +61,7 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> Choice {
     let mut tensors = Vec::with_capacity(new.tensors.len());
     for (at, tensor) in new.tensors.iter().enumerate() {
         let worth = WORTH * standalone_bits(tensor.dtype());
-        let mut best: Option<(usize, usize, Comparison)> = None;
+        let mut best: Option<(usize, usize, SketchComparison)> = None;
         for (number, (_, pairs, _)) in compared.iter().enumerate() {
             let Some((counterpart, found)) = pairs.get(at).copied().flatten() else { continue };
             let is_better = best.is_none_or(|best| found.delta_bits < best.2.delta_bits);
@@ -76,32 +76,32 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> Choice {
         tensors.push(base.map(|(model, tensor)| TensorBase { model, tensor }));
     }
     let nearest = std::iter::zip(&compared, leaning).find(|(_, bytes)| *bytes > 0);
-    let base = nearest.map(|((likeness, _, model), bytes)| {
-        let Likeness { bit_distance, is_cast, .. } = *likeness;
+    let base = nearest.map(|((compare_models, _, model), bytes)| {
+        let ModelComparison { bit_distance, is_cast, .. } = *compare_models;
         BaseModel { id: model.id, bit_distance, bytes, is_cast }
     });
-    Choice { tensors, base }
+    BaseChoice { tensors, base }
 }
 
-/// Compares a model with one whose tensors `places` knows; `None` if they have nothing in common.
-pub fn likeness(new: &ModelRecord, places: &Places<'_>) -> Option<Likeness> {
-    likeness_of(new, &pairs(new, places))
+/// Compares a model with one whose tensors `lookup` knows; `None` if they have nothing in common.
+pub fn compare_models(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Option<ModelComparison> {
+    comparison_of(new, &pairs(new, lookup))
 }
 
 /// For each tensor its counterpart and how the two compare.
-type Pairs = Vec<Option<(usize, Comparison)>>;
+type Pairs = Vec<Option<(usize, SketchComparison)>>;
 
-fn pairs(new: &ModelRecord, places: &Places<'_>) -> Pairs {
+fn pairs(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Pairs {
     let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
     let counterpart = |tensor: &TensorRecord| {
         let rank = seen.entry(tensor.unordered_shape()).or_default();
         *rank += 1;
-        places.counterpart(tensor, *rank - 1)
+        lookup.counterpart(tensor, *rank - 1)
     };
     new.tensors.iter().map(counterpart).collect()
 }
 
-fn likeness_of(new: &ModelRecord, pairs: &Pairs) -> Option<Likeness> {
+fn comparison_of(new: &ModelRecord, pairs: &Pairs) -> Option<ModelComparison> {
     let (mut bytes, mut cast_bytes, mut distance, mut delta_bits) = (0u64, 0u64, 0.0, 0.0);
     for (tensor, pair) in new.tensors.iter().zip(pairs) {
         let (len, width) = (tensor.len as f64, tensor.dtype().width().unwrap_or(1) as f64);
@@ -112,29 +112,33 @@ fn likeness_of(new: &ModelRecord, pairs: &Pairs) -> Option<Likeness> {
         cast_bytes += if found.is_cast { tensor.len } else { 0 };
         distance += found.bit_distance * len;
     }
-    (bytes > 0).then(|| Likeness { bit_distance: distance / bytes as f64, delta_bits, is_cast: cast_bytes > bytes / 2 })
+    (bytes > 0).then(|| ModelComparison {
+        bit_distance: distance / bytes as f64,
+        delta_bits,
+        is_cast: cast_bytes > bytes / 2,
+    })
 }
 
 /// Where a record's tensors are, by name and by shape.
-pub struct Places<'a> {
+pub struct TensorLookup<'a> {
     model: &'a ModelRecord,
     names: HashMap<&'a str, usize>,
     shapes: HashMap<Vec<u64>, Vec<usize>>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> TensorLookup<'a> {
     /// Those of `model`.
     pub fn of(model: &'a ModelRecord) -> Self {
-        let mut places = Places { model, names: HashMap::new(), shapes: HashMap::new() };
+        let mut lookup = TensorLookup { model, names: HashMap::new(), shapes: HashMap::new() };
         for (at, tensor) in model.tensors.iter().enumerate() {
-            places.names.insert(&tensor.name, at);
-            places.shapes.entry(tensor.unordered_shape()).or_default().push(at);
+            lookup.names.insert(&tensor.name, at);
+            lookup.shapes.entry(tensor.unordered_shape()).or_default().push(at);
         }
-        places
+        lookup
     }
 
     /// The tensor that corresponds to `tensor`, the `rank`-th of its shape.
-    fn counterpart(&self, tensor: &TensorRecord, rank: usize) -> Option<(usize, Comparison)> {
+    fn counterpart(&self, tensor: &TensorRecord, rank: usize) -> Option<(usize, SketchComparison)> {
         let compared = |at: usize| {
             let other = self.model.tensors.get(at)?;
             Some((at, compare(tensor.sketched(), other.sketched())?))

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::detect::{Block, ModelFile};
-use super::previous_version::{Covered, PreviousVersion};
+use super::detect::{ModelFile, TensorBlock};
+use super::previous_version::{CoveredRange, PreviousVersion};
 use crate::codec::delta::{Cast, Derivation};
 use crate::codec::{ElementType, Layout};
 use crate::config::ModelConfig;
 use crate::error::{ErrorKind, Result};
 use crate::format::Dtype;
-use crate::model::{Choice, Families, Heads, ModelRecord, choose};
+use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
 use crate::repo::container::{Base, ExtentMap, FrameSource, Operation};
 use crate::repo::recipe::Reference;
 use crate::similar::Bases;
@@ -38,10 +38,10 @@ const OPERATIONS_MAX: usize = 16;
 pub struct DeltaPlan {
     /// How.
     pub derivation: Derivation,
-    /// Bytes before the first whole word.
+    /// Bytes before the first whole element_type.
     pub phase: usize,
     /// Words of the block: how it is stored if a base proves damaged.
-    pub word: ElementType,
+    pub element_type: ElementType,
     /// Ranges of bases, one after another.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
     /// The frames of all of them, by number.
@@ -49,7 +49,7 @@ pub struct DeltaPlan {
 }
 
 /// A block planned as a delta.
-pub struct Planned {
+pub struct PlannedDelta {
     /// What ModelEncode needs.
     pub plan: DeltaPlan,
     /// The body.
@@ -63,45 +63,45 @@ pub struct Planned {
 }
 
 /// A model whose chunks are coming.
-struct Open {
+struct OpenModel {
     file: Arc<ModelFile>,
-    chosen: Choice,
+    chosen: BaseChoice,
     /// Names of the blocks of each tensor so far.
     blocks: Vec<Vec<u8>>,
     id: blake3::Hasher,
 }
 
 /// See the module.
-pub struct Models {
+pub struct DeltaPlanner {
     store: Arc<dyn Store>,
     config: ModelConfig,
     /// Read when the first model comes.
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
     blocks: LruCache<Fingerprint, u64>,
-    open: Option<Open>,
+    open: Option<OpenModel>,
     /// The last version of a file that is no model.
-    earlier: Option<PreviousVersion>,
+    previous_version: Option<PreviousVersion>,
 }
 
 /// A range of a base, by its entry number.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct BaseRange {
     entry: u64,
     offset: u32,
     len: u32,
 }
 
-impl Models {
+impl DeltaPlanner {
     /// Over the models that `store` holds.
     pub fn new(store: Arc<dyn Store>, config: &ModelConfig) -> Self {
-        Models {
+        DeltaPlanner {
             store,
             config: config.clone(),
             families: None,
             blocks: LruCache::new(BLOCKS_MAX),
             open: None,
-            earlier: None,
+            previous_version: None,
         }
     }
 
@@ -111,16 +111,16 @@ impl Models {
     /// Those that end the run; records that cannot be read are passed over.
     pub fn begin(&mut self, file: Arc<ModelFile>, bases: &mut Bases) -> Result<()> {
         let tensors = file.record.tensors.len();
-        let chosen = if self.config.delta == "none" { Choice::default() } else { self.choose(&file, bases)? };
+        let chosen = if self.config.delta == "none" { BaseChoice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
-        self.open = Some(Open { file, chosen, blocks, id: blake3::Hasher::new() });
+        self.open = Some(OpenModel { file, chosen, blocks, id: blake3::Hasher::new() });
         Ok(())
     }
 
-    fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<Choice> {
+    fn choose(&mut self, file: &ModelFile, bases: &mut Bases) -> Result<BaseChoice> {
         let mut families = match self.families.take() {
             Some(families) => families,
-            None => Families::new(Heads::load_all(self.store.as_ref())?),
+            None => Families::new(CatalogueBlob::load_all(self.store.as_ref())?),
         };
         let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
             Ok(record) => Ok(record.map(Arc::new)),
@@ -136,7 +136,7 @@ impl Models {
     }
 
     /// The next chunk of the model, new or not.
-    pub fn note(&mut self, fingerprint: &Fingerprint, block: Option<Block>) {
+    pub fn note(&mut self, fingerprint: &Fingerprint, block: Option<TensorBlock>) {
         let Some(open) = &mut self.open else { return };
         open.id.update(&fingerprint.0);
         if let Some(blocks) = block.and_then(|block| open.blocks.get_mut(block.tensor)) {
@@ -144,14 +144,14 @@ impl Models {
         }
     }
 
-    /// Block `fingerprint` was stored as session entry `entry`.
+    /// TensorBlock `fingerprint` was stored as session entry `entry`.
     pub fn stored(&mut self, fingerprint: Fingerprint, entry: u64) {
         self.blocks.put(fingerprint, entry);
     }
 
     /// The file ends; its record, if it was a model and all of it came.
     pub fn end(&mut self, is_complete: bool) -> Option<Arc<ModelRecord>> {
-        self.earlier = None;
+        self.previous_version = None;
         let open = self.open.take().filter(|_| is_complete)?;
         let mut record = open.file.record.clone();
         record.id = Fingerprint(*open.id.finalize().as_bytes());
@@ -170,7 +170,7 @@ impl Models {
     }
 
     /// Words of the open model's tensor.
-    pub fn word(&self, block: Block) -> ElementType {
+    pub fn element_type(&self, block: TensorBlock) -> ElementType {
         let tensor = self.open.as_ref().and_then(|open| open.file.record.tensors.get(block.tensor));
         tensor.map_or(ElementType::Unknown, |tensor| element_type_of(tensor.dtype()))
     }
@@ -179,7 +179,7 @@ impl Models {
     ///
     /// # Errors
     /// Those that end the run; a base that cannot be read is none.
-    pub fn plan(&mut self, block: Option<Block>, len: u32, bases: &mut Bases) -> Result<Option<Planned>> {
+    pub fn plan(&mut self, block: Option<TensorBlock>, len: u32, bases: &mut Bases) -> Result<Option<PlannedDelta>> {
         let Some((block, open)) = block.zip(self.open.as_ref()) else { return Ok(None) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
@@ -192,14 +192,14 @@ impl Models {
         let width = |dtype: Dtype| dtype.width().unwrap_or(1) as u64;
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
-        let (model, at, word) = (chosen.model.clone(), chosen.tensor, element_type_of(tensor.dtype()));
+        let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, element_type_of(tensor.dtype()));
         let parts = self.parts(&model, at, range, bases);
-        settle(parts.and_then(|parts| planned(parts, derivation, word, bases)))
+        none_if_damaged(parts.and_then(|parts| planned(parts, derivation, element_type, bases)))
     }
 
     /// The next bytes are of a file that was there before, and no model.
     pub fn begin_previous_version(&mut self, content: Reference) {
-        self.earlier = (self.config.delta != "none").then(|| PreviousVersion::new(content));
+        self.previous_version = (self.config.delta != "none").then(|| PreviousVersion::new(content));
     }
 
     /// How to store a chunk of floats that lie like `layout` as a delta to bytes `range` of the file's last version.
@@ -211,27 +211,28 @@ impl Models {
         range: Range<u64>,
         layout: Layout,
         bases: &mut Bases,
-    ) -> Result<Option<Planned>> {
-        let Some(mut earlier) = self.earlier.take() else { return Ok(None) };
-        let covered = earlier.cover(range, bases);
-        self.earlier = Some(earlier);
-        let word = match layout.width() {
+    ) -> Result<Option<PlannedDelta>> {
+        let Some(mut previous_version) = self.previous_version.take() else { return Ok(None) };
+        let covered = previous_version.cover(range, bases);
+        self.previous_version = Some(previous_version);
+        let element_type = match layout.width() {
             2 => ElementType::Bf16,
             4 => ElementType::Fp32,
             8 => ElementType::Fp64,
             _ => ElementType::Byte,
         };
-        let derivation = if self.config.delta == "xor" { Derivation::Xor } else { Derivation::Context(word) };
+        let derivation = if self.config.delta == "xor" { Derivation::Xor } else { Derivation::Context(element_type) };
         let mut parts = Vec::new();
         let found = covered.and_then(|covered| {
-            for Covered { fingerprint, offset, len } in covered.unwrap_or_default() {
+            for CoveredRange { fingerprint, offset, len } in covered.unwrap_or_default() {
                 if !self.push_part(&fingerprint, offset..offset + len, bases, &mut parts)? {
                     return Ok(None);
                 }
             }
             Ok((!parts.is_empty()).then_some(parts))
         });
-        let mut made = settle(found.and_then(|parts| planned(parts, derivation, ElementType::Unknown, bases)))?;
+        let mut made =
+            none_if_damaged(found.and_then(|parts| planned(parts, derivation, ElementType::Unknown, bases)))?;
         made.iter_mut().for_each(|made| made.plan.phase = layout.phase());
         Ok(made)
     }
@@ -243,7 +244,7 @@ impl Models {
         tensor: usize,
         range: Range<u64>,
         bases: &mut Bases,
-    ) -> Result<Option<Vec<Part>>> {
+    ) -> Result<Option<Vec<BaseRange>>> {
         let Some(record) = model.tensors.get(tensor) else { return Ok(None) };
         let (mut parts, mut at) = (Vec::new(), range.start);
         while at < range.end {
@@ -266,17 +267,17 @@ impl Models {
         fingerprint: &Fingerprint,
         range: Range<u32>,
         bases: &mut Bases,
-        parts: &mut Vec<Part>,
+        parts: &mut Vec<BaseRange>,
     ) -> Result<bool> {
         let known = self.blocks.get(fingerprint).copied();
         let Some(entry) = known.map_or_else(|| bases.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
-        self.push_shallow(Part { entry, offset: range.start, len: range.end - range.start }, bases, parts)
+        self.push_shallow(BaseRange { entry, offset: range.start, len: range.end - range.start }, bases, parts)
     }
 
     /// Adds a part, or what it is a delta to if its chain is as long as it may be.
-    fn push_shallow(&self, part: Part, bases: &mut Bases, parts: &mut Vec<Part>) -> Result<bool> {
+    fn push_shallow(&self, part: BaseRange, bases: &mut Bases, parts: &mut Vec<BaseRange>) -> Result<bool> {
         if parts.len() >= OPERATIONS_MAX {
             return Ok(false);
         }
@@ -289,7 +290,7 @@ impl Models {
         for (entry, offset, len) in below {
             let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
             if from < to {
-                let deeper = Part { entry, offset: offset + from - start, len: to - from };
+                let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
                 if !self.push_shallow(deeper, bases, parts)? {
                     return Ok(false);
                 }
@@ -321,12 +322,12 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
     match (element_type_of(new), element_type_of(base)) {
         (to, from) if to != from => Cast::between(from, to).map(Derivation::Cast),
         (ElementType::Byte | ElementType::Unknown, _) => (new == base).then_some(Derivation::Bytes),
-        (word, _) => Some(Derivation::Context(word)),
+        (element_type, _) => Some(Derivation::Context(element_type)),
     }
 }
 
 /// A base that is damaged or gone is none.
-fn settle(made: Result<Option<Planned>>) -> Result<Option<Planned>> {
+fn none_if_damaged(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
     match made {
         Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
             tracing::warn!("storing a block without its base: {error}");
@@ -337,14 +338,14 @@ fn settle(made: Result<Option<Planned>>) -> Result<Option<Planned>> {
 }
 
 fn planned(
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<BaseRange>>,
     derivation: Derivation,
-    word: ElementType,
+    element_type: ElementType,
     bases: &mut Bases,
-) -> Result<Option<Planned>> {
+) -> Result<Option<PlannedDelta>> {
     let Some(parts) = parts else { return Ok(None) };
-    let plan = DeltaPlan { derivation, phase: 0, word, base: Vec::new(), frames: Vec::new() };
-    let mut planned = Planned { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
+    let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
+    let mut planned = PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
     for part in parts {
         let extent_map = bases.extent_map(part.entry)?;
         for number in extent_map.frames() {

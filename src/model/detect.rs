@@ -33,7 +33,7 @@ pub struct ModelFile {
 
 /// Which part of a model file a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub struct TensorBlock {
     /// Which of the model's tensors.
     pub tensor: usize,
     /// Where in it.
@@ -44,7 +44,7 @@ pub struct Block {
 
 /// What is said of a file that claims to be a model and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Defects {
+pub enum DefectReporting {
     /// A warning.
     Warn,
     /// Nothing: the file is looked at again.
@@ -59,7 +59,7 @@ pub fn model_file(
     source: &SourceFile,
     config: &ModelConfig,
     last_version: Option<Fingerprint>,
-    defects: Defects,
+    reporting: DefectReporting,
 ) -> Result<Option<Arc<ModelFile>>> {
     let failed = |error| Error::io("read", source.path(), error);
     if !config.detect_formats || source.size() < FILE_BYTES_MIN {
@@ -73,7 +73,7 @@ pub fn model_file(
     let found = match format::recognise(source.file(), source.size()).map_err(failed)? {
         Recognition::Opaque => return Ok(None),
         Recognition::Defective { format, reason } => {
-            if defects == Defects::Warn {
+            if reporting == DefectReporting::Warn {
                 tracing::warn!("{}: stored as it is, not as {format}: {reason}", source.path().display());
             }
             return Ok(None);
@@ -107,7 +107,7 @@ fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io:
         });
     }
     let values = |tensor: &Tensor| tensor.shape.iter().fold(1u64, |product, size| product.saturating_mul(*size));
-    let Names { names, bases } = names(source.path());
+    let ModelNames { names, bases } = names(source.path());
     Ok(Some(ModelRecord {
         id: Fingerprint([0; 32]),
         format: found.format.into(),
@@ -125,7 +125,7 @@ fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io:
 
 /// What a model is called, and what it is said to come from.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct ModelNames {
     /// Its directory, or its name on a hub.
     pub names: Vec<String>,
     /// Bases that its card and configuration name, by their full name and by the last part of it.
@@ -133,8 +133,8 @@ pub struct Names {
 }
 
 /// The names that go with the model file at `path`.
-pub fn names(path: &Path) -> Names {
-    let mut found = Names::default();
+pub fn names(path: &Path) -> ModelNames {
+    let mut found = ModelNames::default();
     let Some(directory) = path.parent() else { return found };
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let mut cards = vec![directory.to_path_buf()];

@@ -11,8 +11,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::catalogue::{Head, name_hash};
-use super::outline::{Outline, Outlines, Savings};
+use super::catalogue::{CatalogueEntry, name_hash};
+use super::outline::{ModelOutline, ModelOutlines, Savings};
 use super::record::ModelRecord;
 use crate::error::Result;
 use crate::types::Fingerprint;
@@ -26,23 +26,23 @@ const NAMED_MAX: usize = 4;
 const SESSION_BYTES_MAX: usize = 32 << 20;
 
 /// Loads the record stored as a chunk; `None` if it cannot be had.
-pub type Load<'a> = dyn FnMut(&Fingerprint) -> Result<Option<Arc<ModelRecord>>> + 'a;
+pub type RecordLoader<'a> = dyn FnMut(&Fingerprint) -> Result<Option<Arc<ModelRecord>>> + 'a;
 
 /// The models known so far.
 #[derive(Default)]
 pub struct Families {
-    stored: Vec<Head>,
-    outlines: Outlines,
-    session: Vec<Recent>,
+    stored: Vec<CatalogueEntry>,
+    outlines: ModelOutlines,
+    session: Vec<SessionModel>,
     session_bytes: usize,
     /// Models that have been compared with others so far.
     asked: u64,
 }
 
 /// A model of the running session.
-struct Recent {
-    head: Head,
-    outline: Outline,
+struct SessionModel {
+    head: CatalogueEntry,
+    outline: ModelOutline,
     record: Arc<ModelRecord>,
     /// When it was a candidate last.
     wanted: u64,
@@ -50,11 +50,11 @@ struct Recent {
 
 /// A model that shares a hash with the new one.
 struct Eligible<'a> {
-    head: &'a Head,
+    head: &'a CatalogueEntry,
     /// Models that are later.
     age: usize,
     /// More, if it is of this session.
-    recent: Option<&'a Recent>,
+    recent: Option<&'a SessionModel>,
     /// Hashes that it shares.
     shared: usize,
     is_named: bool,
@@ -75,16 +75,16 @@ impl Eligible<'_> {
 
 impl Families {
     /// Those of the catalogue.
-    pub fn new(stored: Vec<Head>) -> Self {
+    pub fn new(stored: Vec<CatalogueEntry>) -> Self {
         Families { stored, ..Families::default() }
     }
 
     /// Adds a model of the running session. Those that were candidates for none for longest make room.
     pub fn add(&mut self, record: Arc<ModelRecord>) {
         self.session_bytes += record.memory_bytes();
-        let head = Head::new(&record, Fingerprint([0; 32]));
-        let outline = Outline::of(&record);
-        self.session.push(Recent { head, outline, record, wanted: self.asked });
+        let head = CatalogueEntry::new(&record, Fingerprint([0; 32]));
+        let outline = ModelOutline::of(&record);
+        self.session.push(SessionModel { head, outline, record, wanted: self.asked });
         while self.session_bytes > SESSION_BYTES_MAX && self.session.len() > 1 {
             let oldest = self.session.iter().enumerate().min_by_key(|(_, recent)| recent.wanted);
             let at = oldest.map_or(0, |(at, _)| at);
@@ -100,19 +100,19 @@ impl Families {
         &mut self,
         new: &ModelRecord,
         last_version: Option<Fingerprint>,
-        load: &mut Load<'_>,
+        load: &mut RecordLoader<'_>,
     ) -> Result<Vec<Arc<ModelRecord>>> {
         let mut eligible = eligible(&self.session, &self.stored, new, last_version);
         if eligible.len() > CANDIDATES_MAX {
             self.outlines.read(eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.head), load)?;
-            let own = Outline::of(new);
+            let own = ModelOutline::of(new);
             for one in &mut eligible {
                 let outline =
                     one.recent.map_or_else(|| self.outlines.get(&one.head.id), |recent| Some(&recent.outline));
                 one.savings = outline.map_or_else(Savings::default, |outline| own.savings(outline));
             }
         }
-        let mut found = Found::default();
+        let mut found = CandidateSet::default();
         found.take_named(&eligible, load)?;
         found.take_nearest(&eligible, load)?;
         found.take_latest(&mut eligible, load)?;
@@ -133,7 +133,7 @@ impl Families {
         Ok(found)
     }
 
-    fn with_id(&self, id: &Fingerprint, load: &mut Load<'_>) -> Result<Option<Arc<ModelRecord>>> {
+    fn with_id(&self, id: &Fingerprint, load: &mut RecordLoader<'_>) -> Result<Option<Arc<ModelRecord>>> {
         if let Some(recent) = self.session.iter().find(|recent| recent.head.id == *id) {
             return Ok(Some(recent.record.clone()));
         }
@@ -144,8 +144,8 @@ impl Families {
 
 /// The models that share a hash with `new`, the latest first.
 fn eligible<'a>(
-    session: &'a [Recent],
-    stored: &'a [Head],
+    session: &'a [SessionModel],
+    stored: &'a [CatalogueEntry],
     new: &ModelRecord,
     last_version: Option<Fingerprint>,
 ) -> Vec<Eligible<'a>> {
@@ -168,7 +168,7 @@ fn eligible<'a>(
 
 /// The candidates so far.
 #[derive(Default)]
-struct Found {
+struct CandidateSet {
     /// With their ages.
     records: Vec<(usize, Arc<ModelRecord>)>,
     ids: HashSet<Fingerprint>,
@@ -178,18 +178,18 @@ struct Found {
     saved: Savings,
 }
 
-impl Found {
+impl CandidateSet {
     fn is_full(&self) -> bool {
         self.records.len() >= CANDIDATES_MAX
     }
 
     /// Whether a model has been taken or cannot be.
-    fn is_passed(&self, head: &Head) -> bool {
+    fn is_done(&self, head: &CatalogueEntry) -> bool {
         self.ids.contains(&head.id) || self.lost.contains(&head.record)
     }
 
-    fn take(&mut self, one: &Eligible<'_>, load: &mut Load<'_>) -> Result<()> {
-        if self.is_full() || self.is_passed(one.head) {
+    fn take(&mut self, one: &Eligible<'_>, load: &mut RecordLoader<'_>) -> Result<()> {
+        if self.is_full() || self.is_done(one.head) {
             return Ok(());
         }
         let record = match one.recent {
@@ -207,7 +207,7 @@ impl Found {
     }
 
     /// The last version and what the card names.
-    fn take_named(&mut self, eligible: &[Eligible<'_>], load: &mut Load<'_>) -> Result<()> {
+    fn take_named(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         let mut named: Vec<&Eligible> = eligible.iter().filter(|one| one.is_named || one.is_last_version).collect();
         named.sort_by(|one, other| {
             let by_saving = other.saving().total_cmp(&one.saving());
@@ -217,10 +217,10 @@ impl Found {
         named.into_iter().take(NAMED_MAX).try_for_each(|one| self.take(one, load))
     }
 
-    fn take_nearest(&mut self, eligible: &[Eligible<'_>], load: &mut Load<'_>) -> Result<()> {
+    fn take_nearest(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         let mut open: Vec<&Eligible> = eligible.iter().filter(|one| one.saving() > 0.0).collect();
         while !self.is_full() {
-            open.retain(|one| !self.is_passed(one.head));
+            open.retain(|one| !self.is_done(one.head));
             let gain = |one: &Eligible<'_>| one.gain(&self.saved);
             // The last of equals is the oldest.
             let best = open.iter().max_by(|one, other| {
@@ -233,7 +233,7 @@ impl Found {
         Ok(())
     }
 
-    fn take_latest(&mut self, eligible: &mut [Eligible<'_>], load: &mut Load<'_>) -> Result<()> {
+    fn take_latest(&mut self, eligible: &mut [Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         eligible.sort_by_key(|one| std::cmp::Reverse(one.shared));
         eligible.iter().try_for_each(|one| self.take(one, load))
     }

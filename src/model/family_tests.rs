@@ -68,7 +68,7 @@ struct Stored {
 impl Stored {
     /// Of `records`, the oldest first.
     fn of(records: Vec<ModelRecord>) -> Self {
-        let heads = records.iter().map(|record| Head::new(record, record.id)).collect();
+        let heads = records.iter().map(|record| CatalogueEntry::new(record, record.id)).collect();
         let records = records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
         Stored { records, families: Families::new(heads), reads: Cell::new(0) }
     }
@@ -180,7 +180,7 @@ fn the_base_shown_is_the_nearest_model_at_the_distance_of_the_whole() {
             choice.tensors.iter().map(|base| base.as_ref().map(|base| base.model.id)).collect();
         assert_eq!(ids, [Some(id(2)), Some(id(2)), Some(id(2)), Some(id(1))]);
         let shown = choice.base.unwrap();
-        let whole = likeness(&new, &Places::of(&near)).unwrap();
+        let whole = compare_models(&new, &TensorLookup::of(&near)).unwrap();
         assert_eq!((shown.id, shown.bytes), (id(1), 2 * VALUES as u64));
         assert!(shown.bit_distance == whole.bit_distance && shown.bit_distance > 0.1, "{shown:?} {whole:?}");
     }

@@ -23,8 +23,8 @@ mod previous_version;
 mod record;
 mod sketch;
 
-pub use catalogue::{BLOB_HEADS_MAX, Head, Heads, PREFIX};
-pub use choice::{Choice, Likeness, Places, TensorBase, choose, likeness};
-pub use family::{Families, Load};
+pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
+pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
+pub use family::{Families, RecordLoader};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
-pub use sketch::{Comparison, Sketched, compare, sample, standalone_bits};
+pub use sketch::{SketchComparison, Sketched, compare, sample, standalone_bits};

@@ -15,7 +15,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::format::Dtype;
-use crate::model::{ModelRecord, Places, likeness};
+use crate::model::{ModelRecord, TensorLookup, compare_models};
 use crate::repo::tree::Node;
 
 /// Models of one architecture that are compared, at most; more are taken as they come.
@@ -24,7 +24,7 @@ const COMPARED_MAX: usize = 128;
 const APART: f64 = 1e6;
 
 /// A model file and what is known before its content is stored.
-pub struct Waiting {
+pub struct HoistCandidate {
     /// Where it is.
     pub path: PathBuf,
     /// As it was when it was looked at.
@@ -34,8 +34,8 @@ pub struct Waiting {
 }
 
 /// `files` in the order of storing.
-pub fn order(files: Vec<Waiting>) -> Vec<Waiting> {
-    let mut groups: Vec<(Dtype, Vec<u64>, Vec<Waiting>)> = Vec::new();
+pub fn order(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
+    let mut groups: Vec<(Dtype, Vec<u64>, Vec<HoistCandidate>)> = Vec::new();
     for file in files {
         let ((dtype, _), keys) = (file.record.main_dtype(), file.record.keys());
         match groups.iter_mut().find(|group| group.0 == dtype && group.1 == keys) {
@@ -52,7 +52,7 @@ fn width_of(dtype: Dtype) -> usize {
     if dtype == Dtype::Other { 0 } else { dtype.width().unwrap_or(0) }
 }
 
-fn order_group(files: Vec<Waiting>) -> Vec<Waiting> {
+fn order_group(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
     if files.len() > COMPARED_MAX || files.len() < 2 {
         return files;
     }
@@ -65,17 +65,18 @@ fn order_group(files: Vec<Waiting>) -> Vec<Waiting> {
         taken.push(next);
         reach.iter_mut().zip(&distances[next]).for_each(|(reach, distance)| *reach = reach.min(*distance));
     }
-    let mut files: Vec<Option<Waiting>> = files.into_iter().map(Some).collect();
+    let mut files: Vec<Option<HoistCandidate>> = files.into_iter().map(Some).collect();
     taken.into_iter().filter_map(|at| files.get_mut(at).and_then(Option::take)).collect()
 }
 
 /// Mean differing bits of a value of each pair, as the sketches show it.
-fn distances(files: &[Waiting]) -> Vec<Vec<f64>> {
-    let places: Vec<Places> = files.iter().map(|file| Places::of(&file.record)).collect();
+fn distances(files: &[HoistCandidate]) -> Vec<Vec<f64>> {
+    let lookups: Vec<TensorLookup> = files.iter().map(|file| TensorLookup::of(&file.record)).collect();
     let mut distances = vec![vec![0.0; files.len()]; files.len()];
     for (i, one) in files.iter().enumerate() {
-        for (j, other) in places.iter().enumerate().skip(i + 1) {
-            let distance = likeness(&one.record, other).map_or(APART, |likeness| likeness.bit_distance);
+        for (j, other) in lookups.iter().enumerate().skip(i + 1) {
+            let distance =
+                compare_models(&one.record, other).map_or(APART, |compare_models| compare_models.bit_distance);
             (distances[i][j], distances[j][i]) = (distance, distance);
         }
     }
@@ -96,7 +97,7 @@ fn hub(distances: &[Vec<f64>]) -> usize {
 }
 
 /// What the run that file `of` is one of set out from; `of` itself if it is of none.
-fn origin(files: &[Waiting], distances: &[Vec<f64>], of: usize) -> usize {
+fn origin(files: &[HoistCandidate], distances: &[Vec<f64>], of: usize) -> usize {
     let paths: Vec<(Vec<u8>, Vec<u128>)> = files.iter().map(|file| numbered(&file.path)).collect();
     let is_inside = |at: &usize| paths.get(*at).map(|path| &path.0) == paths.get(of).map(|path| &path.0);
     let (run, others): (Vec<usize>, Vec<usize>) = (0..files.len()).partition(is_inside);
@@ -136,11 +137,12 @@ fn nearest(values: &[f64], taken: &[usize]) -> usize {
 }
 
 /// The model that most others name, if it names none of them.
-fn named_base(files: &[Waiting]) -> Option<usize> {
-    let names =
-        |child: &Waiting, base: &Waiting| child.record.bases.iter().any(|name| base.record.names.contains(name));
-    let children = |base: &Waiting| files.iter().filter(|child| names(child, base)).count();
-    let is_root = |file: &Waiting| !files.iter().any(|other| names(file, other));
+fn named_base(files: &[HoistCandidate]) -> Option<usize> {
+    let names = |child: &HoistCandidate, base: &HoistCandidate| {
+        child.record.bases.iter().any(|name| base.record.names.contains(name))
+    };
+    let children = |base: &HoistCandidate| files.iter().filter(|child| names(child, base)).count();
+    let is_root = |file: &HoistCandidate| !files.iter().any(|other| names(file, other));
     let named = files.iter().enumerate().filter(|(_, file)| is_root(file) && children(file) > 0);
     named.max_by_key(|(at, file)| (children(file), std::cmp::Reverse(*at))).map(|(at, _)| at)
 }
@@ -152,7 +154,7 @@ mod tests {
     use crate::types::Fingerprint;
 
     /// A model of one FP32 tensor whose values lie `shift` units in the last place above the first's.
-    fn model(name: &str, bases: &[&str], shift: u32, dtype: Dtype) -> Waiting {
+    fn model(name: &str, bases: &[&str], shift: u32, dtype: Dtype) -> HoistCandidate {
         let values = (0..64u32).flat_map(|i| (0x3d00_0000 + i * 7919 + shift).to_le_bytes());
         let sketch: Vec<u8> = values.take(64 * dtype.width().unwrap()).collect();
         let tensor = TensorRecord {
@@ -177,10 +179,10 @@ mod tests {
             base: None,
             content: None,
         };
-        Waiting { path: name.into(), node: Node::default(), record }
+        HoistCandidate { path: name.into(), node: Node::default(), record }
     }
 
-    fn order_of(files: Vec<Waiting>) -> Vec<String> {
+    fn order_of(files: Vec<HoistCandidate>) -> Vec<String> {
         order(files).into_iter().map(|file| file.path.display().to_string()).collect()
     }
 
@@ -192,7 +194,7 @@ mod tests {
     }
 
     /// A model of one BF16 tensor of which the values in `moved` have another last bit.
-    fn tuned(name: &str, moved: std::ops::Range<u16>) -> Waiting {
+    fn tuned(name: &str, moved: std::ops::Range<u16>) -> HoistCandidate {
         let mut made = model(name, &[], 0, Dtype::Bfloat16);
         let value = |at: u16| 0x3d00 + 2 * at + u16::from(moved.contains(&at));
         let sketch: Vec<u8> = (0..128u16).flat_map(|at| value(at).to_le_bytes()).collect();

@@ -1,4 +1,4 @@
-//! Outlines: what is kept in memory of every stored model of an architecture, to find those that a new one is near to.
+//! ModelOutlines: what is kept in memory of every stored model of an architecture, to find those that a new one is near to.
 //!
 //! 1. An outline has the sketches of a model's largest tensors, by their number of values; of equal ones those with the
 //!    smallest hashes of their names, so that models of one architecture show the same ones.
@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::catalogue::Head;
-use super::family::Load;
+use super::catalogue::CatalogueEntry;
+use super::family::RecordLoader;
 use super::record::{ModelRecord, TensorRecord};
 use super::sketch::{Sketched, compare, prefix, standalone_bits};
 use crate::error::Result;
@@ -27,7 +27,7 @@ const OUTLINES_BYTES_MAX: usize = 32 << 20;
 /// For each tensor of a new model's outline, the part of the outlined bytes that a delta would save.
 pub type Savings = [f32; TENSORS_MAX];
 
-struct Part {
+struct OutlinedTensor {
     name: u64,
     shape: u64,
     dtype: Dtype,
@@ -37,12 +37,12 @@ struct Part {
 }
 
 /// See the module.
-pub struct Outline {
-    parts: Vec<Part>,
+pub struct ModelOutline {
+    parts: Vec<OutlinedTensor>,
     sketches: Vec<u8>,
 }
 
-impl Outline {
+impl ModelOutline {
     /// That of `record`.
     pub fn of(record: &ModelRecord) -> Self {
         let values =
@@ -57,13 +57,13 @@ impl Outline {
             let sketch = prefix(tensor.sketched(), groups);
             sketches.extend_from_slice(sketch);
             let (dtype, sketch_len) = (tensor.dtype(), sketch.len() as u32);
-            parts.push(Part { name, shape: tensor.shape_key(), dtype, len: tensor.len, sketch_len });
+            parts.push(OutlinedTensor { name, shape: tensor.shape_key(), dtype, len: tensor.len, sketch_len });
         }
         sketches.shrink_to_fit();
-        Outline { parts, sketches }
+        ModelOutline { parts, sketches }
     }
 
-    fn parts(&self) -> impl Iterator<Item = (&Part, Sketched<'_>)> {
+    fn parts(&self) -> impl Iterator<Item = (&OutlinedTensor, Sketched<'_>)> {
         let mut rest = self.sketches.as_slice();
         self.parts.iter().map(move |part| {
             let (sketch, behind) = rest.split_at_checked(part.sketch_len as usize).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Outline {
     }
 
     /// What this model, a new one, would save as a delta to the stored one of outline `old`.
-    pub fn savings(&self, old: &Outline) -> Savings {
+    pub fn savings(&self, old: &ModelOutline) -> Savings {
         let mut savings = Savings::default();
         let bytes: f64 = self.parts.iter().map(|part| part.len as f64).sum();
         for ((part, sketched), saving) in self.parts().zip(&mut savings) {
@@ -88,25 +88,29 @@ impl Outline {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<(Fingerprint, Outline)>() + self.parts.len() * size_of::<Part>() + self.sketches.len()
+        size_of::<(Fingerprint, ModelOutline)>() + self.parts.len() * size_of::<OutlinedTensor>() + self.sketches.len()
     }
 }
 
 /// The outlines of stored models by their ids.
 #[derive(Default)]
-pub struct Outlines {
-    known: HashMap<Fingerprint, Outline>,
+pub struct ModelOutlines {
+    known: HashMap<Fingerprint, ModelOutline>,
     /// Records that have been asked for, whatever came of it.
     asked: HashSet<Fingerprint>,
     bytes: usize,
 }
 
-impl Outlines {
-    /// Outlines what can be had of `heads`, those that are wanted most first.
+impl ModelOutlines {
+    /// ModelOutlines what can be had of `heads`, those that are wanted most first.
     ///
     /// # Errors
     /// Those of `load`.
-    pub fn read<'a>(&mut self, heads: impl Iterator<Item = &'a Head>, load: &mut Load<'_>) -> Result<()> {
+    pub fn read<'a>(
+        &mut self,
+        heads: impl Iterator<Item = &'a CatalogueEntry>,
+        load: &mut RecordLoader<'_>,
+    ) -> Result<()> {
         for head in heads {
             if self.bytes >= OUTLINES_BYTES_MAX {
                 break;
@@ -115,7 +119,7 @@ impl Outlines {
                 continue;
             }
             if let Some(record) = load(&head.record)? {
-                let outline = Outline::of(&record);
+                let outline = ModelOutline::of(&record);
                 self.bytes += outline.memory_bytes();
                 self.known.insert(head.id, outline);
             }
@@ -124,7 +128,7 @@ impl Outlines {
     }
 
     /// That of the model `id`.
-    pub fn get(&self, id: &Fingerprint) -> Option<&Outline> {
+    pub fn get(&self, id: &Fingerprint) -> Option<&ModelOutline> {
         self.known.get(id)
     }
 }

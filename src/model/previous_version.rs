@@ -25,7 +25,7 @@ pub struct PreviousVersion {
 
 /// A range of a chunk of the earlier version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Covered {
+pub struct CoveredRange {
     /// The chunk.
     pub fingerprint: Fingerprint,
     /// Where the range begins in it.
@@ -42,7 +42,7 @@ impl PreviousVersion {
 
     /// The chunks that make bytes `range` of the earlier version, as far as it goes; `None` if holes are among them or
     /// they cannot be had. Ranges ascend.
-    pub fn cover(&mut self, range: Range<u64>, bases: &mut Bases) -> Result<Option<Vec<Covered>>> {
+    pub fn cover(&mut self, range: Range<u64>, bases: &mut Bases) -> Result<Option<Vec<CoveredRange>>> {
         while self.chunks.front().is_some_and(|(start, len, _)| start + len <= range.start) {
             self.chunks.pop_front();
         }
@@ -54,7 +54,7 @@ impl PreviousVersion {
                 continue;
             }
             let Some(fingerprint) = *fingerprint else { return Ok(None) };
-            covered.push(Covered { fingerprint, offset: (from - start) as u32, len: (to - from) as u32 });
+            covered.push(CoveredRange { fingerprint, offset: (from - start) as u32, len: (to - from) as u32 });
         }
         Ok((!covered.is_empty()).then_some(covered))
     }

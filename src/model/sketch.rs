@@ -31,7 +31,7 @@ fn layout(dtype: Dtype, bytes: u64) -> (u64, u64) {
 }
 
 /// Which group of `groups` is sample `index`.
-fn place(index: u64, groups: u64) -> u64 {
+fn group_index(index: u64, groups: u64) -> u64 {
     let power = groups.max(1).ilog2().saturating_sub((index % 2) as u32);
     // SplitMix64 of the pair's number.
     let mut hash = (index / 2 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -53,7 +53,7 @@ pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Resul
     let count = (GROUPS_OF_MODEL / tensors.max(1)).clamp(GROUPS_MIN, GROUPS_MAX);
     let mut sketch = vec![0; count * group as usize];
     for (index, space) in sketch.chunks_exact_mut(group as usize).enumerate() {
-        let offset = tensor.offset + place(index as u64, groups) * group;
+        let offset = tensor.offset + group_index(index as u64, groups) * group;
         let mut filled = 0;
         while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match source.read_at(offset + filled as u64, rest)? {
@@ -85,7 +85,7 @@ pub struct Sketched<'a> {
 
 /// How two tensors compare, as far as their sketches show.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Comparison {
+pub struct SketchComparison {
     /// Values compared (bytes of quantised tensors).
     pub values: u64,
     /// Differing bits of a value, mean.
@@ -110,13 +110,13 @@ pub fn standalone_bits(dtype: Dtype) -> f64 {
 /// Compares the sketches of two tensors; `None` if they have no samples in common.
 ///
 /// Types that differ are compared where one is a cast of the other: FP32 against BF16 or FP16.
-pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<Comparison> {
+pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison> {
     let ((new_group, new_groups), (old_group, old_groups)) = (layout(new.dtype, new.len), layout(old.dtype, old.len));
     let cast = cast_of(new.dtype, old.dtype);
     if new.dtype != old.dtype && cast.is_none() {
         return None;
     }
-    let mut sum = Sum::default();
+    let mut sum = ComparisonSums::default();
     if cast.is_none() && (new_group, new_groups) == (old_group, old_groups) {
         // All samples lie at the same places.
         let shared = new.sketch.len().min(old.sketch.len());
@@ -127,9 +127,11 @@ pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<Comparison> {
     }
     let new_samples = new.sketch.chunks_exact(new_group as usize).enumerate();
     for (index, sample) in new_samples {
-        let at = place(index as u64, new_groups);
+        let at = group_index(index as u64, new_groups);
         let mut old_samples = old.sketch.chunks_exact(old_group as usize).enumerate();
-        let Some((_, other)) = old_samples.find(|(index, _)| place(*index as u64, old_groups) == at) else { continue };
+        let Some((_, other)) = old_samples.find(|(index, _)| group_index(*index as u64, old_groups) == at) else {
+            continue;
+        };
         match cast {
             None => sum.same(new.dtype, sample, other),
             Some(narrow) if new.dtype == Dtype::Float32 => sum.cast(narrow, other, sample),
@@ -149,7 +151,7 @@ fn cast_of(one: Dtype, other: Dtype) -> Option<Dtype> {
 }
 
 #[derive(Default)]
-struct Sum {
+struct ComparisonSums {
     values: u64,
     differing: u64,
     zeros: u64,
@@ -157,7 +159,7 @@ struct Sum {
     not_cast: u64,
 }
 
-impl Sum {
+impl ComparisonSums {
     fn same(&mut self, dtype: Dtype, one: &[u8], other: &[u8]) {
         let width = dtype.width().unwrap_or(1);
         match (width, dtype.is_float()) {
@@ -166,7 +168,7 @@ impl Sum {
             (4, true) => self.floats::<4>(one, other),
             (_, is_float) => {
                 for (one, other) in one.chunks_exact(width).zip(other.chunks_exact(width)) {
-                    self.pair(word(one), word(other), 8 * width as u32, is_float);
+                    self.pair(value_of(one), value_of(other), 8 * width as u32, is_float);
                 }
             }
         }
@@ -175,14 +177,14 @@ impl Sum {
     fn floats<const WIDTH: usize>(&mut self, one: &[u8], other: &[u8]) {
         let (one, other) = (one.as_chunks::<WIDTH>().0, other.as_chunks::<WIDTH>().0);
         for (one, other) in one.iter().zip(other) {
-            self.pair(word(one), word(other), 8 * WIDTH as u32, true);
+            self.pair(value_of(one), value_of(other), 8 * WIDTH as u32, true);
         }
     }
 
     /// `narrow` values against the FP32 values they may have been made from.
     fn cast(&mut self, dtype: Dtype, narrow: &[u8], wide: &[u8]) {
         for (narrow, wide) in narrow.chunks_exact(2).zip(wide.chunks_exact(4)) {
-            let (narrow, wide) = (word(narrow), word(wide) as u32);
+            let (narrow, wide) = (value_of(narrow), value_of(wide) as u32);
             let made = if dtype == Dtype::Bfloat16 { bf16(wide) } else { fp16(wide) };
             self.not_cast += u64::from(narrow != u64::from(made));
             self.pair(narrow, u64::from(made), 16, true);
@@ -202,7 +204,7 @@ impl Sum {
         self.lengths += length;
     }
 
-    fn finish(self, dtype: Dtype, is_cast: bool) -> Option<Comparison> {
+    fn finish(self, dtype: Dtype, is_cast: bool) -> Option<SketchComparison> {
         if self.values == 0 {
             return None;
         }
@@ -217,22 +219,22 @@ impl Sum {
         let low_bits = if is_cast && dtype == Dtype::Float32 { 16.0 } else { 0.0 };
         let delta_bits = low_bits + if casts { 0.2 } else { delta_bits };
         let bit_distance = self.differing as f64 / count;
-        Some(Comparison { values: self.values, bit_distance, delta_bits, is_cast: casts })
+        Some(SketchComparison { values: self.values, bit_distance, delta_bits, is_cast: casts })
     }
 }
 
 #[inline]
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    u64::from_le_bytes(word)
+fn value_of(bytes: &[u8]) -> u64 {
+    let mut value = [0; 8];
+    value.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    u64::from_le_bytes(value)
 }
 
 /// A float's bits in numerical order.
-fn ordered(word: u64, bits: u32) -> u64 {
-    let sign = word >> (bits - 1) & 1;
+fn ordered(value: u64, bits: u32) -> u64 {
+    let sign = value >> (bits - 1) & 1;
     let below = (1u64 << (bits - 1)) - 1;
-    if sign == 1 { word ^ below } else { word }
+    if sign == 1 { value ^ below } else { value }
 }
 
 #[cfg(test)]
@@ -270,9 +272,9 @@ mod tests {
 
         #[test]
         fn samples_lie_within_and_growth_keeps_some(groups in 1u64..1 << 40, index in 0u64..64) {
-            prop_assert!(place(index, groups) < groups);
+            prop_assert!(group_index(index, groups) < groups);
             let (even, odd) = (index & !1, index | 1);
-            prop_assert_eq!(place(odd, 2 * groups), place(even, groups));
+            prop_assert_eq!(group_index(odd, 2 * groups), group_index(even, groups));
         }
     }
 
@@ -290,11 +292,11 @@ mod tests {
             let (one, other) = (sketch(&bytes(3)), sketch(&bytes(5)));
             let view = |sketch| Sketched { dtype, len, sketch };
             let (group, _) = layout(dtype, len);
-            let mut slow = Sum::default();
+            let mut slow = ComparisonSums::default();
             for (one, other) in one.chunks_exact(group as usize).zip(other.chunks_exact(group as usize)) {
                 let width = dtype.width().unwrap_or(1);
                 for (one, other) in one.chunks_exact(width).zip(other.chunks_exact(width)) {
-                    slow.pair(word(one), word(other), 8 * width as u32, dtype.is_float());
+                    slow.pair(value_of(one), value_of(other), 8 * width as u32, dtype.is_float());
                 }
             }
             assert_eq!(compare(view(&one), view(&other)), slow.finish(dtype, false), "{dtype:?}");

@@ -84,7 +84,7 @@ pub fn check(
     }
     report.snapshots = snapshots.len() as u64;
     for listed in repository.store.list(model::PREFIX)? {
-        if let Err(error) = model::Heads::load(repository.store.as_ref(), &listed.name)
+        if let Err(error) = model::CatalogueBlob::load(repository.store.as_ref(), &listed.name)
             && error.kind() != ErrorKind::NotFound
         {
             log.damaged(&listed.name, &damage(error)?);
