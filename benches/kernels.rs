@@ -34,20 +34,20 @@ fn entropy_sample(bencher: Bencher<'_, '_>, kind: &str) {
 #[divan::bench(args = ["text", "floats"])]
 fn entropy_profile(bencher: Bencher<'_, '_>, kind: &str) {
     let (bytes, windows_max) = (generated(kind, BYTES), Config::default().identify.samples);
-    bencher.counter(BytesCount::of_slice(&bytes)).bench(|| entropy::Profile::of(&bytes, windows_max));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench(|| entropy::EntropyProfile::of(&bytes, windows_max));
 }
 
 #[divan::bench(args = [2, 4, 8])]
 fn planes_split(bencher: Bencher<'_, '_>, width: usize) {
     let (bytes, mut out) = (generated("floats", BYTES), vec![0; BYTES]);
-    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::split(&bytes, width, &mut out));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::deinterleave(&bytes, width, &mut out));
 }
 
 #[divan::bench(args = [2, 4, 8])]
 fn planes_join(bencher: Bencher<'_, '_>, width: usize) {
     let (bytes, mut out) = (generated("floats", BYTES), vec![0; BYTES]);
     let planes: Vec<&[u8]> = bytes.chunks(BYTES / width).collect();
-    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::join(&planes, &mut out));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| planes::interleave(&planes, &mut out));
 }
 
 #[divan::bench(args = [2, 4, 8])]
@@ -60,13 +60,13 @@ fn planes_join_turned(bencher: Bencher<'_, '_>, width: usize) {
 #[divan::bench]
 fn bit_planes_split(bencher: Bencher<'_, '_>) {
     let (bytes, mut out) = (generated("floats", BYTES), vec![0; BYTES]);
-    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| bits::split(&bytes, &mut out));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| bits::deinterleave(&bytes, &mut out));
 }
 
 #[divan::bench]
 fn bit_planes_join(bencher: Bencher<'_, '_>) {
     let (bytes, mut out) = (generated("floats", BYTES), vec![0; BYTES]);
-    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| bits::join(&bytes, &mut out));
+    bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| bits::interleave(&bytes, &mut out));
 }
 
 #[divan::bench]

@@ -76,15 +76,17 @@ fn counts(bencher: Bencher<'_, '_>, low_bits: u32) {
 }
 
 #[divan::bench]
-fn split_lows(bencher: Bencher<'_, '_>) {
+fn split_low_bits(bencher: Bencher<'_, '_>) {
     let symbols = exponents(3);
-    let (mut highs, mut lows) = (vec![0; SYMBOLS], vec![0; prefix::lows_len(SYMBOLS, 3)]);
-    bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| prefix::split_lows(&symbols, 3, &mut highs, &mut lows));
+    let (mut highs, mut lows) = (vec![0; SYMBOLS], vec![0; prefix::low_bits_len(SYMBOLS, 3)]);
+    bencher
+        .counter(ItemsCount::new(SYMBOLS))
+        .bench_local(|| prefix::split_low_bits(&symbols, 3, &mut highs, &mut lows));
 }
 
 #[divan::bench]
-fn join_lows(bencher: Bencher<'_, '_>) {
+fn join_low_bits(bencher: Bencher<'_, '_>) {
     let mut symbols = exponents(0);
-    let lows = vec![0x5a; prefix::lows_len(SYMBOLS, 3)];
-    bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| prefix::join_lows(&mut symbols, 3, &lows));
+    let lows = vec![0x5a; prefix::low_bits_len(SYMBOLS, 3)];
+    bencher.counter(ItemsCount::new(SYMBOLS)).bench_local(|| prefix::join_low_bits(&mut symbols, 3, &lows));
 }

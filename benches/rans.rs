@@ -2,7 +2,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use fhrd::kernel::rans::{FrequencyTable, Kernel, count, decode_with, encode_with};
+use fhrd::kernel::rans::{FrequencyTable, RansKernel, count, decode_with, encode_with};
 
 const SYMBOLS: usize = 256 << 10;
 const CONTEXTS: u8 = 16;
@@ -54,7 +54,7 @@ fn tokens() -> Case {
     Case { symbols, contexts, models }
 }
 
-fn run_encode(bencher: Bencher<'_, '_>, kernel: Kernel, case: &Case) {
+fn run_encode(bencher: Bencher<'_, '_>, kernel: RansKernel, case: &Case) {
     if !kernel.is_available() {
         return;
     }
@@ -65,7 +65,7 @@ fn run_encode(bencher: Bencher<'_, '_>, kernel: Kernel, case: &Case) {
     });
 }
 
-fn run_decode(bencher: Bencher<'_, '_>, kernel: Kernel, case: &Case) {
+fn run_decode(bencher: Bencher<'_, '_>, kernel: RansKernel, case: &Case) {
     if !kernel.is_available() {
         return;
     }
@@ -76,23 +76,23 @@ fn run_decode(bencher: Bencher<'_, '_>, kernel: Kernel, case: &Case) {
     });
 }
 
-#[divan::bench(args = Kernel::ALL)]
-fn encode(bencher: Bencher<'_, '_>, kernel: Kernel) {
+#[divan::bench(args = RansKernel::ALL)]
+fn encode(bencher: Bencher<'_, '_>, kernel: RansKernel) {
     run_encode(bencher, kernel, &exponents());
 }
 
-#[divan::bench(args = Kernel::ALL)]
-fn encode_with_contexts(bencher: Bencher<'_, '_>, kernel: Kernel) {
+#[divan::bench(args = RansKernel::ALL)]
+fn encode_with_contexts(bencher: Bencher<'_, '_>, kernel: RansKernel) {
     run_encode(bencher, kernel, &tokens());
 }
 
-#[divan::bench(args = Kernel::ALL)]
-fn decode(bencher: Bencher<'_, '_>, kernel: Kernel) {
+#[divan::bench(args = RansKernel::ALL)]
+fn decode(bencher: Bencher<'_, '_>, kernel: RansKernel) {
     run_decode(bencher, kernel, &exponents());
 }
 
-#[divan::bench(args = Kernel::ALL)]
-fn decode_with_contexts(bencher: Bencher<'_, '_>, kernel: Kernel) {
+#[divan::bench(args = RansKernel::ALL)]
+fn decode_with_contexts(bencher: Bencher<'_, '_>, kernel: RansKernel) {
     run_decode(bencher, kernel, &tokens());
 }
 

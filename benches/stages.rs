@@ -6,7 +6,7 @@ use divan::counter::BytesCount;
 use fhrd::chunk::classify::ChunkClassifier;
 use fhrd::codec::{Codec, Layout, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
-use fhrd::kernel::sieve::{Kernel, Sieve};
+use fhrd::kernel::sieve::{Sieve, SieveKernel};
 use fhrd::kernel::{compare, planes};
 use fhrd::similar::{DeltaMatcher, Superfeature};
 use fhrd::types::RepositoryKey;
@@ -69,8 +69,8 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-#[divan::bench(args = Kernel::ALL)]
-fn sieve(bencher: Bencher<'_, '_>, kernel: Kernel) {
+#[divan::bench(args = SieveKernel::ALL)]
+fn sieve(bencher: Bencher<'_, '_>, kernel: SieveKernel) {
     let bytes = noise(CHUNK_BYTES * 16);
     let Some(sieve) = Sieve::with_kernel(1, kernel) else { return };
     bencher.counter(BytesCount::of_slice(&bytes)).bench_local(|| {
@@ -97,7 +97,7 @@ fn planes_encode(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn planes_split(bencher: Bencher<'_, '_>) {
     let (bytes, mut out) = (floats(), vec![0; CHUNK_BYTES]);
-    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| planes::split(&bytes, 4, &mut out));
+    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| planes::deinterleave(&bytes, 4, &mut out));
 }
 
 #[divan::bench(args = [1, 3])]

@@ -16,12 +16,12 @@ fuzz_target!(|input: (u16, u8, &[u8])| {
         prefix::decode(payload, &code, &mut vec![0; usize::from(len)]);
     }
     let low_bits = u32::from(low_bits) % (prefix::LOW_BITS_MAX + 1);
-    let (mut highs, mut lows) = (vec![0; bytes.len()], vec![0; prefix::lows_len(bytes.len(), low_bits)]);
-    prefix::split_lows(bytes, low_bits, &mut highs, &mut lows);
+    let (mut highs, mut lows) = (vec![0; bytes.len()], vec![0; prefix::low_bits_len(bytes.len(), low_bits)]);
+    prefix::split_low_bits(bytes, low_bits, &mut highs, &mut lows);
     let code = PrefixCode::of_counts(&count(&highs));
     let (mut payload, mut back) = (Vec::new(), vec![0; bytes.len()]);
     prefix::encode(&highs, &code, &mut payload);
     assert!(prefix::decode(&payload, &code, &mut back));
-    prefix::join_lows(&mut back, low_bits, &lows);
+    prefix::join_low_bits(&mut back, low_bits, &lows);
     assert_eq!(back, bytes);
 });

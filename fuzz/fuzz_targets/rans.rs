@@ -3,7 +3,7 @@
 #![no_main]
 
 use fhrd::codec::entropy::frequency_table;
-use fhrd::kernel::rans::{self, FrequencyTable, Kernel};
+use fhrd::kernel::rans::{self, FrequencyTable, RansKernel};
 use fhrd::wire::Reader;
 use libfuzzer_sys::fuzz_target;
 
@@ -17,8 +17,8 @@ fuzz_target!(|input: (u16, u8, bool, &[u8])| {
     let contexts = if has_contexts { &contexts[..] } else { &[] };
     let payload = reader.bytes(reader.remaining()).expect("what remains");
     let mut expected = vec![0; usize::from(len)];
-    let is_good = rans::decode_with(Kernel::Portable, payload, contexts, &tables, &mut expected);
-    for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_available()) {
+    let is_good = rans::decode_with(RansKernel::Portable, payload, contexts, &tables, &mut expected);
+    for kernel in RansKernel::ALL.into_iter().filter(|kernel| kernel.is_available()) {
         let mut out = vec![0; usize::from(len)];
         assert_eq!(rans::decode_with(kernel, payload, contexts, &tables, &mut out), is_good);
         assert!(!is_good || out == expected);

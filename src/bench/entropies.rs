@@ -21,7 +21,7 @@ use super::report::{Grid, Report, pictures};
 use super::table::{flush, two, write_line};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
-use crate::kernel::entropy::Profile;
+use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
 
 /// A measurement of entropies, as read from TOML.
@@ -105,7 +105,7 @@ impl EntropyBench {
     }
 
     /// Whether the rule alone takes a block for floats.
-    fn separates(&self, profile: &Profile) -> bool {
+    fn separates(&self, profile: &EntropyProfile) -> bool {
         [2, 4, 8].iter().any(|width| {
             let bits = || profile.bits(*width).iter().map(|bits| f64::from(*bits));
             bits().any(|bits| bits < self.low_bits) && bits().any(|bits| bits > self.high_bits)
@@ -144,11 +144,11 @@ fn measure(config: &EntropyBench, class: &Class, blocks: &[Block]) -> Result<Mea
     let mut measured = Measured { ranks: vec![Rank::default(); class.word_bytes], separated: 0 };
     let (mut scratch, mut stored) = (Scratch::default(), Vec::new());
     for block in blocks {
-        let profile = Profile::of(&block.bytes, usize::MAX);
+        let profile = EntropyProfile::of(&block.bytes, usize::MAX);
         measured.separated += usize::from(config.separates(&profile));
         let words = block.bytes.len() / class.word_bytes;
         let mut groups = vec![0; words * class.word_bytes];
-        planes::split(&block.bytes, class.word_bytes, &mut groups);
+        planes::deinterleave(&block.bytes, class.word_bytes, &mut groups);
         let mut ranked: Vec<_> = profile.bits(class.word_bytes).iter().zip(groups.chunks(words)).collect();
         ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         for (rank, (bits, group)) in measured.ranks.iter_mut().zip(ranked) {

@@ -14,7 +14,7 @@
 
 use crate::codec::{Layout, Scratch};
 use crate::config::IdentifyConfig;
-use crate::kernel::entropy::{Profile, repeat_share};
+use crate::kernel::entropy::{EntropyProfile, repeat_share};
 use crate::kernel::planes;
 
 /// What a chunk is, for its way through the pipeline.
@@ -107,7 +107,7 @@ impl ChunkClassifier {
         if chunk.len() < CHUNK_BYTES_MIN {
             return ChunkClass::Ordinary;
         }
-        let profile = Profile::of(chunk, self.config.samples);
+        let profile = EntropyProfile::of(chunk, self.config.samples);
         let flat = profile.bits(1).first().copied().unwrap_or_default();
         let (predicted, bits) = Layout::predict(&profile, STORED_BITS);
         let structured = bits < 8.0 * (1.0 - GAIN) + DOUBT_BITS && flat - bits > STRUCTURE_BITS;
@@ -145,7 +145,7 @@ impl ChunkClassifier {
         chunk: &[u8],
         probe: &[u8],
         zstd: usize,
-        profile: &Profile,
+        profile: &EntropyProfile,
         layout: Layout,
     ) -> ChunkClass {
         let width = layout.width();
@@ -184,7 +184,14 @@ impl ChunkClassifier {
 
     /// Every group has redundancy, runs and repeats that entropy does not see: encode the probes, and the whole chunk
     /// unless they leave no doubt.
-    fn judge_redundant(&mut self, chunk: &[u8], probe: &[u8], zstd: usize, profile: &Profile, bits: f32) -> ChunkClass {
+    fn judge_redundant(
+        &mut self,
+        chunk: &[u8],
+        probe: &[u8],
+        zstd: usize,
+        profile: &EntropyProfile,
+        bits: f32,
+    ) -> ChunkClass {
         let hopeless = HOPELESS * zstd.max(1) as f32;
         let (layout, planes) = self.probe_layout(probe, profile, bits + RIVAL_BITS, hopeless);
         let ratio = planes as f32 / zstd.max(1) as f32;
@@ -223,7 +230,13 @@ impl ChunkClassifier {
 
     /// The smallest layout of the probe among the widths predicted under `bits_max`, and its bytes; one that is
     /// `hopeless` bytes or more is not worked out.
-    fn probe_layout(&mut self, probe: &[u8], profile: &Profile, bits_max: f32, hopeless: f32) -> (Layout, usize) {
+    fn probe_layout(
+        &mut self,
+        probe: &[u8],
+        profile: &EntropyProfile,
+        bits_max: f32,
+        hopeless: f32,
+    ) -> (Layout, usize) {
         let mut best = (Layout::RAW, probe.len());
         for width in [2u8, 4, 8] {
             let bits = profile.bits(usize::from(width));
@@ -284,7 +297,7 @@ impl ChunkClassifier {
     fn split(&mut self, bytes: &[u8], width: usize) -> usize {
         let words = bytes.len() / width;
         self.split.resize(words * width, 0);
-        planes::split(bytes, width, &mut self.split);
+        planes::deinterleave(bytes, width, &mut self.split);
         words
     }
 }

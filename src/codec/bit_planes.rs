@@ -9,7 +9,7 @@
 
 use super::{Codec, Layout, Scratch, lz4};
 use crate::error::Result;
-use crate::kernel::entropy::Profile;
+use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::{bits, planes};
 use crate::wire::Reader;
 
@@ -39,10 +39,10 @@ impl BitPlanes {
         let space = &mut scratch.planes;
         space.resize(2 * whole.len(), 0);
         let (bytes, split) = space.split_at_mut(whole.len());
-        planes::split(whole, width, bytes);
+        planes::deinterleave(whole, width, bytes);
         let plane = (whole.len() / width).max(1);
         for (bytes, split) in bytes.chunks_exact(plane).zip(split.chunks_exact_mut(plane)) {
-            bits::split(bytes, split);
+            bits::deinterleave(bytes, split);
         }
         space.extend_from_slice(rest);
         out.push(width as u8);
@@ -59,7 +59,7 @@ impl Codec for BitPlanes {
     }
     /// Samples the width.
     fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        let (layout, _) = Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS);
+        let (layout, _) = Layout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
         self.encode_width(layout.width(), raw, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
@@ -76,7 +76,7 @@ impl Codec for BitPlanes {
         let (split, bytes) = space.split_at_mut(raw_len);
         let (split, rest) = split.split_at(whole);
         for (split, bytes) in split.chunks_exact(plane).zip(bytes.chunks_exact_mut(plane)) {
-            bits::join(split, bytes);
+            bits::interleave(split, bytes);
         }
         let mut runs = [[].as_slice(); 8];
         for (run, bytes) in runs.iter_mut().zip(bytes.chunks_exact(plane)) {
@@ -84,7 +84,7 @@ impl Codec for BitPlanes {
         }
         let start = out.len();
         out.resize(start + whole, 0);
-        planes::join(runs.get(..width).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
+        planes::interleave(runs.get(..width).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
         out.extend_from_slice(rest);
         Ok(())
     }

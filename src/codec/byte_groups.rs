@@ -25,7 +25,7 @@ impl Codec for ByteGroups {
         let (whole, rest) = raw.split_at(raw.len() / GROUPS * GROUPS);
         let grouped = &mut scratch.planes;
         grouped.resize(whole.len(), 0);
-        planes::split(whole, GROUPS, grouped);
+        planes::deinterleave(whole, GROUPS, grouped);
         grouped.extend_from_slice(rest);
         lz4::pack(grouped, out)
     }
@@ -41,7 +41,7 @@ impl Codec for ByteGroups {
         }
         let start = out.len();
         out.resize(start + whole.len(), 0);
-        planes::join(&groups, out.get_mut(start..).unwrap_or_default());
+        planes::interleave(&groups, out.get_mut(start..).unwrap_or_default());
         out.extend_from_slice(rest);
         Ok(())
     }

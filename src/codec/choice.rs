@@ -12,7 +12,7 @@
 
 use super::{BitPlanes, ByteGroups, Codec, ElementType, Floats, Layout, Lz4, Planes, Scratch, Zstandard, floats};
 use crate::error::Result;
-use crate::kernel::entropy::Profile;
+use crate::kernel::entropy::EntropyProfile;
 
 /// A codec of float frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum FloatCodec {
     Planes,
     /// All byte groups.
     AllPlanes,
-    /// Groups of four, or the bytes as they are.
+    /// GroupHistograms of four, or the bytes as they are.
     ByteGroups,
     /// Bit planes.
     BitPlanes,
@@ -51,7 +51,7 @@ impl Known {
         match self {
             Known::Layout(layout) => layout.width(),
             Known::ElementType(ElementType::Byte | ElementType::Unknown) => {
-                Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS).0.width()
+                Layout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS).0.width()
             }
             Known::ElementType(word) => word.width(),
         }

@@ -3,11 +3,11 @@
 //! A payload is: the word's width (1 byte), the mask of compressed byte groups (1 byte), the compressed length of each
 //! of them (4 bytes, little-endian), then per group in order its zstd frame or its bytes, then the bytes after
 //! the last whole word.
-//! Groups are compressed apart: a constant one costs a dozen bytes and never dilutes another's statistics.
+//! GroupHistograms are compressed apart: a constant one costs a dozen bytes and never dilutes another's statistics.
 
 use super::{Codec, Scratch};
 use crate::error::{Error, Result};
-use crate::kernel::entropy::Profile;
+use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
 use crate::wire::Reader;
 
@@ -65,7 +65,7 @@ impl Layout {
 
     /// The layout of the smallest predicted size, and that size in bits per byte of the input: a group under
     /// `bits_max` bits per byte costs its entropy, the others 8.
-    pub fn predict(profile: &Profile, bits_max: f32) -> (Layout, f32) {
+    pub fn predict(profile: &EntropyProfile, bits_max: f32) -> (Layout, f32) {
         let mut best = (Layout::RAW, 8.0);
         for width in Self::WIDTHS {
             let (mut mask, mut sum) = (0, 0.0);
@@ -112,7 +112,7 @@ impl Planes {
         let words = raw.len() / width;
         let mut split = std::mem::take(&mut scratch.planes);
         split.resize(words * width, 0);
-        planes::split(raw, width, &mut split);
+        planes::deinterleave(raw, width, &mut split);
         let encoded = encode_split(layout, &split, words, level, scratch, out);
         scratch.planes = split;
         out.extend_from_slice(raw.get(words * width..).unwrap_or_default());
@@ -158,7 +158,7 @@ impl Codec for Planes {
     }
     /// Samples the layout; [`Layout::RAW`] where no byte group is low.
     fn encode(&self, raw: &[u8], setting: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        let (layout, _) = Layout::predict(&Profile::of(raw, WINDOWS), LOW_BITS);
+        let (layout, _) = Layout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
         self.encode_layout(layout, raw, setting, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
@@ -212,7 +212,7 @@ fn decode_with(
     }
     let start = out.len();
     out.resize(start + words * layout.width(), 0);
-    planes::join(runs.get(..layout.width()).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
+    planes::interleave(runs.get(..layout.width()).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
     out.extend_from_slice(reader.bytes(tail_len)?);
     reader.finish()
 }

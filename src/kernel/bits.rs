@@ -4,7 +4,7 @@
 //! squares of two, then pairs of squares of four, then fours of all. Byte `i` of the result holds bit `i` of all eight.
 //! Blocks of such matrices are transposed at a time and their bytes then dealt out to the planes.
 
-use super::planes::runs_mut;
+use super::planes::planes_mut;
 use super::vector::vectorised;
 
 /// Matrices transposed at a time.
@@ -14,11 +14,11 @@ vectorised! {
     /// Splits `bytes`, a multiple of eight, into `planes`, as many bytes: plane `i`, bit `i` of every byte, is at
     /// `i * n` for `n` eights of bytes; the bit of byte `8 j + k` is bit `k` of the plane's byte `j`. Anything else is
     /// left alone.
-    pub fn split(bytes: &[u8], planes: &mut [u8]) = split_matrices
+    pub fn deinterleave(bytes: &[u8], planes: &mut [u8]) = deinterleave_matrices
 }
 vectorised! {
-    /// Inverse of [`split`].
-    pub fn join(planes: &[u8], bytes: &mut [u8]) = join_matrices
+    /// Inverse of [`deinterleave`].
+    pub fn interleave(planes: &[u8], bytes: &mut [u8]) = interleave_matrices
 }
 
 /// The matrix whose row `r` is byte `r`, transposed.
@@ -32,12 +32,12 @@ fn transposed(mut matrix: u64) -> u64 {
 }
 
 #[inline(always)]
-fn split_matrices(bytes: &[u8], planes: &mut [u8]) {
+fn deinterleave_matrices(bytes: &[u8], planes: &mut [u8]) {
     let (matrices, rest) = bytes.as_chunks::<8>();
     if matrices.is_empty() || !rest.is_empty() || planes.len() != bytes.len() {
         return;
     }
-    let mut planes: [&mut [u8]; 8] = runs_mut(planes, matrices.len());
+    let mut planes: [&mut [u8]; 8] = planes_mut(planes, matrices.len());
     for (index, block) in matrices.chunks(BLOCK).enumerate() {
         let start = index * BLOCK;
         let mut rotated = [0; BLOCK];
@@ -53,7 +53,7 @@ fn split_matrices(bytes: &[u8], planes: &mut [u8]) {
 }
 
 #[inline(always)]
-fn join_matrices(planes: &[u8], bytes: &mut [u8]) {
+fn interleave_matrices(planes: &[u8], bytes: &mut [u8]) {
     let (matrices, rest) = bytes.as_chunks_mut::<8>();
     if matrices.is_empty() || !rest.is_empty() || planes.len() != 8 * matrices.len() {
         return;
@@ -97,9 +97,9 @@ mod tests {
         for matrices in (0..70).chain([127, 128, 129, 511, 512, 513]) {
             let bytes = noise(8 * matrices);
             let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
-            split(&bytes, &mut planes);
+            deinterleave(&bytes, &mut planes);
             assert_eq!(planes, deinterleave_scalar(&bytes), "{matrices} matrices");
-            join(&planes, &mut joined);
+            interleave(&planes, &mut joined);
             assert_eq!(joined, bytes, "{matrices} matrices");
         }
     }
@@ -108,20 +108,20 @@ mod tests {
     fn without_vectors_it_is_the_same() {
         let bytes = noise(8 * 77);
         let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
-        split_matrices(&bytes, &mut planes);
+        deinterleave_matrices(&bytes, &mut planes);
         assert_eq!(planes, deinterleave_scalar(&bytes));
-        join_matrices(&planes, &mut joined);
+        interleave_matrices(&planes, &mut joined);
         assert_eq!(joined, bytes);
     }
 
     #[test]
     fn what_does_not_fit_is_left_alone() {
         let mut out = [9u8; 16];
-        split(&[1; 8], &mut out);
-        split(&[1; 12], &mut out[..12]);
-        join(&[1; 8], &mut out);
-        join(&[1; 12], &mut out[..12]);
-        join(&[], &mut out[..0]);
+        deinterleave(&[1; 8], &mut out);
+        deinterleave(&[1; 12], &mut out[..12]);
+        interleave(&[1; 8], &mut out);
+        interleave(&[1; 12], &mut out[..12]);
+        interleave(&[], &mut out[..0]);
         assert_eq!(out, [9; 16]);
     }
 }

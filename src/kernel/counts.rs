@@ -85,7 +85,7 @@ fn pairs_counted(bytes: &[u8], least: u8) -> [u32; VALUES] {
 
 /// Between which values all bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct ValueRange {
     /// Whether one is zero.
     pub has_zero: bool,
     /// The least of the others; 0 where there are no others.
@@ -96,14 +96,14 @@ pub struct Span {
 
 vectorised! {
     /// The span of `bytes`.
-    pub fn span(bytes: &[u8]) -> Span = span_of
+    pub fn value_range(bytes: &[u8]) -> ValueRange = value_range_loop
 }
 
 #[inline(always)]
-fn span_of(bytes: &[u8]) -> Span {
+fn value_range_loop(bytes: &[u8]) -> ValueRange {
     let zero = bytes.iter().fold(u8::MAX, |zero, byte| zero.min(*byte));
     let (least, most) = bounds_of(bytes);
-    Span { has_zero: zero == 0 && !bytes.is_empty(), least: least.wrapping_add(1), most }
+    ValueRange { has_zero: zero == 0 && !bytes.is_empty(), least: least.wrapping_add(1), most }
 }
 
 #[cfg(test)]
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn all_bytes_are_in_the_span() {
         let span_of_each = |bytes: &[u8]| {
-            assert_eq!(span(bytes), span_of(bytes));
-            let Span { has_zero, least, most } = span(bytes);
+            assert_eq!(value_range(bytes), value_range_loop(bytes));
+            let ValueRange { has_zero, least, most } = value_range(bytes);
             (has_zero, least, most)
         };
         assert_eq!(span_of_each(&bytes(5000, 63, 70, true)), (true, 70, 132));

@@ -6,6 +6,15 @@
 #[cfg(target_arch = "x86_64")]
 use super::cpu_features::CpuFeatures;
 
+/// The lowest planes, which are appended to the output.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredPlanes {
+    /// Number of these planes.
+    pub count: usize,
+    /// The byte in front of each.
+    pub mark: u8,
+}
+
 /// Splits the words of `width` bytes of `raw`, turned left by a bit before where `rotated` says so, into planes: appends
 /// the lowest ones, as many as the first of `stored` says, to `out`, the second of `stored` in front of each; the
 /// others it stores in `rest` one after the other, as [`super::planes::deinterleave_rotated`] does.
@@ -16,20 +25,20 @@ pub fn append(
     raw: &[u8],
     width: usize,
     rotated: bool,
-    stored: (usize, u8),
+    stored: StoredPlanes,
     out: &mut Vec<u8>,
     rest: &mut [u8],
 ) -> bool {
     let words = raw.len().checked_div(width).unwrap_or(0);
-    let is_fit = matches!(width, 2 | 4) && words > 0 && (1..width).contains(&stored.0);
-    if !is_fit || rest.len() != words * (width - stored.0) {
+    let is_fit = matches!(width, 2 | 4) && words > 0 && (1..width).contains(&stored.count);
+    if !is_fit || rest.len() != words * (width - stored.count) {
         return false;
     }
     append_vectors(raw, width, rotated, stored, out, rest)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn append_vectors(_: &[u8], _: usize, _: bool, _: (usize, u8), _: &mut Vec<u8>, _: &mut [u8]) -> bool {
+fn append_vectors(_: &[u8], _: usize, _: bool, _: StoredPlanes, _: &mut Vec<u8>, _: &mut [u8]) -> bool {
     false
 }
 
@@ -39,7 +48,7 @@ fn append_vectors(
     raw: &[u8],
     width: usize,
     rotated: bool,
-    (stored, mark): (usize, u8),
+    StoredPlanes { count: stored, mark }: StoredPlanes,
     out: &mut Vec<u8>,
     rest: &mut [u8],
 ) -> bool {
@@ -158,7 +167,7 @@ mod tests {
                 let mut scalar = vec![0; raw.len()];
                 deinterleave_rotated(&raw, width, rotated, &mut scalar);
                 let (mut out, mut rest) = (b"before".to_vec(), vec![0; (width - stored) * words]);
-                if !append(&raw, width, rotated, (stored, 9), &mut out, &mut rest) {
+                if !append(&raw, width, rotated, StoredPlanes { count: stored, mark: 9 }, &mut out, &mut rest) {
                     assert_eq!(out, b"before");
                     continue;
                 }
@@ -175,9 +184,10 @@ mod tests {
     fn what_does_not_fit_is_left_alone() {
         let (mut out, mut rest) = (Vec::new(), [7; 64]);
         for (width, stored, len) in [(1, 1, 0), (2, 0, 64), (2, 2, 0), (4, 2, 31), (8, 2, 48), (0, 1, 0)] {
-            assert!(!append(&[1; 64], width, true, (stored, 0), &mut out, &mut rest[..len]));
+            let stored = StoredPlanes { count: stored, mark: 0 };
+            assert!(!append(&[1; 64], width, true, stored, &mut out, &mut rest[..len]));
         }
-        assert!(!append(&[], 2, true, (1, 0), &mut out, &mut []));
+        assert!(!append(&[], 2, true, StoredPlanes { count: 1, mark: 0 }, &mut out, &mut []));
         assert!(out.is_empty() && rest == [7; 64]);
     }
 }

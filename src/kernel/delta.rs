@@ -14,11 +14,11 @@ use super::vector::vectorised;
 
 /// Contexts of tokens.
 pub const CONTEXTS: usize = 16;
-/// Slots of a context in [`Counts`]: more than there are tokens.
+/// Slots of a context in [`TokenCounts`]: more than there are tokens.
 pub const SLOTS: usize = 128;
 /// Words at a time.
 const BLOCK: usize = 256;
-/// Bytes that [`tokens`] may write beyond the last it uses.
+/// Bytes that [`encode`] may write beyond the last it uses.
 pub const SLACK_BYTES: usize = ROOM_BYTES;
 /// More bytes than the words of a block leave over, and some to write eight at once; the mask has the places before.
 const ROOM_BYTES: usize = ROOM_MASK + 1 + 8;
@@ -33,7 +33,7 @@ const TOKEN_SHIFT: u32 = 21;
 const TOKEN_BIAS: u32 = (127 + 4) * 4 - LITERALS as u32;
 
 /// How often each token was seen in each context: those of context 0 first.
-pub type Counts = [u32; CONTEXTS * SLOTS];
+pub type TokenCounts = [u32; CONTEXTS * SLOTS];
 
 /// Where the exponent of a word is, and the exponent of context 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,12 +202,12 @@ impl Bits {
 }
 
 #[inline(always)]
-fn tokens_of<W: Word, L: Lanes>(
+fn encode_of<W: Word, L: Lanes>(
     words: [&[u8]; 2],
     exponent: Exponent,
     tokens: &mut [u8],
     contexts: &mut [u8],
-    counts: &mut [Counts; TABLES],
+    counts: &mut [TokenCounts; TABLES],
     kept: &mut [u8],
 ) -> usize {
     let width = size_of::<W>();
@@ -239,7 +239,7 @@ fn tokens_of<W: Word, L: Lanes>(
 }
 
 #[inline(always)]
-fn count(slots: &[u16], [first, second, third, fourth]: &mut [Counts; TABLES]) {
+fn count(slots: &[u16], [first, second, third, fourth]: &mut [TokenCounts; TABLES]) {
     let (turns, rest) = slots.as_chunks::<TABLES>();
     for [a, b, c, d] in turns.iter().map(|turn| turn.map(|slot| usize::from(slot) % (CONTEXTS * SLOTS))) {
         first[a] += 1;
@@ -298,7 +298,7 @@ fn contexts_of<W: Word>(base: &[u8], exponent: Exponent, contexts: &mut [u8]) {
 }
 
 #[inline(always)]
-fn words_of<W: Word, L: Lanes>(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+fn decode_of<W: Word, L: Lanes>(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
     let width = size_of::<W>();
     let (mut place, mut seen) = (0, 0);
     let (mut bits, mut masks, mut group_bits): (Bytes, Bytes, _) = ([0; 4 * BLOCK], [0; 4 * BLOCK], [0; BLOCK / 2]);
@@ -357,12 +357,12 @@ fn window<W: Word>(room: &[u8; ROOM_BYTES], at: usize, count: u32) -> u64 {
 }
 
 by_lanes! {
-    fn tokens_16(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
-        counts: &mut [Counts; TABLES], kept: &mut [u8]) -> usize = tokens_of::<u16>
+    fn encode_16(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
+        counts: &mut [TokenCounts; TABLES], kept: &mut [u8]) -> usize = encode_of::<u16>
 }
 by_lanes! {
-    fn tokens_32(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
-        counts: &mut [Counts; TABLES], kept: &mut [u8]) -> usize = tokens_of::<u32>
+    fn encode_32(words: [&[u8]; 2], exponent: Exponent, tokens: &mut [u8], contexts: &mut [u8],
+        counts: &mut [TokenCounts; TABLES], kept: &mut [u8]) -> usize = encode_of::<u32>
 }
 vectorised! {
     fn contexts_16(base: &[u8], exponent: Exponent, contexts: &mut [u8]) = contexts_of::<u16>
@@ -371,29 +371,29 @@ vectorised! {
     fn contexts_32(base: &[u8], exponent: Exponent, contexts: &mut [u8]) = contexts_of::<u32>
 }
 by_lanes! {
-    fn words_16(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = words_of::<u16>
+    fn decode_16(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = decode_of::<u16>
 }
 by_lanes! {
-    fn words_32(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = words_of::<u32>
+    fn decode_32(tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool = decode_of::<u32>
 }
 
 /// Tells the words of `width` bytes (2 or 4) of `raw` by those of `base`: a token and a context for each, as many as
 /// `tokens` and `contexts` hold and both have words; adds to `counts` (their sum is what counts), and gives the
 /// bytes of kept bits at the front of `kept`, which has room for all bytes of `raw` and [`SLACK_BYTES`] more.
-pub fn tokens(
+pub fn encode(
     width: usize,
     [raw, base]: [&[u8]; 2],
     exponent: Exponent,
     tokens: &mut [u8],
     contexts: &mut [u8],
-    counts: &mut [Counts; TABLES],
+    counts: &mut [TokenCounts; TABLES],
     kept: &mut [u8],
 ) -> usize {
     let words = tokens.len().min(contexts.len()).min(raw.len() / width.max(1)).min(base.len() / width.max(1));
     let (tokens, contexts) = (&mut tokens[..words], &mut contexts[..words]);
     match width {
-        2 => tokens_16([raw, base], exponent, tokens, contexts, counts, kept),
-        4 => tokens_32([raw, base], exponent, tokens, contexts, counts, kept),
+        2 => encode_16([raw, base], exponent, tokens, contexts, counts, kept),
+        4 => encode_32([raw, base], exponent, tokens, contexts, counts, kept),
         _ => 0,
     }
 }
@@ -408,15 +408,15 @@ pub fn contexts(width: usize, base: &[u8], exponent: Exponent, contexts: &mut [u
     }
 }
 
-/// Inverse of [`tokens`]: the words of `out` from those of `base`; `false` where a token has no meaning, `kept` is not
+/// Inverse of [`encode`]: the words of `out` from those of `base`; `false` where a token has no meaning, `kept` is not
 /// exactly the bits that the tokens leave over, or lengths differ.
-pub fn words(width: usize, tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
+pub fn decode(width: usize, tokens: &[u8], kept: &[u8], base: &[u8], out: &mut [u8]) -> bool {
     if out.len() != tokens.len() * width || base.len() < out.len() {
         return false;
     }
     match width {
-        2 => words_16(tokens, kept, base, out),
-        4 => words_32(tokens, kept, base, out),
+        2 => decode_16(tokens, kept, base, out),
+        4 => decode_32(tokens, kept, base, out),
         _ => false,
     }
 }

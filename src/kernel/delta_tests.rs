@@ -68,14 +68,14 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
         let run = match (portable, width) {
             (false, _) => {
                 |width, both, exponent, tokens_out: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                    tokens(width, both, exponent, tokens_out, places, counts, kept)
+                    encode(width, both, exponent, tokens_out, places, counts, kept)
                 }
             }
             (true, 2) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                tokens_of::<u16, Shifted>(both, exponent, tokens, places, counts, kept)
+                encode_of::<u16, Shifted>(both, exponent, tokens, places, counts, kept)
             },
             (true, _) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                tokens_of::<u32, Shifted>(both, exponent, tokens, places, counts, kept)
+                encode_of::<u32, Shifted>(both, exponent, tokens, places, counts, kept)
             },
         };
         let kept_len = run(width, both, exponent, &mut found, &mut places, &mut counts, &mut kept);
@@ -90,16 +90,16 @@ fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
         contexts(width, &base_bytes, exponent, &mut again);
         assert_eq!(again, places);
         let is_told = match (portable, width) {
-            (false, _) => super::words(width, &found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, 2) => words_of::<u16, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, _) => words_of::<u32, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
+            (false, _) => super::decode(width, &found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, 2) => decode_of::<u16, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
+            (true, _) => decode_of::<u32, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
         };
         assert!(is_told && back == raw_bytes, "{words} words of {width}");
         kept.truncate(kept_len);
         kept.push(0);
-        assert!(!super::words(width, &found, &kept, &base_bytes, &mut back));
+        assert!(!super::decode(width, &found, &kept, &base_bytes, &mut back));
         if kept_len > 0 {
-            assert!(!super::words(width, &found, &kept[..kept_len - 1], &base_bytes, &mut back));
+            assert!(!super::decode(width, &found, &kept[..kept_len - 1], &base_bytes, &mut back));
         }
     }
 }
@@ -160,9 +160,9 @@ fn tokens_without_a_meaning_are_refused() {
     let base = [0; 256];
     for (width, token, is_known) in [(2, 63, true), (2, 64, false), (4, 127, true), (4, 128, false), (4, 255, false)] {
         let kept = vec![0; usize::from(kept_bits(token).div_ceil(8))];
-        assert_eq!(super::words(width, &[token], &kept, &base, &mut vec![0; width]), is_known, "{width} {token}");
+        assert_eq!(super::decode(width, &[token], &kept, &base, &mut vec![0; width]), is_known, "{width} {token}");
     }
-    assert!(!super::words(2, &[0; 4], &[], &base[..6], &mut [0; 8]));
-    assert!(!super::words(2, &[0; 4], &[], &base, &mut [0; 6]));
-    assert!(!super::words(3, &[0; 2], &[], &base, &mut [0; 6]));
+    assert!(!super::decode(2, &[0; 4], &[], &base[..6], &mut [0; 8]));
+    assert!(!super::decode(2, &[0; 4], &[], &base, &mut [0; 6]));
+    assert!(!super::decode(3, &[0; 2], &[], &base, &mut [0; 6]));
 }

@@ -115,7 +115,7 @@ vectorised! {
 }
 vectorised! {
     /// FP32 to BF16 by dropping the lower half.
-    pub fn fp32_to_bf16_cut(words: &[u8], out: &mut [u8]) = halves_of
+    pub fn fp32_to_bf16_truncated(words: &[u8], out: &mut [u8]) = halves_of
 }
 vectorised! {
     /// FP32 to FP16.
@@ -179,7 +179,7 @@ mod tests {
         }
         bf16_to_fp32(&halves, &mut wide);
         fp32_to_bf16(&wide, &mut back);
-        fp32_to_bf16_cut(&wide, &mut back_scalar);
+        fp32_to_bf16_truncated(&wide, &mut back_scalar);
         assert!(back_scalar == halves);
         let kept = back.as_chunks::<2>().0.iter().zip(halves.as_chunks::<2>().0);
         assert!(

@@ -17,11 +17,11 @@ const FETCHED: usize = 64;
 pub type Histogram = [u32; 256];
 
 /// Histograms of the eight groups.
-pub type Groups = [Histogram; GROUPS];
+pub type GroupHistograms = [Histogram; GROUPS];
 
 /// Counts the bytes of at most `windows_max` windows of `bytes` into `groups`, replacing what was there; returns how
 /// many windows were taken. All are taken where there are no more than `windows_max`.
-pub fn sample(bytes: &[u8], windows_max: usize, groups: &mut Groups) -> usize {
+pub fn sample(bytes: &[u8], windows_max: usize, groups: &mut GroupHistograms) -> usize {
     for histogram in groups.iter_mut() {
         histogram.fill(0);
     }
@@ -71,7 +71,7 @@ fn for_each_window(bytes: &[u8], windows_max: usize, mut see: impl FnMut(&[u8; G
 }
 
 #[inline]
-fn count(window: &[u8; GROUPS], groups: &mut Groups) {
+fn count(window: &[u8; GROUPS], groups: &mut GroupHistograms) {
     for (byte, histogram) in window.iter().zip(groups) {
         histogram[usize::from(*byte)] += 1;
     }
@@ -114,13 +114,13 @@ pub fn entropy_bits(histogram: &Histogram) -> f32 {
 
 /// Entropy of every byte group, for words of 1, 2, 4 and 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Profile {
+pub struct EntropyProfile {
     bits: [[f32; GROUPS]; 4],
 }
 
-impl Profile {
-    /// Profile of at most `windows_max` windows of `bytes`.
-    pub fn of(bytes: &[u8], windows_max: usize) -> Profile {
+impl EntropyProfile {
+    /// EntropyProfile of at most `windows_max` windows of `bytes`.
+    pub fn of(bytes: &[u8], windows_max: usize) -> EntropyProfile {
         let mut groups = [[0; 256]; GROUPS];
         sample(bytes, windows_max, &mut groups);
         let mut bits = [[0.0; GROUPS]; 4];
@@ -131,7 +131,7 @@ impl Profile {
             }
             merge(groups);
         }
-        Profile { bits }
+        EntropyProfile { bits }
     }
 
     /// Bits per byte of the groups of words of `width` (1, 2, 4 or 8) bytes; no groups for any other width.
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(sample(&bytes, 512, &mut groups), 512);
         let eight: Vec<f32> = groups.iter().map(entropy_bits).collect();
         assert!(eight[3] < 0.1 && eight[7] < 0.1 && eight[0] > 7.7 && eight[6] > 7.7, "{eight:?}");
-        let profile = Profile::of(&bytes, 512);
+        let profile = EntropyProfile::of(&bytes, 512);
         assert_eq!(profile.bits(8), eight);
         assert!(profile.bits(4)[3] < 0.1 && profile.bits(2)[1] > 4.0 && profile.bits(1)[0] > 6.0, "{profile:?}");
         assert!(profile.bits(3).is_empty() && profile.bits(0).is_empty());

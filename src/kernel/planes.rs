@@ -14,7 +14,7 @@ const LANE: usize = 16;
 /// Splits the words of `width` (1, 2, 4 or 8) bytes of `raw` into `planes`: plane `g`, byte `g` of every word, is at
 /// `g * n` for `n` whole words. Bytes after the last whole word are left alone, as is everything if `width` is none
 /// of these or `planes` is not `n * width` bytes.
-pub fn split(raw: &[u8], width: usize, planes: &mut [u8]) {
+pub fn deinterleave(raw: &[u8], width: usize, planes: &mut [u8]) {
     let words = raw.len().checked_div(width).unwrap_or(0);
     if words == 0 || planes.len() != words * width {
         return;
@@ -24,57 +24,57 @@ pub fn split(raw: &[u8], width: usize, planes: &mut [u8]) {
         1 => planes.copy_from_slice(raw),
         2 => {
             let (even, odd) = planes.split_at_mut(words);
-            split_pairs(raw, even, odd);
+            deinterleave_pairs(raw, even, odd);
         }
         4 => {
-            let mut planes: [&mut [u8]; 4] = runs_mut(planes, words);
+            let mut planes: [&mut [u8]; 4] = planes_mut(planes, words);
             for (index, block) in raw.chunks(BLOCK_WORDS * 4).enumerate() {
                 let start = index * BLOCK_WORDS;
-                split_fours(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len() / 4]));
+                deinterleave_fours(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len() / 4]));
             }
         }
         8 => {
-            let mut planes: [&mut [u8]; 8] = runs_mut(planes, words);
+            let mut planes: [&mut [u8]; 8] = planes_mut(planes, words);
             for (index, block) in raw.chunks(BLOCK_WORDS * 8).enumerate() {
                 let start = index * BLOCK_WORDS;
-                split_eights(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len() / 8]));
+                deinterleave_eights(block, planes.each_mut().map(|plane| &mut plane[start..start + block.len() / 8]));
             }
         }
         _ => {}
     }
 }
 
-/// Inverse of [`split`]: interleaves `planes` (1, 2, 4 or 8 of them, all of one length) into `out`, which has the
+/// Inverse of [`deinterleave`]: interleaves `planes` (1, 2, 4 or 8 of them, all of one length) into `out`, which has the
 /// length of all together; otherwise nothing is done.
-pub fn join(planes: &[&[u8]], out: &mut [u8]) {
+pub fn interleave(planes: &[&[u8]], out: &mut [u8]) {
     let words = planes.first().map_or(0, |plane| plane.len());
     if planes.iter().any(|plane| plane.len() != words) || out.len() != words * planes.len() {
         return;
     }
     match *planes {
         [only] => out.copy_from_slice(only),
-        [even, odd] => join_pairs(even, odd, out),
+        [even, odd] => interleave_pairs(even, odd, out),
         [p0, p1, p2, p3] => {
             for (index, block) in out.chunks_mut(BLOCK_WORDS * 4).enumerate() {
                 let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 4;
-                join_fours([p0, p1, p2, p3].map(|plane| &plane[words.clone()]), block);
+                interleave_fours([p0, p1, p2, p3].map(|plane| &plane[words.clone()]), block);
             }
         }
         [p0, p1, p2, p3, p4, p5, p6, p7] => {
             for (index, block) in out.chunks_mut(BLOCK_WORDS * 8).enumerate() {
                 let words = index * BLOCK_WORDS..index * BLOCK_WORDS + block.len() / 8;
-                join_eights([p0, p1, p2, p3, p4, p5, p6, p7].map(|plane| &plane[words.clone()]), block);
+                interleave_eights([p0, p1, p2, p3, p4, p5, p6, p7].map(|plane| &plane[words.clone()]), block);
             }
         }
         _ => {}
     }
 }
 
-/// [`split`] of words that are turned left by one bit first, where `rotated` says so.
+/// [`deinterleave`] of words that are turned left by one bit first, where `rotated` says so.
 pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mut [u8]) {
     let words = raw.len().checked_div(width).unwrap_or(0);
     if !rotated || planes.len() != words * width {
-        return split(raw, width, planes);
+        return deinterleave(raw, width, planes);
     }
     match width {
         2 => {
@@ -82,7 +82,7 @@ pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mu
             deinterleave_rotated_pairs(raw, low, high);
         }
         4 => {
-            let mut planes: [&mut [u8]; 4] = runs_mut(planes, words.max(1));
+            let mut planes: [&mut [u8]; 4] = planes_mut(planes, words.max(1));
             for (index, block) in raw.as_chunks::<4>().0.chunks(BLOCK_WORDS).enumerate() {
                 let start = index * BLOCK_WORDS;
                 deinterleave_rotated_fours(
@@ -92,7 +92,7 @@ pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mu
             }
         }
         8 => {
-            let mut planes: [&mut [u8]; 8] = runs_mut(planes, words.max(1));
+            let mut planes: [&mut [u8]; 8] = planes_mut(planes, words.max(1));
             for (index, block) in raw.as_chunks::<8>().0.chunks(BLOCK_WORDS).enumerate() {
                 let start = index * BLOCK_WORDS;
                 deinterleave_rotated_eights(
@@ -101,15 +101,15 @@ pub fn deinterleave_rotated(raw: &[u8], width: usize, rotated: bool, planes: &mu
                 );
             }
         }
-        _ => split(raw, width, planes),
+        _ => deinterleave(raw, width, planes),
     }
 }
 
-/// Inverse of [`deinterleave_rotated`]; see [`join`].
+/// Inverse of [`deinterleave_rotated`]; see [`interleave`].
 pub fn interleave_rotated(planes: &[&[u8]], rotated: bool, out: &mut [u8]) {
     let words = planes.first().map_or(0, |plane| plane.len());
     if !rotated || planes.iter().any(|plane| plane.len() != words) || out.len() != words * planes.len() {
-        return join(planes, out);
+        return interleave(planes, out);
     }
     match *planes {
         [low, high] => interleave_rotated_pairs(low, high, out),
@@ -126,86 +126,86 @@ pub fn interleave_rotated(planes: &[&[u8]], rotated: bool, out: &mut [u8]) {
                 interleave_rotated_eights(planes, block);
             }
         }
-        _ => join(planes, out),
+        _ => interleave(planes, out),
     }
 }
 
 vectorised! {
-    fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = rotated_pairs
+    fn deinterleave_rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) = deinterleave_rotated_pairs_loop
 }
 vectorised! {
-    fn deinterleave_rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = rotated_fours
+    fn deinterleave_rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) = deinterleave_rotated_fours_loop
 }
 vectorised! {
-    fn deinterleave_rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = rotated_eights
+    fn deinterleave_rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) = deinterleave_rotated_eights_loop
 }
 vectorised! {
-    fn interleave_rotated_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = pairs_turned_back
+    fn interleave_rotated_pairs(low: &[u8], high: &[u8], out: &mut [u8]) = interleave_rotated_pairs_loop
 }
 vectorised! {
-    fn interleave_rotated_fours(planes: [&[u8]; 4], out: &mut [u8]) = fours_turned_back
+    fn interleave_rotated_fours(planes: [&[u8]; 4], out: &mut [u8]) = interleave_rotated_fours_loop
 }
 vectorised! {
-    fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) = eights_turned_back
+    fn interleave_rotated_eights(planes: [&[u8]; 8], out: &mut [u8]) = interleave_rotated_eights_loop
 }
 
 #[inline(always)]
-fn rotated_pairs(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
+fn deinterleave_rotated_pairs_loop(raw: &[u8], low: &mut [u8], high: &mut [u8]) {
     for ((word, low), high) in raw.as_chunks().0.iter().zip(low).zip(high) {
         [*low, *high] = u16::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn rotated_fours(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
+fn deinterleave_rotated_fours_loop(raw: &[[u8; 4]], planes: [&mut [u8]; 4]) {
     let mut rotated = [[0; 4]; BLOCK_WORDS];
     let rotated = &mut rotated[..raw.len()];
     for (rotated, word) in rotated.iter_mut().zip(raw) {
         *rotated = u32::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
-    split_fours(rotated.as_flattened(), planes);
+    deinterleave_fours(rotated.as_flattened(), planes);
 }
 
 #[inline(always)]
-fn rotated_eights(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
+fn deinterleave_rotated_eights_loop(raw: &[[u8; 8]], planes: [&mut [u8]; 8]) {
     let mut rotated = [[0; 8]; BLOCK_WORDS];
     let rotated = &mut rotated[..raw.len()];
     for (rotated, word) in rotated.iter_mut().zip(raw) {
         *rotated = u64::from_le_bytes(*word).rotate_left(1).to_le_bytes();
     }
-    split_eights(rotated.as_flattened(), planes);
+    deinterleave_eights(rotated.as_flattened(), planes);
 }
 
 #[inline(always)]
-fn pairs_turned_back(low: &[u8], high: &[u8], out: &mut [u8]) {
+fn interleave_rotated_pairs_loop(low: &[u8], high: &[u8], out: &mut [u8]) {
     for ((word, low), high) in out.as_chunks_mut().0.iter_mut().zip(low).zip(high) {
         *word = u16::from_le_bytes([*low, *high]).rotate_right(1).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn fours_turned_back(planes: [&[u8]; 4], out: &mut [u8]) {
-    join_fours(planes, out);
+fn interleave_rotated_fours_loop(planes: [&[u8]; 4], out: &mut [u8]) {
+    interleave_fours(planes, out);
     for word in out.as_chunks_mut().0 {
         *word = u32::from_le_bytes(*word).rotate_right(1).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn eights_turned_back(planes: [&[u8]; 8], out: &mut [u8]) {
-    join_eights(planes, out);
+fn interleave_rotated_eights_loop(planes: [&[u8]; 8], out: &mut [u8]) {
+    interleave_eights(planes, out);
     for word in out.as_chunks_mut().0 {
         *word = u64::from_le_bytes(*word).rotate_right(1).to_le_bytes();
     }
 }
 
-pub(super) fn runs_mut<const N: usize>(bytes: &mut [u8], len: usize) -> [&mut [u8]; N] {
+pub(super) fn planes_mut<const N: usize>(bytes: &mut [u8], len: usize) -> [&mut [u8]; N] {
     let mut runs = bytes.chunks_exact_mut(len);
     std::array::from_fn(|_| runs.next().unwrap_or_default())
 }
 
 #[inline(always)]
-fn split_pairs(pairs: &[u8], even: &mut [u8], odd: &mut [u8]) {
+fn deinterleave_pairs(pairs: &[u8], even: &mut [u8], odd: &mut [u8]) {
     let (lanes, pairs_rest) = pairs.as_chunks::<{ LANE * 2 }>();
     let (even_lanes, even_rest) = even.as_chunks_mut::<LANE>();
     let (odd_lanes, odd_rest) = odd.as_chunks_mut::<LANE>();
@@ -220,46 +220,46 @@ fn split_pairs(pairs: &[u8], even: &mut [u8], odd: &mut [u8]) {
 }
 
 #[inline(always)]
-fn split_fours(words: &[u8], [p0, p1, p2, p3]: [&mut [u8]; 4]) {
+fn deinterleave_fours(words: &[u8], [p0, p1, p2, p3]: [&mut [u8]; 4]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 2], [0u8; BLOCK_WORDS * 2]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
-    split_pairs(words, even, odd);
-    split_pairs(even, p0, p2);
-    split_pairs(odd, p1, p3);
+    deinterleave_pairs(words, even, odd);
+    deinterleave_pairs(even, p0, p2);
+    deinterleave_pairs(odd, p1, p3);
 }
 
 #[inline(always)]
-fn split_eights(words: &[u8], [p0, p1, p2, p3, p4, p5, p6, p7]: [&mut [u8]; 8]) {
+fn deinterleave_eights(words: &[u8], [p0, p1, p2, p3, p4, p5, p6, p7]: [&mut [u8]; 8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 4], [0u8; BLOCK_WORDS * 4]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
-    split_pairs(words, even, odd);
-    split_fours(even, [p0, p2, p4, p6]);
-    split_fours(odd, [p1, p3, p5, p7]);
+    deinterleave_pairs(words, even, odd);
+    deinterleave_fours(even, [p0, p2, p4, p6]);
+    deinterleave_fours(odd, [p1, p3, p5, p7]);
 }
 
 #[inline(always)]
-fn join_pairs(even: &[u8], odd: &[u8], pairs: &mut [u8]) {
+fn interleave_pairs(even: &[u8], odd: &[u8], pairs: &mut [u8]) {
     for ((pair, even), odd) in pairs.as_chunks_mut::<2>().0.iter_mut().zip(even).zip(odd) {
         *pair = [*even, *odd];
     }
 }
 
 #[inline(always)]
-fn join_fours([p0, p1, p2, p3]: [&[u8]; 4], words: &mut [u8]) {
+fn interleave_fours([p0, p1, p2, p3]: [&[u8]; 4], words: &mut [u8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 2], [0u8; BLOCK_WORDS * 2]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
-    join_pairs(p0, p2, even);
-    join_pairs(p1, p3, odd);
-    join_pairs(even, odd, words);
+    interleave_pairs(p0, p2, even);
+    interleave_pairs(p1, p3, odd);
+    interleave_pairs(even, odd, words);
 }
 
 #[inline(always)]
-fn join_eights([p0, p1, p2, p3, p4, p5, p6, p7]: [&[u8]; 8], words: &mut [u8]) {
+fn interleave_eights([p0, p1, p2, p3, p4, p5, p6, p7]: [&[u8]; 8], words: &mut [u8]) {
     let (mut even, mut odd) = ([0u8; BLOCK_WORDS * 4], [0u8; BLOCK_WORDS * 4]);
     let (even, odd) = (&mut even[..words.len() / 2], &mut odd[..words.len() / 2]);
-    join_fours([p0, p2, p4, p6], even);
-    join_fours([p1, p3, p5, p7], odd);
-    join_pairs(even, odd, words);
+    interleave_fours([p0, p2, p4, p6], even);
+    interleave_fours([p1, p3, p5, p7], odd);
+    interleave_pairs(even, odd, words);
 }
 
 #[cfg(test)]
@@ -281,11 +281,11 @@ mod tests {
                 for tail in [0, width - 1] {
                     let raw = &raw[..words * width + tail];
                     let mut planes = vec![0; words * width];
-                    split(raw, width, &mut planes);
+                    deinterleave(raw, width, &mut planes);
                     assert_eq!(planes, deinterleave_scalar(raw, width), "width {width}, {words} words");
                     let runs: Vec<&[u8]> = (0..width).map(|g| &planes[g * words..(g + 1) * words]).collect();
                     let mut joined = vec![0; words * width];
-                    join(&runs, &mut joined);
+                    interleave(&runs, &mut joined);
                     assert_eq!(joined, &raw[..words * width], "width {width}, {words} words");
                 }
             }
@@ -323,27 +323,27 @@ mod tests {
     fn turned_words_agree_without_vectors() {
         let raw: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let (mut low, mut high, mut joined) = (vec![0; 2048], vec![0; 2048], vec![0; 4096]);
-        rotated_pairs(&raw, &mut low, &mut high);
+        deinterleave_rotated_pairs_loop(&raw, &mut low, &mut high);
         assert_eq!([low.clone(), high.clone()].concat(), deinterleave_scalar(&rotated_scalar(&raw, 2), 2));
-        pairs_turned_back(&low, &high, &mut joined);
+        interleave_rotated_pairs_loop(&low, &high, &mut joined);
         assert_eq!(joined, raw);
         let mut planes = vec![0; 2048];
-        rotated_fours(raw[..2048].as_chunks().0, runs_mut(&mut planes, 512));
+        deinterleave_rotated_fours_loop(raw[..2048].as_chunks().0, planes_mut(&mut planes, 512));
         assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 4), 4));
-        rotated_eights(raw[..2048].as_chunks().0, runs_mut(&mut planes, 256));
+        deinterleave_rotated_eights_loop(raw[..2048].as_chunks().0, planes_mut(&mut planes, 256));
         assert_eq!(planes, deinterleave_scalar(&rotated_scalar(&raw[..2048], 8), 8));
     }
 
     #[test]
     fn what_does_not_fit_is_left_alone() {
         let mut out = [9u8; 6];
-        split(&[1; 7], 3, &mut out);
-        split(&[1; 8], 4, &mut out);
-        split(&[1; 8], 0, &mut out);
-        join(&[&[1, 1], &[1]], &mut out[..3]);
-        join(&[&[1, 1], &[1, 1]], &mut out);
-        join(&[&[1, 1], &[1, 1], &[1, 1]], &mut out);
-        join(&[], &mut out);
+        deinterleave(&[1; 7], 3, &mut out);
+        deinterleave(&[1; 8], 4, &mut out);
+        deinterleave(&[1; 8], 0, &mut out);
+        interleave(&[&[1, 1], &[1]], &mut out[..3]);
+        interleave(&[&[1, 1], &[1, 1]], &mut out);
+        interleave(&[&[1, 1], &[1, 1], &[1, 1]], &mut out);
+        interleave(&[], &mut out);
         deinterleave_rotated(&[1; 7], 3, true, &mut out);
         deinterleave_rotated(&[1; 8], 4, true, &mut out);
         interleave_rotated(&[&[1, 1], &[1]], true, &mut out[..3]);

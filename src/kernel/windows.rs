@@ -20,18 +20,18 @@ const SLOTS: usize = 8192;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Windows seen before: 16 bits of the hash, never 0, above the low 16 bits of the step's number; 0 where none is.
-pub struct Table(Box<[u32; SLOTS]>);
+pub struct WindowTable(Box<[u32; SLOTS]>);
 
-impl Default for Table {
+impl Default for WindowTable {
     fn default() -> Self {
-        Table(Box::new([0; SLOTS]))
+        WindowTable(Box::new([0; SLOTS]))
     }
 }
 
 /// Stretches of which some window came before, per stretch that was looked up, of `raw` and `base` combined by
 /// exclusive or: 0 to 1, and 0 where there is none. What the base lacks counts as zeros; a window that it has in part
 /// is left out. What is in `table` does not count.
-pub fn share_seen_before(raw: &[u8], base: &[u8], table: &mut Table) -> f64 {
+pub fn share_seen_before(raw: &[u8], base: &[u8], table: &mut WindowTable) -> f64 {
     let slots = &mut *table.0;
     slots.fill(0);
     let (mut looked_up, mut seen) = (0u32, 0u32);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_comes_again_is_seen_at_any_distance() {
         let base = noise(512 << 10, 1);
-        let mut table = Table::default();
+        let mut table = WindowTable::default();
         for period in [1002, 4096, 64 << 10, 100_002, 200_002, 256 << 10] {
             for most in [4, 8, 128] {
                 let found = share_seen_before(&near(&base, period, most), &base, &mut table);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_does_not_is_not() {
         let base = noise(512 << 10, 1);
-        let mut table = Table::default();
+        let mut table = WindowTable::default();
         assert_eq!(share_seen_before(&near(&base, 512 << 10, 4), &base, &mut table), 0.0);
         assert_eq!(share_seen_before(&base, &base, &mut table), 0.0);
         // A table is cleared.
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_the_base_lacks_counts_as_zeros() {
         let (raw, base) = (noise(20_000, 1).repeat(3), noise(60_000, 2));
-        let mut table = Table::default();
+        let mut table = WindowTable::default();
         for len in [0, 1, 31, 32, 33, 95, 96, 97, 8191, 8192, 8193, 20_000, 60_000] {
             assert_eq!(share_seen_before(&raw[..len.min(20_000)], &base, &mut table), 0.0);
             let found = share_seen_before(&raw, &base[..len], &mut table);

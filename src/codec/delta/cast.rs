@@ -66,7 +66,7 @@ impl Cast {
         let base = base.get(..words * from).unwrap_or_default();
         converted.resize(words * to, 0);
         match self {
-            Cast::Fp32ToBf16 if how == CUT => kernel::fp32_to_bf16_cut(base, converted),
+            Cast::Fp32ToBf16 if how == CUT => kernel::fp32_to_bf16_truncated(base, converted),
             Cast::Fp32ToBf16 => kernel::fp32_to_bf16(base, converted),
             Cast::Fp32ToFp16 => kernel::fp32_to_fp16(base, converted),
             Cast::Bf16ToFp32 => kernel::bf16_to_fp32(base, converted),

@@ -15,7 +15,7 @@
 use crate::codec::ElementType;
 use crate::codec::entropy::frequency_table;
 use crate::error::Result;
-use crate::kernel::delta::{self, CONTEXTS, Counts, Exponent, SLACK_BYTES, SLOTS, TABLES};
+use crate::kernel::delta::{self, CONTEXTS, Exponent, SLACK_BYTES, SLOTS, TABLES, TokenCounts};
 use crate::kernel::rans::{self, FrequencyTable};
 use crate::wire::Reader;
 
@@ -38,7 +38,7 @@ pub(super) struct Buffers {
     tokens: Vec<u8>,
     contexts: Vec<u8>,
     kept: Vec<u8>,
-    counts: Box<[Counts; TABLES]>,
+    counts: Box<[TokenCounts; TABLES]>,
 }
 
 impl Default for Buffers {
@@ -100,7 +100,7 @@ pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut 
     buffers.kept.resize(raw.len() + SLACK_BYTES, 0);
     buffers.counts.as_flattened_mut().fill(0);
     let Buffers { tokens, contexts, kept, counts } = buffers;
-    let kept_len = delta::tokens(word.width(), [raw, base], exponent, tokens, contexts, counts, kept);
+    let kept_len = delta::encode(word.width(), [raw, base], exponent, tokens, contexts, counts, kept);
     let [counts, others @ ..] = counts.as_mut();
     for other in others {
         for (count, other) in counts.iter_mut().zip(other) {
@@ -114,7 +114,7 @@ pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut 
 }
 
 /// Which contexts start a model, the model of each context, and the bits of tokens and models.
-fn models(counts: &Counts) -> (u16, Vec<FrequencyTable>, f32) {
+fn models(counts: &TokenCounts) -> (u16, Vec<FrequencyTable>, f32) {
     let (mut starts, mut bits) = (1u16, 0.0);
     let mut groups: Vec<[u32; SLOTS]> = Vec::with_capacity(CONTEXTS);
     let mut lengths = Vec::with_capacity(CONTEXTS);
@@ -206,6 +206,7 @@ pub(super) fn decode(
     tokens.resize(words, 0);
     contexts.resize(words, 0);
     delta::contexts(word.width(), base, exponent, contexts);
-    let told = rans::decode(encoding, contexts, &models, tokens) && delta::words(word.width(), tokens, kept, base, out);
+    let told =
+        rans::decode(encoding, contexts, &models, tokens) && delta::decode(word.width(), tokens, kept, base, out);
     told.then_some(()).ok_or_else(|| reader.error(format!("the tokens of {words} words"), "others"))
 }

@@ -30,7 +30,7 @@ mod tests;
 use super::{ElementType, Scratch};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
-use crate::kernel::windows::Table;
+use crate::kernel::windows::WindowTable;
 use crate::wire::Reader;
 pub use cast::Cast;
 
@@ -107,7 +107,7 @@ pub(super) struct Buffers {
     combined: Vec<u8>,
     converted: Vec<u8>,
     trial: Vec<u8>,
-    windows: Table,
+    windows: WindowTable,
 }
 
 /// Bytes of a first word that are missing, at most.

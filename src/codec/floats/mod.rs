@@ -115,7 +115,8 @@ fn append_noise(layout: Layout, noisy: usize, body: &[u8], split: &mut [u8], out
     let words = body.len() / layout.width();
     let start = out.len();
     let rest = split.get_mut(noisy * words..).unwrap_or_default();
-    if deinterleave::append(body, layout.width(), layout.rotated, (noisy, plane::STORED), out, rest) {
+    let stored = deinterleave::StoredPlanes { count: noisy, mark: plane::STORED };
+    if deinterleave::append(body, layout.width(), layout.rotated, stored, out, rest) {
         let stored = out.get(start..).unwrap_or_default();
         if stored.chunks_exact(words + 1).all(|stored| plane::is_noise(stored.get(1..).unwrap_or_default())) {
             return noisy;

@@ -13,7 +13,7 @@
 use crate::codec::Scratch;
 use crate::codec::entropy::{frequency_table, prefix_code};
 use crate::error::{Error, Result};
-use crate::kernel::counts::{self, Span};
+use crate::kernel::counts::{self, ValueRange};
 use crate::kernel::entropy::entropy_bits;
 use crate::kernel::prefix::{self, PrefixCode};
 use crate::kernel::rans::{self, FrequencyTable};
@@ -119,7 +119,7 @@ impl Coder {
             for stretch in plane.chunks(STRETCH_BYTES * STRETCH_SHARE) {
                 sample.extend_from_slice(stretch.get(..STRETCH_BYTES).unwrap_or(stretch));
             }
-            let coder = Self::of_counts(&rans::count(sample), plane.len(), Some(counts::span(plane)));
+            let coder = Self::of_counts(&rans::count(sample), plane.len(), Some(counts::value_range(plane)));
             if matches!(coder, Coder::Prefix { .. }) {
                 return coder;
             }
@@ -128,7 +128,7 @@ impl Coder {
     }
 
     /// The coder for so many symbols of which all were counted, or a part, and then within this span are all of them.
-    fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<Span>) -> Coder {
+    fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<ValueRange>) -> Coder {
         let counted = f64::from(counts.iter().sum::<u32>().max(1));
         let bytes = |bits: f64| bits / 8.0 * symbols as f64 / counted;
         let model = FrequencyTable::of_counts(counts, MODEL_BITS);
@@ -171,9 +171,9 @@ impl Coder {
             Coder::Prefix { code, low_bits, .. } => framed(PREFIX, out, |out| {
                 out.push(*low_bits as u8);
                 let start = out.len();
-                out.resize(start + prefix::lows_len(plane.len(), *low_bits), 0);
+                out.resize(start + prefix::low_bits_len(plane.len(), *low_bits), 0);
                 scratch.highs.resize(plane.len(), 0);
-                prefix::split_lows(plane, *low_bits, &mut scratch.highs, out.get_mut(start..).unwrap_or_default());
+                prefix::split_low_bits(plane, *low_bits, &mut scratch.highs, out.get_mut(start..).unwrap_or_default());
                 prefix_code::write(code, out);
                 prefix::encode(&scratch.highs, code, out);
                 Ok(())
@@ -201,7 +201,7 @@ fn without_lows(counts: &[u32; 256], low_bits: u32) -> [u32; 256] {
 
 /// Counts each symbol once that was not counted and may be there; gives how many there are. The symbols are those of
 /// the span without their lowest bits.
-fn count_unseen(span: Span, low_bits: u32, counts: &mut [u32; 256]) -> usize {
+fn count_unseen(span: ValueRange, low_bits: u32, counts: &mut [u32; 256]) -> usize {
     let zero = counts.iter_mut().take(usize::from(span.has_zero));
     let mut unseen = 0;
     zero.filter(|count| **count == 0).for_each(|count| (*count, unseen) = (1, unseen + 1));
@@ -322,12 +322,12 @@ fn decode_prefix(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
     if low_bits > prefix::LOW_BITS_MAX {
         return Err(reader.error(format!("at most {} bits left out", prefix::LOW_BITS_MAX), low_bits.to_string()));
     }
-    let lows = reader.bytes(prefix::lows_len(space.len(), low_bits))?;
+    let lows = reader.bytes(prefix::low_bits_len(space.len(), low_bits))?;
     let code = prefix_code::read(reader)?;
     let encoding = reader.bytes(reader.remaining())?;
     if !prefix::decode(encoding, &code, space) {
         return Err(reader.error(format!("an encoding of {} bytes", space.len()), "another"));
     }
-    prefix::join_lows(space, low_bits, lows);
+    prefix::join_low_bits(space, low_bits, lows);
     Ok(())
 }

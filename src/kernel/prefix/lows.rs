@@ -11,15 +11,15 @@ use crate::kernel::vector::vectorised;
 const GROUP: usize = 8;
 
 /// Bytes that the `bits` lowest bits of `symbols` bytes take.
-pub fn lows_len(symbols: usize, bits: u32) -> usize {
+pub fn low_bits_len(symbols: usize, bits: u32) -> usize {
     let (groups, rest) = (symbols / GROUP, symbols % GROUP);
     groups * bits as usize + (rest * bits as usize).div_ceil(8)
 }
 
-/// Stores the `bits` (at most [`LOW_BITS_MAX`]) lowest bits of `symbols` in `lows`, which has [`lows_len`] bytes, and
+/// Stores the `bits` (at most [`LOW_BITS_MAX`]) lowest bits of `symbols` in `lows`, which has [`low_bits_len`] bytes, and
 /// the others, shifted down, in `highs`, which is as long as `symbols`. Nothing is done where lengths are others.
-pub fn split_lows(symbols: &[u8], bits: u32, highs: &mut [u8], lows: &mut [u8]) {
-    if bits > LOW_BITS_MAX || lows.len() != lows_len(symbols.len(), bits) || highs.len() != symbols.len() {
+pub fn split_low_bits(symbols: &[u8], bits: u32, highs: &mut [u8], lows: &mut [u8]) {
+    if bits > LOW_BITS_MAX || lows.len() != low_bits_len(symbols.len(), bits) || highs.len() != symbols.len() {
         return;
     }
     highs.iter_mut().zip(symbols).for_each(|(high, symbol)| *high = symbol >> bits);
@@ -32,9 +32,9 @@ pub fn split_lows(symbols: &[u8], bits: u32, highs: &mut [u8], lows: &mut [u8]) 
     }
 }
 
-/// Inverse of [`split_lows`], in place: shifts `symbols` up and adds the bits of `lows`.
-pub fn join_lows(symbols: &mut [u8], bits: u32, lows: &[u8]) {
-    if bits > LOW_BITS_MAX || lows.len() != lows_len(symbols.len(), bits) {
+/// Inverse of [`split_low_bits`], in place: shifts `symbols` up and adds the bits of `lows`.
+pub fn join_low_bits(symbols: &mut [u8], bits: u32, lows: &[u8]) {
+    if bits > LOW_BITS_MAX || lows.len() != low_bits_len(symbols.len(), bits) {
         return;
     }
     match bits {

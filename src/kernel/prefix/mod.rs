@@ -12,7 +12,7 @@
 //!    many bits those take. The symbols are stored as one number; the next store overwrites what was too much. Five
 //!    look-ups are done with every word of 64 bits that is read.
 //!
-//! The lowest bits of symbols may be noise. They are then left out ([`split_lows`]) and what remains is encoded: the
+//! The lowest bits of symbols may be noise. They are then left out ([`split_low_bits`]) and what remains is encoded: the
 //! code words are shorter and more of them are looked up at once.
 //!
 //! The encoding: the lengths in bytes of all streams but the last (`u32` each, little-endian), then the streams. The
@@ -34,7 +34,7 @@ mod vectors;
 
 pub use decoder::decode;
 pub use encoder::encode;
-pub use lows::{join_lows, lows_len, split_lows};
+pub use lows::{join_low_bits, low_bits_len, split_low_bits};
 pub use prefix_code::PrefixCode;
 
 /// Bits of a code word, at most, and bits that are looked up at once.

@@ -267,20 +267,20 @@ fn low_bits_come_back_for_every_length() {
     for len in (0..=70).chain([511, 512, 513]) {
         let symbols = drawn(len, 256, 0, 0, len as u64);
         for bits in 0..=LOW_BITS_MAX {
-            let (mut highs, mut lows) = (vec![0; len], vec![0; lows_len(len, bits)]);
-            split_lows(&symbols, bits, &mut highs, &mut lows);
+            let (mut highs, mut lows) = (vec![0; len], vec![0; low_bits_len(len, bits)]);
+            split_low_bits(&symbols, bits, &mut highs, &mut lows);
             assert!(highs.iter().zip(&symbols).all(|(high, symbol)| *high == symbol >> bits));
             let scalar =
                 |at: usize| symbols.get(at / bits as usize).map_or(0, |symbol| symbol >> (at % bits as usize) & 1);
             for (number, byte) in lows.iter().enumerate() {
                 assert_eq!(*byte, (0..8).map(|at| scalar(8 * number + at) << at).sum::<u8>(), "{len} {bits}");
             }
-            join_lows(&mut highs, bits, &lows);
+            join_low_bits(&mut highs, bits, &lows);
             assert_eq!(highs, symbols);
         }
         let mut highs = vec![1; len];
-        split_lows(&symbols, LOW_BITS_MAX + 1, &mut highs, &mut []);
-        join_lows(&mut highs, 3, &vec![0xff; lows_len(len, 3) + 1]);
+        split_low_bits(&symbols, LOW_BITS_MAX + 1, &mut highs, &mut []);
+        join_low_bits(&mut highs, 3, &vec![0xff; low_bits_len(len, 3) + 1]);
         assert!(highs.iter().all(|high| *high == 1));
     }
 }

@@ -68,7 +68,7 @@ thread_local! {
 
 /// How the loops are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kernel {
+pub enum RansKernel {
     /// AVX-512 (F, BW, VL).
     Avx512,
     /// AVX2.
@@ -77,29 +77,29 @@ pub enum Kernel {
     Portable,
 }
 
-impl Kernel {
+impl RansKernel {
     /// All of them, the fastest first.
-    pub const ALL: [Kernel; 3] = [Kernel::Avx512, Kernel::Avx2, Kernel::Portable];
+    pub const ALL: [RansKernel; 3] = [RansKernel::Avx512, RansKernel::Avx2, RansKernel::Portable];
 
     /// Whether the processor has what it needs, and that may be used.
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => avx512::is_available(),
+            RansKernel::Avx512 => avx512::is_available(),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 => avx2::is_available(),
+            RansKernel::Avx2 => avx2::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Kernel::Avx512 | Kernel::Avx2 => false,
-            Kernel::Portable => true,
+            RansKernel::Avx512 | RansKernel::Avx2 => false,
+            RansKernel::Portable => true,
         }
     }
 
     /// The fastest that is available.
-    pub fn fastest() -> Kernel {
-        static FASTEST: OnceLock<Kernel> = OnceLock::new();
+    pub fn fastest() -> RansKernel {
+        static FASTEST: OnceLock<RansKernel> = OnceLock::new();
         *FASTEST.get_or_init(|| {
-            let good = Kernel::ALL.into_iter().find(|kernel| kernel.is_available() && kernel.agrees());
-            good.unwrap_or(Kernel::Portable)
+            let good = RansKernel::ALL.into_iter().find(|kernel| kernel.is_available() && kernel.agrees());
+            good.unwrap_or(RansKernel::Portable)
         })
     }
 
@@ -121,7 +121,7 @@ impl Kernel {
         });
         [(&[][..], &models[..1]), (&contexts, &models[1..])].into_iter().all(|(contexts, models)| {
             let (mut expected, mut own, mut out) = (Vec::new(), Vec::new(), [0; 1003]);
-            encode_with(Kernel::Portable, &symbols, contexts, models, &mut expected);
+            encode_with(RansKernel::Portable, &symbols, contexts, models, &mut expected);
             encode_with(self, &symbols, contexts, models, &mut own);
             own == expected && decode_with(self, &own, contexts, models, &mut out) && out == symbols
         })
@@ -151,11 +151,11 @@ struct Decoder<'a> {
 /// `symbols`; the models, one at least and at most [`MODELS_MAX`], have equally many bits. Each symbol must have been
 /// counted for its model: the encoding is not decoded to the same symbols otherwise.
 pub fn encode(symbols: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut Vec<u8>) {
-    encode_with(Kernel::fastest(), symbols, contexts, models, out);
+    encode_with(RansKernel::fastest(), symbols, contexts, models, out);
 }
 
 /// [`encode`] with this kernel, or with the portable one where the processor lacks it.
-pub fn encode_with(kernel: Kernel, symbols: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut Vec<u8>) {
+pub fn encode_with(kernel: RansKernel, symbols: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut Vec<u8>) {
     debug_assert!(contexts.is_empty() || contexts.len() == symbols.len(), "a context for each symbol");
     debug_assert!(models.windows(2).all(|pair| pair[0].bits() == pair[1].bits()), "models of equally many bits");
     let tables = table::Encoding::new(models);
@@ -174,12 +174,12 @@ pub fn encode_with(kernel: Kernel, symbols: &[u8], contexts: &[u8], models: &[Fr
 }
 
 impl Encoder<'_> {
-    fn run(&mut self, kernel: Kernel, symbols: &[u8], contexts: &[u8]) {
+    fn run(&mut self, kernel: RansKernel, symbols: &[u8], contexts: &[u8]) {
         match kernel {
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 if kernel.is_available() => avx512::encode(self, symbols, contexts),
+            RansKernel::Avx512 if kernel.is_available() => avx512::encode(self, symbols, contexts),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 if kernel.is_available() => avx2::encode(self, symbols, contexts),
+            RansKernel::Avx2 if kernel.is_available() => avx2::encode(self, symbols, contexts),
             _ => portable::encode(self, symbols, contexts),
         }
     }
@@ -189,11 +189,17 @@ impl Encoder<'_> {
 /// none: it ends early or late, a state is out of its range or does not end where the encoder started; what is in `out`
 /// is then of no meaning. Contexts beyond the models are taken for the last one, models beyond [`MODELS_MAX`] for none.
 pub fn decode(payload: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut [u8]) -> bool {
-    decode_with(Kernel::fastest(), payload, contexts, models, out)
+    decode_with(RansKernel::fastest(), payload, contexts, models, out)
 }
 
 /// [`decode`] with this kernel, or with the portable one where the processor lacks it.
-pub fn decode_with(kernel: Kernel, payload: &[u8], contexts: &[u8], models: &[FrequencyTable], out: &mut [u8]) -> bool {
+pub fn decode_with(
+    kernel: RansKernel,
+    payload: &[u8],
+    contexts: &[u8],
+    models: &[FrequencyTable],
+    out: &mut [u8],
+) -> bool {
     let is_alike = models.windows(2).all(|pair| pair[0].bits() == pair[1].bits());
     let has_contexts = contexts.is_empty() || contexts.len() == out.len();
     let Some((states, words)) = payload.split_at_checked(STATES_BYTES) else { return false };
@@ -213,12 +219,12 @@ pub fn decode_with(kernel: Kernel, payload: &[u8], contexts: &[u8], models: &[Fr
 }
 
 impl Decoder<'_> {
-    fn run(&mut self, kernel: Kernel, contexts: &[u8], out: &mut [u8]) -> bool {
+    fn run(&mut self, kernel: RansKernel, contexts: &[u8], out: &mut [u8]) -> bool {
         match kernel {
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 if kernel.is_available() => avx512::decode(self, contexts, out),
+            RansKernel::Avx512 if kernel.is_available() => avx512::decode(self, contexts, out),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 if kernel.is_available() => avx2::decode(self, contexts, out),
+            RansKernel::Avx2 if kernel.is_available() => avx2::decode(self, contexts, out),
             _ => portable::decode(self, contexts, out),
         }
     }

@@ -38,14 +38,14 @@ fn models_of(symbols: &[u8], contexts: &[u8], bits: u32) -> Vec<FrequencyTable> 
     counts.iter().map(|counts| FrequencyTable::of_counts(counts, bits)).collect()
 }
 
-fn kernels() -> impl Iterator<Item = Kernel> {
-    Kernel::ALL.into_iter().filter(|kernel| kernel.is_available())
+fn kernels() -> impl Iterator<Item = RansKernel> {
+    RansKernel::ALL.into_iter().filter(|kernel| kernel.is_available())
 }
 
 /// Encodes with every kernel to the same bytes and decodes with each; gives the encoding.
 fn round_trip(symbols: &[u8], contexts: &[u8], models: &[FrequencyTable]) -> Vec<u8> {
     let mut payload = vec![7];
-    encode_with(Kernel::Portable, symbols, contexts, models, &mut payload);
+    encode_with(RansKernel::Portable, symbols, contexts, models, &mut payload);
     for kernel in kernels() {
         let mut other = vec![7];
         encode_with(kernel, symbols, contexts, models, &mut other);
@@ -63,7 +63,7 @@ fn round_trip(symbols: &[u8], contexts: &[u8], models: &[FrequencyTable]) -> Vec
 /// Decodes with every kernel to the same answer, and where that is true to the same bytes.
 fn decode_alike(payload: &[u8], contexts: &[u8], models: &[FrequencyTable], len: usize) -> bool {
     let mut expected = vec![0; len];
-    let is_good = decode_with(Kernel::Portable, payload, contexts, models, &mut expected);
+    let is_good = decode_with(RansKernel::Portable, payload, contexts, models, &mut expected);
     for kernel in kernels() {
         let mut out = vec![0; len];
         assert_eq!(decode_with(kernel, payload, contexts, models, &mut out), is_good, "{kernel:?}");
@@ -202,9 +202,9 @@ fn contexts_of_one_model_share_its_row() {
 
 #[test]
 fn every_kernel_passes_the_test_before_its_use() {
-    assert!(kernels().all(Kernel::agrees));
-    assert!(Kernel::fastest().is_available());
-    assert_eq!(kernels().last(), Some(Kernel::Portable));
+    assert!(kernels().all(RansKernel::agrees));
+    assert!(RansKernel::fastest().is_available());
+    assert_eq!(kernels().last(), Some(RansKernel::Portable));
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub struct Anchor {
 
 /// How the filter is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kernel {
+pub enum SieveKernel {
     /// AVX-512 (F, BW) and GFNI.
     Gfni,
     /// AVX2.
@@ -74,9 +74,9 @@ pub enum Kernel {
     Portable,
 }
 
-impl Kernel {
+impl SieveKernel {
     /// All of them, the fastest first.
-    pub const ALL: [Kernel; 3] = [Kernel::Gfni, Kernel::Avx2, Kernel::Portable];
+    pub const ALL: [SieveKernel; 3] = [SieveKernel::Gfni, SieveKernel::Avx2, SieveKernel::Portable];
 }
 
 /// A kernel and its constants.
@@ -91,15 +91,15 @@ enum Filter {
 
 impl Filter {
     /// None where the processor lacks what the kernel needs.
-    fn new(kernel: Kernel, maps: &Maps) -> Option<Self> {
+    fn new(kernel: SieveKernel, maps: &Maps) -> Option<Self> {
         match kernel {
             #[cfg(target_arch = "x86_64")]
-            Kernel::Gfni => x86::Gfni::new(maps).map(Filter::Gfni),
+            SieveKernel::Gfni => x86::Gfni::new(maps).map(Filter::Gfni),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 => x86::Avx2::new(maps).map(Filter::Avx2),
+            SieveKernel::Avx2 => x86::Avx2::new(maps).map(Filter::Avx2),
             #[cfg(not(target_arch = "x86_64"))]
-            Kernel::Gfni | Kernel::Avx2 => None,
-            Kernel::Portable => Some(Filter::Portable(portable::Portable::new(maps))),
+            SieveKernel::Gfni | SieveKernel::Avx2 => None,
+            SieveKernel::Portable => Some(Filter::Portable(portable::Portable::new(maps))),
         }
     }
 
@@ -173,12 +173,12 @@ impl Sieve {
     /// A sieve keyed by `seed`, with the fastest kernel that this processor has.
     pub fn new(seed: u64) -> Self {
         let (maps, keys) = draw(seed);
-        let filter = Kernel::ALL.iter().find_map(|kernel| Filter::new(*kernel, &maps));
+        let filter = SieveKernel::ALL.iter().find_map(|kernel| Filter::new(*kernel, &maps));
         Sieve { filter: filter.unwrap_or_else(|| Filter::Portable(portable::Portable::new(&maps))), keys }
     }
 
     /// The same with this kernel; none where the processor lacks it.
-    pub fn with_kernel(seed: u64, kernel: Kernel) -> Option<Self> {
+    pub fn with_kernel(seed: u64, kernel: SieveKernel) -> Option<Self> {
         let (maps, keys) = draw(seed);
         Some(Sieve { filter: Filter::new(kernel, &maps)?, keys })
     }

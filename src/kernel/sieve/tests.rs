@@ -12,7 +12,7 @@ struct Definition {
 
 impl Definition {
     fn new(seed: u64) -> Self {
-        let sieve = Sieve::with_kernel(seed, Kernel::Portable).expect("any processor");
+        let sieve = Sieve::with_kernel(seed, SieveKernel::Portable).expect("any processor");
         Definition { maps: draw(seed).0, sieve }
     }
 
@@ -53,12 +53,12 @@ fn random(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next_random(&mut state) as u8).collect()
 }
 
-fn sieves(seed: u64) -> Vec<(Kernel, Sieve)> {
-    Kernel::ALL.iter().filter_map(|kernel| Some((*kernel, Sieve::with_kernel(seed, *kernel)?))).collect()
+fn sieves(seed: u64) -> Vec<(SieveKernel, Sieve)> {
+    SieveKernel::ALL.iter().filter_map(|kernel| Some((*kernel, Sieve::with_kernel(seed, *kernel)?))).collect()
 }
 
 /// Every kernel that the processor has gives what the definition says, and no more than one in 16 positions.
-fn check(definition: &Definition, sieves: &[(Kernel, Sieve)], bytes: &[u8]) {
+fn check(definition: &Definition, sieves: &[(SieveKernel, Sieve)], bytes: &[u8]) {
     let expected = definition.anchors(bytes);
     for (kernel, sieve) in sieves {
         assert_eq!(sieve.anchors(bytes), expected, "{kernel:?}, {} bytes", bytes.len());
