@@ -1,7 +1,7 @@
-//! Configuration: every parameter of every stage, in TOML, with the defaults that `configs/default.toml` documents.
+//! Configuration: every parameter of every stage, in TOML. `configs/default.toml` documents the defaults.
 //!
-//! `[repository]` is fixed when a repository is created; all other tables belong to one run. An unknown key is an
-//! error that names it. Sizes are whole bytes or text such as `"64 KiB"`.
+//! `[repository]` is fixed when a repository is created. All other tables belong to one run. An unknown key is an
+//! error that names the key. Sizes are whole bytes or text such as `"64 KiB"`.
 
 mod names;
 
@@ -13,44 +13,44 @@ use serde::{Deserialize, Serialize};
 pub use self::names::{ChunkerKind, StrategyKind};
 use crate::error::{Error, Result};
 
-/// Largest chunk a repository may be created with, bytes.
+/// Largest value of `repository.chunk_bytes_max`, bytes.
 pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
-/// Largest base of a delta, bytes: readers refuse more.
+/// Largest base of a delta, bytes. Readers refuse more.
 pub const DELTA_BASE_BYTES_LIMIT: u64 = 2 * CHUNK_BYTES_LIMIT;
-/// Largest raw length of one frame, bytes; readers refuse more.
+/// Largest raw length of one frame, bytes. Readers refuse more.
 pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
 
-/// Workers of a stage when their number is left to the machine: what keeps the stages with one owner busy, within the
-/// memory that the defaults promise. More can be configured.
+/// Most workers of a stage when the configuration leaves the number to the machine. Eight workers keep the
+/// single-threaded stages busy within the documented memory.
 const AUTOMATIC_WORKERS_MAX: usize = 8;
 
-/// All tables.
+/// All tables of a configuration file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is fixed at creation.
+    /// Chunking, fixed when a repository is created.
     pub repository: RepositoryConfig,
-    /// Threads and queues.
+    /// Worker threads and queues.
     pub pipeline: PipelineConfig,
-    /// Reading the source.
+    /// Reading of source files.
     pub read: ReadConfig,
-    /// The index cache.
+    /// Index caches.
     pub index: IndexConfig,
-    /// Entropy identification.
+    /// Classification of chunks by entropy.
     pub identify: IdentifyConfig,
     /// Sub-block deduplication.
     pub subdedup: SubdedupConfig,
-    /// Float chunks.
+    /// Models and other float data.
     pub model: ModelConfig,
-    /// Compression.
+    /// General compression.
     pub compress: CompressConfig,
-    /// Containers.
+    /// Container size.
     pub container: ContainerConfig,
-    /// Restoring.
+    /// Memory of a restore.
     pub restore: RestoreConfig,
 }
 
-/// Fixed for the lifetime of a repository.
+/// `[repository]`: chunking, fixed for the lifetime of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepositoryConfig {
@@ -64,7 +64,7 @@ pub struct RepositoryConfig {
     pub chunk_bytes_max: ByteSize,
 }
 
-/// Threads and queues.
+/// `[pipeline]`: worker threads and queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
@@ -84,89 +84,89 @@ pub struct PipelineConfig {
     pub decode_workers: usize,
     /// Workers of Write; 0 = `workers`.
     pub write_workers: usize,
-    /// Batches a link between two stages holds. Behind SubDedup, whose packets are smaller, four times as many.
+    /// Batches that a link between two stages holds. Links after SubDedup hold four times as many smaller packets.
     pub queue_depth: usize,
     /// Bytes of a batch.
     pub batch_bytes: ByteSize,
 }
 
-/// Reading the source.
+/// `[read]`: reading of source files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReadConfig {
     /// Holes of at least this many bytes are recorded as holes and not read.
     pub hole_bytes_min: ByteSize,
-    /// Inodes with several names remembered at a time.
+    /// Most inodes with several names that are remembered at a time.
     pub hard_links_max: usize,
 }
 
-/// The index cache.
+/// `[index]`: index caches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IndexConfig {
-    /// Container directories kept after a hit (level 1).
+    /// Container indexes cached after a hit (level 1).
     pub local_containers: usize,
-    /// Fingerprints of the global LRU (level 3).
+    /// Fingerprints in the global LRU (level 3).
     pub lru_entries: usize,
     /// Page cache of the local database (level 4), bytes.
     pub database_cache_bytes: ByteSize,
-    /// Filter in front of level 4: at most this many bytes; 0 = none.
+    /// Most memory of the filter before level 4, bytes; 0 = no filter.
     pub filter_bytes: ByteSize,
-    /// Similarity index in memory: at most this many bytes.
+    /// Most memory of the similarity index, bytes.
     pub similarity_bytes: ByteSize,
-    /// Similarity index on disk: at most this many bytes; the oldest entries are overwritten.
+    /// Most disk space of the similarity index, bytes. New entries overwrite the oldest.
     pub similarity_file_bytes: ByteSize,
 }
 
-/// Entropy identification (FHRD 3.3).
+/// `[identify]`: classification of chunks by entropy (FHRD 3.3).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentifyConfig {
-    /// `false`: no chunk is taken for floats.
+    /// `false`: no chunk is classified as floats.
     pub enabled: bool,
-    /// Samples of each byte group.
+    /// Samples per byte group.
     pub samples: usize,
-    /// A byte group below this many bits per byte is low.
+    /// Entropy below which a byte group is low, bits per byte.
     pub low_bits: f64,
-    /// With a byte group above this many bits per byte the entropies alone may decide; otherwise the probe does.
+    /// Entropy above which one byte group lets entropies alone decide, bits per byte. Otherwise the probes decide.
     pub high_bits: f64,
-    /// Bytes of each of the two probes.
+    /// Length of each of the two probes, bytes.
     pub probe_bytes: ByteSize,
-    /// The float codec must beat zstd on the probes by this fraction.
+    /// Fraction by which the planes codec must beat zstd on a whole chunk.
     pub probe_gain: f64,
 }
 
-/// Sub-block deduplication.
+/// `[subdedup]`: deduplication below the chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubdedupConfig {
     /// How duplicates below the chunk are found.
     pub strategy: StrategyKind,
-    /// Extend sub-blocks that match byte by byte; `burst` and `superfeature` always match to the byte.
+    /// Extend matching sub-blocks byte by byte, for `uniform` and `bidirectional`. Other strategies always do.
     pub extend_matches: bool,
-    /// Smaller chunks have no sub-blocks, bytes.
+    /// Smallest chunk that is searched for duplicates, bytes. `anchors` ignores it.
     pub chunk_bytes_min: ByteSize,
-    /// Shorter copies are stored as literal bytes.
+    /// Shortest copy, bytes. Shorter matches are stored as literal bytes.
     pub copy_bytes_min: ByteSize,
-    /// Similar chunks tried for a feature.
+    /// Most similar chunks tried for a feature.
     pub candidates_max: usize,
-    /// Deepest chain of copies.
+    /// Longest chain of copies from chunk to chunk.
     pub depth_max: u8,
-    /// Raw frames, at most half of it, and contents of chunks kept in memory to serve bases, bytes.
+    /// Memory for the base cache (chunks and raw frames), bytes. Frames take at most half.
     pub base_cache_bytes: ByteSize,
-    /// Frames read from containers for bases per MiB of new chunks.
+    /// Frames that may be read from containers for bases per MiB of new chunks.
     pub base_reads_per_mib: u32,
-    /// Containers that the copies of a batch may draw on, those of the running session counted as one; 0 = any.
+    /// Most containers that the copies of a batch may use; 0 = no limit. The running session counts as one container.
     pub base_containers_max: usize,
 }
 
-/// Float chunks.
+/// `[model]`: models and other float data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// Recognise model files; `false`: their bytes are treated like any others.
+    /// Recognise model files. `false`: treat their bytes as opaque.
     pub detect_formats: bool,
-    /// Blocks in which tensors are cut, bytes.
+    /// Length of the blocks of a tensor, bytes.
     pub block_bytes: ByteSize,
     /// `"floats"` (entropy-coded byte planes), `"planes"` (FHRD: the low-entropy byte groups with zstd), `"all-planes"`
     /// (FHRD-1, ZipNN: every byte group with zstd), `"bg4-lz4"` (Xet), `"bit-planes"` (with LZ4) or `"zstd"` (as other
@@ -174,40 +174,39 @@ pub struct ModelConfig {
     pub codec: String,
     /// Deltas to tensors of stored models: `"context"`, `"xor"` (BitX: XOR and zstd) or `"none"`.
     pub delta: String,
-    /// Deltas that a block may be away from one stored on its own.
+    /// Longest chain of deltas from a block to a block without a base.
     pub delta_depth_max: u8,
-    /// Decode every float block again before it is stored.
+    /// Decode and compare every float block before it is stored.
     pub verify: bool,
     /// zstd level of the byte groups of `"planes"` and `"all-planes"`.
     pub planes_zstd_level: i32,
 }
 
-/// Compression.
+/// `[compress]`: general compression.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompressConfig {
     /// `"zstd"` or `"lz4"`.
     pub codec: String,
-    /// zstd level: 1 fast, 3 default, up to 19 for archives; LZ4 has none.
+    /// zstd level: 1 is fast, 3 the default, 19 for archives. LZ4 has no levels.
     pub level: i32,
-    /// Raw bytes of a solid frame, at most, and at most 16 chunks of the average length; 0 = each chunk has a frame of
-    /// its own.
+    /// Most raw bytes of a solid frame; 16 average chunks are a second bound. 0 = one frame per chunk.
     pub frame_bytes: ByteSize,
 }
 
-/// Containers.
+/// `[container]`: container size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ContainerConfig {
-    /// A container is sealed when it holds this many stored bytes.
+    /// Stored bytes at which a container is sealed.
     pub bytes_target: ByteSize,
 }
 
-/// Restoring.
+/// `[restore]`: memory of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestoreConfig {
-    /// Memory for decoded frames and for what is planned ahead, of which up to a fifth is the latter; bytes.
+    /// Memory for decoded frames and for the plan, bytes. The plan takes at most a fifth.
     pub cache_bytes: ByteSize,
 }
 
@@ -240,7 +239,7 @@ impl Default for PipelineConfig {
 }
 
 impl PipelineConfig {
-    /// Workers of a stage whose own setting is `own`.
+    /// Number of workers of a stage whose own key is set to `own`.
     pub fn workers_of(&self, own: usize) -> usize {
         let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(AUTOMATIC_WORKERS_MAX);
         match (own, self.workers) {
@@ -332,10 +331,10 @@ impl Default for RestoreConfig {
 }
 
 impl Config {
-    /// Parses TOML text; `origin` names it in errors.
+    /// Parses TOML text. Errors name `origin`.
     ///
     /// # Errors
-    /// [`Error::Config`] for syntax, unknown keys and values out of range, naming the key.
+    /// [`Error::Config`], which names the key, for bad syntax, unknown keys and values out of range.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         let config: Config = toml::from_str(text).map_err(|error| Error::Config {
             origin: origin.into(),
@@ -346,12 +345,15 @@ impl Config {
     }
 
     /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read configuration", path, error))?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Checks every value; the message names the key.
+    /// Checks the range of every value. The error message names the key.
     pub(crate) fn validate(&self) -> std::result::Result<(), String> {
         let within = |key: &str, value: u64, low: u64, high: u64| {
             let ok = (low..=high).contains(&value);

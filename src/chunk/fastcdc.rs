@@ -6,7 +6,7 @@ use super::Chunker;
 use crate::config::RepositoryConfig;
 use crate::kernel::sieve::Anchor;
 
-/// FastCDC's normalisation. Chunks of varied length suit sub-block deduplication: their sub-blocks vary, too.
+/// FastCDC's normalisation, weak: sub-block deduplication finds more where chunk lengths vary.
 const NORMALIZATION: Normalization = Normalization::Level1;
 
 pub(super) struct FastCdc {
@@ -16,15 +16,16 @@ pub(super) struct FastCdc {
     seed: u64,
 }
 
-/// A seed, derived from `seed`, under which no run of one repeated byte is a cut. Such runs (the padding of archives
-/// and images) would otherwise be cut at the smallest length, and with them everything else.
+/// Derives a seed from `seed` under which no run of one repeated byte ends a chunk.
+///
+/// Archives and images are padded with such runs. A seed that ends chunks in them gives chunks of the smallest length.
 fn quiet_seed(mut seed: u64, avg: usize) -> u64 {
     let (strict, lax) = select_masks(avg, NORMALIZATION);
     loop {
         let (gear, _) = get_gear_with_seed(seed);
-        // The gear hash of a long run of one byte is the sum of its table value shifted by 0 to 63: its negative.
-        let cuts = |value: &u64| value.wrapping_neg() & strict == 0 || value.wrapping_neg() & lax == 0;
-        if !gear.iter().any(cuts) {
+        // After 64 equal bytes the gear hash is the table value times 2^64 - 1: the negative of the table value.
+        let ends_chunk = |value: &u64| value.wrapping_neg() & strict == 0 || value.wrapping_neg() & lax == 0;
+        if !gear.iter().any(ends_chunk) {
             return seed;
         }
         seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
@@ -33,7 +34,7 @@ fn quiet_seed(mut seed: u64, avg: usize) -> u64 {
 
 impl FastCdc {
     pub(super) fn new(config: &RepositoryConfig, seed: u64) -> Self {
-        // FastCDC skips the smallest length first, so its own parameter is half of the average that comes out.
+        // FastCDC skips the smallest length first, so chunks average twice the average that it is given.
         let avg = (config.chunk_bytes_avg.0 as usize / 2).max(AVERAGE_MIN);
         FastCdc {
             min: config.chunk_bytes_min.0 as usize,

@@ -1,7 +1,7 @@
-//! `fixed`: cuts every `chunk_bytes_avg` bytes.
+//! `fixed`: a chunk boundary every `chunk_bytes_avg` bytes.
 //!
-//! The oldest cutter (Venti: Quinlan, Dorward, FAST 2002), for comparison and for files whose records keep their
-//! places, such as disk images. An insertion moves all cuts behind it.
+//! The oldest chunker (Venti: Quinlan, Dorward, FAST 2002). It suits comparisons and files whose records do not move,
+//! such as disk images. An insertion moves all later boundaries.
 
 use super::Chunker;
 use crate::config::RepositoryConfig;

@@ -1,16 +1,16 @@
-//! `gear-xet`: the cuts of Hugging Face's Xet storage.
+//! `gear-xet`: the chunk boundaries of Hugging Face's Xet storage.
 //!
-//! 1. The gear hash (`h = 2 h + table[byte]`, the table of the `gearhash` crate) starts anew with each chunk. It
-//!    depends on the last 64 bytes, so all but the last 65 bytes below the smallest length are passed over.
-//! 2. A chunk ends where the top `log2(average)` bits of the hash are zero, at the smallest length or above, or at the
-//!    largest.
+//! 1. The gear hash (`h = 2 h + table[byte]`, the table of the `gearhash` crate) restarts at each chunk. It depends on
+//!    the last 64 bytes, so hashing starts 65 bytes before the smallest length.
+//! 2. A chunk ends where the top `log2(average)` bits of the hash are zero, between the smallest and the largest
+//!    length. Otherwise it ends at the largest length.
 //!
-//! Read from the protocol's specification ("Content-Defined Chunking Algorithm", huggingface.co/docs/xet/chunking) and
-//! from the client's source (huggingface/xet-core, `deduplication/src/chunking.rs`), whose test vectors are asserted
-//! here. Early clients could cut up to 64 bytes below the smallest length, as their hash saw less than its window; the
-//! specification and later clients do not, and neither does this. Xet's limits are 8, 64 and 128 KiB.
+//! Sources: the protocol's specification ("Content-Defined Chunking Algorithm", huggingface.co/docs/xet/chunking) and
+//! the client (huggingface/xet-core, `deduplication/src/chunking.rs`). The tests assert the client's test vectors.
+//! Early clients could end a chunk up to 64 bytes below the smallest length, because their hash saw less than its
+//! window. The specification, later clients and this chunker do not. Xet's limits are 8, 64 and 128 KiB.
 //!
-//! The table is public and has no key: chunk lengths tell what a chunk is to whoever has the same content.
+//! The table is public and has no key: whoever has the same content can recognise it by its chunk lengths.
 
 use gearhash::Hasher;
 
@@ -18,7 +18,7 @@ use super::Chunker;
 use crate::config::RepositoryConfig;
 use crate::kernel::sieve::Anchor;
 
-/// Bytes hashed in front of the smallest length: the hash's window and one.
+/// Bytes hashed before the smallest length: one more than the hash's window.
 const WARM_UP_BYTES: usize = 65;
 
 pub(super) struct GearXet {
@@ -28,7 +28,7 @@ pub(super) struct GearXet {
 }
 
 impl GearXet {
-    /// The configuration's average is a power of two.
+    /// Requires an average length that is a power of two.
     pub(super) fn new(config: &RepositoryConfig) -> Self {
         let ones = config.chunk_bytes_avg.0.saturating_sub(1).max(1);
         GearXet {

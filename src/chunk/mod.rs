@@ -1,7 +1,9 @@
-//! Cutters: where opaque bytes are divided into chunks.
+//! Chunkers: they divide opaque bytes into chunks.
 //!
-//! A cutter sees the bytes from a chunk's start and says where it ends; it keeps no state, so what is cut depends on
-//! the bytes alone.
+//! A chunker takes the bytes from a chunk's start and returns the chunk's length. It has no state, so chunk boundaries
+//! depend on the bytes alone.
+//!
+//! A new chunker is one file here, one line in the table of [`ChunkerKind`] and one arm of [`chunker`].
 
 pub mod classify;
 mod fastcdc;
@@ -15,20 +17,21 @@ mod ultracdc;
 use crate::config::{ChunkerKind, RepositoryConfig};
 use crate::kernel::sieve::Anchor;
 
-/// Where chunks end.
+/// Finds the chunk boundaries of a file.
 pub trait Chunker: Send {
-    /// Length of the first chunk of `bytes`, which are not empty. Where it is all of them, and less than the largest
-    /// chunk, more bytes may make it longer, unless the file ends there; otherwise what follows has no influence. A
-    /// cutter that finds anchors on the way appends those of the chunk.
+    /// Returns the length of the first chunk of `bytes`, which must not be empty.
+    ///
+    /// A length below `bytes.len()`, or of the largest chunk, is final: later bytes do not change it. Otherwise the
+    /// chunk may grow when the file goes on. A chunker that finds anchors appends the chunk's anchors to `anchors`.
     fn cut(&self, bytes: &[u8], anchors: &mut Vec<Anchor>) -> usize;
 
-    /// Whether `cut` gives anchors.
+    /// Whether [`Self::cut`] appends anchors.
     fn gives_anchors(&self) -> bool {
         false
     }
 }
 
-/// The cutter that the configuration names; `seed` keys those that have a key.
+/// Creates the configured chunker; `seed` keys the chunkers that have a key.
 pub fn chunker(config: &RepositoryConfig, seed: u64) -> Box<dyn Chunker> {
     match config.chunker {
         ChunkerKind::Sieve => Box::new(sieve::SieveChunker::new(config, seed)),

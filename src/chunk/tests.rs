@@ -18,25 +18,25 @@ fn config(chunker: ChunkerKind, [min, avg, max]: [u64; 3]) -> RepositoryConfig {
     }
 }
 
-/// SplitMix64, as little-endian words.
+/// SplitMix64 output in little-endian order.
 fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
-    let words = std::iter::repeat_with(|| {
+    let lanes = std::iter::repeat_with(|| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let value = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (value ^ (value >> 31)).to_le_bytes()
     });
-    words.flatten().take(len).collect()
+    lanes.flatten().take(len).collect()
 }
 
-/// Ends of the chunks of a file that is read in one piece.
+/// Chunk ends of a file that is read at once.
 fn ends(chunker: &dyn Chunker, bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut end = 0;
     while end < bytes.len() {
         let len = chunker.cut(&bytes[end..], &mut Vec::new());
-        assert!(len > 0, "a chunk has bytes");
+        assert!(len > 0, "a chunk is not empty");
         end += len;
         ends.push(end);
     }
@@ -44,13 +44,14 @@ fn ends(chunker: &dyn Chunker, bytes: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Ends of the chunks where a chunk is cut as soon as the largest one has been read, from buffers of `lens` in turn.
+/// Chunk ends of a file that arrives in buffers of lengths `lens`, repeated. A chunk is taken as soon as the largest
+/// chunk has been read.
 fn ends_of_buffers(chunker: &dyn Chunker, max: usize, bytes: &[u8], lens: &[usize]) -> Vec<usize> {
     let (mut ends, mut start, mut read) = (Vec::new(), 0, 0);
     let mut lens = lens.iter().cycle();
     while start < bytes.len() {
         if read < bytes.len() {
-            read = bytes.len().min(read + lens.next().expect("goes round"));
+            read = bytes.len().min(read + lens.next().expect("repeats"));
         }
         while read - start >= max || (read == bytes.len() && start < read) {
             start += chunker.cut(&bytes[start..read], &mut Vec::new());
@@ -65,7 +66,7 @@ fn lengths(ends: &[usize]) -> Vec<usize> {
     starts.zip(ends).map(|(start, end)| end - start).collect()
 }
 
-/// Words drawn from few, runs of zeros and random bytes.
+/// Text fragments from a short list, runs of zeros and random bytes.
 fn mixed(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 4096);
     let mut choices = random(seed, len / 8 + 64).into_iter().cycle();
@@ -83,7 +84,7 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_name_has_its_cutter() {
+fn every_chunker_kind_divides_in_its_own_way() {
     let bytes = mixed(9, 400_000);
     let of = |kind: &ChunkerKind| ends(&*chunker(&config(*kind, LIMITS), 1), &bytes);
     let all: Vec<Vec<usize>> = ChunkerKind::ALL.iter().map(of).collect();
@@ -108,7 +109,7 @@ fn an_insertion_changes_few_chunks() {
 }
 
 #[test]
-fn the_average_is_near_what_is_configured() {
+fn the_average_length_is_near_the_configured_one() {
     let bytes = random(3, 8 << 20);
     for (kind, low, high) in [
         (ChunkerKind::Sieve, 0.87, 1.02),
@@ -124,7 +125,7 @@ fn the_average_is_near_what_is_configured() {
 }
 
 #[test]
-fn constant_and_periodic_bytes_make_long_chunks_of_sieve() {
+fn sieve_makes_long_chunks_of_constant_and_periodic_bytes() {
     let chunker = chunker(&config(ChunkerKind::Sieve, LIMITS), 11);
     assert!(ends(&*chunker, &[]).is_empty());
     for byte in [0, 1, 0x20, 0xaa, 0xff] {
@@ -139,10 +140,10 @@ fn constant_and_periodic_bytes_make_long_chunks_of_sieve() {
 }
 
 #[test]
-fn xet_publishes_these_cuts() {
+fn gear_xet_gives_the_published_boundaries() {
     let chunker = chunker(&config(ChunkerKind::GearXet, [8 << 10, 64 << 10, 128 << 10]), 0);
     let noise = random(0, 1_000_000);
-    assert_eq!([noise[0], noise[127], noise[111_111]], [175, 132, 118], "the data of the test vectors");
+    assert_eq!([noise[0], noise[127], noise[111_111]], [175, 132, 118], "the test vectors' data");
     let expected = [
         84493, 134421, 144853, 243318, 271793, 336457, 467529, 494581, 582000, 596735, 616815, 653164, 678202, 724510,
         815591, 827760, 958832, 991092, 1000000,
@@ -152,8 +153,8 @@ fn xet_publishes_these_cuts() {
     assert_eq!(ends(&*chunker, &[59; 1_000_000]), expected);
 }
 
-/// The rule as the specification states it: every byte is hashed from the chunk's start.
-fn slow_xet(bytes: &[u8], [min, avg, max]: [u64; 3]) -> usize {
+/// The specification's rule: every byte is hashed from the chunk's start.
+fn xet_reference(bytes: &[u8], [min, avg, max]: [u64; 3]) -> usize {
     let mut hash = 0u64;
     for (len, byte) in (1..=max).zip(bytes) {
         hash = (hash << 1).wrapping_add(gearhash::DEFAULT_TABLE[usize::from(*byte)]);
@@ -164,13 +165,13 @@ fn slow_xet(bytes: &[u8], [min, avg, max]: [u64; 3]) -> usize {
     bytes.len()
 }
 
-/// UltraCDC's rule, the distance counted anew at every position.
-fn slow_ultracdc(bytes: &[u8], [min, avg, max]: [u64; 3], shift: i32) -> usize {
+/// UltraCDC's rule with the distance recomputed at every position.
+fn ultracdc_reference(bytes: &[u8], [min, avg, max]: [u64; 3], shift: i32) -> usize {
     let limit = bytes.len().min(max as usize);
     let distance = |end: usize| bytes[end - 8..end].iter().map(|byte| (byte ^ 0xaa).count_ones() as i32).sum::<i32>();
-    let (mut at, mut before, mut equal) = (min as usize + 8, min as usize, 0);
+    let (mut at, mut previous, mut equal) = (min as usize + 8, min as usize, 0);
     while at + 8 <= limit {
-        if bytes[at..at + 8] == bytes[before..before + 8] {
+        if bytes[at..at + 8] == bytes[previous..previous + 8] {
             equal += 1;
             if equal == 64 {
                 return at + 8;
@@ -180,7 +181,7 @@ fn slow_ultracdc(bytes: &[u8], [min, avg, max]: [u64; 3], shift: i32) -> usize {
             if let Some(end) = (at..at + 8).find(|end| (distance(*end) + shift) & mask == 0) {
                 return end;
             }
-            (equal, before) = (0, at);
+            (equal, previous) = (0, at);
         }
         at += 8;
     }
@@ -188,19 +189,19 @@ fn slow_ultracdc(bytes: &[u8], [min, avg, max]: [u64; 3], shift: i32) -> usize {
 }
 
 #[test]
-fn ultracdc_keeps_the_papers_masks_at_the_papers_limits() {
+fn ultracdc_uses_the_papers_masks_at_the_papers_limits() {
     let limits = [2 << 10, 10 << 10, 64 << 10];
     let chunker = chunker(&config(ChunkerKind::UltraCdc, limits), 0);
     for seed in 0..60 {
         let bytes = mixed(seed, 80_000);
-        assert_eq!(chunker.cut(&bytes, &mut Vec::new()), slow_ultracdc(&bytes, limits, 0));
+        assert_eq!(chunker.cut(&bytes, &mut Vec::new()), ultracdc_reference(&bytes, limits, 0));
     }
     assert_eq!(chunker.cut(&[0; 80_000], &mut Vec::new()), 2048 + 8 + 64 * 8, "64 equal windows end a chunk");
 }
 
 proptest! {
     #[test]
-    fn lengths_lie_between_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {
+    fn lengths_are_between_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {
         let chunker = chunker(&config(kind, LIMITS), seed);
         let lengths = lengths(&ends(&*chunker, &mixed(seed, len)));
         let [min, _, max] = LIMITS.map(|limit| limit as usize);
@@ -209,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn buffers_do_not_matter(
+    fn boundaries_do_not_depend_on_the_buffers(
         kind in proptest::sample::select(ChunkerKind::ALL),
         seed: u64,
         len in 0..200_000usize,
@@ -221,15 +222,15 @@ proptest! {
     }
 
     #[test]
-    fn xet_cuts_follow_the_specification(seed: u64, power in 9..13u32, min in 64..2000u64, len in 1..40_000usize) {
+    fn gear_xet_follows_the_specification(seed: u64, power in 9..13u32, min in 64..2000u64, len in 1..40_000usize) {
         let limits = [min, 1 << power, 3 << power];
         let bytes = mixed(seed, len);
-        let cut = chunker(&config(ChunkerKind::GearXet, limits), 0).cut(&bytes, &mut Vec::new());
-        prop_assert_eq!(cut, slow_xet(&bytes, limits));
+        let len_of_chunk = chunker(&config(ChunkerKind::GearXet, limits), 0).cut(&bytes, &mut Vec::new());
+        prop_assert_eq!(len_of_chunk, xet_reference(&bytes, limits));
     }
 
     #[test]
-    fn anchors_are_those_of_the_chunk(seed: u64, len in 1..60_000usize) {
+    fn sieve_appends_the_anchors_of_the_chunk(seed: u64, len in 1..60_000usize) {
         let bytes = mixed(seed, len);
         let mut anchors = Vec::new();
         let end = chunker(&config(ChunkerKind::Sieve, LIMITS), seed).cut(&bytes, &mut anchors);
@@ -237,9 +238,10 @@ proptest! {
     }
 }
 
-/// Equal to a computation in another language from docs/FORMAT.md: an old repository must go on being cut alike.
+/// The expected values come from an independent program written from docs/FORMAT.md. Boundaries must not change, or an
+/// old repository no longer deduplicates.
 #[test]
-fn the_sieve_cuts_as_the_format_says() {
+fn sieve_boundaries_match_the_format_document() {
     let bytes = random(1, 65_536);
     let anchors = Sieve::new(7).anchors(&bytes[..16_384]);
     let first: Vec<(u32, u64)> = anchors.iter().take(3).map(|anchor| (anchor.position, anchor.hash)).collect();
@@ -255,9 +257,9 @@ fn the_sieve_cuts_as_the_format_says() {
     assert_eq!(lengths, expected);
 }
 
-/// What lets a reader cut before it has seen the largest length.
+/// A reader may therefore end a chunk before it has read the largest length.
 #[test]
-fn a_cut_before_the_end_does_not_depend_on_what_follows() {
+fn a_boundary_before_the_end_does_not_depend_on_later_bytes() {
     for kind in ChunkerKind::ALL {
         let chunker = chunker(&config(*kind, LIMITS), 3);
         for seed in 0..8 {

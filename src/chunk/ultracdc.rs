@@ -1,20 +1,21 @@
 //! `ultracdc`: UltraCDC (Zhou, Wang, Xia, Zhang, IPCCC 2022).
 //!
-//! 1. From the smallest length on a window of 8 bytes slides by single bytes; its Hamming distance to `0xaa` × 8 is
-//!    kept up to date by what enters and leaves. A chunk ends where distance and mask share no bit: the mask is `0x2f`
-//!    up to the average length (distance 16) and `0x2c` beyond (16 to 19).
-//! 2. Eight bytes that equal the eight before are jumped over; 64 times in a row, and the chunk ends there.
+//! 1. From the smallest length on, an 8-byte window slides byte by byte. Its Hamming distance to `0xaa` × 8 is updated
+//!    with the bytes that enter and leave. A chunk ends where distance and mask share no bit: the mask is `0x2f` up to
+//!    the average length (distance 16) and `0x2c` beyond it (16 to 19).
+//! 2. Eight bytes that equal the previous eight are skipped. After 64 such windows in a row the chunk ends.
 //!
-//! Read from the paper's abstract and from an implementation that follows its pseudocode (PlakarKorp/go-cdc-chunkers,
-//! `chunkers/ultracdc`). The paper's limits are 2, 10 and 64 KiB; it is silent on
+//! Sources: the paper's abstract and an implementation of its pseudocode (PlakarKorp/go-cdc-chunkers,
+//! `chunkers/ultracdc`). The paper's limits are 2, 10 and 64 KiB. The paper does not cover three cases:
 //!
-//! - other averages: its masks put cuts about 38 KB apart up to the average and 1.3 KB beyond. For each threefold of
-//!   the paper's 8 KiB between the smallest length and the average, one is added to the distance before it is masked:
-//!   one less in distance is about three times as rare. The paper's limits give the paper's cuts;
-//! - lengths that are not multiples of 8: the lax mask begins with the first step of 8 bytes at or beyond the average;
-//! - a file's end: bytes behind the last whole step belong to the last chunk.
+//! - Other averages. Its masks give boundaries about 38 KB apart up to the average and 1.3 KB beyond it. One less in
+//!   distance is about three times as rare. So the distance gets 1 added before masking for each factor of three
+//!   between the paper's 8 KiB and the configured span from the smallest to the average length. The paper's limits give
+//!   the paper's boundaries.
+//! - Lengths that are not multiples of 8. The lax mask starts at the first 8-byte step at or beyond the average.
+//! - The end of a file. Bytes after the last whole step belong to the last chunk.
 //!
-//! There is no key: chunk lengths tell what a chunk is to whoever has the same content.
+//! There is no key: whoever has the same content can recognise it by its chunk lengths.
 
 use super::Chunker;
 use crate::config::RepositoryConfig;
@@ -22,9 +23,9 @@ use crate::kernel::sieve::Anchor;
 
 const WINDOW_BYTES: usize = 8;
 const PATTERN: u8 = 0xaa;
-/// Up to the average length.
+/// Mask up to the average length.
 const STRICT: i32 = 0x2f;
-/// Beyond it.
+/// Mask beyond the average length.
 const LAX: i32 = 0x2c;
 /// Equal windows in a row that end a chunk.
 const EQUAL_MAX: usize = 64;
@@ -35,16 +36,16 @@ pub(super) struct UltraCdc {
     min: usize,
     avg: usize,
     max: usize,
-    /// Added to distances.
+    /// Added to each distance before masking.
     shift: i32,
-    /// Distance of every byte.
+    /// Hamming distance of each byte value to [`PATTERN`].
     distances: [i32; 256],
 }
 
-/// The exponent of the power of 3 that is nearest to `span` over the paper's, from -4 to 12.
+/// Exponent of the power of 3 nearest to `span` / [`PAPER_SPAN_BYTES`], limited to -4..=12.
 fn shift(span: u64) -> i32 {
     let (mut shift, mut near, mut far) = (0, span.max(1), PAPER_SPAN_BYTES);
-    // As long as the ratio is beyond the square root of 3.
+    // While the ratio exceeds the square root of 3.
     while near * near > 3 * far * far && shift < 12 {
         (shift, far) = (shift + 1, far * 3);
     }
@@ -75,13 +76,13 @@ impl Chunker for UltraCdc {
     fn cut(&self, bytes: &[u8], _: &mut Vec<Anchor>) -> usize {
         let limit = bytes.len().min(self.max);
         let (windows, _) = bytes.get(self.min..limit).unwrap_or_default().as_chunks::<WINDOW_BYTES>();
-        let Some((mut before, windows)) = windows.split_first() else { return limit };
-        let mut distance = self.shift + before.iter().map(|byte| self.distance(*byte)).sum::<i32>();
+        let Some((mut previous, windows)) = windows.split_first() else { return limit };
+        let mut distance = self.shift + previous.iter().map(|byte| self.distance(*byte)).sum::<i32>();
         let mut equal = 0;
         let mut at = self.min;
         for window in windows {
             at += WINDOW_BYTES;
-            if window == before {
+            if window == previous {
                 equal += 1;
                 if equal == EQUAL_MAX {
                     return at + WINDOW_BYTES;
@@ -90,13 +91,13 @@ impl Chunker for UltraCdc {
             }
             equal = 0;
             let mask = if at < self.avg { STRICT } else { LAX };
-            for (offset, (leaves, enters)) in before.iter().zip(window).enumerate() {
+            for (offset, (leaves, enters)) in previous.iter().zip(window).enumerate() {
                 if distance & mask == 0 {
                     return at + offset;
                 }
                 distance += self.distance(*enters) - self.distance(*leaves);
             }
-            before = window;
+            previous = window;
         }
         limit
     }
