@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::{blob_name, decode_frame};
 
-/// One worker.
+/// One worker of the stage.
 #[derive(Default)]
 pub struct DecodeWorker {
-    /// Contexts and buffers.
+    /// Codec contexts and buffers, reused between frames.
     pub scratch: Scratch,
 }
 

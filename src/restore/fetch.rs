@@ -1,4 +1,4 @@
-//! Fetch: reads the stored bytes of the frames a job loads.
+//! Fetch: reads the stored bytes of the frames that a job loads.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::pipeline::Map;
 use crate::repo::container::blob_name;
 use crate::store::Store;
 
-/// One worker.
+/// One worker of the stage.
 pub struct FetchWorker {
-    /// Where containers are.
+    /// Store that holds the containers.
     pub store: Arc<dyn Store>,
 }
 

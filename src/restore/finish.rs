@@ -1,4 +1,4 @@
-//! Finish: gives complete files their metadata and takes away those that damage has cost.
+//! Finish: sets the metadata of complete files and removes files that damage left incomplete.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -11,13 +11,13 @@ use crate::pipeline::Sink;
 
 /// The stage.
 pub struct FinishStage<'a> {
-    /// The directory restored into.
+    /// Directory that receives the tree.
     pub target: Arc<Target>,
-    /// Its path.
+    /// Path of that directory.
     pub root: PathBuf,
-    /// Counters.
+    /// Counters of the restore.
     pub counts: Arc<RestoreCounts>,
-    /// For the progress bar.
+    /// Counters for the progress bar.
     pub progress: &'a Progress,
 }
 
@@ -35,13 +35,14 @@ impl FinishStage<'_> {
         self.counts.files.add(1);
     }
 
+    /// Removes all names of a file and marks its inode as lost, so that Plan adds no further name.
     fn remove(&self, file: &RestoreFile) {
         let mut names = file.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.failed = true;
-        for name in names.names.drain(..) {
-            let path = self.root.join(name);
+        names.is_lost = true;
+        for path in names.paths.drain(..) {
+            let path = self.root.join(path);
             if let Err(error) = std::fs::remove_file(&path) {
-                self.counts.problem(&Error::io("remove the incomplete", path, error));
+                self.counts.problem(&Error::io("remove the incomplete file", path, error));
             }
         }
     }

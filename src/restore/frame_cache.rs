@@ -1,153 +1,174 @@
-//! Which decoded frames a restore keeps: those that are needed again soonest, as far as Plan sees ahead.
+//! Decides which decoded frames a restore keeps in memory: those that are needed again soonest.
 //!
-//! 1. Every use of a frame is announced when Plan comes upon it, and taken when its turn to be written comes. The uses
-//!    in between are the window.
-//! 2. When there are too many bytes, the frame goes whose next use in the window is furthest; before those, the ones
-//!    without any, least recently used first. With all the future in the window this is Belady's replacement (1966),
-//!    with none of it LRU.
+//! 1. Plan announces each use of a frame when it finds a chunk, and takes the frame when the chunk enters a job. The
+//!    uses between these two steps are the window.
+//! 2. If the frames exceed the limit, the frame whose next use in the window is furthest is evicted. Frames without a
+//!    use in the window are evicted before these, the least recently used one first.
+//!
+//! With all future uses in the window this is Belady's replacement (1966). With an empty window it is LRU. This type
+//! only decides: Gather holds the bytes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::error::Result;
 
-/// Next use of a frame that has none in the window.
+/// Next use of a frame without a use in the window.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What is known of a frame: kept while it is cached or will be used.
-struct TrackedFrame<P> {
-    place: P,
-    bytes: u64,
-    /// Turns at which it is used, ascending.
-    uses: VecDeque<u64>,
-    /// When it was used last; `None` if it is not cached.
-    used: Option<u64>,
+/// Where a frame is stored (`L`) and its decoded length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameSource<L> {
+    pub location: L,
+    /// Decoded bytes.
+    pub bytes: u64,
 }
 
-impl<P> TrackedFrame<P> {
-    fn next(&self) -> u64 {
+/// A frame that is cached or has a use in the window.
+struct TrackedFrame<L> {
+    source: FrameSource<L>,
+    /// Steps that use the frame, ascending.
+    uses: VecDeque<u64>,
+    /// Step of the last use; `None` if the frame is not cached.
+    last_use: Option<u64>,
+}
+
+impl<L> TrackedFrame<L> {
+    fn next_use(&self) -> u64 {
         self.uses.front().copied().unwrap_or(UNKNOWN)
     }
 }
 
-/// Decoded frames by number, and where each is stored (`P`).
-pub struct FrameCache<P> {
-    frames: HashMap<u64, TrackedFrame<P>>,
-    /// Cached frames by next use and, last used first, by last use: the last one goes first.
+/// The cached frames and the announced uses, by frame number.
+pub struct FrameCache<L> {
+    frames: HashMap<u64, TrackedFrame<L>>,
+    /// Cached frames by next use, and by last use in descending order. The last one is evicted first.
     order: BTreeSet<(u64, Reverse<u64>, u64)>,
     bytes: u64,
 }
 
-impl<P> Default for FrameCache<P> {
+impl<L> Default for FrameCache<L> {
     fn default() -> Self {
         FrameCache { frames: HashMap::new(), order: BTreeSet::new(), bytes: 0 }
     }
 }
 
-impl<P: Clone> FrameCache<P> {
-    /// Announces that turn `turn`, no earlier than those announced before, uses `frames`, each named once; `find` says
-    /// where one is stored and how many bytes it decodes to.
+impl<L: Clone> FrameCache<L> {
+    /// Announces that step `step` uses `frames`, each listed once. Steps must not decrease between calls. `find` returns
+    /// the source of a frame.
     ///
     /// # Errors
-    /// Those of `find`: then nothing is announced.
-    pub fn announce(&mut self, turn: u64, frames: &[u64], mut find: impl FnMut(u64) -> Result<(P, u64)>) -> Result<()> {
+    /// Returns the error of `find`. Nothing is announced then.
+    pub fn announce(
+        &mut self,
+        step: u64,
+        frames: &[u64],
+        mut find: impl FnMut(u64) -> Result<FrameSource<L>>,
+    ) -> Result<()> {
         let new = frames.iter().filter(|frame| !self.frames.contains_key(frame));
         let found = new.map(|frame| Ok((*frame, find(*frame)?))).collect::<Result<Vec<_>>>()?;
-        for (frame, (place, bytes)) in found {
-            self.frames.insert(frame, TrackedFrame { place, bytes, uses: VecDeque::new(), used: None });
+        for (frame, source) in found {
+            self.frames.insert(frame, TrackedFrame { source, uses: VecDeque::new(), last_use: None });
         }
         for frame in frames {
-            let Some(known) = self.frames.get_mut(frame) else { continue };
-            if let Some(used) = known.used.filter(|_| known.uses.is_empty()) {
-                self.order.remove(&(UNKNOWN, Reverse(used), *frame));
-                self.order.insert((turn, Reverse(used), *frame));
+            let Some(tracked) = self.frames.get_mut(frame) else { continue };
+            if let Some(last_use) = tracked.last_use.filter(|_| tracked.uses.is_empty()) {
+                self.order.remove(&(UNKNOWN, Reverse(last_use), *frame));
+                self.order.insert((step, Reverse(last_use), *frame));
             }
-            known.uses.push_back(turn);
+            tracked.uses.push_back(step);
         }
         Ok(())
     }
 
-    /// Uses a frame, as announced for `turn`: returns its place and its bytes if it must be loaded, and keeps it.
-    pub fn take(&mut self, turn: u64, frame: u64) -> Option<(P, u64)> {
-        let known = self.frames.get_mut(&frame)?;
-        if let Some(used) = known.used {
-            self.order.remove(&(known.next(), Reverse(used), frame));
+    /// Uses a frame in step `step`, as announced, and caches it. Returns its source if it must be loaded first.
+    pub fn take(&mut self, step: u64, frame: u64) -> Option<FrameSource<L>> {
+        let tracked = self.frames.get_mut(&frame)?;
+        if let Some(last_use) = tracked.last_use {
+            self.order.remove(&(tracked.next_use(), Reverse(last_use), frame));
         }
-        while known.uses.front().is_some_and(|next| *next <= turn) {
-            known.uses.pop_front();
+        while tracked.uses.front().is_some_and(|next| *next <= step) {
+            tracked.uses.pop_front();
         }
-        self.order.insert((known.next(), Reverse(turn), frame));
-        if known.used.replace(turn).is_some() {
+        self.order.insert((tracked.next_use(), Reverse(step), frame));
+        if tracked.last_use.replace(step).is_some() {
             return None;
         }
-        self.bytes += known.bytes;
-        Some((known.place.clone(), known.bytes))
+        self.bytes += tracked.source.bytes;
+        Some(tracked.source.clone())
     }
 
-    /// Bytes of the frames that are cached.
+    /// Decoded bytes of the cached frames.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Drops frames until the rest is `bytes_max` bytes or fewer; returns them.
+    /// Evicts frames until at most `bytes_max` bytes are cached, and returns the evicted ones.
     pub fn evict(&mut self, bytes_max: u64) -> Vec<u64> {
-        let mut dropped = Vec::new();
+        let mut evicted = Vec::new();
         while self.bytes > bytes_max {
-            let Some((next, _, frame)) = self.order.pop_last() else { break };
-            if let Some(known) = self.frames.get_mut(&frame) {
-                self.bytes -= known.bytes;
-                known.used = None;
+            let Some((next_use, _, frame)) = self.order.pop_last() else { break };
+            if let Some(tracked) = self.frames.get_mut(&frame) {
+                self.bytes -= tracked.source.bytes;
+                tracked.last_use = None;
             }
-            if next == UNKNOWN {
+            if next_use == UNKNOWN {
                 self.frames.remove(&frame);
             }
-            dropped.push(frame);
+            evicted.push(frame);
         }
-        dropped
+        evicted
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::error::Error;
 
-    /// Loads for uses of frames of one byte, each seen `ahead` turns before it comes.
-    fn loads(uses: &[u64], ahead: usize, frames_max: u64) -> usize {
+    fn source(_frame: u64) -> Result<FrameSource<()>> {
+        Ok(FrameSource { location: (), bytes: 1 })
+    }
+
+    /// Loads for uses of frames of one byte, each announced `window` steps before it is taken.
+    fn loads(uses: &[u64], window: usize, frames_max: u64) -> usize {
         let mut cache = FrameCache::default();
-        let (mut loads, mut held) = (0, std::collections::HashSet::new());
-        for step in 0..uses.len() + ahead {
-            if let Some(frame) = uses.get(step) {
-                cache.announce(step as u64, &[*frame], |_| Ok(((), 1))).unwrap();
+        let (mut loads, mut held) = (0, HashSet::new());
+        for announced in 0..uses.len() + window {
+            if let Some(frame) = uses.get(announced) {
+                cache.announce(announced as u64, &[*frame], source).unwrap();
             }
-            let Some(turn) = step.checked_sub(ahead) else { continue };
-            let loaded = cache.take(turn as u64, uses[turn]).is_some();
-            assert_eq!(loaded, held.insert(uses[turn]), "turn {turn} of {uses:?}");
-            loads += usize::from(loaded);
+            let Some(step) = announced.checked_sub(window) else { continue };
+            let is_loaded = cache.take(step as u64, uses[step]).is_some();
+            assert_eq!(is_loaded, held.insert(uses[step]), "step {step} of {uses:?}");
+            loads += usize::from(is_loaded);
             for frame in cache.evict(frames_max) {
                 assert!(held.remove(&frame));
             }
             assert!(held.len() as u64 <= frames_max);
         }
-        assert!(cache.frames.len() as u64 <= frames_max, "nothing is remembered of frames that are gone");
+        assert!(cache.frames.len() as u64 <= frames_max, "an evicted frame is still tracked");
         loads
     }
 
-    /// Fewest loads of all choices of what to drop, when a frame may be dropped right after its use.
-    fn fewest(uses: &[u64], held: &mut Vec<u64>, frames_max: usize) -> usize {
+    /// Fewest loads over all eviction orders, if a frame may be evicted right after its use.
+    fn fewest_loads(uses: &[u64], held: &mut Vec<u64>, frames_max: usize) -> usize {
         let Some((frame, rest)) = uses.split_first() else { return 0 };
         let load = usize::from(!held.contains(frame));
         if load == 1 {
             held.push(*frame);
         }
         let best = match held.len() <= frames_max {
-            true => fewest(rest, &mut held.clone(), frames_max),
+            true => fewest_loads(rest, &mut held.clone(), frames_max),
             false => (0..held.len())
-                .map(|drop| {
-                    let mut kept = held.clone();
-                    kept.remove(drop);
-                    fewest(rest, &mut kept, frames_max)
+                .map(|evicted| {
+                    let mut remaining = held.clone();
+                    remaining.remove(evicted);
+                    fewest_loads(rest, &mut remaining, frames_max)
                 })
                 .min()
                 .unwrap_or(0),
@@ -156,19 +177,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_longer_than_the_cache_is_kept_in_part() {
+    fn part_of_a_cycle_longer_than_the_cache_stays_cached() {
         let uses: Vec<u64> = (0..10).flat_map(|_| 0..8).collect();
-        assert_eq!(loads(&uses, 0, 6), 80, "LRU drops each frame just before it is needed");
-        let seen = loads(&uses, 80, 6);
-        assert!(seen <= 8 + 9 * 3, "{seen}");
+        assert_eq!(loads(&uses, 0, 6), 80, "LRU evicts each frame just before it is needed");
+        let with_window = loads(&uses, 80, 6);
+        assert!(with_window <= 8 + 9 * 3, "{with_window}");
     }
 
     #[test]
-    fn a_frame_that_is_not_found_leaves_no_trace() {
+    fn a_frame_without_a_source_is_not_tracked() {
         let mut cache: FrameCache<()> = FrameCache::default();
         let find = |frame| match frame {
-            7 => Err(crate::error::Error::Usage("lost".into())),
-            _ => Ok(((), 1)),
+            7 => Err(Error::Usage("lost".into())),
+            _ => source(frame),
         };
         cache.announce(0, &[1, 7], find).unwrap_err();
         assert!(cache.frames.is_empty());
@@ -178,17 +199,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn with_all_the_future_nothing_loads_less(uses in prop::collection::vec(0u64..5, 0..9), frames_max in 1u64..4) {
-            let best = fewest(&uses, &mut Vec::new(), frames_max as usize);
+        fn a_window_of_all_uses_gives_the_fewest_loads(
+            uses in prop::collection::vec(0u64..5, 0..9), frames_max in 1u64..4,
+        ) {
+            let best = fewest_loads(&uses, &mut Vec::new(), frames_max as usize);
             prop_assert_eq!(loads(&uses, uses.len(), frames_max), best);
         }
 
         #[test]
-        fn any_window_agrees_with_what_is_held(
-            uses in prop::collection::vec(0u64..12, 0..200), ahead in 0usize..40, frames_max in 1u64..8,
+        fn the_cache_agrees_with_the_held_frames_for_any_window(
+            uses in prop::collection::vec(0u64..12, 0..200), window in 0usize..40, frames_max in 1u64..8,
         ) {
-            let distinct = uses.iter().collect::<std::collections::HashSet<_>>().len();
-            prop_assert!(loads(&uses, ahead, frames_max) >= distinct);
+            let distinct = uses.iter().collect::<HashSet<_>>().len();
+            prop_assert!(loads(&uses, window, frames_max) >= distinct);
         }
     }
 }

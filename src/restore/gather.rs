@@ -1,9 +1,8 @@
-//! Gather: holds the decoded frames as Plan foresaw and hands each job those it needs.
+//! Gather: holds the decoded frames and gives each job the frames that its chunks need.
+//!
+//! Plan decides which frames are loaded and evicted ([`RestoreJob::loads`], [`RestoreJob::evicted`]). This stage follows.
 
-use std::collections::HashMap;
-
-use super::message::RestoreJob;
-use super::plan::LoadedFrames;
+use super::message::{LoadedFrames, RestoreJob};
 use crate::error::Result;
 use crate::pipeline::{Emit, Stage};
 
@@ -25,14 +24,15 @@ impl Stage for GatherStage {
         for load in job.loads.drain(..) {
             self.frames.insert(load.frame, load.bytes);
         }
-        let mut needed = HashMap::new();
+        let mut needed = LoadedFrames::new();
         for number in job.writes.iter().flat_map(|write| write.extent_map.frames()) {
+            // Write reports a frame that is missing here.
             if let Some(frame) = self.frames.get(number) {
                 needed.entry(*number).or_insert_with(|| frame.clone());
             }
         }
         job.frames = needed;
-        for frame in job.dropped.drain(..) {
+        for frame in job.evicted.drain(..) {
             self.frames.remove(&frame);
         }
         emit.emit(job)

@@ -1,5 +1,6 @@
-//! What travels between the stages of a restore.
+//! The messages between the stages of a restore, and the counters and files that the stages share.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,10 +14,10 @@ use crate::repo::container::{ExtentMap, FrameInfo};
 use crate::repo::tree::{Node, small_holes};
 use crate::types::{ContainerId, Fingerprint};
 
-/// Files open at a time, at most.
+/// Maximum number of files that are open at the same time.
 const OPEN_FILES_MAX: usize = 256;
 
-/// Whether an error means that stored data is lost, rather than that the run fails.
+/// Whether an error means lost data of the repository. Such an error costs a file; any other error ends the restore.
 pub fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }
@@ -24,17 +25,17 @@ pub fn is_damage(error: &Error) -> bool {
 /// Counters of a restore.
 #[derive(Debug, Default)]
 pub struct RestoreCounts {
-    /// Regular files written.
+    /// Regular files that are complete.
     pub files: Counter,
     /// Directories.
     pub directories: Counter,
     /// Links and special files.
     pub others: Counter,
-    /// Bytes of content.
+    /// Bytes of file content.
     pub bytes: Counter,
-    /// LoadedFrames loaded.
+    /// Frames loaded.
     pub frames: Counter,
-    /// Bytes they decode to.
+    /// Decoded bytes of those frames.
     pub frame_bytes: Counter,
     /// Entries that could not be written.
     pub problems: Counter,
@@ -43,39 +44,45 @@ pub struct RestoreCounts {
 }
 
 impl RestoreCounts {
-    /// Reports something that could not be written.
+    /// Logs and counts an entry that could not be written.
     pub fn problem(&self, error: &Error) {
         tracing::error!("{error}");
         self.problems.add(1);
     }
 
-    /// Reports a file (or the rest of a directory) lost to damage.
+    /// Logs and counts a file, or the rest of a directory, that is lost to damage.
     pub fn damage(&self, error: &Error, path: &str) {
         let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
         tracing::error!("{path}{error}");
         self.damaged.add(1);
     }
+
+    /// Counts written bytes, also for the progress bar. A restore reports written bytes as read bytes there.
+    pub fn written(&self, progress: &Progress, bytes: u64) {
+        progress.bytes_read.add(bytes);
+        self.bytes.add(bytes);
+    }
 }
 
-/// Counts the files that are open between Plan and Finish.
+/// Limits the files that are open between Plan and Finish.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     open: Mutex<usize>,
     closed: Condvar,
 }
 
-/// One open file's share; dropping it lets another open.
+/// Permission to keep one file open. Dropping it returns the permission.
 #[derive(Debug)]
 pub struct Permit(Arc<OpenFiles>);
 
 impl OpenFiles {
-    /// Whether taking a permit would wait.
+    /// Whether [`OpenFiles::take`] would block.
     pub fn is_full(&self) -> bool {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) >= OPEN_FILES_MAX
     }
 
-    /// Waits until fewer than the bound are open. What holds permits is on its way through later stages, or is
-    /// dropped when they fail: either ends the wait.
+    /// Blocks until fewer than [`OPEN_FILES_MAX`] files are open. Every permit is in a later stage and is dropped when
+    /// that stage succeeds or fails, so this call ends.
     pub fn take(self: &Arc<Self>) -> Permit {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         while *open >= OPEN_FILES_MAX {
@@ -93,27 +100,27 @@ impl Drop for Permit {
     }
 }
 
-/// The names an inode was given so far.
+/// The restored names of one inode.
 #[derive(Debug)]
-pub struct NamesOfInode {
+pub struct InodeNames {
     /// Paths relative to the target.
-    pub names: Vec<PathBuf>,
-    /// Its content is lost.
-    pub failed: bool,
+    pub paths: Vec<PathBuf>,
+    /// Whether the content is lost to damage. No further hard link is created then.
+    pub is_lost: bool,
 }
 
-/// A file being restored.
+/// A file that is being restored.
 #[derive(Debug)]
 pub struct RestoreFile {
     /// Open for writing.
     pub file: File,
     /// Path relative to the target.
     pub path: PathBuf,
-    /// Its metadata.
+    /// Metadata to set.
     pub node: Node,
-    /// Its names.
-    pub names: Arc<Mutex<NamesOfInode>>,
-    /// Holes to leave where zeros are stored, as (start, end); `None`: in a sparse file, all blocks of zeros.
+    /// All names of the inode.
+    pub names: Arc<Mutex<InodeNames>>,
+    /// Small holes to leave where zeros are stored, as ascending (start, end). `None`: the snapshot has no map of them.
     pub small_holes: Option<Vec<(u64, u64)>>,
     failure: Mutex<Option<Error>>,
     _permit: Permit,
@@ -121,12 +128,12 @@ pub struct RestoreFile {
 
 impl RestoreFile {
     /// A file just created at `path`.
-    pub fn new(file: File, path: PathBuf, node: Node, names: Arc<Mutex<NamesOfInode>>, permit: Permit) -> Self {
+    pub fn new(file: File, path: PathBuf, node: Node, names: Arc<Mutex<InodeNames>>, permit: Permit) -> Self {
         let small_holes = small_holes(&node);
         RestoreFile { file, path, node, names, small_holes, failure: Mutex::new(None), _permit: permit }
     }
 
-    /// Gives the file the length of its content: it may end with a hole.
+    /// Extends a sparse file to the length of its content, which may end with a hole.
     pub fn set_len(&self, len: u64) -> Result<()> {
         if !self.node.sparse {
             return Ok(());
@@ -134,35 +141,38 @@ impl RestoreFile {
         self.file.set_len(len).map_err(|error| Error::io("extend", &self.path, error))
     }
 
-    /// Remembers the first thing that went wrong with it.
+    /// Records why the file cannot be completed. The first error counts.
     pub fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// What went wrong with it.
+    /// Takes the recorded error.
     pub fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// A decoded frame, or why there is none.
+/// Bytes of a frame, or the damage that made it unreadable.
 pub type LoadedFrame = Result<Bytes, Arc<Error>>;
+
+/// Decoded frames by number.
+pub type LoadedFrames = HashMap<u64, LoadedFrame>;
 
 /// A frame to load.
 #[derive(Debug)]
 pub struct FrameLoad {
-    /// Its number.
+    /// Frame number.
     pub frame: u64,
-    /// Its container.
+    /// Container that holds the frame.
     pub container: ContainerId,
-    /// Where it lies in it.
+    /// Offset, lengths and codec of the frame.
     pub info: FrameInfo,
-    /// Stored bytes after Fetch, decoded bytes after Decode.
+    /// Empty before Fetch, stored bytes before Decode, decoded bytes after it.
     pub bytes: LoadedFrame,
 }
 
 impl FrameLoad {
-    /// A frame not loaded yet.
+    /// A frame that is not loaded yet.
     pub fn new(frame: u64, container: ContainerId, info: FrameInfo) -> Self {
         FrameLoad { frame, container, info, bytes: Ok(Bytes::new()) }
     }
@@ -171,32 +181,32 @@ impl FrameLoad {
 /// A chunk to write.
 #[derive(Debug)]
 pub struct WriteChunk {
-    /// Into this file.
+    /// Destination.
     pub file: Arc<RestoreFile>,
-    /// At this offset.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// Its name, to check it.
+    /// Fingerprint that the assembled bytes must have.
     pub fingerprint: Fingerprint,
-    /// The literal bytes that make it.
+    /// Frame ranges that make up the chunk.
     pub extent_map: Arc<ExtentMap>,
 }
 
-/// Work for the stages behind Plan.
+/// Work for the stages after Plan.
 #[derive(Debug, Default)]
 pub struct RestoreJob {
-    /// LoadedFrames to load first.
+    /// Frames to load before the chunks are written. Gather empties this list.
     pub loads: Vec<FrameLoad>,
-    /// LoadedFrames to forget afterwards.
-    pub dropped: Vec<u64>,
-    /// Chunks to write.
+    /// Frames that Gather evicts after this job.
+    pub evicted: Vec<u64>,
+    /// Chunks to write. Write empties this list.
     pub writes: Vec<WriteChunk>,
     /// Files that are complete after this job.
     pub finished: Vec<Arc<RestoreFile>>,
-    /// The frames that `writes` needs: set by Gather.
-    pub frames: super::plan::LoadedFrames,
-    /// Bytes to write.
+    /// The frames that `writes` need: set by Gather, cleared by Write.
+    pub frames: LoadedFrames,
+    /// Bytes of `writes`.
     pub bytes: u64,
-    /// Bytes the loads decode to.
+    /// Decoded bytes of `loads`.
     pub load_bytes: u64,
 }
 
@@ -204,10 +214,4 @@ impl Weigh for RestoreJob {
     fn bytes(&self) -> u64 {
         self.bytes
     }
-}
-
-/// Progress of a restore: what is written counts as read.
-pub fn count_written(progress: &Progress, counts: &RestoreCounts, bytes: u64) {
-    progress.bytes_read.add(bytes);
-    counts.bytes.add(bytes);
 }

@@ -1,13 +1,27 @@
-//! Restore: the six stages, in order.
+//! Restore: writes the tree of a snapshot into a directory, in six stages.
+//!
+//! Every link carries `RestoreJob`s of about 1 MiB. Each stage fills in or uses one part of a job.
+//!
+//! | # | stage | takes | gives |
+//! |---|---|---|---|
+//! | 1 | `plan` | the snapshot's tree | jobs: frames to load, chunks to write, complete files, frames to evict |
+//! | 2 | `fetch` (parallel) | jobs with frames to load | the same, with the stored bytes of these frames |
+//! | 3 | `decode` (parallel) | jobs with stored frames | the same, with checked and decoded frames |
+//! | 4 | `gather` | jobs with decoded frames | the same, with every frame that their chunks need |
+//! | 5 | `write` (parallel) | jobs with chunks and frames | the same, after their chunks are checked and written |
+//! | 6 | `finish` | jobs with complete files | files with their metadata; incomplete files are removed |
+//!
+//! `run` connects the stages. Plan decides which frames stay in memory (`frame_cache`), and Gather holds them.
+//! Damaged data costs the files that need it; the other files are restored.
 
-pub mod decode;
-pub mod fetch;
-pub mod finish;
+mod decode;
+mod fetch;
+mod finish;
 mod frame_cache;
-pub mod gather;
-pub mod message;
-pub mod plan;
+mod gather;
+mod message;
+mod plan;
 mod run;
-pub mod write;
+mod write;
 
-pub use run::*;
+pub use run::{RestoreReport, restore};

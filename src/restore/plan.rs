@@ -1,20 +1,19 @@
-//! Plan: walks a snapshot's tree, creates its entries, and says which frames make which bytes of which file.
+//! Plan: walks the tree of a snapshot, creates its entries and decides which frames make up which bytes of each file.
 //!
-//! The order of a file's chunks decides the order of reading. What Plan comes upon waits in a window before it becomes
-//! part of a job, so Plan knows what is needed next when it runs the frame cache ahead of time: which frames a job
-//! needs, which of them are cached then, and which are dropped after it. It writes that into the job; the stages
-//! behind only carry it out. A chunk that cannot be located costs its file, not the rest.
+//! 1. Directories, links and special files are created at once. Files are created empty.
+//! 2. Each chunk of a file enters a window, in the order of the snapshot. The frame cache learns its frames then.
+//! 3. The oldest chunk leaves the window and joins a job. The frame cache, which now knows the later uses of each frame,
+//!    says which frames the job loads and which are evicted after it. The later stages only follow.
+//! 4. If a chunk cannot be located, only its file is lost.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
-use super::frame_cache::FrameCache;
-use super::message::{
-    FrameLoad, NamesOfInode, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage,
-};
+use super::frame_cache::{FrameCache, FrameSource};
+use super::message::{FrameLoad, InodeNames, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage};
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
@@ -25,29 +24,29 @@ use crate::repo::recipe::Reference;
 use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
 use crate::types::ContainerId;
 
-/// Output bytes after which a job is sent.
+/// A job is sent once it has this many bytes to write.
 const JOB_BYTES: u64 = 1 << 20;
-/// Frame bytes to load after which a job is sent.
+/// A job is sent once its frames decode to this many bytes.
 const LOAD_BYTES: u64 = 4 << 20;
-/// Files of a job, at most.
+/// A job is sent once it has this many complete files.
 const JOB_FILES: usize = 16;
-/// Share of the cache's bytes that the window may take: one in so many. Of an eighth to three eighths, this one decoded
-/// least for a restore of root file systems.
+/// The window takes at most one part in this many of the cache's bytes. Of shares from 1/8 to 3/8, this one decoded the
+/// fewest frames for a restore of root file systems.
 const WINDOW_SHARE: u64 = 5;
-/// Inodes with several names remembered, at most.
+/// Maximum number of remembered inodes with several names.
 const INODES_MAX: usize = 1 << 20;
 
-/// What waits in the window, in the order of the snapshot.
+/// An item of the window, in the order of the snapshot.
 enum WindowItem {
     Write(WriteChunk),
     Finished(Arc<RestoreFile>),
 }
 
 impl WindowItem {
-    /// Memory it takes, bytes.
+    /// Memory of the item, bytes.
     fn bytes(&self) -> u64 {
-        let runs = if let WindowItem::Write(write) = self { write.extent_map.memory_bytes() } else { 0 };
-        (size_of::<WindowItem>() + runs) as u64
+        let extents = if let WindowItem::Write(write) = self { write.extent_map.memory_bytes() } else { 0 };
+        (size_of::<WindowItem>() + extents) as u64
     }
 }
 
@@ -58,16 +57,17 @@ pub struct PlanStage {
     descent: Descent,
     counts: Arc<RestoreCounts>,
     open_files: Arc<OpenFiles>,
-    inodes: LruCache<FileIdentity, Arc<Mutex<NamesOfInode>>>,
+    inodes: LruCache<FileIdentity, Arc<Mutex<InodeNames>>>,
     job: RestoreJob,
     window: VecDeque<WindowItem>,
-    /// Memory of the window, counted in what the cache may take.
+    /// Memory of the window. It counts against `cache_bytes_max`.
     window_bytes: u64,
     cache_bytes_max: u64,
-    /// What came into the window so far, and what left it.
-    announced: u64,
-    taken: u64,
-    /// LoadedFrames cached where the window begins.
+    /// Items that entered the window so far. An item's step is this count at its entry.
+    entered: u64,
+    /// Items that left the window so far.
+    left: u64,
+    /// Frames that are cached when the oldest item of the window joins a job.
     cached: FrameCache<(ContainerId, FrameInfo)>,
 }
 
@@ -90,9 +90,9 @@ impl PlanStage {
             job: RestoreJob::default(),
             window: VecDeque::new(),
             window_bytes: 0,
-            announced: 0,
-            taken: 0,
             cache_bytes_max: config.cache_bytes.0,
+            entered: 0,
+            left: 0,
             cached: FrameCache::default(),
         }
     }
@@ -111,8 +111,8 @@ impl PlanStage {
             };
             match next {
                 None => {
-                    let left = levels.pop();
-                    if let Some((_, Some(node))) = left {
+                    let level = levels.pop();
+                    if let Some((_, Some(node))) = level {
                         self.leave(&node);
                     }
                 }
@@ -127,6 +127,7 @@ impl PlanStage {
         Ok(())
     }
 
+    /// Creates and enters a directory. Returns whether that succeeded.
     fn enter(&mut self, node: &Node) -> bool {
         match self.descent.enter(node) {
             Ok(()) => {
@@ -148,43 +149,42 @@ impl PlanStage {
         problems.iter().for_each(|error| self.counts.problem(error));
     }
 
+    /// Creates an entry that is not a directory.
     fn entry(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        if let Some(known) = node.hard_link.and_then(|identity| self.inodes.get(&identity)).cloned() {
-            self.link(&node, &known);
+        if let Some(names) = node.hard_link.and_then(|identity| self.inodes.get(&identity)).cloned() {
+            self.link(&node, &names);
             return Ok(());
         }
         if node.kind == NodeKind::File {
             return self.file(node, emit);
         }
+        let path = self.descent.path().join(name_of(&node));
         let mut problems = Vec::new();
-        let made = match node.kind {
+        let is_created = match node.kind {
             NodeKind::Symlink => self.descent.create_symlink(&node, &mut problems).map(|()| true),
             _ => self.descent.create_special(&node, &mut problems),
         };
         problems.iter().for_each(|error| self.counts.problem(error));
-        match made {
+        match is_created {
             Ok(true) => {
                 self.counts.others.add(1);
                 if let Some(identity) = node.hard_link {
-                    let names = NamesOfInode { names: vec![self.descent.path().join(name_of(&node))], failed: false };
+                    let names = InodeNames { paths: vec![path], is_lost: false };
                     self.inodes.put(identity, Arc::new(Mutex::new(names)));
                 }
             }
-            Ok(false) => {
-                let path = self.descent.path().join(name_of(&node));
-                tracing::warn!("{}: not restored: sockets are made by their servers", path.display());
-            }
+            Ok(false) => tracing::warn!("{}: not restored: only a server can create its socket", path.display()),
             Err(error) => self.counts.problem(&error),
         }
         Ok(())
     }
 
-    /// Another name of an inode restored before.
-    fn link(&self, node: &Node, known: &Mutex<NamesOfInode>) {
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Creates a further hard link of an inode.
+    fn link(&self, node: &Node, names: &Mutex<InodeNames>) {
+        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.descent.path().join(name_of(node));
-        let Some(first) = known.names.first().filter(|_| !known.failed) else {
-            let error = Error::corrupt(path.display().to_string(), 0, "the content of its first name", "none");
+        let Some(first) = names.paths.first().filter(|_| !names.is_lost) else {
+            let error = Error::corrupt(path.display().to_string(), 0, "the content of its first hard link", "none");
             self.counts.damage(&error, "");
             return;
         };
@@ -193,13 +193,14 @@ impl PlanStage {
             Ok(()) => self.counts.others.add(1),
             Err(error) => self.counts.problem(&error),
         }
-        known.names.push(path);
+        names.paths.push(path);
     }
 
+    /// Creates a file and adds its chunks to the window.
     fn file(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
         if self.open_files.is_full() {
-            // What keeps files open must be on its way before this waits for it.
-            self.release(emit)?;
+            // A permit returns only when a complete file has left this stage.
+            self.flush_half(emit)?;
         }
         let permit = self.open_files.take();
         let file = match self.descent.create_file(&node) {
@@ -210,7 +211,7 @@ impl PlanStage {
             }
         };
         let path = self.descent.path().join(name_of(&node));
-        let names = Arc::new(Mutex::new(NamesOfInode { names: vec![path.clone()], failed: false }));
+        let names = Arc::new(Mutex::new(InodeNames { paths: vec![path.clone()], is_lost: false }));
         if let Some(identity) = node.hard_link {
             self.inodes.put(identity, names.clone());
         }
@@ -222,7 +223,7 @@ impl PlanStage {
                 other => other?,
             }
         }
-        self.wait(WindowItem::Finished(file), emit)
+        self.push(WindowItem::Finished(file), emit)
     }
 
     fn content(&mut self, file: &Arc<RestoreFile>, content: Reference, emit: &mut Emit<RestoreJob>) -> Result<()> {
@@ -239,13 +240,13 @@ impl PlanStage {
                         return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));
                     }
                     let resolver = &mut self.reader.resolver;
-                    self.cached.announce(self.announced, extent_map.frames(), |frame| {
+                    self.cached.announce(self.entered, extent_map.frames(), |frame| {
                         let (container, info) = resolver.frame_place(frame)?;
                         let bytes = u64::from(info.raw_len);
-                        Ok(((container, info), bytes))
+                        Ok(FrameSource { location: (container, info), bytes })
                     })?;
                     let file = file.clone();
-                    self.wait(WindowItem::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
+                    self.push(WindowItem::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
                 }
                 Reference::Hole { .. } => {}
                 Reference::Recipe { .. } => {
@@ -257,30 +258,31 @@ impl PlanStage {
         file.set_len(offset)
     }
 
-    /// Puts something into the window. While all frames fit there is nothing to look ahead for; from then on the window
-    /// grows by three of four, so that work goes on meanwhile.
-    fn wait(&mut self, waiting: WindowItem, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        self.window_bytes += waiting.bytes();
-        self.window.push_back(waiting);
-        self.announced += 1;
-        if self.announced.is_multiple_of(4) || self.cached.bytes() <= self.cache_bytes_max / 2 {
-            self.take(emit)?;
+    /// Adds an item to the window. While all frames fit into half of the cache, the window stays empty, because nothing
+    /// is evicted. After that it grows by three items of four, so the later stages have work meanwhile.
+    fn push(&mut self, item: WindowItem, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        self.window_bytes += item.bytes();
+        self.window.push_back(item);
+        self.entered += 1;
+        if self.entered.is_multiple_of(4) || self.cached.bytes() <= self.cache_bytes_max / 2 {
+            self.pop(emit)?;
         }
         while self.window_bytes > self.cache_bytes_max / WINDOW_SHARE {
-            self.take(emit)?;
+            self.pop(emit)?;
         }
         Ok(())
     }
 
-    /// Makes what waits longest part of the job, and sends the job when it is full.
-    fn take(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let Some(first) = self.window.pop_front() else { return Ok(()) };
-        self.window_bytes -= first.bytes();
-        match first {
+    /// Moves the oldest item of the window into the job, and sends the job when it is full.
+    fn pop(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        let Some(item) = self.window.pop_front() else { return Ok(()) };
+        self.window_bytes -= item.bytes();
+        match item {
             WindowItem::Finished(file) => self.job.finished.push(file),
             WindowItem::Write(write) => {
                 for frame in write.extent_map.frames() {
-                    let Some(((container, info), bytes)) = self.cached.take(self.taken, *frame) else { continue };
+                    let Some(FrameSource { location, bytes }) = self.cached.take(self.left, *frame) else { continue };
+                    let (container, info) = location;
                     self.job.load_bytes += bytes;
                     self.counts.frames.add(1);
                     self.counts.frame_bytes.add(bytes);
@@ -290,27 +292,27 @@ impl PlanStage {
                 self.job.writes.push(write);
             }
         }
-        self.taken += 1;
+        self.left += 1;
         let RestoreJob { bytes, load_bytes, finished, .. } = &self.job;
         let is_full = *bytes >= JOB_BYTES || *load_bytes >= LOAD_BYTES || finished.len() >= JOB_FILES;
         if is_full { self.flush(emit) } else { Ok(()) }
     }
 
-    /// Sends half of the window, and with it at least one file that is complete, if there is one.
-    fn release(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    /// Sends the older half of the window, and more if it has no complete file.
+    fn flush_half(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let half = self.window.len() / 2;
         let mut any_finished = !self.job.finished.is_empty();
         while self.window.len() > half || !any_finished {
-            let Some(first) = self.window.front() else { break };
-            any_finished |= matches!(first, WindowItem::Finished(_));
-            self.take(emit)?;
+            let Some(item) = self.window.front() else { break };
+            any_finished |= matches!(item, WindowItem::Finished(_));
+            self.pop(emit)?;
         }
         self.flush(emit)
     }
 
     fn flush(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
         let mut job = std::mem::take(&mut self.job);
-        job.dropped = self.cached.evict(self.cache_bytes_max.saturating_sub(self.window_bytes));
+        job.evicted = self.cached.evict(self.cache_bytes_max.saturating_sub(self.window_bytes));
         emit.emit(job)
     }
 }
@@ -331,11 +333,8 @@ impl Source for PlanStage {
         self.tree(emit)?;
         while !self.window.is_empty() {
             emit.check()?;
-            self.take(emit)?;
+            self.pop(emit)?;
         }
         self.flush(emit)
     }
 }
-
-/// LoadedFrames by number, as the jobs carry them.
-pub type LoadedFrames = HashMap<u64, super::message::LoadedFrame>;

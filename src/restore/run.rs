@@ -1,10 +1,17 @@
-//! Restore: from a snapshot to a directory.
+//! Connects the six stages of a restore and runs them.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use super::decode::DecodeWorker;
+use super::fetch::FetchWorker;
+use super::finish::FinishStage;
+use super::gather::GatherStage;
+use super::message::RestoreCounts;
+use super::plan::PlanStage;
+use super::write::WriteWorker;
 use crate::codec::Scratch;
 use crate::config::Config;
 use crate::error::Result;
@@ -15,54 +22,48 @@ use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::Named;
-use crate::restore::decode::DecodeWorker;
-use crate::restore::fetch::FetchWorker;
-use crate::restore::finish::FinishStage;
-use crate::restore::gather::GatherStage;
-use crate::restore::message::RestoreCounts;
-use crate::restore::plan::PlanStage;
-use crate::restore::write::WriteWorker;
 
-/// Decoded frames of recipes and listings kept, bytes.
+/// Cache of decoded frames that hold recipes and listings, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 
-/// What a restore did.
+/// Result of a restore.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct RestoreReport {
-    /// The snapshot, 64 hex digits.
+    /// Snapshot id, 64 hex digits.
     pub snapshot: String,
-    /// Where the tree was written.
+    /// Directory that holds the restored tree.
     pub target: String,
-    /// Regular files written completely.
+    /// Regular files that are complete.
     pub files: u64,
     /// Directories.
     pub directories: u64,
     /// Links and special files.
     pub others: u64,
-    /// Bytes of content.
+    /// Bytes of file content.
     pub bytes: u64,
-    /// LoadedFrames decoded.
+    /// Frames decoded.
     pub frames: u64,
-    /// Bytes those frames decoded to.
+    /// Decoded bytes of those frames.
     pub frame_bytes: u64,
-    /// Entries that could not be written: each was reported.
+    /// Entries that could not be written. Each is logged.
     pub problems: u64,
-    /// Files lost to damage in the repository: each was reported.
+    /// Files lost to damage in the repository. Each is logged.
     pub damaged: u64,
-    /// Seconds.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// What each stage did.
+    /// Metrics of each stage.
     pub stages: Vec<StageSummary>,
-    /// The same with whole distributions.
+    /// The same metrics with full distributions.
     #[serde(skip)]
     pub metrics: Vec<StageMetrics>,
 }
 
-/// Restores a snapshot below `target`, which is created if absent; nothing that exists is overwritten.
-/// Problems with single entries are logged (`tracing::error!`) and counted, and the rest goes on.
+/// Restores a snapshot into the directory `target`, which is created if it is absent. Nothing is overwritten.
+///
+/// A problem with a single entry is logged (`tracing::error!`) and counted, and the restore continues.
 ///
 /// # Errors
-/// Anything that ends the restore as a whole: the target cannot be made or is full, an interruption.
+/// Fails if the target cannot be created, the disk is full, or the user interrupts the restore.
 pub fn restore(
     repository: &Repository,
     config: &Config,
@@ -88,7 +89,7 @@ pub fn restore(
     let link = line.stage(link, GatherStage::default());
     let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
         key: repository.key,
-        space: Vec::new(),
+        buffer: Vec::new(),
         scratch: Scratch::default(),
         counts: counts.clone(),
         progress,

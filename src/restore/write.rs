@@ -1,35 +1,35 @@
-//! Write: puts chunks together, checks each against its fingerprint and writes it in its place.
+//! Write: assembles chunks from frames, checks each against its fingerprint and writes it at its offset.
 //!
-//! In a sparse file the holes that were there are not written; where no map of them was kept, no block of zeros is.
+//! In a sparse file the recorded small holes are not written. If the snapshot has no map of them, no block of zeros is
+//! written.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{RestoreCounts, RestoreJob, WriteChunk, count_written, is_damage};
+use super::message::{RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
 use crate::metrics::Progress;
 use crate::pipeline::Map;
-use crate::repo::container::blob_name;
 use crate::types::RepositoryKey;
 
-/// Unit in which zeros of a sparse file are left out, bytes.
-const BLOCK_BYTES: u64 = 4096;
+/// Alignment and size of the blocks of zeros that are not written, bytes.
+const ZERO_BLOCK_BYTES: u64 = 4096;
 
-/// One worker.
+/// One worker of the stage.
 pub struct WriteWorker<'a> {
-    /// Keys the fingerprints.
+    /// Key of the fingerprints.
     pub key: RepositoryKey,
-    /// Where a chunk of several runs is put together.
-    pub space: Vec<u8>,
-    /// Contexts for deltas.
+    /// Buffer for a chunk of several extents.
+    pub buffer: Vec<u8>,
+    /// Codec contexts for deltas.
     pub scratch: Scratch,
-    /// Counters.
+    /// Counters of the restore.
     pub counts: Arc<RestoreCounts>,
-    /// For the progress bar.
+    /// Counters for the progress bar.
     pub progress: &'a Progress,
 }
 
@@ -42,11 +42,11 @@ impl WriteWorker<'_> {
         });
         let frames: Vec<&Bytes> = frames.collect::<Result<_>>()?;
         let bytes = match (write.extent_map.only_extent(), frames.as_slice()) {
-            (Some(run), [frame]) => run.slice_of(frame)?,
+            (Some(extent), [frame]) => extent.slice_of(frame)?,
             _ => {
-                self.space.clear();
-                write.extent_map.assemble(&frames, &mut self.scratch, &mut self.space)?;
-                self.space.as_slice()
+                self.buffer.clear();
+                write.extent_map.assemble(&frames, &mut self.scratch, &mut self.buffer)?;
+                self.buffer.as_slice()
             }
         };
         let got = self.key.fingerprint(bytes);
@@ -54,21 +54,13 @@ impl WriteWorker<'_> {
             let (expected, got) = (write.fingerprint.to_string(), got.to_string());
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
-        let written = if write.file.node.sparse {
-            match &write.file.small_holes {
-                Some(holes) => write_around(&write.file.file, bytes, write.offset, holes),
-                None => write_sparse(&write.file.file, bytes, write.offset),
-            }
-        } else {
-            write.file.file.write_all_at(bytes, write.offset)
-        };
-        written.map_err(|error| Error::io("write", &write.file.path, error))?;
-        count_written(self.progress, &self.counts, bytes.len() as u64);
+        AssembledChunk { file: &write.file, bytes, offset: write.offset }.write()?;
+        self.counts.written(self.progress, bytes.len() as u64);
         Ok(())
     }
 }
 
-/// The same error once more: several chunks may need one damaged frame.
+/// A copy of a frame's error, for each chunk that needs the frame.
 fn copy_of(error: &Error) -> Error {
     match error {
         Error::ChecksumMismatch { what, offset, expected, got } => Error::ChecksumMismatch {
@@ -79,43 +71,73 @@ fn copy_of(error: &Error) -> Error {
         },
         Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
         Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
-        other => Error::corrupt(blob_name(&crate::types::ContainerId([0; 32])), 0, "a frame", other.to_string()),
+        other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
     }
 }
 
-/// Writes what does not lie in one of `holes`.
-fn write_around(file: &std::fs::File, bytes: &[u8], offset: u64, holes: &[(u64, u64)]) -> std::io::Result<()> {
-    let end = offset + bytes.len() as u64;
-    let part = |from: u64, to: u64| bytes.get((from - offset) as usize..(to - offset) as usize).unwrap_or_default();
-    let first = holes.partition_point(|hole| hole.1 <= offset);
-    let mut position = offset;
-    for (from, to) in holes.get(first..).unwrap_or_default().iter().take_while(|hole| hole.0 < end) {
-        let (from, to) = ((*from).max(position), (*to).min(end));
-        // Zeros were stored for the hole; anything else is content and is written whatever the map says.
-        if is_zero(part(from, to)) {
-            file.write_all_at(part(position, from), position)?;
-            position = to;
-        }
-    }
-    file.write_all_at(part(position, end), position)
+/// Checked bytes of a chunk and the range of the file that they fill.
+struct AssembledChunk<'a> {
+    file: &'a RestoreFile,
+    bytes: &'a [u8],
+    /// Start of the range.
+    offset: u64,
 }
 
-/// Writes what is not zero; blocks are aligned in the file.
-fn write_sparse(file: &std::fs::File, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-    let mut pending = 0..0;
-    let mut start = 0;
-    while start < bytes.len() {
-        let to_boundary = BLOCK_BYTES - (offset + start as u64) % BLOCK_BYTES;
-        let end = bytes.len().min(start + to_boundary as usize);
-        if is_zero(bytes.get(start..end).unwrap_or_default()) {
-            file.write_all_at(bytes.get(pending.clone()).unwrap_or_default(), offset + pending.start as u64)?;
-            pending = end..end;
-        } else {
-            pending.end = end;
+impl AssembledChunk<'_> {
+    fn write(&self) -> Result<()> {
+        match &self.file.small_holes {
+            _ if !self.file.node.sparse => self.write_range(self.offset, self.end()),
+            Some(holes) => self.write_around(holes),
+            None => self.write_sparse(),
         }
-        start = end;
     }
-    file.write_all_at(bytes.get(pending.clone()).unwrap_or_default(), offset + pending.start as u64)
+
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// The bytes at file offsets `start..end`.
+    fn range(&self, start: u64, end: u64) -> Result<&[u8]> {
+        let from_chunk = |at: u64| at.checked_sub(self.offset).and_then(|at| usize::try_from(at).ok());
+        let bytes = from_chunk(start).zip(from_chunk(end)).and_then(|(start, end)| self.bytes.get(start..end));
+        bytes.ok_or_else(|| Error::internal(format!("bytes {start}..{end} are outside the chunk at {}", self.offset)))
+    }
+
+    fn write_range(&self, start: u64, end: u64) -> Result<()> {
+        let written = self.file.file.write_all_at(self.range(start, end)?, start);
+        written.map_err(|error| Error::io("write", &self.file.path, error))
+    }
+
+    /// Writes all bytes outside `holes`.
+    fn write_around(&self, holes: &[(u64, u64)]) -> Result<()> {
+        let end = self.end();
+        let (_, holes) = holes.split_at(holes.partition_point(|hole| hole.1 <= self.offset));
+        let mut position = self.offset;
+        for (hole_start, hole_end) in holes.iter().take_while(|hole| hole.0 < end) {
+            let (hole_start, hole_end) = ((*hole_start).max(position), (*hole_end).min(end));
+            // A hole is stored as zeros. Anything else is content and is written in spite of the map.
+            if is_zero(self.range(hole_start, hole_end)?) {
+                self.write_range(position, hole_start)?;
+                position = hole_end;
+            }
+        }
+        self.write_range(position, end)
+    }
+
+    /// Writes all blocks that are not zero. Blocks are aligned in the file.
+    fn write_sparse(&self) -> Result<()> {
+        let end = self.end();
+        let (mut pending, mut start) = (self.offset, self.offset);
+        while start < end {
+            let block_end = end.min((start - start % ZERO_BLOCK_BYTES).saturating_add(ZERO_BLOCK_BYTES));
+            if is_zero(self.range(start, block_end)?) {
+                self.write_range(pending, start)?;
+                pending = block_end;
+            }
+            start = block_end;
+        }
+        self.write_range(pending, end)
+    }
 }
 
 impl Map for WriteWorker<'_> {
@@ -131,7 +153,7 @@ impl Map for WriteWorker<'_> {
             match self.write(write, &job) {
                 Ok(()) => {}
                 Err(error) if is_damage(&error) => write.file.fail(error),
-                // A full disk ends the run; it will not get better with the next file.
+                // The cause, such as a full disk, affects every file.
                 Err(error) => return Err(error),
             }
         }
