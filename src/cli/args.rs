@@ -1,127 +1,127 @@
-//! Every verb and every flag of `fhrd`, as one table.
+//! Every verb and every flag of `fhrd`, as one table. The doc comments are the help texts.
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-/// Data-reduction backup engine for source code, images, databases and machine-learning models.
+/// Data-reduction backup engine for source code, images, databases and machine-learning models
 #[derive(Debug, Parser)]
 #[command(name = "fhrd", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
-    /// What every verb takes.
+    /// Options of every verb.
     #[command(flatten)]
     pub options: Options,
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done
-  1    failed, or a restore that could not write every entry
-  2    the command line makes no sense
-  3    the backup or trace is complete but for entries that could not be read
-  10   no repository there
+  0    success
+  1    failure, or a restore that could not write every entry
+  2    invalid command line
+  3    the backup or trace is complete except for entries that could not be read
+  10   no repository found
   20   the repository is damaged
   130  interrupted";
 
-/// What every verb takes.
+/// Options of every verb.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The repository; without it, the one in the user's data directory
+    /// Repository [default: the one in your data directory]
     #[arg(long, global = true, value_name = "DIR", env = "FHRD_REPO")]
     pub repo: Option<PathBuf>,
-    /// Parameters of every stage, as TOML
+    /// TOML file with parameters; keys that it leaves out keep their defaults
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Print one JSON document on the standard output
+    /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say more on the standard error; twice: everything
+    /// Print more on standard error; -vv prints everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Say nothing but errors, show no progress
+    /// Print errors only, and no progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Create a repository
     Init,
     /// Store paths as a new snapshot
     Backup(BackupArguments),
-    /// Write a snapshot, or one tensor of it, to disk; nothing that exists is overwritten
+    /// Write a snapshot, or one of its tensors, to disk; never overwrites anything
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
     Snapshots,
     /// List the entries of a snapshot
     Ls(LsArguments),
-    /// List the models of a snapshot: their types, what they descend from, what they take
+    /// List the models of a snapshot with their types, bases and stored sizes
     Models(ModelsArguments),
-    /// Show the models of a snapshot, or of all snapshots, as the trees of their families
+    /// Show the models of a snapshot, or of all snapshots, as family trees
     Lineage(LineageArguments),
     /// Compare two models bit by bit
     Distance(DistanceArguments),
-    /// Show figures of the repository, or of one snapshot
+    /// Show statistics of the repository, or of one snapshot
     Stats(StatsArguments),
-    /// Verify that everything stored is there and as it was written
+    /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
-    /// Write the chunks of paths as a trace in Destor's text format, which `bench` simulates with
+    /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
     Trace(TraceArguments),
-    /// Run measurements described by TOML files
+    /// Run the measurements that TOML files describe
     Bench(BenchArguments),
 }
 
-/// Of `backup`.
+/// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArguments {
     /// Files and directories to store
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Label of the snapshot; may be given several times
+    /// Tag of the snapshot; can be given several times
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Host to record instead of this machine's name
+    /// Host name to record [default: the name of this machine]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Read every file, even those unchanged since the last snapshot
+    /// Read every file, even if it is unchanged since the parent snapshot
     #[arg(long)]
     pub force: bool,
-    /// Print what each stage did and how long it waited
+    /// Print the work and the waiting time of each stage
     #[arg(long)]
     pub stats: bool,
 }
 
-/// Of `restore`.
+/// Arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArguments {
-    /// Id of a snapshot, the beginning of one, or `latest`
+    /// Snapshot id, unique prefix, or `latest`
     #[arg(value_name = "SNAPSHOT")]
     pub id: String,
-    /// Folder to write into; without it, a new directory `fhrd-restore-<id>` here
+    /// Directory to write into [default: a new directory `fhrd-restore-<id>`]
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
-    /// Only this tensor, from the one model of the snapshot that has it; the one of a .npy file is called `array`
+    /// Restore only this tensor; exactly one model must have it. The array of a .npy file is called `array`
     #[arg(long, value_name = "NAME")]
     pub tensor: Option<String>,
-    /// The model to take the tensor from, or a directory with it: a path within the snapshot, as `ls` prints it
+    /// Model that has the tensor, or a directory with that model: a path in the snapshot, as `ls` prints it
     #[arg(long, value_name = "FILE", requires = "tensor")]
     pub path: Option<PathBuf>,
-    /// File to write the tensor to, .safetensors or .npy; without it, one named after the tensor here
+    /// File to write the tensor to, .safetensors or .npy [default: a .safetensors file named after the tensor]
     #[arg(long, value_name = "FILE", requires = "tensor")]
     pub output: Option<PathBuf>,
 }
 
-/// Of `ls`.
+/// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct LsArguments {
-    /// Id of a snapshot, the beginning of one, or `latest`
+    /// Snapshot id, unique prefix, or `latest`
     #[arg(value_name = "SNAPSHOT")]
     pub id: String,
-    /// Only this entry of the snapshot and what is below it
+    /// List only this entry and the entries below it
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// Show type, permissions, owner, size and time
@@ -131,39 +131,39 @@ pub struct LsArguments {
 
 const COLUMNS: &str = "\
 Columns:
-  type    type of most bytes
-  params  values of all tensors
-  family  the first model of those that descend from one another
-  base    the nearest of the models that it is stored against
-  bits    how far from its base it is: bits in which a value differs from the base's, on average, estimated from samples
-  kind    how it is stored against its base: `delta`, as what differs; `cast`, as rounded
-          values of a wider type; `same`, as a copy of its content
-  stored  bytes that its chunks take in the repository";
+  type    element type of most bytes
+  params  number of values in all tensors
+  family  root of the model's family tree
+  base    nearest of the models that it is stored against
+  bits    bit distance from the base: mean number of differing bits per value, estimated from samples
+  kind    how the model is stored against its base: `delta`, as the difference; `cast`, as rounded
+          values of a wider type; `same`, as a copy of the same content
+  stored  bytes of its chunks in the repository";
 
-/// The snapshots whose models are asked for.
+/// The snapshots whose models are listed.
 #[derive(Debug, Args)]
 pub struct SnapshotChoice {
-    /// Id of a snapshot, the beginning of one, or `latest`, which it is without
+    /// Snapshot id, unique prefix, or `latest` (default)
     #[arg(value_name = "SNAPSHOT")]
     pub id: Option<String>,
-    /// Those of all snapshots, each content once, where it was found last
+    /// List the models of all snapshots; each content once, at its latest path
     #[arg(long, conflicts_with = "id")]
     pub all: bool,
 }
 
-/// Of `models`.
+/// Arguments of `models`.
 #[derive(Debug, Args)]
 #[command(after_help = COLUMNS)]
 pub struct ModelsArguments {
-    /// Which models.
+    /// The snapshots to look at.
     #[command(flatten)]
     pub snapshots: SnapshotChoice,
 }
 
-/// Of `lineage`.
+/// Arguments of `lineage`.
 #[derive(Debug, Args)]
 pub struct LineageArguments {
-    /// Which models.
+    /// The snapshots to look at.
     #[command(flatten)]
     pub snapshots: SnapshotChoice,
     /// Print a graph in Graphviz's DOT language
@@ -171,58 +171,57 @@ pub struct LineageArguments {
     pub dot: bool,
 }
 
-/// Of `distance`.
+/// Arguments of `distance`.
 #[derive(Debug, Args)]
 pub struct DistanceArguments {
-    /// A model: a file, or SNAPSHOT:PATH for one in the repository
+    /// First model: a file, or SNAPSHOT:PATH for a model in the repository
     #[arg(value_name = "MODEL")]
     pub first: String,
-    /// The model to compare it with
+    /// Second model
     #[arg(value_name = "MODEL")]
     pub second: String,
 }
 
-/// Of `stats`.
+/// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// Id of a snapshot, the beginning of one, or `latest`; without it, the whole repository
+    /// Snapshot id, unique prefix, or `latest` [default: the whole repository]
     #[arg(value_name = "SNAPSHOT")]
     pub id: Option<String>,
 }
 
-/// Of `check`.
+/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
-    /// Read, decode and verify all data too, not only the metadata
+    /// Also read, decode and verify all data, not only the metadata
     #[arg(long)]
     pub read_data: bool,
 }
 
-/// Of `trace`.
+/// Arguments of `trace`.
 #[derive(Debug, Args)]
 pub struct TraceArguments {
-    /// Files and directories to cut, as `repository.*` of the configuration says
+    /// Files and directories to split into chunks, by the keys `repository.*` of the configuration
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// File to write, which must not exist; without it, the standard output
+    /// New file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Of `bench`.
+/// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// The measurements; the key `kind` of each says which
+    /// Measurements; the key `kind` selects what runs
     #[arg(value_name = "CONFIG.TOML", required = true)]
     pub files: Vec<PathBuf>,
-    /// Folder for result.json, report.html and histograms; of several measurements, one below it for each
+    /// Directory for result.json, report.html and histograms; several measurements get a subdirectory each
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The result.json of an earlier run of the same measurement: say whether ratios are the same, which they must be,
-    /// and whether speeds agree within the noise
+    /// The result.json of a previous run: ratios must be equal, and speeds are compared within the noise
     #[arg(long, value_name = "RESULT.JSON", conflicts_with = "dry_run")]
     pub against: Option<PathBuf>,
-    /// Say what would be run and which data is missing, and run nothing
+    /// Print what would run and which data is missing, and run nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -233,14 +232,14 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_table_is_sound() {
+    fn clap_accepts_the_definitions() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn options_may_stand_after_the_verb_and_tags_take_one_word_each() {
-        let words = ["fhrd", "backup", "--tag", "a", "x", "--tag=b", "y", "--repo", "r", "-vv"];
-        let arguments = Arguments::try_parse_from(words).unwrap();
+    fn options_can_follow_the_verb_and_each_tag_takes_one_value() {
+        let line = ["fhrd", "backup", "--tag", "a", "x", "--tag=b", "y", "--repo", "r", "-vv"];
+        let arguments = Arguments::try_parse_from(line).unwrap();
         assert_eq!((arguments.options.verbose, arguments.options.repo), (2, Some("r".into())));
         let Verb::Backup(backup) = arguments.verb else { panic!("{:?}", arguments.verb) };
         assert_eq!((backup.tags, backup.paths), (vec!["a".into(), "b".into()], vec!["x".into(), "y".into()]));

@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::paths::cache_directory;
 
-/// The report with the place it was stored at.
+/// The report as JSON, with the location of the repository.
 #[derive(Serialize)]
-struct Document<'a> {
+struct BackupDocument<'a> {
     repository: String,
     #[serde(flatten)]
     report: &'a BackupReport,
@@ -49,7 +49,7 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
     if options.json {
-        print_json(&Document { repository: location::shown(&repository.path), report: &report })?;
+        print_json(&BackupDocument { repository: location::shown(&repository.path), report: &report })?;
     } else if !options.quiet || arguments.stats {
         print(|out| write_summary(out, &report, arguments.stats))?;
     }
@@ -67,7 +67,7 @@ fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) 
     let pairs = [
         ("snapshot", format!("{}{parent}", report.snapshot.get(..8).unwrap_or_default())),
         ("files", format!("{} ({read} read, {} unchanged)", report.files, report.files_unchanged)),
-        ("folders", format!("{} and {} other entries", report.directories, report.others)),
+        ("directories", format!("{} and {} other entries", report.directories, report.others)),
         ("content", size(report.bytes)),
         ("new", format!("{} in {} of {} chunks", size(report.bytes_new), report.chunks_new, report.chunks)),
         ("stored", format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored))),

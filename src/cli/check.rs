@@ -27,7 +27,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         report.defects.iter().for_each(|defect| note(&format!("error: {defect}")));
         let more = report.defect_count.saturating_sub(report.defects.len() as u64);
         if more > 0 {
-            note(&format!("error: and {more} more defects"));
+            note(&format!("error: {more} more defects"));
         }
         let pairs = [
             ("snapshots", report.snapshots.to_string()),

@@ -17,15 +17,15 @@ use crate::inspect::distance::{
 use crate::repo::Repository;
 use crate::repo::snapshot;
 
-/// A bar has a mark for each such part of the values.
+/// Share of the values that one mark of a bar stands for.
 const MARK: f64 = 0.02;
-/// Tensors named that were left out.
+/// Skipped tensors that are listed by name, at most.
 const NAMED_MAX: usize = 20;
 
 /// Compares two models.
 ///
 /// # Errors
-/// Those of the repository and [`distance`]; [`Error::Usage`] for what is no model.
+/// Those of the repository and [`distance`]; [`Error::Usage`] if an argument is not a model.
 pub fn run(session: &Session, arguments: &DistanceArguments) -> Result<Exit> {
     let mut opener = Opener { session, repository: None };
     let first = opener.open(&arguments.first)?;
@@ -39,14 +39,14 @@ pub fn run(session: &Session, arguments: &DistanceArguments) -> Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Opens models; the repository only if one is in it.
+/// Opens models. The repository is opened only if a model is in it.
 struct Opener<'a> {
     session: &'a Session,
     repository: Option<(Repository, SnapshotModels)>,
 }
 
 impl Opener<'_> {
-    /// A file of this name, or else what SNAPSHOT:PATH names.
+    /// Opens the file of this name or, if there is none, the model at SNAPSHOT:PATH.
     fn open(&mut self, text: &str) -> Result<OpenModel> {
         let path = Path::new(text);
         let named = text.split_once(':').filter(|_| path.symlink_metadata().is_err());
@@ -123,8 +123,8 @@ fn write_report(out: &mut dyn Write, first: &OpenModel, second: &OpenModel, foun
         Some(distance) if distance < THRESHOLD => {
             writeln!(out, "bit distance {distance:.2}: the same family (below {THRESHOLD})")?;
         }
-        Some(distance) => writeln!(out, "bit distance {distance:.2}: not of one family (not below {THRESHOLD})")?,
-        None => writeln!(out, "no 16-bit floats in common: nothing to tell families by")?,
+        Some(distance) => writeln!(out, "bit distance {distance:.2}: different families (not below {THRESHOLD})")?,
+        None => writeln!(out, "no 16-bit floats in common, so the family is unknown")?,
     }
     for of in &found.types {
         let (one, other) = (printable(&of.first), printable(&of.second));
@@ -159,7 +159,7 @@ fn tensors(count: u64) -> String {
     format!("{count} tensor{}", if count == 1 { "" } else { "s" })
 }
 
-/// A mark for each begun part.
+/// One mark for each [`MARK`], rounded up.
 fn bar(share: f64) -> String {
     "#".repeat((share / MARK).ceil() as usize)
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_show_what_is_rare_and_end_at_all() {
+    fn a_bar_shows_rare_values_and_has_at_most_50_marks() {
         let lengths = [0.0, 1e-9, 0.02, 0.5, 1.0].map(|share| bar(share).len());
         assert_eq!(lengths, [0, 1, 1, 25, 50]);
     }

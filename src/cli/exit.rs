@@ -1,13 +1,13 @@
-//! Exit codes: one for each thing a script may want to tell apart.
+//! Exit codes, one for each outcome that a script may need to distinguish.
 
 use std::process::ExitCode;
 
 use crate::error::{Error, ErrorKind};
 
-/// How a command ended. Code 2, a command line that makes no sense, is the parser's own.
+/// Outcome of a command. The argument parser exits with 2 itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Fine,
     /// Failed, or some entries could not be restored.
     Failed,
@@ -15,14 +15,14 @@ pub enum Exit {
     Incomplete,
     /// There is no repository.
     NoRepository,
-    /// Stored data is not what was written.
+    /// Stored data is damaged or missing.
     Damaged,
-    /// Somebody asked the process to stop.
+    /// A signal stopped the process.
     Interrupted,
 }
 
 impl Exit {
-    /// The number the shell sees.
+    /// The exit status.
     pub fn code(self) -> u8 {
         match self {
             Exit::Fine => 0,

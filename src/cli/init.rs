@@ -9,9 +9,9 @@ use super::output::{print, print_json, size, write_pairs};
 use crate::error::Result;
 use crate::repo::Repository;
 
-/// What was created.
+/// The new repository as JSON.
 #[derive(Serialize)]
-struct Created {
+struct InitDocument {
     repository: String,
     id: String,
     chunker: String,
@@ -20,10 +20,10 @@ struct Created {
     chunk_bytes_max: u64,
 }
 
-impl From<&Repository> for Created {
+impl From<&Repository> for InitDocument {
     fn from(repository: &Repository) -> Self {
         let config = &repository.config;
-        Created {
+        InitDocument {
             repository: location::shown(&repository.path),
             id: repository.id.clone(),
             chunker: config.chunker.to_string(),
@@ -40,7 +40,7 @@ impl From<&Repository> for Created {
 /// Those of the configuration and of [`Repository::init`].
 pub fn run(session: &Session) -> Result<Exit> {
     let config = location::config(&session.options)?;
-    let created = Created::from(&location::create(&session.options, &config)?);
+    let created = InitDocument::from(&location::create(&session.options, &config)?);
     if session.options.json {
         print_json(&created)?;
     } else if !session.options.quiet {

@@ -1,4 +1,4 @@
-//! `fhrd lineage`: the models of a snapshot, or of all snapshots, as the trees of their families.
+//! `fhrd lineage`: the models of a snapshot, or of all snapshots, as family trees.
 
 use serde_json::{Value, json};
 
@@ -35,12 +35,12 @@ pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
     Ok(exit)
 }
 
-/// What is said of a base that was not found.
+/// Remark on a base that was not found.
 fn absent(arguments: &LineageArguments) -> &'static str {
     if arguments.snapshots.all { "in no snapshot" } else { "not in this snapshot" }
 }
 
-/// A member as JSON: `parent` counts in the list.
+/// A member as JSON. `parent` is an index into the list.
 fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
     let model = member.model.as_ref();
     let base_name = || Some(&*members.get(member.parent?)?.label);
@@ -55,13 +55,13 @@ fn document(member: &FamilyMember, members: &[FamilyMember]) -> Value {
         "depth": member.depth,
         "base": models::base(member.base.as_ref(), base_name()),
         "note": member.note,
-        "model": model.map(models::Document::new),
+        "model": model.map(models::ModelDocument::new),
     })
 }
 
-/// What stands in front of each name.
+/// The branch that is drawn before each name.
 fn branches(members: &[FamilyMember]) -> Vec<String> {
-    // Whether the members from the root to the current one are the last of their parents' children.
+    // For each member from the root to the current one: whether it is the last child of its parent.
     let mut is_last: Vec<bool> = Vec::new();
     let branch = |member: &FamilyMember| {
         is_last.truncate(member.depth);
@@ -91,7 +91,7 @@ fn row(branch: String, member: &FamilyMember, absent: &str) -> Vec<String> {
     ]
 }
 
-/// The graph in the DOT language; its arrows lead from the base to what was stored against it.
+/// The graph in the DOT language. Arrows point from a base to the model that is stored against it.
 fn dot(members: &[FamilyMember], absent: &str) -> String {
     let mut text = String::from("digraph lineage {\n  rankdir=LR;\n  node [shape=box];\n");
     for (number, member) in members.iter().enumerate() {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_lead_to_their_parents() {
+    fn branches_connect_members_with_their_parents() {
         let members = [
             member("a", None, 0, false),
             member("b", Some(0), 1, false),

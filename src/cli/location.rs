@@ -1,4 +1,4 @@
-//! Which repository and which configuration a command works with.
+//! The repository and the configuration of a command.
 
 use std::path::{Path, PathBuf};
 
@@ -25,11 +25,11 @@ pub fn open(options: &Options) -> Result<Repository> {
         Some(path) => Repository::open(path)
             .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", path.display()))),
         None => Repository::open(&default_repository()?)
-            .map_err(|error| with_hint(error, "`fhrd backup` and `fhrd init` create it; `--repo` names another")),
+            .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")),
     }
 }
 
-/// Opens the repository for a backup: the default one is created if there is none. Whether it was comes with it.
+/// Opens the repository for a backup, and creates the default one if it is missing. Also returns whether it did.
 ///
 /// # Errors
 /// As [`open`] and [`create`].
@@ -42,7 +42,7 @@ pub fn open_for_backup(options: &Options, config: &Config) -> Result<(Repository
     }
 }
 
-/// Creates the repository of `--repo`, or the default one, readable by its owner alone.
+/// Creates the repository of `--repo`, or the default one, which only its owner can read.
 ///
 /// # Errors
 /// Those of [`Repository::init`].
@@ -54,19 +54,19 @@ pub fn create(options: &Options, config: &Config) -> Result<Repository> {
     Repository::init(&path, &config.repository)
 }
 
-/// The default repository's path; the directory it lies in exists.
+/// Path of the default repository. Creates its parent directory.
 fn private_default() -> Result<PathBuf> {
     let path = default_repository()?;
     path.parent().map_or(Ok(()), create_private)?;
     Ok(path)
 }
 
-/// Where a repository is, for people.
+/// Absolute path for messages.
 pub fn shown(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
-/// Puts the command that helps here in the place of the general one.
+/// Replaces the general hint of an error by one for this command.
 fn with_hint(error: Error, hint: &str) -> Error {
     match error {
         Error::NoRepository { path, reason } => {

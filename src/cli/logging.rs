@@ -1,4 +1,4 @@
-//! Log lines on the standard error: `warning: …`, without time or place, above the progress bar.
+//! Log lines on standard error: `warning: …`, without time or module, above the progress bar.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,8 +12,7 @@ use super::args::Options;
 use super::output::printable;
 use super::progress::above_bar;
 
-/// Prints events from now on: errors and warnings, with `-v` also what happens, with `-vv` everything, with `-q`
-/// errors alone.
+/// Prints events from now on: errors and warnings. `-v` adds information, `-vv` everything; `-q` prints errors only.
 pub fn start(options: &Options) {
     let level = match options.verbose {
         _ if options.quiet => Level::ERROR,
@@ -21,15 +20,15 @@ pub fn start(options: &Options) {
         1 => Level::INFO,
         _ => Level::DEBUG,
     };
-    let subscriber = tracing_subscriber::fmt().with_max_level(level).event_format(Plain).with_writer(|| AboveBar);
-    // Someone else's subscriber may be there first when this is not the only thing in the process.
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).event_format(PlainFormat).with_writer(|| AboveBar);
+    // A program that embeds fhrd may have set its own subscriber.
     let _ = subscriber.try_init();
 }
 
-/// The format of a line.
-struct Plain;
+/// Formats an event as `level: message`.
+struct PlainFormat;
 
-impl<S, N> FormatEvent<S, N> for Plain
+impl<S, N> FormatEvent<S, N> for PlainFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -47,7 +46,7 @@ where
     }
 }
 
-/// The standard error, with the progress bar out of the way.
+/// Standard error, written above the progress bar.
 struct AboveBar;
 
 impl Write for AboveBar {

@@ -18,9 +18,9 @@ use crate::inspect::list::list;
 use crate::repo::snapshot;
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
-/// An entry as JSON. Bytes that are no UTF-8 are replaced, and given in hex besides.
+/// An entry as JSON. Bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct EntryDocument<'a> {
     path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
@@ -38,7 +38,7 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     link_target_hex: Option<String>,
     inode: u64,
-    /// Device and inode that the names of one file have in common.
+    /// Device and inode that all names of one hard-linked file share.
     #[serde(skip_serializing_if = "Option::is_none")]
     hard_link: Option<[u64; 2]>,
     /// Major and minor number.
@@ -53,12 +53,12 @@ struct Document<'a> {
     changed: bool,
 }
 
-impl<'a> Document<'a> {
+impl<'a> EntryDocument<'a> {
     fn new(path: &'a Path, node: &'a Node) -> Self {
         let time = |time: Timestamp| time_utc(time.seconds, time.nanoseconds);
         let bytes = path.as_os_str().as_bytes();
         let link_target = node.link_target.as_deref();
-        Document {
+        EntryDocument {
             path: String::from_utf8_lossy(bytes),
             path_hex: hex_unless_utf8(bytes),
             r#type: type_name(node.kind),
@@ -82,7 +82,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Lists the entries of a snapshot, or those below a path in it.
+/// Lists the entries of a snapshot, or a path in it with the entries below.
 ///
 /// # Errors
 /// Those of the repository, the snapshot and [`list`].
@@ -103,7 +103,7 @@ pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
             let mut before = "[";
             visit_all(&mut |path, node| {
                 out.write_all(std::mem::replace(&mut before, ",\n").as_bytes()).map_err(failed)?;
-                serde_json::to_writer(&mut *out, &Document::new(path, node)).map_err(|error| failed(error.into()))
+                serde_json::to_writer(&mut *out, &EntryDocument::new(path, node)).map_err(|error| failed(error.into()))
             })?;
             let end = if before == "[" { "[]\n" } else { "]\n" };
             out.write_all(end.as_bytes()).map_err(failed)
@@ -148,7 +148,7 @@ fn type_name(kind: NodeKind) -> &'static str {
     }
 }
 
-/// As `ls -l` prints type and permissions.
+/// Type and permissions in the notation of `ls -l`.
 fn mode_text(node: &Node) -> String {
     let mut text = String::with_capacity(10);
     text.push(match node.kind {
@@ -193,7 +193,7 @@ mod tests {
         use std::ffi::OsStr;
         let node = Node { name: b"\xff".to_vec(), mode: 0o600, ..Node::default() };
         let path = Path::new(OsStr::from_bytes(b"a/\xff"));
-        let document = serde_json::to_value(Document::new(path, &node)).unwrap();
+        let document = serde_json::to_value(EntryDocument::new(path, &node)).unwrap();
         assert_eq!((&document["path"], &document["path_hex"]), (&"a/\u{fffd}".into(), &"612fff".into()));
         assert_eq!((&document["type"], &document["mode"]), (&"file".into(), &0o600.into()));
         assert_eq!(document["mtime"], "1970-01-01T00:00:00.000000000Z");

@@ -35,13 +35,13 @@ use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
-/// What a verb has besides its own arguments.
+/// Options of every verb, and the flag that stops it.
 struct Session {
     options: Options,
     stop: Arc<AtomicBool>,
 }
 
-/// Runs the command of this process's arguments.
+/// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     logging::start(&arguments.options);
@@ -92,7 +92,7 @@ fn report(options: &Options, error: &Error) {
     if options.json {
         output::note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
     } else if let Error::Config { .. } = error {
-        // The parser of a configuration shows the line with the mistake, and where in it.
+        // The TOML parser shows the faulty line and the position in it, on several lines.
         format!("error: {error}").lines().for_each(output::note);
     } else {
         output::note(&format!("error: {error}"));

@@ -16,9 +16,9 @@ use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, Named};
 
-/// A model as JSON. Bytes of a path that are no UTF-8 are replaced, and given in hex besides.
+/// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct ModelDocument<'a> {
     snapshot: String,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,18 +30,18 @@ pub struct Document<'a> {
     dtype: &'a str,
     parameters: u64,
     size: u64,
-    /// Bytes that its chunks take in containers; null where that cannot be told.
+    /// Bytes of its chunks in containers; null if an index is unreadable.
     stored: Option<u64>,
     family: &'a str,
-    /// Path of the model of the same content that is listed before it.
+    /// Path of a model with the same content that is listed above this one.
     same_as: Option<String>,
     base: Value,
 }
 
-impl<'a> Document<'a> {
+impl<'a> ModelDocument<'a> {
     /// Describes a model.
     pub fn new(model: &'a ModelReport) -> Self {
-        Document {
+        ModelDocument {
             snapshot: model.snapshot.to_string(),
             path: model.path.to_string_lossy().into_owned(),
             path_hex: hex_unless_utf8(model.path.as_os_str().as_bytes()),
@@ -60,7 +60,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A base as JSON; `name` is null where its record is lost.
+/// A base as JSON; `name` is null if its record is lost.
 pub fn base(base: Option<&BaseModel>, name: Option<&str>) -> Value {
     base.map_or(Value::Null, |base| {
         json!({
@@ -78,7 +78,7 @@ pub fn kind(base: &BaseModel) -> &'static str {
     if base.is_cast { "cast" } else { "delta" }
 }
 
-/// The snapshots that are asked for, and how it ends if all else goes well.
+/// The chosen snapshots, and the exit code that damaged snapshots cause.
 ///
 /// # Errors
 /// Those of the repository and the snapshots.
@@ -91,7 +91,7 @@ pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Ve
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }
-    // The last one is looked at first.
+    // The latest snapshot first.
     snapshots.reverse();
     Ok((snapshots, if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
 }
@@ -105,7 +105,7 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let (snapshots, exit) = snapshots(&repository, &arguments.snapshots)?;
     let found = models(&repository, &snapshots, &session.stop)?;
     if session.options.json {
-        print_json(&found.models.iter().map(Document::new).collect::<Vec<_>>())?;
+        print_json(&found.models.iter().map(ModelDocument::new).collect::<Vec<_>>())?;
     } else {
         use Align::{Left, Right};
         let columns = [
@@ -127,7 +127,7 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
 }
 
 fn row(model: &ModelReport) -> Vec<String> {
-    // What it has in common with another: what that is called, differing bits, kind.
+    // Relation to another model: its name, the bit distance, and the kind.
     let relation = match (&model.same_as, &model.base) {
         (Some(path), _) => [path.to_string_lossy().into_owned(), "0.00".into(), "same".into()],
         (None, Some(base)) => {

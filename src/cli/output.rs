@@ -1,7 +1,7 @@
-//! What goes to the standard output: JSON, aligned tables, sizes and times.
+//! Standard output: JSON, aligned tables, sizes and times.
 //!
-//! A reader that closes its end early (`| head`) ends the output and is no error: see [`is_closed`]. Names that come
-//! from data cannot steer a terminal: tables, pairs and notes go through [`printable`], whatever is in them.
+//! A reader that closes the pipe early (`| head`) ends the output without an error, see [`is_closed`]. Names from data
+//! cannot control the terminal, because tables, pairs and notes pass through [`printable`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -12,27 +12,27 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::types::hex;
 
-/// Name of the standard output in errors.
+/// Name of standard output in errors.
 const NAME: &str = "to the standard output";
 
-/// An error of writing the standard output.
+/// An error of writing to standard output.
 pub fn failed(error: io::Error) -> Error {
     Error::io("write", NAME, error)
 }
 
-/// Whether an error only says that nobody reads the standard output any more.
+/// Whether an error only means that the reader of standard output has closed the pipe.
 pub fn is_closed(error: &Error) -> bool {
     matches!(error, Error::Io { action: "write", source, .. } if source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Hands `write` the standard output; that it is closed is no error.
+/// Calls `write` with standard output. A closed pipe is not an error.
 ///
 /// # Errors
 /// Those of `write` and of writing.
 pub fn print(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     let written = write(&mut out);
-    // What was found before an error is worth seeing.
+    // Results from before an error are still useful.
     let flushed = out.flush().map_err(failed);
     match written.and(flushed) {
         Err(error) if is_closed(&error) => Ok(()),
@@ -51,12 +51,12 @@ pub fn print_json(document: &impl Serialize) -> Result<()> {
     })
 }
 
-/// Prints one line on the standard error, if there is one.
+/// Prints one line on standard error. Failures are ignored.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }
 
-/// Where a column's text stands.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Words.
@@ -108,7 +108,7 @@ pub fn rate(bytes: u64, seconds: f64) -> String {
     format!("{}/s", size(rate as u64))
 }
 
-/// How many times smaller `to` is than `from`; `-` where nothing is left.
+/// How many times smaller `to` is than `from`; `-` if `to` is 0.
 pub fn ratio(from: u64, to: u64) -> String {
     if to == 0 { "-".into() } else { format!("{:.2}", from as f64 / to as f64) }
 }
@@ -141,23 +141,23 @@ pub fn split_ns(time_ns: i64) -> (i64, u32) {
     (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000) as u32)
 }
 
-/// Text of others for a terminal: characters that control it, end the line or turn its direction become `?`.
+/// Text from data, safe for a terminal: control characters, line ends and changes of direction become `?`.
 pub fn printable(text: &str) -> String {
     let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
-/// Bytes of a path for the standard output: as they are, but made printable on a terminal.
+/// Bytes of a path for standard output: unchanged, or made printable for a terminal.
 pub fn path_bytes(path: &[u8], on_terminal: bool) -> Vec<u8> {
     if on_terminal { printable(&String::from_utf8_lossy(path)).into_bytes() } else { path.to_vec() }
 }
 
-/// Whether the standard output is a terminal.
+/// Whether standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Hex digits of bytes that are no UTF-8; nothing for those that are.
+/// Hex digits of bytes that are not UTF-8; `None` for UTF-8.
 pub fn hex_unless_utf8(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
 }
@@ -184,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_few_digits() {
+    fn counts_have_few_digits() {
         let shown = [0, 999, 1000, 22_713_216, 7_000_000_000].map(count);
         assert_eq!(shown, ["0", "999", "1.0K", "22.7M", "7.0B"]);
     }
 
     #[test]
-    fn a_closed_pipe_is_told_from_other_failures() {
+    fn only_a_broken_pipe_counts_as_closed() {
         assert!(is_closed(&failed(ErrorKind::BrokenPipe.into())));
         assert!(!is_closed(&failed(ErrorKind::StorageFull.into())));
         assert!(!is_closed(&Error::Interrupted));
     }
 
     #[test]
-    fn names_cannot_steer_the_terminal() {
+    fn names_cannot_control_the_terminal() {
         let (mut table, mut pairs) = (Vec::new(), Vec::new());
         write_table(&mut table, &[("n", Align::Left)], &[vec!["a\x1b[31m\n\0".into()]]).unwrap();
         write_pairs(&mut pairs, &[("n", "a\x1b[31m\n\u{9b}\u{202e}".into())]).unwrap();

@@ -1,5 +1,4 @@
-//! What the process asks of the system before it works: signals that stop it, room for open files, an allocator that
-//! keeps what it has.
+//! Process settings: the signal handler, the limit of open files, and the allocator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +7,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::exit::Exit;
 
-/// Open files wanted.
+/// Wanted limit of open files.
 const OPEN_FILES: u64 = 4096;
 
-/// The flag that Ctrl-C, a hang-up or a request to terminate sets; the second one ends the process at once.
+/// The flag that SIGINT, SIGHUP and SIGTERM set. The second signal ends the process at once.
 pub fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
@@ -19,10 +18,10 @@ pub fn stop_flag() -> Arc<AtomicBool> {
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
-        tracing::warn!("stopping; once more to stop at once");
+        tracing::warn!("stopping; press Ctrl-C again to stop at once");
     });
     if let Err(error) = set {
-        tracing::warn!("an interruption will end the process at once: {error}");
+        tracing::warn!("cannot handle signals, so an interruption ends the process at once: {error}");
     }
     stop
 }
@@ -35,29 +34,29 @@ pub fn raise_open_files() {
         return;
     }
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }) {
-        tracing::debug!("the limit of open files stays at {:?}: {error}", limit.current);
+        tracing::debug!("cannot raise the limit of open files above {:?}: {error}", limit.current);
     }
 }
 
-/// Blocks smaller than this come from memory that the allocator keeps, bytes.
+/// The allocator reuses freed blocks smaller than this, bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const KEPT_BLOCK_BYTES: i32 = 8 << 20;
-/// Free memory at an arena's end that is not given back, bytes.
+const REUSED_BLOCK_BYTES: i32 = 8 << 20;
+/// Free memory at the end of an arena that the allocator does not return to the system, bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const KEPT_FREE_BYTES: i32 = 64 << 20;
+const REUSED_FREE_BYTES: i32 = 64 << 20;
 
-/// Has the C library's allocator keep freed memory: frames and batches come and go at the same sizes, and mapping each
-/// of them anew took a third of the system time of a backup.
+/// Makes the C library's allocator reuse freed memory. Frames and batches come and go at the same sizes, and mapping
+/// each of them again took a third of the system time of a backup.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a setting of the C library that no crate wraps")]
 pub fn keep_freed_memory() {
     // SAFETY: two documented parameters and values in their range, set before any other thread runs.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_FREE_BYTES);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, REUSED_BLOCK_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, REUSED_FREE_BYTES);
     }
 }
 
-/// Other allocators are left as they are.
+/// Other allocators keep their settings.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed_memory() {}

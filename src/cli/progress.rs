@@ -1,8 +1,8 @@
-//! Progress on the standard error while an engine works.
+//! Progress on standard error during a long verb.
 //!
-//! 1. One thread reads the shared counters: on a terminal it draws a bar five times a second, elsewhere it prints a
+//! 1. One thread reads the shared counters. On a terminal it draws a bar five times a second, otherwise it prints a
 //!    line every ten seconds.
-//! 2. For a backup, a second thread walks the paths, metadata only, to learn the totals; it stops with the work.
+//! 2. For a backup, a second thread walks the paths, metadata only, to count the totals. It stops with the work.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const SPINNER: &str = "{spinner} {bytes}, {bytes_per_sec}, {msg}";
 /// The bar on the terminal, if there is one.
 static ON_TERMINAL: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Runs `write` while the bar is out of the way.
+/// Runs `write` with the bar hidden.
 pub fn above_bar<T>(write: impl FnOnce() -> T) -> T {
     let bar = ON_TERMINAL.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {
@@ -34,7 +34,7 @@ pub fn above_bar<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Ends the threads beside the work, also when that panics.
+/// Stops the progress threads when dropped, also after a panic of the work.
 struct Ended<'a> {
     flag: &'a AtomicBool,
     _alive: Sender<()>,
@@ -46,7 +46,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Does `work` and shows meanwhile what `progress` says, unless the options forbid it. `scan` learns the totals.
+/// Does `work` and shows `progress` meanwhile, unless the options forbid it. `scan` counts the totals.
 pub fn shown<T>(options: &Options, progress: &Progress, scan: Option<Scan<'_>>, work: impl FnOnce() -> T) -> T {
     if options.quiet || options.json {
         return work();
@@ -68,7 +68,7 @@ pub fn shown<T>(options: &Options, progress: &Progress, scan: Option<Scan<'_>>, 
     })
 }
 
-/// Shows the counters until the other end of `over` is gone.
+/// Shows the counters until the sender of `over` is dropped.
 fn show(progress: &Progress, scanned: &AtomicBool, over: Receiver<()>) {
     if !std::io::stderr().is_terminal() {
         let started = Instant::now();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_are_shown_once_they_are_known() {
+    fn totals_are_shown_after_the_scan() {
         let progress = Progress::default();
         progress.bytes_read.add(1 << 20);
         progress.files_done.add(3);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_template_is_sound() {
+    fn indicatif_accepts_every_template() {
         assert!([BAR, SPINNER].into_iter().all(|template| ProgressStyle::with_template(template).is_ok()));
     }
 }

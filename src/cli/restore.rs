@@ -1,4 +1,4 @@
-//! `fhrd restore`: a whole tree; one tensor is [`tensor`]'s.
+//! `fhrd restore` of a whole tree. [`tensor`] restores one tensor.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     })
 }
 
-/// A name in the current directory that is free.
+/// An unused name in the current directory.
 fn new_directory(named: &Named) -> PathBuf {
     let name = format!("fhrd-restore-{}", hex(&named.id.0[..4]));
     let numbered = (2u64..).map(|number| format!("{name}-{number}"));
@@ -59,7 +59,7 @@ fn summary(report: &RestoreReport) -> Vec<(&'static str, String)> {
         ("snapshot", report.snapshot.get(..8).unwrap_or_default().to_string()),
         ("target", report.target.clone()),
         ("files", report.files.to_string()),
-        ("folders", format!("{} and {} other entries", report.directories, report.others)),
+        ("directories", format!("{} and {} other entries", report.directories, report.others)),
         ("content", size(report.bytes)),
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
         ("problems", report.problems.to_string()),

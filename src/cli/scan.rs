@@ -1,6 +1,6 @@
-//! Scan: walks the paths of a backup, metadata only, to learn how much there is.
+//! Scan: walks the paths of a backup, metadata only, and counts files and bytes for the progress bar.
 //!
-//! It is an estimate: what cannot be read is passed over, and so is what lies too deep.
+//! The totals are an estimate: the scan skips unreadable entries and directories below its depth limit.
 
 use std::fs::ReadDir;
 use std::os::unix::fs::MetadataExt;
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::metrics::Progress;
 
-/// Folders open at a time; deeper ones are not counted.
+/// Directories open at a time. Deeper directories are not counted.
 const DEPTH_MAX: usize = 256;
 
-/// What to walk.
+/// The paths to walk.
 #[derive(Debug, Clone)]
 pub struct Scan<'a> {
     /// The paths of the backup.
     pub paths: &'a [PathBuf],
-    /// Folders the backup leaves out.
+    /// Directories that the backup skips.
     pub skip: Vec<PathBuf>,
 }
 
 impl Scan<'_> {
-    /// Adds files and bytes to the totals of `progress` until everything is seen or `ended` is set.
+    /// Adds files and bytes to the totals of `progress`, until all paths are walked or `ended` is set.
     pub fn run(&self, progress: &Progress, ended: &AtomicBool) {
         let skip: Vec<(u64, u64)> = self.skip.iter().filter_map(|path| identity(path)).collect();
         let mut open: Vec<ReadDir> = Vec::new();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_counted_but_not_those_left_out() {
+    fn files_are_counted_except_in_skipped_directories() {
         let directory = tempfile::tempdir().unwrap();
         for (name, len) in [("a", 10), ("in/b", 20), ("in/deeper/c", 30), ("skipped/d", 1000)] {
             let path = directory.path().join(name);

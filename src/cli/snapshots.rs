@@ -16,14 +16,14 @@ use crate::types::hex;
 
 /// A snapshot as JSON.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct SnapshotDocument<'a> {
     id: String,
     short_id: String,
     time: String,
     host: &'a str,
     user: &'a str,
     paths: Vec<String>,
-    /// The same paths in hex, where they are no UTF-8.
+    /// The same paths in hex, if one of them is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     paths_hex: Option<Vec<String>>,
     tags: &'a [String],
@@ -34,14 +34,14 @@ pub struct Document<'a> {
     bytes: u64,
 }
 
-impl<'a> Document<'a> {
+impl<'a> SnapshotDocument<'a> {
     /// Describes a snapshot.
     pub fn new(named: &'a Named) -> Self {
         let snapshot = &named.snapshot;
         let (seconds, nanoseconds) = split_ns(snapshot.time_ns);
         let paths = snapshot.paths.iter();
         let is_text = paths.clone().all(|path| hex_unless_utf8(path).is_none());
-        Document {
+        SnapshotDocument {
             id: named.id.to_string(),
             short_id: short_id(named),
             time: time_utc(seconds, nanoseconds),
@@ -79,7 +79,7 @@ pub fn run(session: &Session) -> Result<Exit> {
         tracing::error!("cannot read {name}: {error}");
     }
     if session.options.json {
-        let documents: Vec<Document<'_>> = snapshots.iter().map(Document::new).collect();
+        let documents: Vec<SnapshotDocument<'_>> = snapshots.iter().map(SnapshotDocument::new).collect();
         print_json(&documents)?;
     } else {
         use Align::{Left, Right};

@@ -6,8 +6,8 @@ use super::output::{Align, size, write_table};
 use crate::error::Result;
 use crate::metrics::{DistributionSummary, StageSummary};
 
-/// Writes a line per stage: items and bytes in and out; work, waiting for input and waiting for room at the output,
-/// each as median, 99th percentile (milliseconds per item) and total (seconds).
+/// Writes a line per stage: items and bytes in and out, then work, input wait and output wait. Each of the three is a
+/// median and a 99th percentile (milliseconds per item) and a total (seconds).
 ///
 /// # Errors
 /// Those of writing.

@@ -1,4 +1,4 @@
-//! `fhrd stats`: figures of the repository or of one snapshot.
+//! `fhrd stats`: statistics of the repository or of one snapshot.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::inspect::stats::{repository_stats, snapshot_stats};
 use crate::repo::snapshot;
 
-/// Prints the figures.
+/// Prints the statistics.
 ///
 /// # Errors
-/// Those of the repository, the snapshot and the engine.
+/// Those of the repository and the snapshot.
 pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     let repository = location::open(&session.options)?;
     match &arguments.id {
@@ -39,7 +39,7 @@ fn show(session: &Session, stats: &impl Serialize) -> Result<()> {
     print(|out| write_pairs(out, &pairs))
 }
 
-/// One line per figure, named by its keys; those of bytes with a unit.
+/// One line per value, named by its JSON keys. Values with `bytes` in their name get a unit.
 fn flatten(name: &str, value: &Value, pairs: &mut Vec<(String, String)>) {
     let text = match value {
         Value::Object(fields) => {
@@ -58,7 +58,7 @@ fn flatten(name: &str, value: &Value, pairs: &mut Vec<(String, String)>) {
         Value::Null => "-".into(),
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => match number.as_u64() {
-            Some(bytes) if name.split([' ', ':']).any(|word| word == "bytes") => size(bytes),
+            Some(bytes) if name.split([' ', ':']).any(|part| part == "bytes") => size(bytes),
             Some(count) => count.to_string(),
             None => number.as_f64().map_or_else(|| number.to_string(), |number| format!("{number:.2}")),
         },
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_a_line() {
+    fn every_value_has_a_line() {
         let value = serde_json::json!({"files": 3, "bytes_raw": 2048, "ratio": 1.5, "depth": {"max": null}, "of": [7]});
         let mut pairs = Vec::new();
         flatten("", &value, &mut pairs);
