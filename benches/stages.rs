@@ -8,6 +8,7 @@ use fhrd::codec::{Codec, Layout, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
 use fhrd::kernel::sieve::{Sieve, SieveKernel};
 use fhrd::kernel::{compare, planes};
+use fhrd::repo::container::{ContainerNumber, EntryNumber};
 use fhrd::similar::{DeltaMatcher, Superfeature};
 use fhrd::types::RepositoryKey;
 
@@ -133,5 +134,7 @@ fn delta(bencher: Bencher<'_, '_>, base: &str) {
     }
     let base = if base == "version" { earlier } else { text() };
     let mut delta = DeltaMatcher::new(48);
-    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| delta.find(&chunk, &base, 0));
+    bencher
+        .counter(BytesCount::new(CHUNK_BYTES))
+        .bench_local(|| delta.find(&chunk, &base, EntryNumber::stored(ContainerNumber(0), 0)));
 }

@@ -13,9 +13,9 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::config::{Config, StrategyKind, SubdedupConfig};
 use fhrd::kernel::sieve::{Anchor, Sieve};
-use fhrd::repo::container::{Base, FramesInFlight, WHOLE_DIGEST};
+use fhrd::repo::container::{Base, FrameNumber, FramesInFlight, OpenFrame, WHOLE_DIGEST};
 use fhrd::repo::index::{ContainerIndexes, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
-use fhrd::similar::{Bases, Candidates, OPEN_SOLID, SessionEntry, Strategy, strategy};
+use fhrd::similar::{Bases, Candidates, SessionEntry, Strategy, strategy};
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::RepositoryKey;
 
@@ -59,7 +59,7 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
     let number = bases.ring.push(SessionEntry {
         name: Base { fingerprint: RepositoryKey([7; 32]).fingerprint(chunk), digest: WHOLE_DIGEST },
         raw_len: len,
-        frame: OPEN_SOLID,
+        frame: FrameNumber::open(OpenFrame::Solid),
         literal_offset: bases.open_solid.len() as u32,
         literal_len: len,
         depth: 1,

@@ -11,7 +11,7 @@ use crate::model::ModelRecord;
 use crate::model::delta_plan::DeltaPlan;
 use crate::model::detect::{ModelFile, TensorBlock};
 use crate::pipeline::Weigh;
-use crate::repo::container::{SessionOperations, StoredFrame};
+use crate::repo::container::{SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::Reference;
 use crate::repo::tree::{HoleMap, Node};
 use crate::types::Fingerprint;
@@ -158,7 +158,7 @@ pub enum FrameKind {
 #[derive(Debug)]
 pub struct PendingFrame {
     /// Session number, in order of emission.
-    pub number: u64,
+    pub number: SessionFrameNumber,
     /// How to encode it.
     pub kind: FrameKind,
     /// Its bytes.
@@ -175,7 +175,7 @@ pub struct NewEntry {
     /// Bytes of the chunk.
     pub raw_len: u32,
     /// Session number of its frame.
-    pub frame: u64,
+    pub frame: SessionFrameNumber,
     /// Where its literal bytes begin in the frame.
     pub literal_offset: u32,
     /// How many there are; [`TO_THE_END`](crate::repo::container::TO_THE_END): all of the frame.

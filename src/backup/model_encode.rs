@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::delta_plan::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    ExtentMap, FrameLocation, FrameSource, FramesInFlight, StoredFrame, blob_name, decode_frame,
+    ExtentMap, FrameLocation, FrameNumber, FrameSource, FramesInFlight, StoredFrame, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::store::Store;
@@ -87,8 +87,13 @@ impl BaseReader {
 }
 
 /// A range of a base.
-fn part(extent_map: &ExtentMap, range: &Range<u32>, frames: &[(u64, Bytes)], scratch: &mut Scratch) -> Result<Bytes> {
-    let own = |number: &u64| {
+fn part(
+    extent_map: &ExtentMap,
+    range: &Range<u32>,
+    frames: &[(FrameNumber, Bytes)],
+    scratch: &mut Scratch,
+) -> Result<Bytes> {
+    let own = |number: &FrameNumber| {
         let found = frames.iter().find(|frame| frame.0 == *number).map(|frame| frame.1.clone());
         found.ok_or_else(|| Error::internal("a base's frame was not read"))
     };

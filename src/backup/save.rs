@@ -18,7 +18,8 @@ use crate::metrics::Progress;
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
 use crate::repo::container::{
-    ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, TO_THE_END, Writer,
+    ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, SessionEntryNumber, SessionFrameNumber,
+    TO_THE_END, Writer,
 };
 use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{RecipeBuilder, Reference};
@@ -69,8 +70,8 @@ pub struct SaveStage<'a> {
     progress: &'a Progress,
     bytes_target: u64,
     writer: Writer,
-    first_frame: u64,
-    first_entry: u64,
+    first_frame: SessionFrameNumber,
+    first_entry: SessionEntryNumber,
     entries: u32,
     metadata: MetadataWriter,
     directories: Vec<OpenDirectory>,
@@ -81,7 +82,7 @@ pub struct SaveStage<'a> {
     /// Models of this run.
     heads: CatalogueBlob,
     /// Stored bytes of the deltas whose entries have not come yet, by frame.
-    deltas: HashMap<u64, u32>,
+    deltas: HashMap<SessionFrameNumber, u32>,
     saved: Saved,
 }
 
@@ -104,8 +105,8 @@ impl<'a> SaveStage<'a> {
             progress,
             bytes_target,
             writer: Writer::new(ContainerKind::Data),
-            first_frame: 0,
-            first_entry: 0,
+            first_frame: SessionFrameNumber::default(),
+            first_entry: SessionEntryNumber::default(),
             entries: 0,
             metadata,
             directories: vec![OpenDirectory::new(None)],
@@ -120,7 +121,7 @@ impl<'a> SaveStage<'a> {
 
     fn frame(&mut self, frame: PendingFrame) -> Result<()> {
         let Some(stored) = frame.stored else {
-            return Err(Error::internal(format!("frame {} came to Save without its encoding", frame.number)));
+            return Err(Error::internal(format!("frame {} came to Save without its encoding", frame.number.0)));
         };
         if matches!(frame.kind, FrameKind::Delta(_)) {
             self.deltas.insert(frame.number, stored.raw_len);
@@ -142,7 +143,7 @@ impl<'a> SaveStage<'a> {
             let fields = EntryFields {
                 fingerprint: entry.fingerprint,
                 raw_len: entry.raw_len,
-                frame: entry.frame.saturating_sub(self.first_frame) as u32,
+                frame: entry.frame.0.saturating_sub(self.first_frame.0) as u32,
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
@@ -166,8 +167,8 @@ impl<'a> SaveStage<'a> {
             entries: self.entries,
             container: sealed.id,
         };
-        self.first_frame += u64::from(frames);
-        self.first_entry += u64::from(std::mem::take(&mut self.entries));
+        self.first_frame = self.first_frame.plus(u64::from(frames));
+        self.first_entry = self.first_entry.plus(u64::from(std::mem::take(&mut self.entries)));
         self.count_stored(sealed.len);
         let container_index = store_container(self.store.as_ref(), sealed)?;
         self.index_container(container_range.container, container_index)?;

@@ -19,14 +19,15 @@ use crate::backup::message::{
 };
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::delta_plan::{DeltaPlanner, PlannedDelta};
 use crate::model::detect::TensorBlock;
 use crate::pipeline::{Emit, Stage};
-use crate::repo::container::{Base, Operation, OperationList, SessionOperations, TO_THE_END, operations_digest};
-use crate::similar::{
-    Bases, EncodedChunk, OPEN_INCOMPRESSIBLE, OPEN_SOLID, SESSION, SessionEntry, Strategy, StrategyOutput, encode,
+use crate::repo::container::{
+    Base, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList, SessionEntryNumber,
+    SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
+use crate::similar::{Bases, EncodedChunk, SessionEntry, Strategy, StrategyOutput, encode};
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -50,8 +51,8 @@ pub struct SubDedupStage {
     group_bytes_max: u64,
     /// Where in its file the next chunk begins.
     offset: u64,
-    next_frame: u64,
-    group_first: u64,
+    next_frame: SessionFrameNumber,
+    group_first: SessionEntryNumber,
     group_bytes: u64,
 }
 
@@ -74,8 +75,8 @@ impl SubDedupStage {
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
             offset: 0,
-            next_frame: 0,
-            group_first: 0,
+            next_frame: SessionFrameNumber::default(),
+            group_first: SessionEntryNumber::default(),
             group_bytes: 0,
         }
     }
@@ -87,7 +88,7 @@ impl SubDedupStage {
             Some(block) => self.block(chunk, block, emit)?,
             None => self.other_chunk(chunk, emit)?,
         }
-        let entries = self.bases.ring.next() - self.group_first;
+        let entries = self.bases.ring.next().0 - self.group_first.0;
         let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
         if self.group_bytes >= self.group_bytes_max || entries >= GROUP_ENTRIES_MAX || per_chunk {
             self.end_group(emit)?;
@@ -105,12 +106,13 @@ impl SubDedupStage {
                 self.float_chunk(chunk, Vec::new(), kind, emit)?
             }
         };
-        self.models.stored(fingerprint, SESSION | number);
+        self.models.stored(fingerprint, EntryNumber::session(number));
         Ok(())
     }
 
-    fn delta(&mut self, chunk: Chunk, planned: PlannedDelta, emit: &mut Emit<Packet>) -> Result<u64> {
-        let frame = self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?;
+    fn delta(&mut self, chunk: Chunk, planned: PlannedDelta, emit: &mut Emit<Packet>) -> Result<SessionEntryNumber> {
+        let frame =
+            FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
         let digest = operations_digest(&planned.operations, &planned.bases);
         Ok(self.bases.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest },
@@ -151,8 +153,8 @@ impl SubDedupStage {
         features: Vec<u64>,
         kind: FrameKind,
         emit: &mut Emit<Packet>,
-    ) -> Result<u64> {
-        let frame = self.emit_frame(kind, chunk.bytes, emit)?;
+    ) -> Result<SessionEntryNumber> {
+        let frame = FrameNumber::session(self.emit_frame(kind, chunk.bytes, emit)?);
         let number = self.bases.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
             raw_len: chunk.len,
@@ -175,10 +177,13 @@ impl SubDedupStage {
         emit: &mut Emit<Packet>,
     ) -> Result<()> {
         let literal_len = encoded.literal_len() as usize;
-        let open = if class == ChunkClass::Incompressible { OPEN_INCOMPRESSIBLE } else { OPEN_SOLID };
+        let open = if class == ChunkClass::Incompressible { OpenFrame::Incompressible } else { OpenFrame::Solid };
         let filled = self.open_frame(open).len();
         if self.frame_bytes > 0 && filled > 0 && filled + literal_len > self.frame_bytes {
-            if open == OPEN_SOLID { self.end_group(emit)? } else { self.close_frame(open, emit)? }
+            match open {
+                OpenFrame::Solid => self.end_group(emit)?,
+                OpenFrame::Incompressible => self.close_frame(open, emit)?,
+            }
         }
         let frame_bytes = self.frame_bytes;
         let frame = self.open_frame(open);
@@ -193,7 +198,7 @@ impl SubDedupStage {
         let number = self.bases.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest },
             raw_len: chunk.len,
-            frame: open,
+            frame: FrameNumber::open(open),
             literal_offset,
             literal_len: literal_len as u32,
             depth: encoded.depth,
@@ -225,30 +230,36 @@ impl SubDedupStage {
         }
     }
 
-    fn open_frame(&mut self, open: u64) -> &mut Vec<u8> {
-        if open == OPEN_SOLID { &mut self.bases.open_solid } else { &mut self.bases.open_incompressible }
+    fn open_frame(&mut self, open: OpenFrame) -> &mut Vec<u8> {
+        match open {
+            OpenFrame::Solid => &mut self.bases.open_solid,
+            OpenFrame::Incompressible => &mut self.bases.open_incompressible,
+        }
     }
 
-    /// Sends a frame and gives its number, marked as one of this session.
-    fn emit_frame(&mut self, kind: FrameKind, raw: Bytes, emit: &mut Emit<Packet>) -> Result<u64> {
+    /// Sends a frame and returns its number.
+    fn emit_frame(&mut self, kind: FrameKind, raw: Bytes, emit: &mut Emit<Packet>) -> Result<SessionFrameNumber> {
         let number = self.next_frame;
-        self.next_frame += 1;
+        self.next_frame = number.plus(1);
         emit.emit(Packet::Frame(PendingFrame { number, kind, raw, stored: None }))?;
-        Ok(SESSION | number)
+        Ok(number)
     }
 
     /// Sends an open frame unless it is empty, and tells the group's entries its number.
-    fn close_frame(&mut self, open: u64, emit: &mut Emit<Packet>) -> Result<()> {
+    fn close_frame(&mut self, open: OpenFrame, emit: &mut Emit<Packet>) -> Result<()> {
         let raw = Bytes::from(std::mem::take(self.open_frame(open)));
         if raw.is_empty() {
             return Ok(());
         }
-        let kind = if open == OPEN_SOLID { FrameKind::Solid } else { FrameKind::Incompressible };
-        let number = self.emit_frame(kind, raw.clone(), emit)?;
+        let kind = match open {
+            OpenFrame::Solid => FrameKind::Solid,
+            OpenFrame::Incompressible => FrameKind::Incompressible,
+        };
+        let number = FrameNumber::session(self.emit_frame(kind, raw.clone(), emit)?);
         self.bases.cache_frame(number, raw);
-        for entry in self.group_first..self.bases.ring.next() {
+        for entry in self.group_first.until(self.bases.ring.next()) {
             if let Some(entry) = self.bases.ring.get_mut(entry)
-                && entry.frame == open
+                && entry.frame == FrameNumber::open(open)
             {
                 entry.frame = number;
             }
@@ -257,20 +268,23 @@ impl SubDedupStage {
     }
 
     fn end_group(&mut self, emit: &mut Emit<Packet>) -> Result<()> {
-        self.close_frame(OPEN_SOLID, emit)?;
-        self.close_frame(OPEN_INCOMPRESSIBLE, emit)?;
-        let last_frame = self.next_frame.saturating_sub(1);
+        self.close_frame(OpenFrame::Solid, emit)?;
+        self.close_frame(OpenFrame::Incompressible, emit)?;
+        let last_frame = SessionFrameNumber(self.next_frame.0.saturating_sub(1));
         let mut entries = Vec::new();
-        for number in self.group_first..self.bases.ring.next() {
+        for number in self.group_first.until(self.bases.ring.next()) {
             let Some(entry) = self.bases.ring.get_mut(number) else { continue };
             if entry.literal_len == 0 {
                 // No bytes of its own: any frame will do.
-                (entry.frame, entry.literal_offset) = (SESSION | last_frame, 0);
+                (entry.frame, entry.literal_offset) = (FrameNumber::session(last_frame), 0);
             }
+            let FrameAddress::Session(frame) = entry.frame.address() else {
+                return Err(Error::internal(format!("an entry of an ended group is in {:?}", entry.frame)));
+            };
             entries.push(NewEntry {
                 fingerprint: entry.fingerprint(),
                 raw_len: entry.raw_len,
-                frame: entry.frame & !SESSION,
+                frame,
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
@@ -285,7 +299,11 @@ impl SubDedupStage {
     }
 }
 
-fn session_operations(operations: Vec<Operation>, bases: Vec<Base>, entries: Vec<u64>) -> Arc<SessionOperations> {
+fn session_operations(
+    operations: Vec<Operation>,
+    bases: Vec<Base>,
+    entries: Vec<EntryNumber>,
+) -> Arc<SessionOperations> {
     Arc::new(SessionOperations { body: OperationList { operations, bases }, entries })
 }
 

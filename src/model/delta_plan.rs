@@ -22,7 +22,7 @@ use crate::config::ModelConfig;
 use crate::error::{ErrorKind, Result};
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
-use crate::repo::container::{Base, ExtentMap, FrameSource, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameSource, Operation};
 use crate::repo::recipe::Reference;
 use crate::similar::Bases;
 use crate::store::Store;
@@ -45,7 +45,7 @@ pub struct DeltaPlan {
     /// Ranges of bases, one after another.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
     /// The frames of all of them, by number.
-    pub frames: Vec<(u64, FrameSource)>,
+    pub frames: Vec<(FrameNumber, FrameSource)>,
 }
 
 /// A block planned as a delta.
@@ -57,7 +57,7 @@ pub struct PlannedDelta {
     /// Names of the bases, and their entry numbers.
     pub bases: Vec<Base>,
     /// Entry numbers of the bases.
-    pub entries: Vec<u64>,
+    pub entries: Vec<EntryNumber>,
     /// Depth of its chain.
     pub depth: u8,
 }
@@ -78,7 +78,7 @@ pub struct DeltaPlanner {
     /// Read when the first model comes.
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
-    blocks: LruCache<Fingerprint, u64>,
+    blocks: LruCache<Fingerprint, EntryNumber>,
     open: Option<OpenModel>,
     /// The last version of a file that is no model.
     previous_version: Option<PreviousVersion>,
@@ -87,7 +87,7 @@ pub struct DeltaPlanner {
 /// A range of a base, by its entry number.
 #[derive(Debug, Clone, Copy)]
 struct BaseRange {
-    entry: u64,
+    entry: EntryNumber,
     offset: u32,
     len: u32,
 }
@@ -145,7 +145,7 @@ impl DeltaPlanner {
     }
 
     /// TensorBlock `fingerprint` was stored as session entry `entry`.
-    pub fn stored(&mut self, fingerprint: Fingerprint, entry: u64) {
+    pub fn stored(&mut self, fingerprint: Fingerprint, entry: EntryNumber) {
         self.blocks.put(fingerprint, entry);
     }
 

@@ -13,7 +13,7 @@ use crate::codec::Scratch;
 use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::container::{ExtentCache, ExtentMap, blob_name, decode_frame};
+use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, blob_name, decode_frame};
 use crate::repo::index::{ContainerIndexes, Listing, Locator, Resolver};
 use crate::repo::recipe::{Reference, decode_recipe};
 use crate::store::Store;
@@ -34,7 +34,7 @@ pub struct ChunkReader {
     /// Finds chunks and resolves ranges.
     pub resolver: Resolver,
     extent_cache: ExtentCache,
-    frames: LruCache<u64, Bytes>,
+    frames: LruCache<FrameNumber, Bytes>,
     frame_bytes: usize,
     frame_bytes_max: usize,
     scratch: Scratch,
@@ -61,23 +61,23 @@ impl ChunkReader {
     ///
     /// # Errors
     /// [`Error::ChunkMissing`] when no listed container has it.
-    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<u64> {
+    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<EntryNumber> {
         let located = self.resolver.locator.locate(fingerprint)?;
         let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
         Ok(self.resolver.number_of(&located))
     }
 
     /// The literal runs of entry `number`.
-    pub fn extent_map(&mut self, number: u64) -> Result<Arc<ExtentMap>> {
+    pub fn extent_map(&mut self, number: EntryNumber) -> Result<Arc<ExtentMap>> {
         self.extent_cache.extent_map(&mut self.resolver, number)
     }
 
     /// A decoded frame.
-    pub fn frame(&mut self, number: u64) -> Result<Bytes> {
+    pub fn frame(&mut self, number: FrameNumber) -> Result<Bytes> {
         if let Some(frame) = self.frames.get(&number) {
             return Ok(frame.clone());
         }
-        let (container, info) = self.resolver.frame_place(number)?;
+        let (container, info) = self.resolver.frame_info(number)?;
         let name = blob_name(&container);
         let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
         let frame = Bytes::from(decode_frame(&name, &info, &stored, &mut self.scratch)?);
@@ -92,14 +92,14 @@ impl ChunkReader {
     }
 
     /// The bytes of entry `number`, checked against `fingerprint`.
-    pub fn read_entry(&mut self, number: u64, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         let extent_map = self.extent_map(number)?;
         let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
         let mut bytes = Vec::new();
         extent_map.assemble(&frames, &mut self.scratch, &mut bytes)?;
         let got = self.key.fingerprint(&bytes);
         if got != *fingerprint {
-            let (container, _) = self.resolver.container_index_of(number)?;
+            let (container, ..) = self.resolver.container_index_of(number)?;
             let (expected, got) = (fingerprint.to_string(), got.to_string());
             return Err(Error::ChecksumMismatch {
                 what: format!("chunk in {}", blob_name(&container)),

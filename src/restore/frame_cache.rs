@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::error::Result;
+use crate::repo::container::FrameNumber;
 
 /// Next use of a frame without a use in the window.
 const UNKNOWN: u64 = u64::MAX;
@@ -41,9 +42,9 @@ impl<L> TrackedFrame<L> {
 
 /// The cached frames and the announced uses, by frame number.
 pub struct FrameCache<L> {
-    frames: HashMap<u64, TrackedFrame<L>>,
+    frames: HashMap<FrameNumber, TrackedFrame<L>>,
     /// Cached frames by next use, and by last use in descending order. The last one is evicted first.
-    order: BTreeSet<(u64, Reverse<u64>, u64)>,
+    order: BTreeSet<(u64, Reverse<u64>, FrameNumber)>,
     bytes: u64,
 }
 
@@ -62,8 +63,8 @@ impl<L: Clone> FrameCache<L> {
     pub fn announce(
         &mut self,
         step: u64,
-        frames: &[u64],
-        mut find: impl FnMut(u64) -> Result<FrameSource<L>>,
+        frames: &[FrameNumber],
+        mut find: impl FnMut(FrameNumber) -> Result<FrameSource<L>>,
     ) -> Result<()> {
         let new = frames.iter().filter(|frame| !self.frames.contains_key(frame));
         let found = new.map(|frame| Ok((*frame, find(*frame)?))).collect::<Result<Vec<_>>>()?;
@@ -82,7 +83,7 @@ impl<L: Clone> FrameCache<L> {
     }
 
     /// Uses a frame in step `step`, as announced, and caches it. Returns its source if it must be loaded first.
-    pub fn take(&mut self, step: u64, frame: u64) -> Option<FrameSource<L>> {
+    pub fn take(&mut self, step: u64, frame: FrameNumber) -> Option<FrameSource<L>> {
         let tracked = self.frames.get_mut(&frame)?;
         if let Some(last_use) = tracked.last_use {
             self.order.remove(&(tracked.next_use(), Reverse(last_use), frame));
@@ -104,7 +105,7 @@ impl<L: Clone> FrameCache<L> {
     }
 
     /// Evicts frames until at most `bytes_max` bytes are cached, and returns the evicted ones.
-    pub fn evict(&mut self, bytes_max: u64) -> Vec<u64> {
+    pub fn evict(&mut self, bytes_max: u64) -> Vec<FrameNumber> {
         let mut evicted = Vec::new();
         while self.bytes > bytes_max {
             let Some((next_use, _, frame)) = self.order.pop_last() else { break };
@@ -129,8 +130,13 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+    use crate::repo::container::ContainerNumber;
 
-    fn source(_frame: u64) -> Result<FrameSource<()>> {
+    fn frame(position: u64) -> FrameNumber {
+        FrameNumber::stored(ContainerNumber(0), position as u32)
+    }
+
+    fn source(_frame: FrameNumber) -> Result<FrameSource<()>> {
         Ok(FrameSource { location: (), bytes: 1 })
     }
 
@@ -139,15 +145,15 @@ mod tests {
         let mut cache = FrameCache::default();
         let (mut loads, mut held) = (0, HashSet::new());
         for announced in 0..uses.len() + window {
-            if let Some(frame) = uses.get(announced) {
-                cache.announce(announced as u64, &[*frame], source).unwrap();
+            if let Some(position) = uses.get(announced) {
+                cache.announce(announced as u64, &[frame(*position)], source).unwrap();
             }
             let Some(step) = announced.checked_sub(window) else { continue };
-            let is_loaded = cache.take(step as u64, uses[step]).is_some();
-            assert_eq!(is_loaded, held.insert(uses[step]), "step {step} of {uses:?}");
+            let is_loaded = cache.take(step as u64, frame(uses[step])).is_some();
+            assert_eq!(is_loaded, held.insert(frame(uses[step])), "step {step} of {uses:?}");
             loads += usize::from(is_loaded);
-            for frame in cache.evict(frames_max) {
-                assert!(held.remove(&frame));
+            for evicted in cache.evict(frames_max) {
+                assert!(held.remove(&evicted));
             }
             assert!(held.len() as u64 <= frames_max);
         }
@@ -187,14 +193,14 @@ mod tests {
     #[test]
     fn a_frame_without_a_source_is_not_tracked() {
         let mut cache: FrameCache<()> = FrameCache::default();
-        let find = |frame| match frame {
-            7 => Err(Error::Usage("lost".into())),
-            _ => source(frame),
+        let find = |number| match number == frame(7) {
+            true => Err(Error::Usage("lost".into())),
+            false => source(number),
         };
-        cache.announce(0, &[1, 7], find).unwrap_err();
+        cache.announce(0, &[frame(1), frame(7)], find).unwrap_err();
         assert!(cache.frames.is_empty());
-        cache.announce(0, &[2], find).unwrap();
-        assert_eq!((cache.take(0, 2).is_some(), cache.evict(1)), (true, vec![]));
+        cache.announce(0, &[frame(2)], find).unwrap();
+        assert_eq!((cache.take(0, frame(2)).is_some(), cache.evict(1)), (true, vec![]));
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::{Counter, Progress};
 use crate::pipeline::Weigh;
-use crate::repo::container::{ExtentMap, FrameInfo};
+use crate::repo::container::{ExtentMap, FrameInfo, FrameNumber};
 use crate::repo::tree::{Node, small_holes};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -156,13 +156,13 @@ impl RestoreFile {
 pub type LoadedFrame = Result<Bytes, Arc<Error>>;
 
 /// Decoded frames by number.
-pub type LoadedFrames = HashMap<u64, LoadedFrame>;
+pub type LoadedFrames = HashMap<FrameNumber, LoadedFrame>;
 
 /// A frame to load.
 #[derive(Debug)]
 pub struct FrameLoad {
     /// Frame number.
-    pub frame: u64,
+    pub frame: FrameNumber,
     /// Container that holds the frame.
     pub container: ContainerId,
     /// Offset, lengths and codec of the frame.
@@ -173,7 +173,7 @@ pub struct FrameLoad {
 
 impl FrameLoad {
     /// A frame that is not loaded yet.
-    pub fn new(frame: u64, container: ContainerId, info: FrameInfo) -> Self {
+    pub fn new(frame: FrameNumber, container: ContainerId, info: FrameInfo) -> Self {
         FrameLoad { frame, container, info, bytes: Ok(Bytes::new()) }
     }
 }
@@ -197,7 +197,7 @@ pub struct RestoreJob {
     /// Frames to load before the chunks are written. Gather empties this list.
     pub loads: Vec<FrameLoad>,
     /// Frames that Gather evicts after this job.
-    pub evicted: Vec<u64>,
+    pub evicted: Vec<FrameNumber>,
     /// Chunks to write. Write empties this list.
     pub writes: Vec<WriteChunk>,
     /// Files that are complete after this job.

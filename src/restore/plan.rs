@@ -241,7 +241,7 @@ impl PlanStage {
                     }
                     let resolver = &mut self.reader.resolver;
                     self.cached.announce(self.entered, extent_map.frames(), |frame| {
-                        let (container, info) = resolver.frame_place(frame)?;
+                        let (container, info) = resolver.frame_info(frame)?;
                         let bytes = u64::from(info.raw_len);
                         Ok(FrameSource { location: (container, info), bytes })
                     })?;

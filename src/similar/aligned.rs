@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::Match;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len, is_constant};
+use crate::repo::container::EntryNumber;
 
 /// Bytes without a run after which the search ends.
 const REACH: usize = 512;
@@ -22,7 +23,7 @@ pub struct Aligned<'a> {
     chunk: &'a [u8],
     base: &'a [u8],
     /// Entry number of the base.
-    entry: u64,
+    entry: EntryNumber,
     /// Offset in the base less offset in the chunk.
     shift: i64,
     bytes_min: usize,
@@ -96,6 +97,11 @@ impl<'a> Aligned<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::container::ContainerNumber;
+
+    fn entry() -> EntryNumber {
+        EntryNumber::stored(ContainerNumber(0), 7)
+    }
 
     /// 4000 bytes without repetition, and the same with single bytes overwritten.
     fn pair(overwritten: &[usize]) -> (Vec<u8>, Vec<u8>) {
@@ -112,12 +118,12 @@ mod tests {
     #[test]
     fn overwritten_bytes_are_stepped_over_in_both_directions() {
         let (chunk, base) = pair(&[1000, 1100, 1110, 1300]);
-        let beside = Match { position: 0, base: 7, offset: 0, len: 1000 };
+        let beside = Match { position: 0, base: entry(), offset: 0, len: 1000 };
         let aligned = Aligned::new(&chunk, &base, &beside, 48);
         let mut found = Vec::new();
         aligned.forward(1000..4000, &mut found);
         assert_eq!(ranges(&found), [1001..1100, 1111..1300, 1301..4000]);
-        assert!(found.iter().all(|found| found.base == 7 && found.offset == found.position));
+        assert!(found.iter().all(|found| found.base == entry() && found.offset == found.position));
         found.clear();
         aligned.backward(500..1301, &mut found);
         assert_eq!(ranges(&found), [500..1000, 1001..1100, 1111..1300]);
@@ -127,11 +133,11 @@ mod tests {
     fn the_search_ends_out_of_reach_and_at_the_edges_of_the_base() {
         let overwritten: Vec<usize> = (1000..1000 + REACH + STRIDE).collect();
         let (chunk, base) = pair(&overwritten);
-        let beside = Match { position: 500, base: 7, offset: 500, len: 500 };
+        let beside = Match { position: 500, base: entry(), offset: 500, len: 500 };
         let mut found = Vec::new();
         Aligned::new(&chunk, &base, &beside, 48).forward(1000..4000, &mut found);
         assert_eq!(found, []);
-        let beside = Match { position: 500, base: 7, offset: 100, len: 100 };
+        let beside = Match { position: 500, base: entry(), offset: 100, len: 100 };
         let shifted = [&[9; 400], &base[..]].concat();
         Aligned::new(&shifted, &base, &beside, 48).backward(0..500, &mut found);
         assert_eq!(ranges(&found), vec![Range { start: 400, end: 500 }]);
@@ -146,7 +152,7 @@ mod tests {
         base[1000..].fill(1);
         let mut chunk = base.clone();
         chunk[100] = 9;
-        let beside = Match { position: 0, base: 7, offset: 0, len: 100 };
+        let beside = Match { position: 0, base: entry(), offset: 0, len: 100 };
         let mut found = Vec::new();
         Aligned::new(&chunk, &base, &beside, 48).forward(100..500, &mut found);
         assert_eq!(found, []);

@@ -20,6 +20,7 @@ use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::{Anchor, Sieve};
+use crate::repo::container::EntryNumber;
 
 /// Multiplier whose products order the hashes.
 const ORDER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -38,7 +39,7 @@ const UNCOVERED_SHARE: usize = 32;
 const UNCOVERED_BYTES_MAX: usize = 1 << 10;
 
 /// A base at hand: its entry, its bytes and its anchors.
-type Base<'a> = (u64, &'a [u8], &'a AnchorTable);
+type Base<'a> = (EntryNumber, &'a [u8], &'a AnchorTable);
 
 /// Bases taken by order.
 const FOLLOWERS: usize = 2;
@@ -51,7 +52,7 @@ pub struct Anchors {
     /// Bases taken by features.
     candidates_max: usize,
     /// Bases of the chunk before, the most used first.
-    before: Vec<u64>,
+    before: Vec<EntryNumber>,
 }
 
 impl Anchors {
@@ -67,9 +68,9 @@ impl Anchors {
 
     /// The entries worth comparing with, the most promising first: each one shares most of the features that those
     /// before it do not have. Of several, one at hand is preferred, then the newest.
-    fn choose(&self, features: &[u64], bases: &mut Bases) -> Vec<(u64, u32)> {
+    fn choose(&self, features: &[u64], bases: &mut Bases) -> Vec<(EntryNumber, u32)> {
         // Each entry with the set of features it shares.
-        let mut sharing: Vec<(u64, u32)> = Vec::new();
+        let mut sharing: Vec<(EntryNumber, u32)> = Vec::new();
         bases.each_candidate(features, CANDIDATES_PER_FEATURE, |feature, entry| {
             match sharing.iter_mut().find(|found| found.0 == entry) {
                 Some(found) => found.1 |= 1 << feature,
@@ -79,8 +80,8 @@ impl Anchors {
         let mut chosen = Vec::new();
         let mut covered = 0;
         while chosen.len() < self.candidates_max {
-            let gain = |found: &(u64, u32)| (found.1 & !covered).count_ones();
-            let rank = |found: &&(u64, u32)| (gain(found), bases.base_cache().contains(found.0), found.0);
+            let gain = |found: &(EntryNumber, u32)| (found.1 & !covered).count_ones();
+            let rank = |found: &&(EntryNumber, u32)| (gain(found), bases.base_cache().contains(found.0), found.0);
             let Some(best) = sharing.iter().max_by_key(rank).filter(|best| gain(best) > 0) else { break };
             chosen.push(*best);
             covered |= best.1;
@@ -89,7 +90,7 @@ impl Anchors {
     }
 
     /// The entries stored after the bases of the chunk before, unless the chosen ones have all features.
-    fn followers(&self, chosen: &[(u64, u32)], bases: &mut Bases) -> Result<Vec<u64>> {
+    fn followers(&self, chosen: &[(EntryNumber, u32)], bases: &mut Bases) -> Result<Vec<EntryNumber>> {
         let shared = chosen.iter().fold(0, |all: u32, base| all | base.1).count_ones() as usize;
         if shared == FEATURES {
             return Ok(Vec::new());
@@ -108,7 +109,12 @@ impl Anchors {
 
     /// The matches of a chunk that is the first of `chosen` but for little and for one place where bytes came in or
     /// went out: then no anchors are needed.
-    fn nearly_whole(&self, chunk: &[u8], chosen: &[(u64, u32)], bases: &mut Bases) -> Result<Option<Vec<Match>>> {
+    fn nearly_whole(
+        &self,
+        chunk: &[u8],
+        chosen: &[(EntryNumber, u32)],
+        bases: &mut Bases,
+    ) -> Result<Option<Vec<Match>>> {
         let Some((entry, shared)) = chosen.first() else { return Ok(None) };
         if !bases.fetch(*entry, shared.count_ones() >= DECODE_FEATURES_MIN)? {
             return Ok(None);
@@ -119,7 +125,7 @@ impl Anchors {
     }
 
     /// The bases for a chunk with these features, their contents and anchors at hand.
-    fn prepare(&self, chosen: Vec<(u64, u32)>, bases: &mut Bases) -> Result<Vec<u64>> {
+    fn prepare(&self, chosen: Vec<(EntryNumber, u32)>, bases: &mut Bases) -> Result<Vec<EntryNumber>> {
         let followers = self.followers(&chosen, bases)?;
         let chosen = chosen.into_iter().map(|(entry, shared)| (entry, shared.count_ones() >= DECODE_FEATURES_MIN));
         let mut prepared = Vec::new();
@@ -139,7 +145,7 @@ impl Anchors {
 
     /// Remembers the bases of a chunk, the most used first.
     fn remember(&mut self, matches: &[Match]) {
-        let mut used: Vec<(u32, u64)> = Vec::new();
+        let mut used: Vec<(u32, EntryNumber)> = Vec::new();
         for found in matches {
             match used.iter_mut().find(|used| used.1 == found.base) {
                 Some(used) => used.0 += found.len,
@@ -170,7 +176,7 @@ pub(super) fn features(anchors: &[Anchor]) -> Vec<u64> {
 
 /// What `chunk` has in common with `base`, both laid side by side from their first bytes on, then from their last bytes
 /// back.
-fn edges(chunk: &[u8], base: &[u8], entry: u64, bytes_min: usize) -> Vec<Match> {
+fn edges(chunk: &[u8], base: &[u8], entry: EntryNumber, bytes_min: usize) -> Vec<Match> {
     let len = chunk.len();
     let mut matches = Vec::new();
     let heads = Match { position: 0, base: entry, offset: 0, len: 0 };
@@ -265,6 +271,7 @@ impl Strategy for Anchors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::container::ContainerNumber;
     use proptest::prelude::*;
 
     /// Bytes without long repetitions.
@@ -274,12 +281,16 @@ mod tests {
         bytes
     }
 
+    fn entry() -> EntryNumber {
+        EntryNumber::stored(ContainerNumber(0), 7)
+    }
+
     fn uncovered(chunk: &[u8], base: &[u8]) -> usize {
-        let matches = edges(chunk, base, 7, 32);
+        let matches = edges(chunk, base, entry(), 32);
         let mut end = 0;
         for found in &matches {
             let (position, offset, len) = (found.position as usize, found.offset as usize, found.len as usize);
-            assert!(position >= end && len >= 32 && found.base == 7);
+            assert!(position >= end && len >= 32 && found.base == entry());
             assert_eq!(chunk[position..position + len], base[offset..offset + len]);
             end = position + len;
         }
@@ -309,7 +320,7 @@ mod tests {
     #[test]
     fn nearly_whole_is_what_lacks_little_in_all_and_in_each_place() {
         let found = |ranges: &[(u32, u32)]| -> Vec<Match> {
-            let of = |(start, end): &(u32, u32)| Match { position: *start, base: 0, offset: 9, len: end - start };
+            let of = |(start, end): &(u32, u32)| Match { position: *start, base: entry(), offset: 9, len: end - start };
             ranges.iter().map(of).collect()
         };
         assert!(is_nearly_whole(64_000, &found(&[(0, 64_000)])));

@@ -10,6 +10,7 @@ use super::anchor_table::AnchorTable;
 use crate::cache::{BLOCK_BYTES, Memory};
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
+use crate::repo::container::EntryNumber;
 
 /// Memory that a content takes besides its bytes and marks, about: many may be short.
 const ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<u64>());
@@ -20,7 +21,7 @@ pub struct BaseCache {
     blocks: VecDeque<Block>,
     /// Number of the oldest block.
     first: u64,
-    places: HashMap<u64, Place>,
+    places: HashMap<EntryNumber, Place>,
     /// Memory of the blocks, marks and entries.
     bytes: usize,
     bytes_max: usize,
@@ -30,7 +31,7 @@ pub struct BaseCache {
 struct Block {
     memory: Memory,
     filled: usize,
-    entries: Vec<u64>,
+    entries: Vec<EntryNumber>,
 }
 
 /// Where a content lies.
@@ -73,17 +74,17 @@ impl BaseCache {
     }
 
     /// Whether the content of an entry is there.
-    pub fn contains(&self, entry: u64) -> bool {
+    pub fn contains(&self, entry: EntryNumber) -> bool {
         self.places.contains_key(&entry)
     }
 
     /// The content of an entry.
-    pub fn get(&self, entry: u64) -> Option<&[u8]> {
+    pub fn get(&self, entry: EntryNumber) -> Option<&[u8]> {
         self.bytes_of(self.places.get(&entry)?)
     }
 
     /// The content of an entry and its anchors, where both are there.
-    pub fn tabulated(&self, entry: u64) -> Option<(&[u8], &AnchorTable)> {
+    pub fn tabulated(&self, entry: EntryNumber) -> Option<(&[u8], &AnchorTable)> {
         let place = self.places.get(&entry)?;
         let Marks::Table(table) = &place.marks else { return None };
         Some((self.bytes_of(place)?, table))
@@ -93,7 +94,7 @@ impl BaseCache {
     ///
     /// # Errors
     /// Those of [`Memory::new`].
-    pub fn keep(&mut self, entry: u64, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+    pub fn keep(&mut self, entry: EntryNumber, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
         let copy = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
             Ok(())
@@ -111,7 +112,7 @@ impl BaseCache {
     ///
     /// # Errors
     /// Those of `fill` and of [`Memory::new`]; nothing is kept then.
-    pub fn fill(&mut self, entry: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<bool> {
+    pub fn fill(&mut self, entry: EntryNumber, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<bool> {
         if self.contains(entry) {
             return Ok(true);
         }
@@ -132,7 +133,7 @@ impl BaseCache {
 
     /// Makes the anchors of a content ready to be looked up; `find` finds them where they are not known. `false` if the
     /// content is not there.
-    pub fn tabulate(&mut self, entry: u64, find: impl FnOnce(&[u8], &mut Vec<Anchor>)) -> bool {
+    pub fn tabulate(&mut self, entry: EntryNumber, find: impl FnOnce(&[u8], &mut Vec<Anchor>)) -> bool {
         let Some(place) = self.places.get(&entry) else { return false };
         let table = match &place.marks {
             Marks::Table(_) => return true,

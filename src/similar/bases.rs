@@ -13,8 +13,8 @@ use lru::LruCache;
 use super::Match;
 use super::base_cache::BaseCache;
 use super::candidates::Candidates;
-use super::capping::{ContainerCapping, ORIGIN_SESSION};
-use super::ring::{Ring, SESSION};
+use super::capping::{ContainerCapping, MatchOrigin};
+use super::ring::Ring;
 use crate::cache::BLOCK_BYTES;
 use crate::cache::ByteLru;
 use crate::codec::Scratch;
@@ -22,18 +22,15 @@ use crate::config::SubdedupConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::{
-    Base, Extent, ExtentCache, ExtentMap, FrameInfo, FrameLocation, FrameSource, FramesInFlight, Operation,
-    OperationSlice, OperationSource, OperationView, blob_name, decode_frame,
+    Base, EntryAddress, EntryNumber, Extent, ExtentCache, ExtentMap, FrameAddress, FrameInfo, FrameLocation,
+    FrameNumber, FrameSource, FramesInFlight, OpenFrame, Operation, OperationSlice, OperationSource, OperationView,
+    SessionEntryNumber, blob_name, decode_frame,
 };
 use crate::repo::index::Resolver;
 use crate::repo::reader::at_least_one;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
-/// Frame number of the open frame of ordinary literal bytes.
-pub const OPEN_SOLID: u64 = u64::MAX;
-/// Frame number of the open frame of incompressible bytes.
-pub const OPEN_INCOMPRESSIBLE: u64 = u64::MAX - 1;
 /// Bases of the session remembered by name.
 const NAMES_KEPT: usize = 1 << 16;
 /// Of the bytes for bases, one in this many serves contents of chunks alone, frames may take the others.
@@ -59,13 +56,13 @@ pub struct Bases {
     pub open_solid: Vec<u8>,
     /// Bytes of the open incompressible frame.
     pub open_incompressible: Vec<u8>,
-    names: LruCache<Base, u64>,
-    frames: ByteLru<u64, Bytes>,
+    names: LruCache<Base, EntryNumber>,
+    frames: ByteLru<FrameNumber, Bytes>,
     /// Contents of chunks, in the room that frames do not take.
     base_cache: BaseCache,
     bytes_max: usize,
     /// Frames as they are stored, read before they were asked for.
-    ahead: ByteLru<u64, (Arc<str>, FrameInfo, Bytes)>,
+    ahead: ByteLru<FrameNumber, (Arc<str>, FrameInfo, Bytes)>,
     /// Taken while it works: it asks for bodies here.
     extent_cache: Option<ExtentCache>,
     capping: Option<ContainerCapping>,
@@ -114,54 +111,59 @@ impl Bases {
 
     /// At most `count_max` entries for each feature that carry it, newest first: its position among `features` and the
     /// entry.
-    pub fn each_candidate(&mut self, features: &[u64], count_max: usize, found: impl FnMut(usize, u64)) {
+    pub fn each_candidate(&mut self, features: &[u64], count_max: usize, found: impl FnMut(usize, EntryNumber)) {
         self.candidates.find(features, count_max, &mut self.resolver, found);
     }
 
     /// At most `count_max` entries that carry a feature, newest first.
-    pub fn candidates(&mut self, feature: u64, count_max: usize) -> Vec<u64> {
+    pub fn candidates(&mut self, feature: u64, count_max: usize) -> Vec<EntryNumber> {
         let mut entries = Vec::new();
         self.each_candidate(&[feature], count_max, |_, entry| entries.push(entry));
         entries
     }
 
     /// Adds the features of session entry `number` to the index.
-    pub fn index(&mut self, number: u64, features: &[u64]) {
+    pub fn index(&mut self, number: SessionEntryNumber, features: &[u64]) {
         self.candidates.insert(number, features);
     }
 
     /// The entry stored after this one, if there is one in its container or in the session so far.
-    pub fn following(&mut self, entry: u64) -> Result<Option<u64>> {
-        if let Some(number) = session_number(entry) {
-            return Ok((number + 1 < self.ring.next()).then_some(entry + 1));
-        }
-        let container_index = self.resolver.container_index_of(entry);
+    pub fn following(&mut self, entry: EntryNumber) -> Result<Option<EntryNumber>> {
+        let (container, position) = match entry.address() {
+            EntryAddress::Stored { container, position } => (container, position),
+            EntryAddress::Session(number) => {
+                let next = number.plus(1);
+                return Ok((next < self.ring.next()).then_some(EntryNumber::session(next)));
+            }
+        };
+        let container_index = self.resolver.container_index(container);
         let Some((_, container_index)) = self.tolerate(container_index)? else { return Ok(None) };
-        Ok(((entry as u32 as usize) + 1 < container_index.entries.len()).then_some(entry + 1))
+        let has_next = (position as usize) + 1 < container_index.entries.len();
+        Ok(has_next.then(|| EntryNumber::stored(container, position + 1)))
     }
 
     /// The features of an entry, or none if it cannot be read.
-    pub fn features(&mut self, entry: u64) -> Result<Vec<u64>> {
-        if let Some(found) = session_number(entry).and_then(|number| self.ring.get(number)) {
+    pub fn features(&mut self, entry: EntryNumber) -> Result<Vec<u64>> {
+        if let Some(found) = entry.as_session().and_then(|number| self.ring.get(number)) {
             return Ok(found.features.clone());
         }
         let features = self.stored_number(entry).and_then(|number| {
-            let (_, container_index) = self.resolver.container_index_of(number)?;
-            let found = container_index.entries.get(number as u32 as usize);
+            let (_, container_index, position) = self.resolver.container_index_of(number)?;
+            let found = container_index.entries.get(position as usize);
             Ok(found.map(|found| container_index.features(found).to_vec()).unwrap_or_default())
         });
         self.tolerate(features).map(Option::unwrap_or_default)
     }
 
     /// The resolver's number of an entry that the ring does not hold.
-    fn stored_number(&mut self, entry: u64) -> Result<u64> {
-        let Some(number) = session_number(entry) else { return Ok(entry) };
+    fn stored_number(&mut self, entry: EntryNumber) -> Result<EntryNumber> {
+        let Some(number) = entry.as_session() else { return Ok(entry) };
         let (container, position) = self.in_flight.entry(number)?;
         Ok(self.resolver.entry_number(container, position))
     }
 
     /// Any entry of a stored chunk; `None` if it is not stored or cannot be found.
-    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<Option<u64>> {
+    pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<Option<EntryNumber>> {
         let located = self.resolver.locator.locate(fingerprint);
         Ok(self.tolerate(located)?.flatten().map(|located| self.resolver.number_of(&located)))
     }
@@ -186,7 +188,7 @@ impl Bases {
     }
 
     /// The runs of an entry.
-    pub fn extent_map(&mut self, entry: u64) -> Result<Arc<ExtentMap>> {
+    pub fn extent_map(&mut self, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
         let mut extent_cache = self.extent_cache.take().unwrap_or_else(|| ExtentCache::new(EXTENT_CACHE_BYTES_MAX));
         let extent_map = extent_cache.extent_map(self, entry);
         self.extent_cache = Some(extent_cache);
@@ -194,19 +196,19 @@ impl Bases {
     }
 
     /// Where frame `number` can be read from; `None` if it is still being filled.
-    pub fn frame_source(&mut self, number: u64) -> Result<Option<FrameSource>> {
-        if !self.is_final(number) {
-            return Ok(None);
+    pub fn frame_source(&mut self, number: FrameNumber) -> Result<Option<FrameSource>> {
+        match number.address() {
+            FrameAddress::Open(_) => Ok(None),
+            FrameAddress::Session(number) => Ok(Some(FrameSource::Session(number))),
+            FrameAddress::Stored { .. } => {
+                let (container, info) = self.resolver.frame_info(number)?;
+                Ok(Some(FrameSource::Stored(container, info)))
+            }
         }
-        if let Some(number) = session_number(number) {
-            return Ok(Some(FrameSource::Session(number)));
-        }
-        let (container, info) = self.resolver.frame_place(number)?;
-        Ok(Some(FrameSource::Stored(container, info)))
     }
 
     /// What a delta as long as its chunk is a delta to: entries, offsets and lengths; `None` for any other entry.
-    pub fn delta_parts(&mut self, entry: u64) -> Result<Option<Vec<(u64, u32, u32)>>> {
+    pub fn delta_parts(&mut self, entry: EntryNumber) -> Result<Option<Vec<(EntryNumber, u32, u32)>>> {
         let view = self.body(entry)?;
         let mut parts = Vec::new();
         for operation in view.operations.as_slice() {
@@ -233,7 +235,7 @@ impl Bases {
     ///
     /// # Errors
     /// Only when the run is failing.
-    pub fn content(&mut self, entry: u64) -> Result<Option<&[u8]>> {
+    pub fn content(&mut self, entry: EntryNumber) -> Result<Option<&[u8]>> {
         Ok(if self.fetch(entry, true)? { self.base_cache.get(entry) } else { None })
     }
 
@@ -250,7 +252,7 @@ impl Bases {
     /// Only when the run is failing.
     pub fn tabulate(
         &mut self,
-        entry: u64,
+        entry: EntryNumber,
         may_decode: bool,
         find: impl FnOnce(&[u8], &mut Vec<Anchor>),
     ) -> Result<bool> {
@@ -261,7 +263,7 @@ impl Bases {
     ///
     /// # Errors
     /// Only when the run is failing.
-    pub fn fetch(&mut self, entry: u64, may_decode: bool) -> Result<bool> {
+    pub fn fetch(&mut self, entry: EntryNumber, may_decode: bool) -> Result<bool> {
         if self.base_cache.contains(entry) {
             return Ok(true);
         }
@@ -274,7 +276,7 @@ impl Bases {
     }
 
     /// The runs of an entry and the frames that they lie in, decoded; those still being filled are empty.
-    fn gather(&mut self, entry: u64, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
+    fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
         if self.body(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
@@ -283,13 +285,13 @@ impl Bases {
         if extent_map.is_delta() {
             return Ok(None);
         }
-        let at_hand = |frame: &u64| !self.is_final(*frame) || self.frames.contains(frame);
+        let at_hand = |frame: &FrameNumber| !frame.is_final() || self.frames.contains(frame);
         if !may_decode && !extent_map.frames().iter().all(at_hand) {
             return Ok(None);
         }
         let mut frames = Vec::with_capacity(extent_map.frames().len());
         for number in extent_map.frames() {
-            let frame = if self.is_final(*number) { self.frame(*number)? } else { Some(Bytes::new()) };
+            let frame = if number.is_final() { self.frame(*number)? } else { Some(Bytes::new()) };
             let Some(frame) = frame else { return Ok(None) };
             frames.push(frame);
         }
@@ -310,28 +312,33 @@ impl Bases {
         for found in matches.iter() {
             let extent_map = self.extent_map(found.base)?;
             let extents = extent_map.extents_of(found.offset..found.offset + found.len)?;
-            let origin = |run: Extent| session_number(run.frame).map_or((run.frame >> 32) as u32, |_| ORIGIN_SESSION);
-            origins.push(extents.map(origin).collect());
+            let origin = |run: Result<Extent>| {
+                run.map(|run| match run.frame.address() {
+                    FrameAddress::Stored { container, .. } => MatchOrigin::Container(container),
+                    FrameAddress::Session(_) | FrameAddress::Open(_) => MatchOrigin::Session,
+                })
+            };
+            origins.push(extents.map(origin).collect::<Result<_>>()?);
         }
         self.capping.iter_mut().for_each(|capping| capping.apply(matches, &origins));
         Ok(())
     }
 
     /// Depth of an entry's chain.
-    pub fn depth(&mut self, entry: u64) -> Result<u8> {
+    pub fn depth(&mut self, entry: EntryNumber) -> Result<u8> {
         Ok(self.body(entry)?.depth)
     }
 
     /// Name of an entry as a base.
-    pub fn name(&mut self, entry: u64) -> Result<Base> {
-        let name = match session_number(entry).and_then(|number| self.ring.get(number)) {
+    pub fn name(&mut self, entry: EntryNumber) -> Result<Base> {
+        let name = match entry.as_session().and_then(|number| self.ring.get(number)) {
             Some(found) => found.name,
             None => {
                 let number = self.stored_number(entry)?;
-                let (container, container_index) = self.resolver.container_index_of(number)?;
-                let found = container_index.entries.get(number as u32 as usize);
+                let (container, container_index, position) = self.resolver.container_index_of(number)?;
+                let found = container_index.entries.get(position as usize);
                 let found =
-                    found.ok_or_else(|| Error::corrupt(blob_name(&container), 0, "an entry", number.to_string()))?;
+                    found.ok_or_else(|| Error::corrupt(blob_name(&container), 0, "an entry", position.to_string()))?;
                 Base { fingerprint: found.fingerprint, digest: container_index.digest(found) }
             }
         };
@@ -340,12 +347,12 @@ impl Bases {
     }
 
     /// Keeps the raw bytes of a frame that was just emitted.
-    pub fn cache_frame(&mut self, number: u64, raw: Bytes) {
+    pub fn cache_frame(&mut self, number: FrameNumber, raw: Bytes) {
         self.extent_cache.iter_mut().for_each(ExtentCache::seal);
         self.insert_frame(number, raw);
     }
 
-    fn insert_frame(&mut self, number: u64, raw: Bytes) {
+    fn insert_frame(&mut self, number: FrameNumber, raw: Bytes) {
         let bytes = raw.len();
         self.frames.put(number, raw, bytes);
         self.base_cache.limit(self.bytes_max.saturating_sub(self.frames.bytes()));
@@ -355,15 +362,20 @@ impl Bases {
     ///
     /// # Errors
     /// Where the system has no memory.
-    pub fn cache_chunk(&mut self, number: u64, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+    pub fn cache_chunk(
+        &mut self,
+        number: SessionEntryNumber,
+        bytes: &[u8],
+        anchors: Option<Vec<Anchor>>,
+    ) -> Result<()> {
         if bytes.len() > BASE_BYTES_MAX as usize {
             return Ok(());
         }
-        self.base_cache.keep(SESSION | number, bytes, anchors)
+        self.base_cache.keep(EntryNumber::session(number), bytes, anchors)
     }
 
     /// A frame's raw bytes; `None` when reading it would exceed the budget.
-    fn frame(&mut self, number: u64) -> Result<Option<Bytes>> {
+    fn frame(&mut self, number: FrameNumber) -> Result<Option<Bytes>> {
         if let Some(frame) = self.frames.get(&number) {
             return Ok(Some(frame));
         }
@@ -372,14 +384,15 @@ impl Bases {
         }
         let Some(budget) = self.budget.checked_sub(1 << 20) else { return Ok(None) };
         self.budget = budget;
-        let place = match session_number(number) {
-            Some(number) => self.in_flight.frame(number)?,
-            None => {
-                let (container, _) = self.resolver.frame_place(number)?;
-                FrameLocation::Stored { container, frame: number as u32 }
+        let location = match number.address() {
+            FrameAddress::Session(number) => self.in_flight.frame(number)?,
+            FrameAddress::Stored { position, .. } => {
+                let (container, _) = self.resolver.frame_info(number)?;
+                FrameLocation::Stored { container, frame: position }
             }
+            FrameAddress::Open(_) => return Err(Error::internal("an open frame was to be read")),
         };
-        match place {
+        match location {
             FrameLocation::Memory(frame) => {
                 let raw = Bytes::from(frame.decode(&mut self.scratch)?);
                 self.insert_frame(number, raw.clone());
@@ -391,7 +404,7 @@ impl Bases {
 
     /// Reads frame `frame` of a container and, in the same read, those that follow it: the next chunk's bases are
     /// likely to be there.
-    fn read_ahead(&mut self, number: u64, container: &ContainerId, frame: u32) -> Result<Bytes> {
+    fn read_ahead(&mut self, number: FrameNumber, container: &ContainerId, frame: u32) -> Result<Bytes> {
         let container_index = self.resolver.locator.container_indexes().load(container)?;
         let name: Arc<str> = blob_name(container).into();
         let frames = container_index.frames.get(frame as usize..).unwrap_or_default();
@@ -407,7 +420,8 @@ impl Bases {
             (len, count) = (len + next.stored_bytes(), count + 1);
         }
         let stored = Bytes::from(self.store.get_range(&name, first.offset, len)?);
-        for (info, number) in frames.iter().zip(number..).take(count).skip(1) {
+        for (info, count) in frames.iter().zip(0u32..).take(count).skip(1) {
+            let Some(number) = following_frame(number, count) else { break };
             let from = (info.offset - first.offset) as usize;
             let bytes = stored.slice(from..from + info.stored_bytes());
             let weight = bytes.len();
@@ -416,7 +430,7 @@ impl Bases {
         self.decode(number, &name, first, &stored.slice(..first.stored_bytes()))
     }
 
-    fn decode(&mut self, number: u64, name: &str, info: &FrameInfo, stored: &[u8]) -> Result<Bytes> {
+    fn decode(&mut self, number: FrameNumber, name: &str, info: &FrameInfo, stored: &[u8]) -> Result<Bytes> {
         let raw = Bytes::from(decode_frame(name, info, stored, &mut self.scratch)?);
         self.insert_frame(number, raw.clone());
         Ok(raw)
@@ -425,32 +439,33 @@ impl Bases {
 
 /// The bytes of the frames of `extent_map`, given those that are full and the two that are not.
 fn slices<'a>(extent_map: &ExtentMap, full: &'a [Bytes], solid: &'a [u8], incompressible: &'a [u8]) -> Vec<&'a [u8]> {
-    let slice = |(number, full): (&u64, &'a Bytes)| match *number {
-        OPEN_SOLID => solid,
-        OPEN_INCOMPRESSIBLE => incompressible,
-        _ => &**full,
+    let slice = |(number, full): (&FrameNumber, &'a Bytes)| match number.address() {
+        FrameAddress::Open(OpenFrame::Solid) => solid,
+        FrameAddress::Open(OpenFrame::Incompressible) => incompressible,
+        FrameAddress::Stored { .. } | FrameAddress::Session(_) => &**full,
     };
     extent_map.frames().iter().zip(full).map(slice).collect()
 }
 
-fn session_number(entry: u64) -> Option<u64> {
-    (entry & SESSION != 0).then_some(entry & !SESSION)
+/// The number of the frame `count` frames behind `number` in the same container; `None` for an open frame.
+fn following_frame(number: FrameNumber, count: u32) -> Option<FrameNumber> {
+    match number.address() {
+        FrameAddress::Stored { container, position } => Some(FrameNumber::stored(container, position + count)),
+        FrameAddress::Session(number) => Some(FrameNumber::session(number.plus(u64::from(count)))),
+        FrameAddress::Open(_) => None,
+    }
 }
 
 impl OperationSource for Bases {
-    fn is_final(&self, frame: u64) -> bool {
-        frame != OPEN_SOLID && frame != OPEN_INCOMPRESSIBLE
-    }
-
-    fn body(&mut self, entry: u64) -> Result<OperationView> {
-        if let Some(view) = session_number(entry).and_then(|number| self.ring.view(number)) {
+    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
+        if let Some(view) = entry.as_session().and_then(|number| self.ring.view(number)) {
             return Ok(view);
         }
         let number = self.stored_number(entry)?;
         self.resolver.body(number)
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<u64> {
+    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
         if let OperationSlice::Session(session) = &view.operations {
             let found = session.entries.get(base as usize).copied();
             return found.ok_or_else(|| Error::corrupt("session entry", 0, "a base", base.to_string()));

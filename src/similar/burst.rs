@@ -18,6 +18,7 @@ use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
+use crate::repo::container::EntryNumber;
 
 /// Bytes at each end of a chunk that make a feature.
 const END_BYTES: usize = 512;
@@ -40,14 +41,14 @@ pub struct Burst {
 
 /// A base, and how long the head and the tail are that it shares with a chunk.
 struct Ends {
-    entry: u64,
+    entry: EntryNumber,
     base_len: usize,
     head: usize,
     tail: usize,
 }
 
 impl Ends {
-    fn new(chunk: &[u8], entry: u64, base: &[u8]) -> Self {
+    fn new(chunk: &[u8], entry: EntryNumber, base: &[u8]) -> Self {
         let head = common_prefix_len(chunk, base);
         let tail = common_suffix_len(chunk.get(head..).unwrap_or_default(), base);
         Ends { entry, base_len: base.len(), head, tail }
@@ -106,15 +107,19 @@ impl Strategy for Burst {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::container::ContainerNumber;
 
     #[test]
     fn head_and_tail_never_overlap_in_the_chunk() {
         let base = b"abcabcabcabc";
-        let ends = Ends::new(b"abcabc", 7, base);
-        assert_eq!(ends.matches(6, 1), [Match { position: 0, base: 7, offset: 0, len: 6 }]);
-        let ends = Ends::new(b"abcabcXabcabcabcabcabcabc", 7, base);
-        let expected =
-            [Match { position: 0, base: 7, offset: 0, len: 6 }, Match { position: 13, base: 7, offset: 0, len: 12 }];
+        let entry = EntryNumber::stored(ContainerNumber(0), 7);
+        let ends = Ends::new(b"abcabc", entry, base);
+        assert_eq!(ends.matches(6, 1), [Match { position: 0, base: entry, offset: 0, len: 6 }]);
+        let ends = Ends::new(b"abcabcXabcabcabcabcabcabc", entry, base);
+        let expected = [
+            Match { position: 0, base: entry, offset: 0, len: 6 },
+            Match { position: 13, base: entry, offset: 0, len: 12 },
+        ];
         assert_eq!(ends.matches(25, 1), expected);
         assert_eq!(ends.matches(25, 7), expected[1..]);
     }

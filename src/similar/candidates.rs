@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::anchors::features;
-use super::ring::SESSION;
 use crate::kernel::sieve::Anchor;
+use crate::repo::container::{EntryNumber, SessionEntryNumber};
 use crate::repo::index::{Resolver, Similar, SimilarityIndex};
 
 /// A chunk of whose features one in this many is known is likely to be copied for the most part.
@@ -40,13 +40,13 @@ impl Candidates {
         features: &[u64],
         count_max: usize,
         resolver: &mut Resolver,
-        mut found: impl FnMut(usize, u64),
+        mut found: impl FnMut(usize, EntryNumber),
     ) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         for (position, feature) in features.iter().enumerate() {
             for similar in index.find(*feature).take(count_max) {
                 let entry = match similar {
-                    Similar::Session(number) => SESSION | number,
+                    Similar::Session(number) => EntryNumber::session(number),
                     Similar::Stored(container, entry) => resolver.entry_number(container, entry),
                 };
                 found(position, entry);
@@ -55,7 +55,7 @@ impl Candidates {
     }
 
     /// Adds the features of session entry `number`.
-    pub fn insert(&mut self, number: u64, features: &[u64]) {
+    pub fn insert(&mut self, number: SessionEntryNumber, features: &[u64]) {
         self.index.lock().unwrap_or_else(PoisonError::into_inner).insert(number, features);
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, place))));
         let stored = anchors(1..9);
         assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));
-        candidates.insert(0, &features(&stored));
+        candidates.insert(SessionEntryNumber(0), &features(&stored));
         assert!(candidates.are_likely(&stored) && candidates.are_likely(&anchors(6..14)));
         assert!(!candidates.are_likely(&anchors(7..15)) && !candidates.are_likely(&anchors(9..17)));
         assert!(candidates.are_likely(&anchors(8..9)) && !candidates.are_likely(&[]));

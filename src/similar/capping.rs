@@ -8,15 +8,22 @@
 use std::collections::BTreeSet;
 
 use super::Match;
+use crate::repo::container::ContainerNumber;
 
-/// Origin of everything that the running session has stored.
-pub const ORIGIN_SESSION: u32 = u32::MAX;
+/// Where the bytes of a match are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MatchOrigin {
+    /// A container stored before the session.
+    Container(ContainerNumber),
+    /// The running session. It counts as one container.
+    Session,
+}
 
 /// The containers drawn on by the batch.
 #[derive(Debug)]
 pub struct ContainerCapping {
     containers_max: usize,
-    drawn: BTreeSet<u32>,
+    drawn: BTreeSet<MatchOrigin>,
 }
 
 impl ContainerCapping {
@@ -31,7 +38,7 @@ impl ContainerCapping {
     }
 
     /// Drops the matches that need too many containers; `origins` are those that each of them draws on.
-    pub fn apply(&mut self, matches: &mut Vec<Match>, origins: &[BTreeSet<u32>]) {
+    pub fn apply(&mut self, matches: &mut Vec<Match>, origins: &[BTreeSet<MatchOrigin>]) {
         let mut order: Vec<usize> = (0..matches.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(matches.get(*at).map(|found| found.len)));
         let mut keep = vec![true; matches.len()];
@@ -50,11 +57,13 @@ impl ContainerCapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::container::EntryNumber;
 
     #[test]
     fn the_longest_matches_get_the_containers() {
-        let find = |position, len| Match { position, base: 0, offset: 0, len };
-        let from = |origin| BTreeSet::from([origin]);
+        let base = EntryNumber::stored(ContainerNumber(0), 0);
+        let find = |position, len| Match { position, base, offset: 0, len };
+        let from = |number| BTreeSet::from([MatchOrigin::Container(ContainerNumber(number))]);
         let mut capping = ContainerCapping::new(2);
         let mut matches = vec![find(0, 10), find(20, 500), find(600, 200), find(900, 50)];
         capping.apply(&mut matches, &[from(1), from(2), from(3), from(2)]);

@@ -11,6 +11,7 @@
 
 use super::Match;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
+use crate::repo::container::EntryNumber;
 
 /// Bytes that a hash covers.
 const WINDOW_BYTES: usize = 16;
@@ -63,7 +64,7 @@ impl DeltaMatcher {
     }
 
     /// What `chunk` shares with `base`, the bytes of entry `entry`: ascending, not overlapping.
-    pub fn find(&mut self, chunk: &[u8], base: &[u8], entry: u64) -> Vec<Match> {
+    pub fn find(&mut self, chunk: &[u8], base: &[u8], entry: EntryNumber) -> Vec<Match> {
         let mut matches = Vec::new();
         let mut push = |shared: Shared| {
             let len = (shared.end - shared.start) as u32;
@@ -174,7 +175,12 @@ fn extend(chunk: &[u8], base: &[u8], (at, hit): (usize, usize), covered: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::container::ContainerNumber;
     use proptest::prelude::*;
+
+    fn entry(position: u32) -> EntryNumber {
+        EntryNumber::stored(ContainerNumber(0), position)
+    }
 
     fn noise(len: usize, mut state: u64) -> Vec<u8> {
         let mut next = || {
@@ -206,10 +212,10 @@ mod tests {
         chunk.splice(100..100, noise(10, 2));
         chunk.splice(30_000..30_500, []);
         chunk[50_000] ^= 1;
-        let matches = DeltaMatcher::new(48).find(&chunk, &base, 3);
+        let matches = DeltaMatcher::new(48).find(&chunk, &base, entry(3));
         check(&chunk, &base, &matches, 48);
         assert_eq!(covered(&matches), chunk.len() - 11, "{matches:?}");
-        assert!(matches.len() == 4 && matches.iter().all(|found| found.base == 3));
+        assert!(matches.len() == 4 && matches.iter().all(|found| found.base == entry(3)));
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
         for at in 0..base.len() - 48 {
             let mut chunk = noise(200, 5);
             chunk[77..125].copy_from_slice(&base[at..at + 48]);
-            assert!(covered(&DeltaMatcher::new(48).find(&chunk, &base, 0)) >= 48, "{at}");
+            assert!(covered(&DeltaMatcher::new(48).find(&chunk, &base, entry(0))) >= 48, "{at}");
         }
     }
 
@@ -226,7 +232,7 @@ mod tests {
     fn what_moved_is_found() {
         let base = noise(50_000, 1);
         let chunk = [&base[25_000..], &base[..25_000]].concat();
-        assert_eq!(covered(&DeltaMatcher::new(48).find(&chunk, &base, 0)), chunk.len());
+        assert_eq!(covered(&DeltaMatcher::new(48).find(&chunk, &base, entry(0))), chunk.len());
     }
 
     /// Pieces of few sorts, so that the two have much in common, repeat themselves and run out at odd places.
@@ -247,7 +253,7 @@ mod tests {
         fn copies_are_true_and_in_order(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
             let mut delta = DeltaMatcher::new(copy_bytes_min);
             for (chunk, base) in [(&chunk, &base), (&base, &chunk), (&chunk, &chunk)] {
-                let matches = delta.find(chunk, base, 9);
+                let matches = delta.find(chunk, base, entry(9));
                 check(chunk, base, &matches, copy_bytes_min);
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Match;
 use super::bases::Bases;
 use crate::error::Result;
-use crate::repo::container::{Base, ExtentMap, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, Operation};
 
 /// A chunk's body, with its literal bytes still in the chunk.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct EncodedChunk {
     /// Names of the bases.
     pub bases: Vec<Base>,
     /// Entry numbers of the bases.
-    pub entries: Vec<u64>,
+    pub entries: Vec<EntryNumber>,
     /// Depth of the chain.
     pub depth: u8,
     /// Ranges of the chunk that are literal.
@@ -39,7 +39,7 @@ impl EncodedChunk {
         self.literals.iter().map(|range| range.end - range.start).sum()
     }
 
-    fn base(&mut self, entry: u64, bases: &mut Bases, slots: &mut HashMap<u64, u32>) -> Result<u32> {
+    fn base(&mut self, entry: EntryNumber, bases: &mut Bases, slots: &mut HashMap<EntryNumber, u32>) -> Result<u32> {
         // Nearly always there is one.
         if let (Some(last), Some(slot)) = (self.entries.last(), self.entries.len().checked_sub(1))
             && *last == entry
@@ -83,7 +83,7 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
     }
     let flatten = deepest.saturating_add(1) > depth_max;
     let mut encoded = EncodedChunk { depth: if flatten { 1 } else { deepest + 1 }, ..EncodedChunk::default() };
-    let (mut slots, mut extent_cache) = (HashMap::new(), Vec::<(u64, Arc<ExtentMap>)>::new());
+    let (mut slots, mut extent_cache) = (HashMap::new(), Vec::<(EntryNumber, Arc<ExtentMap>)>::new());
     let mut position = 0;
     for found in matches {
         encoded.literal(position..found.position);
@@ -101,6 +101,7 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
             }
         };
         for run in extent_map.extents_of(found.offset..found.offset + found.len)? {
+            let run = run?;
             let base = encoded.base(run.owner, bases, &mut slots)?;
             encoded.operations.push(Operation::LiteralCopy { base, offset: run.literal, len: run.len });
         }

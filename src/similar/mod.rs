@@ -20,12 +20,12 @@ mod superfeature;
 mod uniform;
 
 pub use anchors::Anchors;
-pub use bases::{Bases, OPEN_INCOMPRESSIBLE, OPEN_SOLID};
+pub use bases::Bases;
 pub use burst::Burst;
 pub use candidates::Candidates;
 pub use delta::DeltaMatcher;
 pub use encode::{EncodedChunk, encode};
-pub use ring::{Ring, SESSION, SessionEntry};
+pub use ring::{Ring, SessionEntry};
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
 
@@ -34,6 +34,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::config::{StrategyKind, SubdedupConfig};
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
+use crate::repo::container::EntryNumber;
 
 /// The bits of a feature that are its hash; eight bits of position lie above them.
 pub const HASH_MASK: u64 = (1 << 48) - 1;
@@ -44,7 +45,7 @@ pub struct Match {
     /// Offset in the new chunk.
     pub position: u32,
     /// Entry number of the base.
-    pub base: u64,
+    pub base: EntryNumber,
     /// Offset in the base.
     pub offset: u32,
     /// Bytes.

@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::repo::container::{Base, ENTRY_WEIGHT_MAX, OperationSlice, OperationView, SessionOperations, entry_weight};
+use crate::repo::container::{
+    Base, ENTRY_WEIGHT_MAX, EntryNumber, FrameNumber, OperationSlice, OperationView, SessionEntryNumber,
+    SessionOperations, entry_weight,
+};
 use crate::types::Fingerprint;
-
-/// Marks entry and frame numbers of the running session.
-pub const SESSION: u64 = 1 << 63;
 
 /// A chunk encoded by this session.
 #[derive(Debug, Clone)]
@@ -19,8 +19,8 @@ pub struct SessionEntry {
     pub name: Base,
     /// Bytes of the chunk.
     pub raw_len: u32,
-    /// Frame number (see [`super::Bases`]).
-    pub frame: u64,
+    /// Frame of its literal bytes.
+    pub frame: FrameNumber,
     /// Where its literal bytes begin in the frame.
     pub literal_offset: u32,
     /// How many there are.
@@ -46,45 +46,46 @@ impl SessionEntry {
 /// The latest session entries.
 #[derive(Default)]
 pub struct Ring {
-    first: u64,
+    first: SessionEntryNumber,
     entries: VecDeque<SessionEntry>,
     weight: u64,
 }
 
 impl Ring {
     /// Number of the next entry.
-    pub fn next(&self) -> u64 {
-        self.first + self.entries.len() as u64
+    pub fn next(&self) -> SessionEntryNumber {
+        self.first.plus(self.entries.len() as u64)
     }
 
     /// Adds an entry and gives its number; drops the oldest ones beyond the bound.
-    pub fn push(&mut self, entry: SessionEntry) -> u64 {
+    pub fn push(&mut self, entry: SessionEntry) -> SessionEntryNumber {
+        let number = self.next();
         self.weight += entry.weight();
         self.entries.push_back(entry);
         while self.weight > 3 * ENTRY_WEIGHT_MAX {
             let Some(old) = self.entries.pop_front() else { break };
             self.weight -= old.weight();
-            self.first += 1;
+            self.first = self.first.plus(1);
         }
-        self.next() - 1
+        number
     }
 
     /// Entry `number`, if the ring still holds it.
-    pub fn get(&self, number: u64) -> Option<&SessionEntry> {
-        self.entries.get(number.checked_sub(self.first)? as usize)
+    pub fn get(&self, number: SessionEntryNumber) -> Option<&SessionEntry> {
+        self.entries.get(number.0.checked_sub(self.first.0)? as usize)
     }
 
     /// Entry `number`, to set its frame.
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut SessionEntry> {
-        self.entries.get_mut(number.checked_sub(self.first)? as usize)
+    pub fn get_mut(&mut self, number: SessionEntryNumber) -> Option<&mut SessionEntry> {
+        self.entries.get_mut(number.0.checked_sub(self.first.0)? as usize)
     }
 
     /// The body of entry `number`.
-    pub fn view(&self, number: u64) -> Option<OperationView> {
+    pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
         let entry = self.get(number)?;
         let whole = entry.body.body.operations.is_empty();
         Some(OperationView {
-            entry: SESSION | number,
+            entry: EntryNumber::session(number),
             raw_len: entry.raw_len,
             frame: entry.frame,
             literal_offset: entry.literal_offset,

@@ -16,6 +16,7 @@ use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
+use crate::repo::container::EntryNumber;
 
 /// A sub-block of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,13 @@ pub fn sub_block_len(len: usize) -> usize {
 
 impl SubBlocks {
     /// A base with a sub-block that equals this one: entry, its bytes, offset in it.
-    fn lookup(&self, block: &[u8], hash: u64, last: Option<u64>, bases: &mut Bases) -> Result<Option<(u64, usize)>> {
+    fn lookup(
+        &self,
+        block: &[u8],
+        hash: u64,
+        last: Option<EntryNumber>,
+        bases: &mut Bases,
+    ) -> Result<Option<(EntryNumber, usize)>> {
         let mut candidates = bases.candidates(hash, self.candidates_max);
         // The base of the match before is in memory and keeps copies together.
         candidates.sort_by_key(|entry| Some(*entry) != last);
@@ -114,7 +121,7 @@ impl Strategy for SubBlocks {
 }
 
 /// Adds a match, joined with the last one where both continue each other.
-fn push(matches: &mut Vec<Match>, start: usize, end: usize, base: u64, offset: usize) {
+fn push(matches: &mut Vec<Match>, start: usize, end: usize, base: EntryNumber, offset: usize) {
     let (position, offset, len) = (start as u32, offset as u32, (end - start) as u32);
     match matches.last_mut() {
         Some(last) if last.base == base && last.position + last.len == position && last.offset + last.len == offset => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use fhrd::config::{Config, RepositoryConfig, StrategyKind};
-use fhrd::repo::container::{ExtentCache, Operation, OperationSource};
+use fhrd::repo::container::{ContainerNumber, EntryAddress, EntryNumber, ExtentCache, Operation, OperationSource};
 use fhrd::repo::index::Listing;
 use fhrd::repo::reader::ChunkReader;
 use fhrd::types::{ContainerId, Fingerprint};
@@ -92,17 +92,22 @@ struct Inspection {
     /// Small, so that some runs are remembered and some are not.
     extent_cache: ExtentCache,
     depth_max: u8,
-    depths: HashMap<u64, u8>,
+    depths: HashMap<EntryNumber, u8>,
     seen: Seen,
+}
+
+fn container_of(entry: EntryNumber) -> ContainerNumber {
+    let EntryAddress::Stored { container, .. } = entry.address() else { panic!("{entry:?} is not stored") };
+    container
 }
 
 impl Inspection {
     /// The depth of an entry's chain, checked on the way down. `path` are the entries that lead to it.
-    fn depth(&mut self, number: u64, path: &mut Vec<u64>) -> u8 {
+    fn depth(&mut self, number: EntryNumber, path: &mut Vec<EntryNumber>) -> u8 {
         if let Some(depth) = self.depths.get(&number) {
             return *depth;
         }
-        assert!(!path.contains(&number), "a cycle of references: {path:x?}, {number:x}");
+        assert!(!path.contains(&number), "a cycle of references: {path:?}, {number:?}");
         path.push(number);
         let view = self.reader.resolver.body(number).unwrap();
         let mut below = 0;
@@ -117,7 +122,7 @@ impl Inspection {
             below = if is_literal { below } else { depth.max(below) };
             self.seen.copies += usize::from(!is_literal);
             self.seen.literal_copies += usize::from(is_literal);
-            self.seen.abroad += usize::from(base >> 32 != number >> 32);
+            self.seen.abroad += usize::from(container_of(base) != container_of(number));
         }
         path.pop();
         assert!(view.depth > below && view.depth <= self.depth_max, "{} over {below}", view.depth);
@@ -126,10 +131,11 @@ impl Inspection {
         view.depth
     }
 
-    fn range(&mut self, number: u64, range: std::ops::Range<u32>) -> Vec<u8> {
+    fn range(&mut self, number: EntryNumber, range: std::ops::Range<u32>) -> Vec<u8> {
         let extent_map = self.extent_cache.extent_map(&mut self.reader.resolver, number).unwrap();
         let mut bytes = Vec::new();
         for run in extent_map.extents_of(range).unwrap() {
+            let run = run.unwrap();
             bytes.extend_from_slice(run.slice_of(&self.reader.frame(run.frame).unwrap()).unwrap());
         }
         bytes
@@ -162,7 +168,7 @@ fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen 
                 let (a, b) = (random.below(whole.len() as u64 + 1) as u32, random.below(whole.len() as u64 + 1) as u32);
                 let range = a.min(b)..a.max(b);
                 let part = inspection.range(number, range.clone());
-                assert!(part == whole[range.start as usize..range.end as usize], "{range:?} of {number:x}");
+                assert!(part == whole[range.start as usize..range.end as usize], "{range:?} of {number:?}");
             }
         }
     }

@@ -18,7 +18,9 @@ use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::Repository;
-use crate::repo::container::{ContainerIndex, Entry, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name};
+use crate::repo::container::{
+    ContainerIndex, Entry, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
+};
 use crate::repo::index::{Listing, read_container_index};
 use crate::repo::reader::ChunkReader;
 use crate::types::{ContainerId, Fingerprint};
@@ -164,28 +166,30 @@ impl CheckWorker<'_> {
     ) -> Result<()> {
         checked.chunks = container_index.entries.len() as u64;
         checked.frames = container_index.frames.len() as u64;
-        let first = self.reader.resolver.entry_number(job.id, 0);
+        let container = self.reader.resolver.container_number(job.id);
         let mut frames = 0..container_index.frames.len() as u32;
-        for (number, entry) in (first..).zip(&container_index.entries) {
+        for (position, entry) in (0u32..).zip(&container_index.entries) {
             go_on(&self.stop)?;
             checked.bytes_raw += u64::from(entry.raw_len);
             while self.read_data && frames.start <= entry.frame && !frames.is_empty() {
-                frames.next().map_or(Ok(()), |frame| self.frame(name, first | u64::from(frame), checked))?;
+                frames
+                    .next()
+                    .map_or(Ok(()), |frame| self.frame(name, FrameNumber::stored(container, frame), checked))?;
             }
-            if let Err(error) = self.entry(number, entry) {
-                let text = format!("{name}: entry {}, chunk {}", number as u32, entry.fingerprint);
+            if let Err(error) = self.entry(EntryNumber::stored(container, position), entry) {
+                let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
                 self.entry_defect(job, text, damage(error)?, checked);
             }
         }
         let rest = if self.read_data { frames } else { 0..0 };
         for frame in rest {
             go_on(&self.stop)?;
-            self.frame(name, first | u64::from(frame), checked)?;
+            self.frame(name, FrameNumber::stored(container, frame), checked)?;
         }
         Ok(())
     }
 
-    fn frame(&mut self, name: &str, number: u64, checked: &mut CheckedContainer) -> Result<()> {
+    fn frame(&mut self, name: &str, number: FrameNumber, checked: &mut CheckedContainer) -> Result<()> {
         match self.reader.frame(number) {
             Ok(_) => Ok(()),
             Err(error) => {
@@ -195,16 +199,17 @@ impl CheckWorker<'_> {
         }
     }
 
-    fn entry(&mut self, number: u64, entry: &Entry) -> Result<()> {
+    fn entry(&mut self, number: EntryNumber, entry: &Entry) -> Result<()> {
         if self.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
         let extent_map = self.reader.extent_map(number)?;
         for frame in extent_map.frames() {
-            self.reader.resolver.frame_place(*frame)?;
+            self.reader.resolver.frame_info(*frame)?;
         }
         for extent in extent_map.extents() {
-            let (container, frame) = self.reader.resolver.frame_place(extent.frame)?;
+            let extent = extent?;
+            let (container, frame) = self.reader.resolver.frame_info(extent.frame)?;
             let end = u64::from(extent.offset) + u64::from(extent.len);
             if end > u64::from(frame.raw_len) {
                 let (expected, got) = (format!("{end} bytes in the frame"), frame.raw_len.to_string());

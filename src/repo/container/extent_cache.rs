@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::extent_map::{Delta, ExtentMap, Literals, PackedExtent, Source};
+use super::numbers::{EntryNumber, FrameNumber};
 use super::operations::Operation;
 use super::resolve::{DEPTH_LIMIT, OperationSource, OperationView};
 use crate::cache::ByteLru;
@@ -20,9 +21,9 @@ const KNOWN_BASES_MAX: usize = 16;
 
 /// Remembers the runs of entries, the latest used.
 pub struct ExtentCache {
-    kept: ByteLru<u64, Arc<ExtentMap>>,
+    kept: ByteLru<EntryNumber, Arc<ExtentMap>>,
     /// Those with runs in frames that will get another number.
-    open: HashMap<u64, Arc<ExtentMap>>,
+    open: HashMap<EntryNumber, Arc<ExtentMap>>,
     /// Room in which flats are put together before they are kept at their size.
     builders: Vec<ExtentMapBuilder>,
 }
@@ -42,11 +43,16 @@ impl ExtentCache {
     ///
     /// # Errors
     /// Those of `bodies`, and [`Error::Corrupt`] for a body that leaves its bases or is nested too deeply.
-    pub fn extent_map(&mut self, bodies: &mut dyn OperationSource, entry: u64) -> Result<Arc<ExtentMap>> {
+    pub fn extent_map(&mut self, bodies: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
         self.extent_map_at(bodies, entry, DEPTH_LIMIT)
     }
 
-    fn extent_map_at(&mut self, bodies: &mut dyn OperationSource, entry: u64, depth: u8) -> Result<Arc<ExtentMap>> {
+    fn extent_map_at(
+        &mut self,
+        bodies: &mut dyn OperationSource,
+        entry: EntryNumber,
+        depth: u8,
+    ) -> Result<Arc<ExtentMap>> {
         if let Some(found) = self.kept.get(&entry).or_else(|| self.open.get(&entry).cloned()) {
             return Ok(found);
         }
@@ -56,7 +62,7 @@ impl ExtentCache {
         builder.clear();
         self.builders.push(builder);
         let extent_map = extent_map?;
-        if extent_map.frames.iter().all(|frame| bodies.is_final(*frame)) {
+        if extent_map.frames.iter().all(|frame| frame.is_final()) {
             self.kept.put(entry, extent_map.clone(), extent_map.memory_bytes());
         } else {
             self.open.insert(entry, extent_map.clone());
@@ -68,7 +74,7 @@ impl ExtentCache {
     fn flatten(
         &mut self,
         bodies: &mut dyn OperationSource,
-        entry: u64,
+        entry: EntryNumber,
         depth: u8,
         builder: &mut ExtentMapBuilder,
     ) -> Result<()> {
@@ -123,11 +129,11 @@ struct ExtentMapBuilder {
     extents: Vec<PackedExtent>,
     sources: Vec<Source>,
     /// Position in the sources, by entry.
-    by_entry: HashMap<u64, u32>,
+    by_entry: HashMap<EntryNumber, u32>,
     /// Where the last run ends in the literal bytes of its source.
     literal_end: u32,
     /// Frames of the bases of a delta.
-    frames: Vec<u64>,
+    frames: Vec<FrameNumber>,
     delta: Option<Delta>,
 }
 
@@ -191,10 +197,9 @@ impl ExtentMapBuilder {
     fn push_copy(&mut self, base: &mut CopiedBase, range: Range<u32>) -> Result<()> {
         base.extent_map.check(&range)?;
         for literals in base.extent_map.literals(range) {
-            let (Some(known), Some(source)) =
-                (base.sources.get_mut(literals.source as usize), base.extent_map.sources.get(literals.source as usize))
-            else {
-                continue;
+            let source = base.extent_map.source(literals.source)?;
+            let Some(known) = base.sources.get_mut(literals.source as usize) else {
+                return Err(Error::internal("an extent map has more sources than were counted"));
             };
             let source = *known.get_or_insert_with(|| self.source(*source));
             self.push(Literals { source, ..literals });

@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::numbers::{EntryNumber, FrameNumber};
 use super::resolve::Extent;
 use crate::codec::{Scratch, delta};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ pub struct ExtentMap {
     pub(super) extents: Vec<PackedExtent>,
     pub(super) sources: Vec<Source>,
     /// Each frame of the runs, and of the bases of a delta, once.
-    pub(super) frames: Vec<u64>,
+    pub(super) frames: Vec<FrameNumber>,
     pub(super) delta: Option<Delta>,
 }
 
@@ -36,9 +37,9 @@ pub(super) struct PackedExtent {
 /// An entry that runs are literal bytes of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
-    pub entry: u64,
+    pub entry: EntryNumber,
     /// Frame of its literal bytes, and which of the flat's that is.
-    pub frame: u64,
+    pub frame: FrameNumber,
     pub frame_at: u32,
     /// Where they begin in the frame.
     pub offset: u32,
@@ -49,7 +50,7 @@ pub(super) struct Source {
 pub(super) struct Delta {
     pub raw_len: u32,
     /// Frame of the literal bytes, where they begin in it and how many there are ([`TO_THE_END`]: all).
-    pub frame: u64,
+    pub frame: FrameNumber,
     pub offset: u32,
     pub len: u32,
     /// What the literal bytes are a delta to.
@@ -66,18 +67,18 @@ pub(super) struct Literals {
 
 impl ExtentMap {
     /// In order.
-    pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        self.literals(0..u32::MAX).map(|literals| self.run(&literals))
+    pub fn extents(&self) -> impl Iterator<Item = Result<Extent>> {
+        self.literals(0..u32::MAX).map(|literals| self.extent(&literals))
     }
 
     /// The run that makes all of the content, if one does.
     pub fn only_extent(&self) -> Option<Extent> {
-        let mut extents = self.extents();
-        extents.next().filter(|run| run.len == self.len())
+        let first = self.extents().next()?.ok()?;
+        (first.len == self.len()).then_some(first)
     }
 
     /// The frames that the runs lie in, each once, ascending.
-    pub fn frames(&self) -> &[u64] {
+    pub fn frames(&self) -> &[FrameNumber] {
         &self.frames
     }
 
@@ -143,15 +144,19 @@ impl ExtentMap {
 
     /// The bytes of a run; `frames` as for [`Self::assemble`].
     fn slice<'a>(&self, literals: &Literals, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
-        let source = self.sources.get(literals.source as usize);
-        let frame = source.and_then(|source| frames.get(source.frame_at as usize)).map(AsRef::as_ref);
-        self.run(literals).slice_of(frame.unwrap_or_default())
+        let source = self.source(literals.source)?;
+        source.extent(literals).slice_of(frame_at(source.frame_at as usize, frames)?)
     }
 
-    /// The decoded bytes of frame `number`; nothing if it is not there.
-    fn frame<'a>(&self, number: u64, frames: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
-        let at = self.frames.partition_point(|frame| *frame < number);
-        frames.get(at).map(AsRef::as_ref).unwrap_or_default()
+    /// The decoded bytes of frame `number`; `frames` as for [`Self::assemble`].
+    fn frame<'a>(&self, number: FrameNumber, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
+        let missing = |_| Error::internal(format!("an extent map does not list {number:?}"));
+        frame_at(self.frames.binary_search(&number).map_err(missing)?, frames)
+    }
+
+    pub(super) fn source(&self, number: u32) -> Result<&Source> {
+        let source = self.sources.get(number as usize);
+        source.ok_or_else(|| Error::internal(format!("an extent map has no source {number}")))
     }
 
     /// Appends the content of a delta.
@@ -162,7 +167,7 @@ impl ExtentMap {
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let frame = self.frame(delta.frame, frames);
+        let frame = self.frame(delta.frame, frames)?;
         let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
         let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
             Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
@@ -173,11 +178,16 @@ impl ExtentMap {
         }
         let mut base = Vec::new();
         for (extent_map, range) in &delta.base {
-            let own: Vec<&[u8]> = extent_map.frames.iter().map(|number| self.frame(*number, frames)).collect();
+            let own = extent_map.frames.iter().map(|number| self.frame(*number, frames));
+            let own: Vec<&[u8]> = own.collect::<Result<_>>()?;
             if extent_map.is_delta() {
                 let mut whole = Vec::new();
                 extent_map.assemble(&own, scratch, &mut whole)?;
-                base.extend_from_slice(whole.get(range.start as usize..range.end as usize).unwrap_or_default());
+                let part = whole.get(range.start as usize..range.end as usize);
+                base.extend_from_slice(part.ok_or_else(|| {
+                    let expected = format!("a base with bytes {range:?}");
+                    Error::corrupt("chunk operations", 0, expected, format!("{} bytes", whole.len()))
+                })?);
             } else {
                 extent_map.append(range.clone(), &own, &mut base)?;
             }
@@ -189,9 +199,9 @@ impl ExtentMap {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a delta, which has none, and for a range that leaves the content.
-    pub fn extents_of(&self, range: Range<u32>) -> Result<impl Iterator<Item = Extent>> {
+    pub fn extents_of(&self, range: Range<u32>) -> Result<impl Iterator<Item = Result<Extent>>> {
         self.check(&range)?;
-        Ok(self.literals(range).map(|literals| self.run(&literals)))
+        Ok(self.literals(range).map(|literals| self.extent(&literals)))
     }
 
     /// Whether runs for this range can be had.
@@ -223,10 +233,20 @@ impl ExtentMap {
         })
     }
 
-    fn run(&self, literals: &Literals) -> Extent {
-        let Literals { source, literal, len } = *literals;
-        let source = self.sources.get(source as usize);
-        let (frame, owner, offset) = source.map_or((0, 0, 0), |source| (source.frame, source.entry, source.offset));
-        Extent { frame, offset: offset + literal, len, owner, literal }
+    fn extent(&self, literals: &Literals) -> Result<Extent> {
+        self.source(literals.source).map(|source| source.extent(literals))
     }
+}
+
+impl Source {
+    fn extent(&self, literals: &Literals) -> Extent {
+        let Literals { literal, len, .. } = *literals;
+        Extent { frame: self.frame, offset: self.offset + literal, len, owner: self.entry, literal }
+    }
+}
+
+fn frame_at(position: usize, frames: &[impl AsRef<[u8]>]) -> Result<&[u8]> {
+    let missing =
+        || Error::corrupt("frames of a chunk", 0, format!("frame {position}"), format!("{} frames", frames.len()));
+    frames.get(position).map(AsRef::as_ref).ok_or_else(missing)
 }

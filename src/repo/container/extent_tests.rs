@@ -5,30 +5,32 @@ use proptest::prelude::*;
 use super::*;
 use crate::codec::delta::{Derivation, encode_body};
 use crate::codec::{ElementType, Scratch};
-use crate::repo::container::{Extent, OperationList, OperationSlice, SessionOperations};
+use crate::repo::container::{
+    ContainerNumber, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice, SessionOperations,
+};
 
 /// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
 #[derive(Default)]
 struct Chunks {
-    bodies: Vec<(u32, Vec<Operation>, Vec<u64>)>,
+    bodies: Vec<(u32, Vec<Operation>, Vec<u32>)>,
     frames: Vec<Vec<u8>>,
     contents: Vec<Vec<u8>>,
 }
 
 impl Chunks {
-    fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, operations: Vec<Operation>, bases: Vec<u64>) -> u64 {
+    fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, operations: Vec<Operation>, bases: Vec<u32>) -> u32 {
         self.bodies.push((content.len() as u32, operations, bases));
         self.frames.push(literal);
         self.contents.push(content);
-        self.bodies.len() as u64 - 1
+        self.bodies.len() as u32 - 1
     }
 
-    fn whole(&mut self, content: Vec<u8>) -> u64 {
+    fn whole(&mut self, content: Vec<u8>) -> u32 {
         self.push(content.clone(), content, Vec::new(), Vec::new())
     }
 
     /// Literal bytes, ranges of the contents of entries and ranges of their literal bytes, in the order given.
-    fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u64 {
+    fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u32 {
         let (mut content, mut literal, mut operations, mut bases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (kind, entry, range) in parts {
             let entry = entry.index(self.bodies.len());
@@ -46,7 +48,7 @@ impl Chunks {
                 1 => Operation::Copy { base, offset: start, len },
                 _ => Operation::LiteralCopy { base, offset: start, len },
             });
-            if *kind == 0 { literal.extend_from_slice(bytes) } else { bases.push(entry as u64) }
+            if *kind == 0 { literal.extend_from_slice(bytes) } else { bases.push(entry as u32) }
         }
         if operations.is_empty() {
             return self.whole(vec![0]);
@@ -55,8 +57,8 @@ impl Chunks {
     }
 
     /// A delta to ranges of other entries.
-    fn delta(&mut self, content: Vec<u8>, ranges: &[(u64, Range<u32>)]) -> u64 {
-        let part = |(entry, range): &(u64, Range<u32>)| {
+    fn delta(&mut self, content: Vec<u8>, ranges: &[(u32, Range<u32>)]) -> u32 {
+        let part = |(entry, range): &(u32, Range<u32>)| {
             self.contents[*entry as usize][range.start as usize..range.end as usize].to_vec()
         };
         let base: Vec<u8> = ranges.iter().flat_map(part).collect();
@@ -73,33 +75,45 @@ impl Chunks {
         self.push(content, payload, operations.collect(), ranges.iter().map(|range| range.0).collect())
     }
 
-    fn read(&mut self, entry: u64) -> Result<Vec<u8>> {
-        let extent_map = ExtentCache::new(1 << 16).extent_map(self, entry)?;
+    fn read(&mut self, entry: u32) -> Result<Vec<u8>> {
+        let extent_map = ExtentCache::new(1 << 16).extent_map(self, entry_number(entry))?;
         let frames: Vec<&[u8]> =
-            extent_map.frames().iter().map(|frame| self.frames[*frame as usize].as_slice()).collect();
+            extent_map.frames().iter().map(|frame| self.frames[position_of(*frame)].as_slice()).collect();
         let mut out = Vec::new();
         extent_map.assemble(&frames, &mut Scratch::default(), &mut out)?;
         Ok(out)
     }
 }
 
-fn session(operations: Vec<Operation>, entries: Vec<u64>) -> Arc<SessionOperations> {
+fn entry_number(position: u32) -> EntryNumber {
+    EntryNumber::stored(ContainerNumber(0), position)
+}
+
+fn position_of(frame: FrameNumber) -> usize {
+    let FrameAddress::Stored { position, .. } = frame.address() else { panic!("{frame:?} is not stored") };
+    position as usize
+}
+
+fn session(operations: Vec<Operation>, entries: Vec<u32>) -> Arc<SessionOperations> {
+    let entries = entries.into_iter().map(entry_number).collect();
     Arc::new(SessionOperations { body: OperationList { operations, bases: Vec::new() }, entries })
 }
 
 impl OperationSource for Chunks {
-    fn body(&mut self, entry: u64) -> Result<OperationView> {
-        let (raw_len, operations, bases) = self.bodies[entry as usize].clone();
-        let literal_len = self.frames[entry as usize].len() as u32;
+    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
+        let EntryAddress::Stored { container, position } = entry.address() else { panic!("{entry:?} is not stored") };
+        let (raw_len, operations, bases) = self.bodies[position as usize].clone();
+        let literal_len = self.frames[position as usize].len() as u32;
+        let frame = FrameNumber::stored(container, position);
         let operations = if operations.is_empty() {
             OperationSlice::Whole
         } else {
             OperationSlice::Session(session(operations, bases))
         };
-        Ok(OperationView { entry, raw_len, frame: entry, literal_offset: 0, literal_len, depth: 1, operations })
+        Ok(OperationView { entry, raw_len, frame, literal_offset: 0, literal_len, depth: 1, operations })
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<u64> {
+    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
         let OperationSlice::Session(body) = &view.operations else { panic!("whole entries have no bases") };
         Ok(body.entries[base as usize])
     }
@@ -128,16 +142,16 @@ proptest! {
         }
         // Nothing is kept, so each base is resolved anew, then with room for all.
         for bytes_max in [0, 1 << 20] {
-            let extent_map = ExtentCache::new(bytes_max).extent_map(&mut chunks, last).unwrap();
+            let extent_map = ExtentCache::new(bytes_max).extent_map(&mut chunks, entry_number(last)).unwrap();
             let content = &chunks.contents[last as usize];
             let (from, to) = (from.index(content.len() + 1), to.index(content.len() + 1));
             let range = from.min(to) as u32..from.max(to) as u32;
-            let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect();
-            let bytes = extents.iter().flat_map(|run| run.slice_of(&chunks.frames[run.frame as usize]).unwrap());
+            let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect::<Result<_>>().unwrap();
+            let bytes = extents.iter().flat_map(|run| run.slice_of(&chunks.frames[position_of(run.frame)]).unwrap());
             prop_assert!(bytes.eq(&content[range.start as usize..range.end as usize]));
             let continued = |run: &[Extent]| run[0].owner == run[1].owner && run[0].literal + run[0].len == run[1].literal;
             prop_assert!(!extents.windows(2).any(continued));
-            let mut frames: Vec<u64> = extent_map.extents().map(|run| run.frame).collect();
+            let mut frames: Vec<FrameNumber> = extent_map.extents().map(|extent| extent.unwrap().frame).collect();
             frames.sort_unstable();
             frames.dedup();
             prop_assert_eq!(extent_map.frames(), &frames[..]);
@@ -213,7 +227,7 @@ fn a_content_is_filled_in_as_it_is_put_together() {
     let content: Vec<u8> = b"new".iter().copied().chain(10..200).collect();
     let operations = vec![Operation::Add { len: 3 }, Operation::Copy { base: 0, offset: 10, len: 190 }];
     let entry = chunks.push(content.clone(), b"new".to_vec(), operations, vec![base]);
-    let extent_map = ExtentCache::new(1 << 16).extent_map(&mut chunks, entry).unwrap();
+    let extent_map = ExtentCache::new(1 << 16).extent_map(&mut chunks, entry_number(entry)).unwrap();
     let mut space = vec![0; content.len()];
     extent_map.fill(&chunks.frames, &mut space).unwrap();
     assert_eq!(space, content);

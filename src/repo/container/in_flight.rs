@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::frame::{FrameInfo, StoredFrame};
+use super::numbers::{SessionEntryNumber, SessionFrameNumber};
 use crate::error::{Error, Neighbour, Result};
 use crate::types::ContainerId;
 
@@ -30,7 +31,7 @@ pub enum FrameLocation {
 #[derive(Debug, Clone, Copy)]
 pub enum FrameSource {
     /// Frame of the running session.
-    Session(u64),
+    Session(SessionFrameNumber),
     /// Frame of a stored container.
     Stored(ContainerId, FrameInfo),
 }
@@ -39,11 +40,11 @@ pub enum FrameSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerRange {
     /// Number of its first frame.
-    pub first_frame: u64,
+    pub first_frame: SessionFrameNumber,
     /// Frames in it.
     pub frames: u32,
     /// Number of its first entry.
-    pub first_entry: u64,
+    pub first_entry: SessionEntryNumber,
     /// Entries in it.
     pub entries: u32,
     /// The container.
@@ -52,7 +53,7 @@ pub struct ContainerRange {
 
 #[derive(Default)]
 struct State {
-    open: HashMap<u64, StoredFrame>,
+    open: HashMap<SessionFrameNumber, StoredFrame>,
     stored: Vec<ContainerRange>,
     closed: bool,
 }
@@ -70,7 +71,7 @@ impl FramesInFlight {
     }
 
     /// Save: the frame is encoded and in the open container.
-    pub fn publish(&self, number: u64, frame: StoredFrame) {
+    pub fn publish(&self, number: SessionFrameNumber, frame: StoredFrame) {
         self.lock().open.insert(number, frame);
         self.changed.notify_all();
     }
@@ -79,8 +80,8 @@ impl FramesInFlight {
     pub fn seal(&self, container_range: ContainerRange) {
         let mut state = self.lock();
         state.stored.push(container_range);
-        for number in container_range.first_frame..container_range.first_frame + u64::from(container_range.frames) {
-            state.open.remove(&number);
+        for position in 0..u64::from(container_range.frames) {
+            state.open.remove(&container_range.first_frame.plus(position));
         }
         drop(state);
         self.changed.notify_all();
@@ -111,14 +112,14 @@ impl FramesInFlight {
     }
 
     /// SubDedup: where is frame `number`?
-    pub fn frame(&self, number: u64) -> Result<FrameLocation> {
+    pub fn frame(&self, number: SessionFrameNumber) -> Result<FrameLocation> {
         self.wait(|state| {
             if let Some(frame) = state.open.get(&number) {
                 return Some(FrameLocation::Memory(frame.clone()));
             }
             let container_range =
                 state.stored.get(state.stored.partition_point(|s| s.first_frame <= number).checked_sub(1)?)?;
-            let frame = u32::try_from(number - container_range.first_frame)
+            let frame = u32::try_from(number.0 - container_range.first_frame.0)
                 .ok()
                 .filter(|frame| *frame < container_range.frames)?;
             Some(FrameLocation::Stored { container: container_range.container, frame })
@@ -127,11 +128,11 @@ impl FramesInFlight {
 
     /// SubDedup: which stored container holds entry `number`, and as which? Waits until it is stored; the caller
     /// asks only for entries so far back that their container fills up without further input.
-    pub fn entry(&self, number: u64) -> Result<(ContainerId, u32)> {
+    pub fn entry(&self, number: SessionEntryNumber) -> Result<(ContainerId, u32)> {
         self.wait(|state| {
             let container_range =
                 state.stored.get(state.stored.partition_point(|s| s.first_entry <= number).checked_sub(1)?)?;
-            let entry = u32::try_from(number - container_range.first_entry)
+            let entry = u32::try_from(number.0 - container_range.first_entry.0)
                 .ok()
                 .filter(|entry| *entry < container_range.entries)?;
             Some((container_range.container, entry))

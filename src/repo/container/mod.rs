@@ -11,6 +11,7 @@ mod extent_map;
 mod frame;
 mod in_flight;
 mod layout;
+mod numbers;
 mod operations;
 mod resolve;
 mod writer;
@@ -21,6 +22,10 @@ pub use extent_map::{ExtentMap, TO_THE_END};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use in_flight::{ContainerRange, FrameLocation, FrameSource, FramesInFlight};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
+pub use numbers::{
+    ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameNumber, OpenFrame, SessionEntryNumber,
+    SessionFrameNumber,
+};
 pub use operations::{Base, Operation, OperationList, WHOLE_DIGEST, operations_digest};
 pub use resolve::{Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
 pub use writer::{ENTRY_WEIGHT_MAX, Sealed, Writer, entry_weight};

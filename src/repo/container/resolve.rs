@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::container_index::{ContainerIndex, Entry};
+use super::numbers::{EntryNumber, FrameNumber};
 use super::operations::{Operation, OperationList};
 use crate::error::{Error, Result};
 
@@ -14,13 +15,13 @@ pub const DEPTH_LIMIT: u8 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Which frame, as numbered by the [`OperationSource`] asked.
-    pub frame: u64,
+    pub frame: FrameNumber,
     /// Offset in the decoded frame.
     pub offset: u32,
     /// Bytes.
     pub len: u32,
     /// The entry whose literal bytes they are.
-    pub owner: u64,
+    pub owner: EntryNumber,
     /// Offset in that entry's literal bytes.
     pub literal: u32,
 }
@@ -31,7 +32,7 @@ pub struct SessionOperations {
     /// Pieces and names of the bases.
     pub body: OperationList,
     /// Numbers of the bases.
-    pub entries: Vec<u64>,
+    pub entries: Vec<EntryNumber>,
 }
 
 /// The pieces of an entry, wherever they are kept.
@@ -60,11 +61,11 @@ impl OperationSlice {
 #[derive(Debug, Clone)]
 pub struct OperationView {
     /// The entry's number.
-    pub entry: u64,
+    pub entry: EntryNumber,
     /// Bytes of the chunk.
     pub raw_len: u32,
     /// Frame of its literal bytes.
-    pub frame: u64,
+    pub frame: FrameNumber,
     /// Where they begin in it.
     pub literal_offset: u32,
     /// How many there are.
@@ -78,13 +79,9 @@ pub struct OperationView {
 /// A source of bodies by entry number.
 pub trait OperationSource {
     /// The body of an entry.
-    fn body(&mut self, entry: u64) -> Result<OperationView>;
+    fn body(&mut self, entry: EntryNumber) -> Result<OperationView>;
     /// The entry number of base `base` of a body.
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<u64>;
-    /// Whether the frame keeps its number: runs that name it may be remembered.
-    fn is_final(&self, _frame: u64) -> bool {
-        true
-    }
+    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber>;
 }
 
 impl Extent {

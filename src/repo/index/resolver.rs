@@ -12,7 +12,8 @@ use lru::LruCache;
 use super::locate::{Located, Locator};
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    Base, ContainerIndex, FrameInfo, OperationSlice, OperationSource, OperationView, blob_name,
+    Base, ContainerIndex, ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameInfo, FrameNumber,
+    OperationSlice, OperationSource, OperationView, blob_name,
 };
 use crate::types::ContainerId;
 
@@ -24,8 +25,8 @@ pub struct Resolver {
     /// Finds chunks.
     pub locator: Locator,
     containers: Vec<ContainerId>,
-    numbers: HashMap<ContainerId, u32>,
-    bases: LruCache<(u32, u32), u64>,
+    numbers: HashMap<ContainerId, ContainerNumber>,
+    bases: LruCache<(ContainerNumber, u32), EntryNumber>,
 }
 
 impl Resolver {
@@ -34,62 +35,83 @@ impl Resolver {
         Resolver { locator, containers: Vec::new(), numbers: HashMap::new(), bases: LruCache::new(BASES_CACHED) }
     }
 
-    fn container_number(&mut self, id: ContainerId) -> u32 {
+    /// Number of a container; an unknown one gets the next number.
+    pub fn container_number(&mut self, id: ContainerId) -> ContainerNumber {
         *self.numbers.entry(id).or_insert_with(|| {
             self.containers.push(id);
-            self.containers.len() as u32 - 1
+            ContainerNumber(self.containers.len() as u32 - 1)
         })
     }
 
-    /// Number of entry `entry` of a container.
-    pub fn entry_number(&mut self, container: ContainerId, entry: u32) -> u64 {
-        u64::from(self.container_number(container)) << 32 | u64::from(entry)
+    /// Number of entry `position` of a container.
+    pub fn entry_number(&mut self, container: ContainerId, position: u32) -> EntryNumber {
+        EntryNumber::stored(self.container_number(container), position)
     }
 
-    /// Number of the entry found.
-    pub fn number_of(&mut self, located: &Located) -> u64 {
+    /// Number of a located entry.
+    pub fn number_of(&mut self, located: &Located) -> EntryNumber {
         self.entry_number(located.container, located.entry)
     }
 
-    fn container_of(&self, number: u64) -> Result<ContainerId> {
-        let id = self.containers.get((number >> 32) as usize).copied();
-        id.ok_or_else(|| Error::corrupt("entry number", number, "a known container", (number >> 32).to_string()))
-    }
-
-    /// The directory that entry or frame `number` belongs to.
-    pub fn container_index_of(&mut self, number: u64) -> Result<(ContainerId, Arc<ContainerIndex>)> {
-        let id = self.container_of(number)?;
+    /// The index of container `number`.
+    ///
+    /// # Errors
+    /// Those of loading it, and [`Error::Internal`] for a number that was never given.
+    pub fn container_index(&mut self, number: ContainerNumber) -> Result<(ContainerId, Arc<ContainerIndex>)> {
+        let id = self.containers.get(number.0 as usize).copied();
+        let id = id.ok_or_else(|| Error::internal(format!("container number {} was never given", number.0)))?;
         Ok((id, self.locator.container_indexes().load(&id)?))
     }
 
-    /// Where frame `number` is stored.
-    pub fn frame_place(&mut self, number: u64) -> Result<(ContainerId, FrameInfo)> {
-        let (id, container_index) = self.container_index_of(number)?;
-        let info = container_index.frames.get(number as u32 as usize).copied();
-        let info =
-            info.ok_or_else(|| Error::corrupt(blob_name(&id), 0, "a frame of the directory", number.to_string()))?;
-        Ok((id, info))
+    /// The index of the container that holds stored entry `number`, and the entry's position in it.
+    ///
+    /// # Errors
+    /// As of [`Self::container_index`], and [`Error::Internal`] for an entry of the session.
+    pub fn container_index_of(&mut self, number: EntryNumber) -> Result<(ContainerId, Arc<ContainerIndex>, u32)> {
+        let EntryAddress::Stored { container, position } = number.address() else {
+            return Err(Error::internal(format!("{number:?} is no stored entry")));
+        };
+        let (id, container_index) = self.container_index(container)?;
+        Ok((id, container_index, position))
+    }
+
+    /// Where stored frame `number` is.
+    ///
+    /// # Errors
+    /// As of [`Self::container_index`], [`Error::Corrupt`] if the container has no such frame, and [`Error::Internal`]
+    /// for a frame of the session.
+    pub fn frame_info(&mut self, number: FrameNumber) -> Result<(ContainerId, FrameInfo)> {
+        let FrameAddress::Stored { container, position } = number.address() else {
+            return Err(Error::internal(format!("{number:?} is no stored frame")));
+        };
+        let (id, container_index) = self.container_index(container)?;
+        let info = container_index.frames.get(position as usize).copied();
+        let missing = || Error::corrupt(blob_name(&id), 0, "a frame of the container index", position.to_string());
+        Ok((id, info.ok_or_else(missing)?))
     }
 
     /// Name of base `base` of an entry.
     pub fn base_name(&mut self, view: &OperationView, base: u32) -> Result<Base> {
-        let (id, container_index) = self.container_index_of(view.entry)?;
+        let (id, container_index, _) = self.container_index_of(view.entry)?;
         let found = container_index.bases.get(base as usize).copied();
-        found.ok_or_else(|| Error::corrupt(blob_name(&id), 0, "a base of the directory", base.to_string()))
+        found.ok_or_else(|| Error::corrupt(blob_name(&id), 0, "a base of the container index", base.to_string()))
     }
 }
 
 impl OperationSource for Resolver {
-    fn body(&mut self, number: u64) -> Result<OperationView> {
-        let (id, container_index) = self.container_index_of(number)?;
-        let entry = container_index.entries.get(number as u32 as usize).copied();
-        let entry =
-            entry.ok_or_else(|| Error::corrupt(blob_name(&id), 0, "an entry of the directory", number.to_string()))?;
+    fn body(&mut self, number: EntryNumber) -> Result<OperationView> {
+        let EntryAddress::Stored { container, position } = number.address() else {
+            return Err(Error::internal(format!("{number:?} is no stored entry")));
+        };
+        let (id, container_index) = self.container_index(container)?;
+        let entry = container_index.entries.get(position as usize).copied();
+        let missing = || Error::corrupt(blob_name(&id), 0, "an entry of the container index", position.to_string());
+        let entry = entry.ok_or_else(missing)?;
         let whole = container_index.operations(&entry).is_empty();
         Ok(OperationView {
             entry: number,
             raw_len: entry.raw_len,
-            frame: number >> 32 << 32 | u64::from(entry.frame),
+            frame: FrameNumber::stored(container, entry.frame),
             literal_offset: entry.literal_offset,
             literal_len: entry.literal_len,
             depth: entry.depth,
@@ -97,8 +119,11 @@ impl OperationSource for Resolver {
         })
     }
 
-    fn base(&mut self, view: &OperationView, base: u32) -> Result<u64> {
-        let key = ((view.entry >> 32) as u32, base);
+    fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
+        let EntryAddress::Stored { container, .. } = view.entry.address() else {
+            return Err(Error::internal(format!("{:?} is no stored entry", view.entry)));
+        };
+        let key = (container, base);
         if let Some(number) = self.bases.get(&key) {
             return Ok(*number);
         }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use super::container_indexes::read_container_index;
 use super::locate::Listing;
+use crate::repo::container::SessionEntryNumber;
 use crate::store::Store;
 use crate::types::ContainerId;
 use numbers::Numbers;
@@ -62,14 +63,14 @@ pub enum Similar {
     /// Entry of a stored container.
     Stored(ContainerId, u32),
     /// Entry of the running session.
-    Session(u64),
+    Session(SessionEntryNumber),
 }
 
 /// A stored container of the session and its share of the session's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionShare {
     /// Number of its first entry in the session.
-    pub first: u64,
+    pub first: SessionEntryNumber,
     /// Entries with features; 0 for containers that hold no chunks of files.
     pub entries: u32,
     /// The container.
@@ -108,15 +109,15 @@ impl SimilarityIndex {
         let found = table.find(feature);
         found.filter_map(|number| match u64::from(number).checked_sub(*session_first) {
             None => numbers.find(number).map(|(container, entry)| Similar::Stored(container, entry)),
-            Some(entry) => (entry < *session_entries).then_some(Similar::Session(entry)),
+            Some(entry) => (entry < *session_entries).then_some(Similar::Session(SessionEntryNumber(entry))),
         })
     }
 
     /// Adds session entry `entry` under its features. Entries come in ascending order.
-    pub fn insert(&mut self, entry: u64, features: &[u64]) {
+    pub fn insert(&mut self, entry: SessionEntryNumber, features: &[u64]) {
         let open = self.opened();
-        open.session_entries = open.session_entries.max(entry + 1);
-        open.insert(open.session_first + entry, features);
+        open.session_entries = open.session_entries.max(entry.0 + 1);
+        open.insert(open.session_first + entry.0, features);
     }
 
     /// The run has ended well and the session's containers are stored as `shares` says, by ascending first entry;
@@ -125,7 +126,7 @@ impl SimilarityIndex {
         let Some(open) = &mut self.open else { return };
         let mut next = open.session_first + open.session_entries;
         for share in shares {
-            let first = open.session_first + share.first;
+            let first = open.session_first + share.first.0;
             open.numbers.set(first, share.container, u64::from(share.entries));
             next = next.max(first + u64::from(share.entries));
         }

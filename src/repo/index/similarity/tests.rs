@@ -72,9 +72,10 @@ impl Bed {
         let mut shares = Vec::new();
         for nth in 0..containers {
             let number = self.containers.len() as u64;
-            (0..entries).for_each(|entry| index.insert(nth * entries + entry, &features(number, entry)));
+            (0..entries)
+                .for_each(|entry| index.insert(SessionEntryNumber(nth * entries + entry), &features(number, entry)));
             let container = self.store(entries);
-            shares.push(SessionShare { first: nth * entries, entries: entries as u32, container });
+            shares.push(SessionShare { first: SessionEntryNumber(nth * entries), entries: entries as u32, container });
         }
         index.finish(&shares, std::iter::empty());
     }
@@ -127,10 +128,10 @@ fn session_entries_are_found_by_their_numbers_and_only_those_inserted() {
     let mut bed = Bed::new();
     bed.run(1, ENTRIES);
     let mut index = bed.open();
-    index.insert(0, &features(7, 0));
-    index.insert(1, &features(7, 0));
+    index.insert(SessionEntryNumber(0), &features(7, 0));
+    index.insert(SessionEntryNumber(1), &features(7, 0));
     let found: Vec<Similar> = index.find(features(7, 0)[0]).collect();
-    assert_eq!(found, [Similar::Session(1), Similar::Session(0)], "newest first");
+    assert_eq!(found, [1, 0].map(|number| Similar::Session(SessionEntryNumber(number))), "newest first");
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn containers_without_features_are_known_without_being_read() {
     let mut bed = Bed::new();
     bed.run(1, ENTRIES);
     let mut index = bed.open();
-    index.insert(0, &features(9, 0));
+    index.insert(SessionEntryNumber(0), &features(9, 0));
     let tree = bed.store(0);
     index.finish(&[], [tree].into_iter());
     drop(index);
@@ -173,7 +174,7 @@ fn the_numbers_of_a_run_that_failed_answer_nothing_and_are_not_given_again() {
     bed.memory_bytes = 1 << 16;
     bed.run(1, ENTRIES);
     let mut index = bed.open();
-    (0..20_000).for_each(|entry| index.insert(entry, &features(99, entry)));
+    (0..20_000).for_each(|entry| index.insert(SessionEntryNumber(entry), &features(99, entry)));
     drop(index);
     let mut index = bed.open();
     let failed = (0..20_000).flat_map(|entry| features(99, entry));
@@ -243,7 +244,7 @@ fn a_second_process_works_in_memory_and_leaves_the_files_alone() {
     let mut second = bed.open();
     assert!(bed.percent(&mut second, 1, ENTRIES) >= 98);
     assert!(bed.reads() > 0, "it reads the directories");
-    second.insert(0, &features(5, 0));
+    second.insert(SessionEntryNumber(0), &features(5, 0));
     second.finish(&[], std::iter::empty());
     assert!(files() == before);
     assert!(bed.percent(&mut first, 1, ENTRIES) >= 98);
