@@ -58,10 +58,10 @@ pub enum Error {
         source: io::Error,
     },
     /// No repository at the path.
-    #[error("no repository at {}: {reason}", path.display())]
+    #[error("no repository at {location}: {reason}")]
     NoRepository {
-        /// Directory that the user named.
-        path: PathBuf,
+        /// Path or URL that the user gave.
+        location: String,
         /// Why it is not a repository.
         reason: String,
     },

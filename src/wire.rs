@@ -1,6 +1,6 @@
 //! Byte-level reading and writing: little-endian integers, LEB128 varints and the typed, checksummed envelope.
 //!
-//! A [`Reader`] never reads past its slice and never trusts a count: every error names the blob, the offset,
+//! A [`WireReader`] never reads past its slice and never trusts a count: every error names the blob, the offset,
 //! what was expected and what was found.
 
 use crate::error::{Error, Result};
@@ -27,17 +27,17 @@ pub fn unzigzag(value: u64) -> i64 {
 
 /// A bounds-checked cursor over a slice of a named blob.
 #[derive(Debug, Clone)]
-pub struct Reader<'a> {
+pub struct WireReader<'a> {
     bytes: &'a [u8],
     position: usize,
     what: &'a str,
     base: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     /// Reads `bytes`, which start at byte `base` of the blob called `what`.
     pub fn new(what: &'a str, base: u64, bytes: &'a [u8]) -> Self {
-        Reader { bytes, position: 0, what, base }
+        WireReader { bytes, position: 0, what, base }
     }
     /// Offset in the blob of the next byte.
     pub fn offset(&self) -> u64 {
@@ -155,7 +155,7 @@ pub struct Envelope {
 pub const FORMAT_VERSION: u16 = 1;
 /// Writer-required features this program knows.
 pub const WRITER_FEATURES_KNOWN: u64 = 0;
-/// Reader-required features this program knows.
+/// WireReader-required features this program knows.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 
 impl Envelope {
@@ -180,7 +180,7 @@ impl Envelope {
 
     /// Unwraps a blob called `what`: checks type, version, features, length and checksum.
     pub fn open<'a>(magic: [u8; 8], what: &str, blob: &'a [u8]) -> Result<(Envelope, &'a [u8])> {
-        let mut reader = Reader::new(what, 0, blob);
+        let mut reader = WireReader::new(what, 0, blob);
         let found: [u8; 8] = reader.array()?;
         if found != magic {
             let (want, got) = (String::from_utf8_lossy(&magic), String::from_utf8_lossy(&found));
@@ -216,7 +216,7 @@ mod tests {
         fn varints_round_trip(value: u64) {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
-            let mut reader = Reader::new("test", 0, &bytes);
+            let mut reader = WireReader::new("test", 0, &bytes);
             prop_assert_eq!(reader.varint().ok(), Some(value));
             prop_assert_eq!(reader.remaining(), 0);
             prop_assert_eq!(unzigzag(zigzag(value as i64)), value as i64);
@@ -224,7 +224,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = Reader::new("test", 0, &bytes).varint();
+            let _ = WireReader::new("test", 0, &bytes).varint();
             let _ = Envelope::open(*b"FHRDTEST", "test", &bytes);
         }
 

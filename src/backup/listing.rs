@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::metadata::MetadataWriter;
 use crate::error::Result;
-use crate::repo::recipe::{RecipeBuilder, Reference};
+use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::Node;
 
 /// A listing chunk is cut when it has this many bytes.
@@ -47,11 +47,11 @@ impl OpenDirectory {
         let bytes = std::mem::take(&mut self.listing);
         let len = bytes.len() as u64;
         let fingerprint = metadata.put(bytes)?;
-        self.recipe.push(Reference::Chunk { fingerprint, len }, &mut |bytes| metadata.put(bytes))
+        self.recipe.push(ContentReference::Chunk { fingerprint, len }, &mut |bytes| metadata.put(bytes))
     }
 
     /// Ends the root: its content.
-    pub fn finish_root(mut self, metadata: &mut MetadataWriter) -> Result<Option<Reference>> {
+    pub fn finish_root(mut self, metadata: &mut MetadataWriter) -> Result<Option<ContentReference>> {
         self.cut(metadata)?;
         self.recipe.finish(&mut |bytes| metadata.put(bytes))
     }

@@ -12,7 +12,7 @@ use crate::model::delta_plan::DeltaPlan;
 use crate::model::detect::{ModelFile, TensorBlock};
 use crate::pipeline::Weigh;
 use crate::repo::container::{SessionFrameNumber, SessionOperations, StoredFrame};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
 use crate::types::Fingerprint;
 
@@ -59,7 +59,7 @@ pub enum ReadItem {
     /// The file begun is a model.
     Model(Arc<ModelFile>),
     /// What the file begun was in the parent snapshot.
-    PreviousVersion(Reference),
+    PreviousVersion(ContentReference),
     /// The next bytes of the file begun.
     Data(Bytes),
     /// A hole of this many bytes.
@@ -103,7 +103,7 @@ pub enum ChunkItem {
     /// The file begun is a model.
     Model(Arc<ModelFile>),
     /// What the file begun was in the parent snapshot.
-    PreviousVersion(Reference),
+    PreviousVersion(ContentReference),
     /// The next chunk of the file begun.
     Chunk(Chunk),
     /// A hole.

@@ -2,7 +2,7 @@
 
 use crate::repo::index::Presence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
 
 /// Files changed less than this before the parent's start are read again: they may have changed once more within the
@@ -21,7 +21,7 @@ pub struct Parent {
     presence: Presence,
     time_ns: i64,
     levels: Vec<Option<ParentDirectory>>,
-    last_version: Option<Reference>,
+    last_version: Option<ContentReference>,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
@@ -30,12 +30,12 @@ fn nanoseconds(time: Timestamp) -> i128 {
 
 impl Parent {
     /// Begins at the root of the snapshot that started at `time_ns`.
-    pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<Reference>, time_ns: i64) -> Self {
+    pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<ContentReference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
         Parent { reader, presence, time_ns, levels: vec![level], last_version: None }
     }
 
-    fn open(reader: &mut ChunkReader, content: Option<Reference>) -> Option<ParentDirectory> {
+    fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
         let mut cursor = TreeCursor::open(content);
         let next = cursor.next(reader).ok()?;
         Some(ParentDirectory { cursor, next })
@@ -73,7 +73,7 @@ impl Parent {
 
     /// The content of a file that did not change since the parent, `Some(None)` for an empty one; the node gets the
     /// map of holes that goes with it.
-    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<Reference>> {
+    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
         self.last_version = None;
         let known = self.find(&node.name)?;
         self.last_version = known.content;
@@ -95,7 +95,7 @@ impl Parent {
     }
 
     /// The content that the file asked for last had in the parent.
-    pub fn last_version(&self) -> Option<Reference> {
+    pub fn last_version(&self) -> Option<ContentReference> {
         self.last_version
     }
 
@@ -105,12 +105,12 @@ impl Parent {
     }
 
     /// Whether every recipe and chunk of a content is present.
-    fn is_whole(&mut self, content: Reference) -> bool {
+    fn is_whole(&mut self, content: ContentReference) -> bool {
         let mut walk = RecipeWalk::new(content);
         loop {
             match walk.next(&mut self.reader) {
                 Ok(None) => return true,
-                Ok(Some(Reference::Chunk { fingerprint, .. })) => {
+                Ok(Some(ContentReference::Chunk { fingerprint, .. })) => {
                     if !self.presence.has(&fingerprint).unwrap_or(false) {
                         return false;
                     }

@@ -22,7 +22,7 @@ use super::parent::Parent;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
-use crate::filesystem::{Capturer, Event, Segment, SourceFile, Walker};
+use crate::filesystem::{Capturer, Event, FileRange, SourceFile, Walker};
 use crate::metrics::Progress;
 use crate::model::ModelRecord;
 use crate::model::detect::ModelFile;
@@ -30,7 +30,7 @@ use crate::model::detect::{DefectReporting, model_file};
 use crate::model::order::{HoistCandidate, order};
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::at_least_one;
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
 
 /// Items of a batch, at most.
@@ -181,8 +181,12 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        let model =
-            model_file(&source, &self.model, last_version.and_then(Reference::fingerprint), DefectReporting::Warn);
+        let model = model_file(
+            &source,
+            &self.model,
+            last_version.and_then(ContentReference::fingerprint),
+            DefectReporting::Warn,
+        );
         let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), (model, last_version), emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
@@ -195,7 +199,7 @@ impl<'a> ReadStage<'a> {
         &mut self,
         source: &SourceFile,
         begin: TreeItem,
-        (model, last_version): (Result<Option<Arc<ModelFile>>>, Option<Reference>),
+        (model, last_version): (Result<Option<Arc<ModelFile>>>, Option<ContentReference>),
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
         self.push(ReadItem::Tree(begin), emit)?;
@@ -269,14 +273,14 @@ impl<'a> ReadStage<'a> {
         let mut outcome = Outcome::Complete;
         // Data not sent yet, and the end of what was looked at.
         let (mut start, mut end) = (0, 0);
-        for segment in source.segments(1) {
-            match segment {
-                Segment::Data { offset, len } => end = offset + len,
-                Segment::Hole { len } if len < self.hole_bytes_min => {
+        for range in source.ranges(1) {
+            match range {
+                FileRange::Data { offset, len } => end = offset + len,
+                FileRange::Hole { len } if len < self.hole_bytes_min => {
                     small_holes.push(end, len);
                     end += len;
                 }
-                Segment::Hole { len } => {
+                FileRange::Hole { len } => {
                     outcome = self.data(source, record, start..end, emit)?;
                     if outcome != Outcome::Complete {
                         break;
@@ -340,7 +344,7 @@ impl<'a> ReadStage<'a> {
 }
 
 /// What is said of a file before its content: that it is a model, or what it was in the parent snapshot.
-fn announced(model: Option<&Arc<ModelFile>>, last_version: Option<Reference>, size: u64) -> Option<ReadItem> {
+fn announced(model: Option<&Arc<ModelFile>>, last_version: Option<ContentReference>, size: u64) -> Option<ReadItem> {
     match model {
         Some(model) => Some(ReadItem::Model(model.clone())),
         None => last_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::PreviousVersion),

@@ -23,7 +23,7 @@ use crate::chunk::classify::ChunkClassifier;
 use crate::codec::{FloatCodec, Scratch, codec_named};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::filesystem::{Plan, Walker, prescan};
+use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics, StageSummary};
 use crate::model::delta_plan::DeltaPlanner;
@@ -36,10 +36,9 @@ use crate::repo::index::{
 };
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::{self, Named, Snapshot};
+use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
 use crate::similar::{Bases, Candidates, strategy};
-use crate::store::LocalStore;
 use crate::types::SnapshotId;
 
 /// Directories the first index level keeps, bytes.
@@ -67,7 +66,7 @@ pub struct BackupRequest {
     pub host: String,
     /// Read every file, whatever the parent snapshot says.
     pub force: bool,
-    /// Store the paths under their last names, as [`Plan::bare`] does.
+    /// Store the paths under their last names, as [`WalkPlan::bare`] does.
     pub bare: bool,
 }
 
@@ -131,19 +130,19 @@ pub fn backup(
     let time_ns = now_ns();
     repository.check_writable()?;
     repository.check_run(&config.repository)?;
-    let plan = if request.bare { Plan::bare(&request.paths)? } else { Plan::new(&request.paths)? };
+    let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
     if plan.found() == 0 {
         let names: Vec<String> = request.paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Usage(format!("nothing to back up: {} does not exist", names.join(", "))));
     }
-    LocalStore::open(&repository.path)?.clean_temporaries()?;
-    let cache = cache_directory(&repository.path, &repository.id)?;
+    repository.store.clean_temporaries()?;
+    let cache = cache_directory(repository)?;
     create_private(&cache)?;
     let (listing, adopted) = adopt_orphans(repository)?;
     let paths = absolute_paths(&request.paths)?;
     let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
     let skip: BTreeSet<FileIdentity> =
-        [&repository.path, &cache].into_iter().filter_map(|path| identity(path)).collect();
+        [repository.store.local_path(), Some(cache.as_path())].into_iter().flatten().filter_map(identity).collect();
     let candidates =
         if config.model.detect_formats { prescan(&request.paths, &skip, MODEL_CANDIDATES_MAX) } else { Vec::new() };
     let walker = Walker::new(plan, skip);
@@ -196,7 +195,7 @@ fn commit(
     paths: Vec<Vec<u8>>,
     saved: &Saved,
     counts: &ReadCounts,
-    (time_ns, parent, root_node): (i64, Option<&Named>, Option<Node>),
+    (time_ns, parent, root_node): (i64, Option<&NamedSnapshot>, Option<Node>),
 ) -> Result<SnapshotId> {
     let snapshot = Snapshot {
         time_ns,
@@ -350,12 +349,12 @@ impl Indexes {
 }
 
 /// The latest snapshot of the same paths on the same host.
-fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Option<Named>> {
+fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Option<NamedSnapshot>> {
     let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
     for (name, error) in damaged {
         tracing::warn!("passing over {name}: {error}");
     }
-    let same = |named: &Named| {
+    let same = |named: &NamedSnapshot| {
         let recorded = named.snapshot.paths.iter().map(|path| path.as_slice());
         named.snapshot.host == request.host && recorded.eq(paths.iter().map(Vec::as_slice))
     };

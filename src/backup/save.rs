@@ -22,7 +22,7 @@ use crate::repo::container::{
     TO_THE_END, Writer,
 };
 use crate::repo::index::ChunkIndex;
-use crate::repo::recipe::{RecipeBuilder, Reference};
+use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
 
@@ -30,7 +30,7 @@ use crate::store::Store;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Saved {
     /// The root directory's listing.
-    pub root: Option<Reference>,
+    pub root: Option<ContentReference>,
     /// Regular files.
     pub files: u64,
     /// Directories.
@@ -76,9 +76,9 @@ pub struct SaveStage<'a> {
     metadata: MetadataWriter,
     directories: Vec<OpenDirectory>,
     file: Option<OpenFile>,
-    links: LruCache<FileIdentity, (Option<Reference>, u64)>,
+    links: LruCache<FileIdentity, (Option<ContentReference>, u64)>,
     /// Contents that came before their places in the tree; Read bounds how many.
-    hoisted: HashMap<FileIdentity, (Option<Reference>, u64)>,
+    hoisted: HashMap<FileIdentity, (Option<ContentReference>, u64)>,
     /// Models of this run.
     heads: CatalogueBlob,
     /// Stored bytes of the deltas whose entries have not come yet, by frame.
@@ -193,7 +193,7 @@ impl<'a> SaveStage<'a> {
     fn item(&mut self, item: SaveItem) -> Result<()> {
         match item {
             SaveItem::Tree(item) => self.tree(item)?,
-            SaveItem::Hole(len) => self.content(Reference::Hole { len })?,
+            SaveItem::Hole(len) => self.content(ContentReference::Hole { len })?,
             SaveItem::Model(record) => {
                 if let Some(file) = &mut self.file {
                     file.model = Some(record);
@@ -206,13 +206,13 @@ impl<'a> SaveStage<'a> {
                     self.saved.bytes_new += u64::from(len);
                     self.progress.bytes_new.add(u64::from(len));
                 }
-                self.content(Reference::Chunk { fingerprint, len: u64::from(len) })?;
+                self.content(ContentReference::Chunk { fingerprint, len: u64::from(len) })?;
             }
         }
         Ok(())
     }
 
-    fn content(&mut self, reference: Reference) -> Result<()> {
+    fn content(&mut self, reference: ContentReference) -> Result<()> {
         let Some(file) = &mut self.file else {
             return Err(Error::internal("content came to Save outside a file"));
         };
@@ -257,8 +257,9 @@ impl<'a> SaveStage<'a> {
     }
 
     /// Remembers a model whose content is now known.
-    fn model(&mut self, record: &ModelRecord, content: Option<Reference>) -> Result<()> {
-        let Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) = content else {
+    fn model(&mut self, record: &ModelRecord, content: Option<ContentReference>) -> Result<()> {
+        let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content
+        else {
             return Ok(());
         };
         let record = ModelRecord { content: Some(fingerprint), ..record.clone() };

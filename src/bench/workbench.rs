@@ -23,9 +23,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::last_names;
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
-use crate::repo::paths::cache_directory;
+use crate::repo::paths::local_cache_directory;
 use crate::repo::snapshot;
 use crate::restore::restore;
+use crate::store;
 use crate::types::hex;
 
 /// What something took, seconds.
@@ -122,7 +123,7 @@ impl Workbench {
     /// [`Error::Io`].
     pub fn clear(&self) -> Result<()> {
         let id = hex(IDENTITY.get(..16).unwrap_or_default());
-        remove(&cache_directory(&self.work.join("repository"), &id)?)?;
+        remove(&local_cache_directory(&self.work.join("repository"), &id)?)?;
         PLACES.iter().try_for_each(|name| remove(&self.work.join(name)))
     }
 
@@ -133,8 +134,8 @@ impl Workbench {
     pub fn repository(&self, config: &Config) -> Result<Repository> {
         let path = self.work.join("repository");
         remove(&path)?;
-        let repository = Repository::init_with(&path, &config.repository, IDENTITY)?;
-        remove(&cache_directory(&path, &repository.id)?)?;
+        let repository = Repository::init_with(store::create(&path)?, &config.repository, IDENTITY)?;
+        remove(&local_cache_directory(&path, &repository.id)?)?;
         Ok(repository)
     }
 
@@ -143,8 +144,9 @@ impl Workbench {
     /// # Errors
     /// [`Error::Io`].
     pub fn discard(&self, repository: &Repository) -> Result<()> {
-        remove(&cache_directory(&repository.path, &repository.id)?)?;
-        remove(&repository.path)
+        let path = self.work.join("repository");
+        remove(&local_cache_directory(&path, &repository.id)?)?;
+        remove(&path)
     }
 
     /// Backs up `paths` as one snapshot.
@@ -177,7 +179,7 @@ impl Workbench {
         let target = self.work.join("restored");
         remove(&target)?;
         if page_cache == PageCache::Cold {
-            forget(&repository.path)?;
+            forget(&self.work.join("repository"))?;
         }
         let named = snapshot::find(repository.store.as_ref(), &report.snapshot)?;
         let (restored, cost) =

@@ -28,7 +28,7 @@ fn a_backup_is_restored_and_compared_warm_and_cold() {
     }
     let id = repository.id.clone();
     bench.discard(&repository).unwrap();
-    assert!(!repository.path.exists());
+    assert!(!repository.store.local_path().unwrap().exists());
     assert_eq!(bench.repository(&config).unwrap().id, id, "chunks are cut alike in all of them");
     bench.clear().unwrap();
 }

@@ -14,9 +14,9 @@ pub const BLOCK_BYTES: usize = 2 << 20;
 
 /// A block of memory, zeros at first.
 #[derive(Debug)]
-pub struct Memory(MmapMut);
+pub struct MemoryBlock(MmapMut);
 
-impl Memory {
+impl MemoryBlock {
     /// A block of at least `bytes` bytes.
     ///
     /// # Errors
@@ -28,11 +28,11 @@ impl Memory {
         if let Err(error) = map.advise(memmap2::Advice::HugePage) {
             tracing::debug!("no huge pages: {error}");
         }
-        Ok(Memory(map))
+        Ok(MemoryBlock(map))
     }
 }
 
-impl Deref for Memory {
+impl Deref for MemoryBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -40,7 +40,7 @@ impl Deref for Memory {
     }
 }
 
-impl DerefMut for Memory {
+impl DerefMut for MemoryBlock {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn blocks_are_whole_pages_of_zeros() {
         for (bytes, want) in [(0, 1), (1, 1), (BLOCK_BYTES, 1), (BLOCK_BYTES + 1, 2)] {
-            let mut memory = Memory::new(bytes).expect("gets memory");
+            let mut memory = MemoryBlock::new(bytes).expect("gets memory");
             assert_eq!(memory.len(), want * BLOCK_BYTES);
             assert!(memory.iter().all(|byte| *byte == 0));
             memory.fill(7);

@@ -4,4 +4,4 @@ mod byte_lru;
 mod memory;
 
 pub use byte_lru::ByteLru;
-pub use memory::{BLOCK_BYTES, Memory};
+pub use memory::{BLOCK_BYTES, MemoryBlock};

@@ -29,8 +29,8 @@ Exit codes:
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Repository [default: the one in your data directory]
-    #[arg(long, global = true, value_name = "DIR", env = "FHRD_REPO")]
+    /// Repository: a path, or a URL like file:///path [default: the one in your data directory]
+    #[arg(long, global = true, value_name = "LOCATION", env = "FHRD_REPO")]
     pub repo: Option<PathBuf>,
     /// TOML file with parameters; keys that it leaves out keep their defaults
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]

@@ -1,6 +1,7 @@
 //! `fhrd backup`.
 
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -34,7 +35,7 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
     let config = location::config(options)?;
     let (repository, is_new) = location::open_for_backup(options, &config)?;
     if is_new && !options.quiet && !options.json {
-        note(&format!("created the repository {}", location::shown(&repository.path)));
+        note(&format!("created the repository {}", location::of_repository(&repository)));
     }
     let request = BackupRequest {
         paths: arguments.paths.clone(),
@@ -44,12 +45,12 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
         bare: false,
     };
     let progress = Progress::default();
-    let skip = [Ok(repository.path.clone()), cache_directory(&repository.path, &repository.id)];
+    let skip = [repository.store.local_path().map(Path::to_path_buf), cache_directory(&repository).ok()];
     let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect() };
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
     if options.json {
-        print_json(&BackupDocument { repository: location::shown(&repository.path), report: &report })?;
+        print_json(&BackupDocument { repository: location::of_repository(&repository), report: &report })?;
     } else if !options.quiet || arguments.stats {
         print(|out| write_summary(out, &report, arguments.stats))?;
     }

@@ -24,7 +24,7 @@ impl From<&Repository> for InitDocument {
     fn from(repository: &Repository) -> Self {
         let config = &repository.config;
         InitDocument {
-            repository: location::shown(&repository.path),
+            repository: location::of_repository(repository),
             id: repository.id.clone(),
             chunker: config.chunker.to_string(),
             chunk_bytes_min: config.chunk_bytes_min.0,
@@ -37,7 +37,7 @@ impl From<&Repository> for InitDocument {
 /// Creates a repository.
 ///
 /// # Errors
-/// Those of the configuration and of [`Repository::init`].
+/// Those of the configuration and of [`Repository::init_at`].
 pub fn run(session: &Session) -> Result<Exit> {
     let config = location::config(&session.options)?;
     let created = InitDocument::from(&location::create(&session.options, &config)?);

@@ -19,12 +19,12 @@ pub fn config(options: &Options) -> Result<Config> {
 /// Opens the repository of `--repo`, or the default one.
 ///
 /// # Errors
-/// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open`].
+/// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open_at`].
 pub fn open(options: &Options) -> Result<Repository> {
     match &options.repo {
-        Some(path) => Repository::open(path)
-            .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", path.display()))),
-        None => Repository::open(&default_repository()?)
+        Some(location) => Repository::open_at(location)
+            .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", location.display()))),
+        None => Repository::open_at(default_repository()?)
             .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")),
     }
 }
@@ -45,13 +45,13 @@ pub fn open_for_backup(options: &Options, config: &Config) -> Result<(Repository
 /// Creates the repository of `--repo`, or the default one, which only its owner can read.
 ///
 /// # Errors
-/// Those of [`Repository::init`].
+/// Those of [`Repository::init_at`].
 pub fn create(options: &Options, config: &Config) -> Result<Repository> {
-    let path = match &options.repo {
-        Some(path) => path.clone(),
+    let location = match &options.repo {
+        Some(location) => location.clone(),
         None => private_default()?,
     };
-    Repository::init(&path, &config.repository)
+    Repository::init_at(&location, &config.repository)
 }
 
 /// Path of the default repository. Creates its parent directory.
@@ -61,17 +61,22 @@ fn private_default() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Location of a repository for messages: an absolute path, or the URL of a remote store.
+pub fn of_repository(repository: &Repository) -> String {
+    let store = &repository.store;
+    store.local_path().map_or_else(|| store.location(), shown)
+}
+
 /// Absolute path for messages.
 pub fn shown(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
-/// Replaces the general hint of an error by one for this command.
+/// Appends a hint for this command to the error of a missing repository.
 fn with_hint(error: Error, hint: &str) -> Error {
     match error {
-        Error::NoRepository { path, reason } => {
-            let reason = reason.split_once(';').map_or(reason.as_str(), |(reason, _)| reason);
-            Error::NoRepository { path, reason: format!("{reason}; {hint}") }
+        Error::NoRepository { location, reason } => {
+            Error::NoRepository { location, reason: format!("{reason}; {hint}") }
         }
         error => error,
     }

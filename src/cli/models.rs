@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::snapshot::{self, Named};
+use crate::repo::snapshot::{self, NamedSnapshot};
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -82,7 +82,7 @@ pub fn kind(base: &BaseModel) -> &'static str {
 ///
 /// # Errors
 /// Those of the repository and the snapshots.
-pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<Named>, Exit)> {
+pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let store = repository.store.as_ref();
     if !choice.all {
         return Ok((vec![snapshot::find(store, choice.id.as_deref().unwrap_or("latest"))?], Exit::Fine));

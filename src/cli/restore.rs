@@ -11,7 +11,7 @@ use super::progress::shown;
 use super::tensor;
 use crate::error::Result;
 use crate::metrics::Progress;
-use crate::repo::snapshot::{self, Named};
+use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::restore::{RestoreReport, restore};
 use crate::types::hex;
 
@@ -47,7 +47,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
 }
 
 /// An unused name in the current directory.
-fn new_directory(named: &Named) -> PathBuf {
+fn new_directory(named: &NamedSnapshot) -> PathBuf {
     let name = format!("fhrd-restore-{}", hex(&named.id.0[..4]));
     let numbered = (2u64..).map(|number| format!("{name}-{number}"));
     let is_free = |name: &String| Path::new(name).symlink_metadata().is_err();

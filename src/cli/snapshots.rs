@@ -11,7 +11,7 @@ use super::output::{
     Align, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
 };
 use crate::error::Result;
-use crate::repo::snapshot::{self, Named};
+use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::types::hex;
 
 /// A snapshot as JSON.
@@ -36,7 +36,7 @@ pub struct SnapshotDocument<'a> {
 
 impl<'a> SnapshotDocument<'a> {
     /// Describes a snapshot.
-    pub fn new(named: &'a Named) -> Self {
+    pub fn new(named: &'a NamedSnapshot) -> Self {
         let snapshot = &named.snapshot;
         let (seconds, nanoseconds) = split_ns(snapshot.time_ns);
         let paths = snapshot.paths.iter();
@@ -60,11 +60,11 @@ impl<'a> SnapshotDocument<'a> {
 }
 
 /// The first eight digits of a snapshot's id.
-pub fn short_id(named: &Named) -> String {
+pub fn short_id(named: &NamedSnapshot) -> String {
     hex(&named.id.0[..4])
 }
 
-fn statistic(named: &Named, name: &str) -> u64 {
+fn statistic(named: &NamedSnapshot, name: &str) -> u64 {
     named.snapshot.statistics.get(name).copied().unwrap_or(0)
 }
 
@@ -98,7 +98,7 @@ pub fn run(session: &Session) -> Result<Exit> {
     Ok(if damaged.is_empty() { Exit::Fine } else { Exit::Damaged })
 }
 
-fn row(named: &Named) -> Vec<String> {
+fn row(named: &NamedSnapshot) -> Vec<String> {
     let snapshot = &named.snapshot;
     let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
     vec![

@@ -11,7 +11,7 @@ use super::{Codec, Layout, Scratch, lz4};
 use crate::error::Result;
 use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::{bits, planes};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Bit planes and LZ4; [`BitPlanes::encode_width`] where the words are known.
 pub struct BitPlanes;
@@ -63,7 +63,7 @@ impl Codec for BitPlanes {
         self.encode_width(layout.width(), raw, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        let mut reader = Reader::new("frame payload (bit-planes)", 0, payload);
+        let mut reader = WireReader::new("frame payload (bit-planes)", 0, payload);
         let width = match reader.u8()? {
             width @ (1 | 2 | 4 | 8) => usize::from(width),
             other => return Err(reader.error("a word width", other.to_string())),

@@ -9,7 +9,7 @@ use super::{Codec, Scratch};
 use crate::error::{Error, Result};
 use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Byte-grouped encoding of words; [`Planes::encode_layout`] where the layout is known.
 pub struct Planes;
@@ -180,7 +180,7 @@ fn decode_with(
     split: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut reader = Reader::new("frame payload (planes)", 0, payload);
+    let mut reader = WireReader::new("frame payload (planes)", 0, payload);
     let (width, mask) = (reader.u8()?, reader.u8()?);
     let layout = Layout::new(width, mask)
         .ok_or_else(|| reader.error("a word width and a mask within it", format!("{width} and {mask:#04x}")))?;

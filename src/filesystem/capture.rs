@@ -81,7 +81,7 @@ impl Capturer {
         let stat = statat(CWD, path, AtFlags::empty()).map_err(|e| Error::io("read", path, e))?;
         let mut node = node_of(&stat, path)?;
         node.name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        node.xattrs = Access { path, follow }.xattrs(path, warnings);
+        node.xattrs = XattrSource { path, follow }.xattrs(path, warnings);
         self.name_owners(&mut node);
         Ok(node)
     }
@@ -93,12 +93,12 @@ impl Capturer {
     /// entries have no attributes.
     fn xattrs(&self, directory: BorrowedFd<'_>, name: &OsStr, path: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
         if !self.has_descriptor_paths || directory.as_raw_fd() == CWD.as_raw_fd() {
-            return Access { path, follow: false }.xattrs(path, warnings);
+            return XattrSource { path, follow: false }.xattrs(path, warnings);
         }
         match xattr::list(path).map(|mut names| names.next().is_none()) {
             Ok(true) => Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
-            _ => Access { path: &descriptor_path(directory, name), follow: false }.xattrs(path, warnings),
+            _ => XattrSource { path: &descriptor_path(directory, name), follow: false }.xattrs(path, warnings),
         }
     }
 
@@ -116,12 +116,12 @@ pub(super) fn descriptor_path(directory: BorrowedFd<'_>, name: &OsStr) -> PathBu
 }
 
 /// How the attributes of an entry are reached.
-struct Access<'a> {
+struct XattrSource<'a> {
     path: &'a Path,
     follow: bool,
 }
 
-impl Access<'_> {
+impl XattrSource<'_> {
     /// All attributes, ascending by name; messages name `entry`.
     fn xattrs(&self, entry: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
         let names = if self.follow { xattr::list_deref(self.path) } else { xattr::list(self.path) };

@@ -12,8 +12,8 @@ mod walk;
 
 pub use capture::Capturer;
 pub use event::Event;
-pub use plan::{Plan, last_names};
+pub use plan::{WalkPlan, last_names};
 pub use prescan::prescan;
-pub use source::{Segment, Segments, SourceFile};
+pub use source::{FileRange, FileRanges, SourceFile};
 pub use target::{Descent, Target};
 pub use walk::Walker;

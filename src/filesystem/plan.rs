@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// What to walk.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct WalkPlan {
     pub(super) root: PlannedEntry,
     pub(super) missing: Vec<(PathBuf, Error)>,
     found: usize,
@@ -33,13 +33,13 @@ pub(super) struct PlannedEntry {
     pub(super) children: BTreeMap<Vec<u8>, PlannedEntry>,
 }
 
-impl Plan {
+impl WalkPlan {
     /// Plans the paths as given on a command line, relative to the process's current directory.
     ///
     /// # Errors
     /// [`Error::Usage`] if a path is empty or two places on disk would be stored under one name;
     /// [`Error::Io`] if there is no current directory.
-    pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Plan> {
+    pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<WalkPlan> {
         let current = std::env::current_dir().map_err(|error| Error::io("find", "the current directory", error))?;
         Self::relative_to(&current, paths)
     }
@@ -48,10 +48,10 @@ impl Plan {
     /// where two have the same last name.
     ///
     /// # Errors
-    /// As [`Plan::new`].
-    pub fn bare(paths: &[PathBuf]) -> Result<Plan> {
+    /// As [`WalkPlan::new`].
+    pub fn bare(paths: &[PathBuf]) -> Result<WalkPlan> {
         let Some(names) = last_names(paths) else { return Self::new(paths) };
-        let mut plan = Plan::default();
+        let mut plan = WalkPlan::default();
         for (path, name) in paths.iter().zip(names) {
             lstat(path).map_err(|error| Error::io("read", path, std::io::Error::from(error)))?;
             let entry = PlannedEntry { source: path.clone(), is_whole: true, children: BTreeMap::new() };
@@ -61,8 +61,8 @@ impl Plan {
         Ok(plan)
     }
 
-    fn relative_to<P: AsRef<Path>>(current: &Path, paths: &[P]) -> Result<Plan> {
-        let mut plan = Plan::default();
+    fn relative_to<P: AsRef<Path>>(current: &Path, paths: &[P]) -> Result<WalkPlan> {
+        let mut plan = WalkPlan::default();
         for path in paths {
             let path = path.as_ref();
             if path.as_os_str().is_empty() {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn whole(plan: &Plan) -> Vec<(String, PathBuf)> {
+    fn whole(plan: &WalkPlan) -> Vec<(String, PathBuf)> {
         fn visit(entry: &PlannedEntry, path: &str, found: &mut Vec<(String, PathBuf)>) {
             if entry.is_whole {
                 found.push((path.to_owned(), entry.source.clone()));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn relative_paths_stay_and_overlaps_merge() {
         let (_directory, root) = directory();
-        let plan = |paths: &[&str]| whole(&Plan::relative_to(&root, paths).unwrap());
+        let plan = |paths: &[&str]| whole(&WalkPlan::relative_to(&root, paths).unwrap());
         let entry = |path: &str| (format!("/{path}"), PathBuf::from(path));
         assert_eq!(plan(&["./a//b/.", "d/"]), [entry("a/b"), entry("d")]);
         assert_eq!(plan(&["a/b", "a", "a/b/c", "a"]), [entry("a")]);
@@ -231,19 +231,19 @@ mod tests {
         for path in &paths {
             fs::create_dir_all(path).unwrap();
         }
-        let bare = Plan::bare(&paths[1..]).unwrap();
+        let bare = WalkPlan::bare(&paths[1..]).unwrap();
         assert_eq!(whole(&bare), [("/x".into(), paths[1].clone()), ("/y".into(), paths[2].clone())]);
         assert_eq!((bare.found(), last_names(&paths)), (2, None));
         let full = |path: &PathBuf| (path.display().to_string(), path.clone());
-        assert_eq!(whole(&Plan::bare(&paths).unwrap()), paths.iter().map(full).collect::<Vec<_>>());
-        assert!(Plan::bare(&[directory.path().join("none")]).is_err());
+        assert_eq!(whole(&WalkPlan::bare(&paths).unwrap()), paths.iter().map(full).collect::<Vec<_>>());
+        assert!(WalkPlan::bare(&[directory.path().join("none")]).is_err());
     }
 
     #[test]
     fn absolute_paths_and_those_with_parents_keep_their_full_path() {
         let (_directory, root) = directory();
         let entry = |path: PathBuf| (path.to_str().unwrap().to_owned(), path);
-        let plan = |current: &Path, path: &Path| whole(&Plan::relative_to(current, &[path]).unwrap());
+        let plan = |current: &Path, path: &Path| whole(&WalkPlan::relative_to(current, &[path]).unwrap());
         assert_eq!(plan(&root, &root.join("a")), [entry(root.join("a"))]);
         assert_eq!(plan(&root.join("d"), Path::new("../a/b")), [entry(root.join("a/b"))]);
         assert_eq!(plan(&root.join("a"), Path::new("b/..")), [entry(root.join("a"))]);
@@ -256,11 +256,11 @@ mod tests {
     fn missing_paths_are_counted_and_left_out() {
         let (_directory, root) = directory();
         let long = "x/".repeat(100_000);
-        let plan = Plan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
+        let plan = WalkPlan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
         assert_eq!((plan.found(), plan.missing(), whole(&plan).len()), (1, 4, 1));
         assert_eq!(plan.missing[0].0, Path::new("none"));
-        assert!(Plan::relative_to(&root, &[""]).is_err());
-        assert_eq!(Plan::relative_to::<&str>(&root, &[]).unwrap().found(), 0);
+        assert!(WalkPlan::relative_to(&root, &[""]).is_err());
+        assert_eq!(WalkPlan::relative_to::<&str>(&root, &[]).unwrap().found(), 0);
     }
 
     #[test]
@@ -268,8 +268,8 @@ mod tests {
         let (_directory, root) = directory();
         fs::create_dir_all(root.join("etc")).unwrap();
         for paths in [["etc", "/etc"], ["/etc", "etc"], [".", "/etc"], ["/etc", "."], [".", "/"], ["/", "."]] {
-            assert!(matches!(Plan::relative_to(&root, &paths), Err(Error::Usage(_))), "{paths:?}");
+            assert!(matches!(WalkPlan::relative_to(&root, &paths), Err(Error::Usage(_))), "{paths:?}");
         }
-        assert_eq!(whole(&Plan::relative_to(Path::new("/"), &["etc", "/etc", "."]).unwrap()).len(), 1);
+        assert_eq!(whole(&WalkPlan::relative_to(Path::new("/"), &["etc", "/etc", "."]).unwrap()).len(), 1);
     }
 }

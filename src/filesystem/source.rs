@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A stretch of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Segment {
+pub enum FileRange {
     /// Bytes to read.
     Data {
         /// Where they start.
@@ -97,9 +97,9 @@ impl SourceFile {
     }
 
     /// Cuts the content into data and holes of at least `hole_bytes_min`; shorter holes count as data.
-    pub fn segments(&self, hole_bytes_min: u64) -> Segments<'_> {
+    pub fn ranges(&self, hole_bytes_min: u64) -> FileRanges<'_> {
         let holes_in = self.opened.sparse.then_some(&self.file);
-        Segments { holes_in, size: self.opened.size, position: 0, hole_bytes_min: hole_bytes_min.max(1) }
+        FileRanges { holes_in, size: self.opened.size, position: 0, hole_bytes_min: hole_bytes_min.max(1) }
     }
 }
 
@@ -118,14 +118,14 @@ pub(super) fn open_quietly(directory: BorrowedFd<'_>, name: &OsStr, flags: OFlag
 ///
 /// A file system that does not know about holes, or that contradicts itself, gives data.
 #[derive(Debug)]
-pub struct Segments<'a> {
+pub struct FileRanges<'a> {
     holes_in: Option<&'a File>,
     size: u64,
     position: u64,
     hole_bytes_min: u64,
 }
 
-impl Segments<'_> {
+impl FileRanges<'_> {
     /// The first data at or after `position`, the file's size if there is none.
     fn data_from(&self, position: u64) -> u64 {
         #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
@@ -152,10 +152,10 @@ impl Segments<'_> {
     }
 }
 
-impl Iterator for Segments<'_> {
-    type Item = Segment;
+impl Iterator for FileRanges<'_> {
+    type Item = FileRange;
 
-    fn next(&mut self) -> Option<Segment> {
+    fn next(&mut self) -> Option<FileRange> {
         let start = self.position;
         if start >= self.size {
             return None;
@@ -163,7 +163,7 @@ impl Iterator for Segments<'_> {
         let mut data = self.data_from(start);
         if data - start >= self.hole_bytes_min {
             self.position = data;
-            return Some(Segment::Hole { len: data - start });
+            return Some(FileRange::Hole { len: data - start });
         }
         let mut end = start;
         while data < self.size && data - end < self.hole_bytes_min {
@@ -174,7 +174,7 @@ impl Iterator for Segments<'_> {
             end = data; // a short hole at the end
         }
         self.position = end;
-        Some(Segment::Data { offset: start, len: end - start })
+        Some(FileRange::Data { offset: start, len: end - start })
     }
 }
 
@@ -200,17 +200,17 @@ mod tests {
         }
         file.sync_all().unwrap();
         let source = open(&path).unwrap();
-        let data = |from: u64, to: u64| Segment::Data { offset: from * BLOCK, len: (to - from) * BLOCK };
-        let hole = |blocks: u64| Segment::Hole { len: blocks * BLOCK };
-        let segments = |least: u64| source.segments(least).collect::<Vec<_>>();
-        if segments(1) == [data(0, 10)] {
+        let data = |from: u64, to: u64| FileRange::Data { offset: from * BLOCK, len: (to - from) * BLOCK };
+        let hole = |blocks: u64| FileRange::Hole { len: blocks * BLOCK };
+        let ranges = |least: u64| source.ranges(least).collect::<Vec<_>>();
+        if ranges(1) == [data(0, 10)] {
             return; // the file system does not tell
         }
-        assert_eq!(segments(0), [hole(2), data(2, 3), hole(1), data(4, 6), hole(4)]);
-        assert_eq!(segments(BLOCK), segments(0));
-        assert_eq!(segments(BLOCK + 1), [hole(2), data(2, 6), hole(4)]);
-        assert_eq!(segments(2 * BLOCK + 1), [data(0, 6), hole(4)]);
-        assert_eq!(segments(4 * BLOCK + 1), [data(0, 10)]);
+        assert_eq!(ranges(0), [hole(2), data(2, 3), hole(1), data(4, 6), hole(4)]);
+        assert_eq!(ranges(BLOCK), ranges(0));
+        assert_eq!(ranges(BLOCK + 1), [hole(2), data(2, 6), hole(4)]);
+        assert_eq!(ranges(2 * BLOCK + 1), [data(0, 6), hole(4)]);
+        assert_eq!(ranges(4 * BLOCK + 1), [data(0, 10)]);
         assert!(!source.is_changed().unwrap());
     }
 
@@ -218,13 +218,13 @@ mod tests {
     fn whole_and_empty_files_have_one_segment_or_none() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        for (content, expected) in [(&b""[..], None), (b"abc", Some(Segment::Data { offset: 0, len: 3 }))] {
+        for (content, expected) in [(&b""[..], None), (b"abc", Some(FileRange::Data { offset: 0, len: 3 }))] {
             std::fs::write(&path, content).unwrap();
-            assert_eq!(open(&path).unwrap().segments(1).collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
+            assert_eq!(open(&path).unwrap().ranges(1).collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
         }
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
-        let segments: Vec<_> = open(&path).unwrap().segments(4096).collect();
-        assert!(segments == [Segment::Hole { len: 1 << 30 }] || segments.len() == 1);
+        let ranges: Vec<_> = open(&path).unwrap().ranges(4096).collect();
+        assert!(ranges == [FileRange::Hole { len: 1 << 30 }] || ranges.len() == 1);
     }
 
     #[test]

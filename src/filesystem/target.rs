@@ -83,14 +83,14 @@ fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Ow
 #[derive(Debug)]
 pub struct Descent {
     target: Arc<Target>,
-    levels: Vec<Level>,
+    levels: Vec<DescentLevel>,
     /// Path of the directory on top, relative to the root.
     path: PathBuf,
 }
 
 /// A directory below the root on the way.
 #[derive(Debug)]
-struct Level {
+struct DescentLevel {
     name: OsString,
     identity: FileIdentity,
     open: Option<OwnedFd>,
@@ -125,7 +125,7 @@ impl Descent {
         })?;
         let identity = identity_of(&fstat(&open).map_err(|error| self.refused(node, error))?);
         self.path.push(&name);
-        self.levels.push(Level { name, identity, open: Some(open) });
+        self.levels.push(DescentLevel { name, identity, open: Some(open) });
         self.close_upper();
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Descent {
     fn directory(&self) -> Result<BorrowedFd<'_>> {
         match self.levels.last() {
             None => Ok(self.target.root.as_fd()),
-            Some(Level { open: Some(open), .. }) => Ok(open.as_fd()),
+            Some(DescentLevel { open: Some(open), .. }) => Ok(open.as_fd()),
             Some(_) => {
                 let error = io::Error::other("the directory was moved or replaced during the restore");
                 Err(Error::io("write into", self.target.path.join(&self.path), error))

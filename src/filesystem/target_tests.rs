@@ -131,10 +131,10 @@ fn a_sparse_file_has_its_data_where_it_was() {
     assert_eq!(metadata.len(), 8 << 20);
     let captured = test.captured("sparse");
     let source = crate::filesystem::SourceFile::open(&test.root.join("sparse"), &captured).unwrap();
-    use crate::filesystem::Segment::{Data, Hole};
-    let segments: Vec<_> = source.segments(4096).collect();
+    use crate::filesystem::FileRange::{Data, Hole};
+    let ranges: Vec<_> = source.ranges(4096).collect();
     let expected = [Hole { len: 4 << 20 }, Data { offset: 4 << 20, len: 4096 }, Hole { len: (4 << 20) - 4096 }];
-    assert!(segments == expected || segments == [Data { offset: 0, len: 8 << 20 }], "{segments:?}");
+    assert!(ranges == expected || ranges == [Data { offset: 0, len: 8 << 20 }], "{ranges:?}");
 }
 
 #[test]

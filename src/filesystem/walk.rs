@@ -9,7 +9,7 @@
 
 use super::capture::{Capturer, identity_of};
 use super::event::Event;
-use super::plan::{Plan, PlannedEntry};
+use super::plan::{PlannedEntry, WalkPlan};
 use super::source::{SourceFile, open_quietly};
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
@@ -31,7 +31,7 @@ const OPEN_DIRECTORIES_MAX: usize = 64;
 pub struct Walker {
     capturer: Capturer,
     skip: BTreeSet<FileIdentity>,
-    frames: Vec<Frame>,
+    directories: Vec<WalkedDirectory>,
     pending: VecDeque<Event>,
     /// Path in the snapshot of the directory on top of the stack.
     stored: PathBuf,
@@ -42,19 +42,19 @@ pub struct Walker {
 
 /// A directory being walked.
 #[derive(Debug)]
-enum Frame {
+enum WalkedDirectory {
     Planned(btree_map::IntoIter<Vec<u8>, PlannedEntry>),
     Listed { open: Option<OwnedFd>, identity: FileIdentity, names: vec::IntoIter<OsString> },
 }
 
 impl Walker {
     /// Starts the walk of `plan`. Directories in `skip` are reported and left out.
-    pub fn new(plan: Plan, skip: BTreeSet<FileIdentity>) -> Self {
+    pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>) -> Self {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
             capturer: Capturer::new(),
             skip,
-            frames: Vec::new(),
+            directories: Vec::new(),
             pending,
             stored: PathBuf::new(),
             source: PathBuf::new(),
@@ -63,7 +63,7 @@ impl Walker {
         if plan.root.is_whole {
             walker.start_at(&plan.root.source);
         } else {
-            walker.frames.push(Frame::Planned(plan.root.children.into_iter()));
+            walker.directories.push(WalkedDirectory::Planned(plan.root.children.into_iter()));
         }
         walker
     }
@@ -79,8 +79,8 @@ impl Walker {
     /// # Errors
     /// [`Error::Io`] if it is gone or another file took its place.
     pub fn open_file(&self, node: &Node) -> Result<SourceFile> {
-        match self.frames.last() {
-            Some(Frame::Listed { open: Some(directory), .. }) => {
+        match self.directories.last() {
+            Some(WalkedDirectory::Listed { open: Some(directory), .. }) => {
                 let name = OsStr::from_bytes(&node.name);
                 SourceFile::open_at(directory.as_fd(), name, &self.source.join(name), node)
             }
@@ -100,9 +100,9 @@ impl Walker {
                 self.pending.push_back(Event::Skipped { path: PathBuf::new() });
             }
             Ok(mut node) => match self.open(CWD, place.as_os_str(), &node) {
-                Ok(frame) => {
+                Ok(directory) => {
                     node.name.clear();
-                    self.frames.push(frame);
+                    self.directories.push(directory);
                     self.root = Some(node);
                 }
                 Err(error) => self.problem(error.into()),
@@ -127,7 +127,7 @@ impl Walker {
             }
             Ok(node) if node.kind == NodeKind::Directory => {
                 self.pending.push_back(Event::Enter { path: self.stored.clone(), node });
-                self.frames.push(Frame::Planned(entry.children.into_iter()));
+                self.directories.push(WalkedDirectory::Planned(entry.children.into_iter()));
                 return;
             }
             Ok(_) => self.problem(Errno::NOTDIR.into()),
@@ -166,8 +166,8 @@ impl Walker {
             return false;
         }
         match self.open(parent, name, &node) {
-            Ok(frame) => {
-                self.frames.push(frame);
+            Ok(directory) => {
+                self.directories.push(directory);
                 self.pending.push_back(Event::Enter { path, node });
                 true
             }
@@ -184,7 +184,7 @@ impl Walker {
     }
 
     /// Opens the directory `name` and reads its names; reports what stops the reading.
-    fn open(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Result<Frame, Errno> {
+    fn open(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
         let open = open_directory(parent, name, identity)?;
         let mut names = Vec::new();
@@ -203,28 +203,28 @@ impl Walker {
         }
         names.sort_unstable();
         names.shrink_to_fit();
-        if let Some(index) = self.frames.len().checked_sub(OPEN_DIRECTORIES_MAX - 1)
-            && let Some(Frame::Listed { open, .. }) = self.frames.get_mut(index)
+        if let Some(index) = self.directories.len().checked_sub(OPEN_DIRECTORIES_MAX - 1)
+            && let Some(WalkedDirectory::Listed { open, .. }) = self.directories.get_mut(index)
         {
             *open = None;
         }
-        Ok(Frame::Listed { open: Some(open), identity, names: names.into_iter() })
+        Ok(WalkedDirectory::Listed { open: Some(open), identity, names: names.into_iter() })
     }
 
     /// Ends the directory on top.
     fn leave(&mut self) {
-        let left = self.frames.pop();
-        if self.frames.is_empty() {
+        let left = self.directories.pop();
+        if self.directories.is_empty() {
             return;
         }
         self.pending.push_back(Event::Leave { path: self.stored.clone() });
         self.stored.pop();
-        let Some(Frame::Listed { open, identity, .. }) = self.frames.last_mut() else { return };
+        let Some(WalkedDirectory::Listed { open, identity, .. }) = self.directories.last_mut() else { return };
         self.source.pop();
         if open.is_none() {
             let identity = *identity;
             let from_below = match &left {
-                Some(Frame::Listed { open: Some(left), .. }) => {
+                Some(WalkedDirectory::Listed { open: Some(left), .. }) => {
                     open_directory(left.as_fd(), OsStr::new(".."), identity)
                 }
                 _ => Err(Errno::NOENT),
@@ -232,7 +232,7 @@ impl Walker {
             match from_below.or_else(|_| open_directory(CWD, place(&self.source).as_os_str(), identity)) {
                 Ok(found) => *open = Some(found),
                 Err(error) => {
-                    if let Some(Frame::Listed { names, .. }) = self.frames.last_mut() {
+                    if let Some(WalkedDirectory::Listed { names, .. }) = self.directories.last_mut() {
                         *names = Vec::new().into_iter();
                     }
                     self.problem(error.into());
@@ -254,17 +254,17 @@ impl Walker {
 
     /// Does the next piece of work; false when there is none.
     fn advance(&mut self) -> bool {
-        match self.frames.last_mut() {
+        match self.directories.last_mut() {
             None => return false,
-            Some(Frame::Planned(children)) => match children.next() {
+            Some(WalkedDirectory::Planned(children)) => match children.next() {
                 Some((name, entry)) => self.visit_planned(&name, entry),
                 None => self.leave(),
             },
-            Some(Frame::Listed { open, names, .. }) => match (names.next(), open.take()) {
+            Some(WalkedDirectory::Listed { open, names, .. }) => match (names.next(), open.take()) {
                 (Some(name), Some(directory)) => {
-                    let depth = self.frames.len();
+                    let depth = self.directories.len();
                     self.visit_listed(&name, &directory);
-                    if let Some(Frame::Listed { open, .. }) = self.frames.get_mut(depth - 1) {
+                    if let Some(WalkedDirectory::Listed { open, .. }) = self.directories.get_mut(depth - 1) {
                         *open = Some(directory);
                     }
                 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 /// The events below `root`, as text relative to it.
 fn walk(root: &Path, below: &[&str], skip: &[FileIdentity]) -> Vec<String> {
     let paths: Vec<PathBuf> = below.iter().map(|path| root.join(path)).collect();
-    let walker = Walker::new(Plan::new(&paths).unwrap(), skip.iter().copied().collect());
+    let walker = Walker::new(WalkPlan::new(&paths).unwrap(), skip.iter().copied().collect());
     let prefix = root.strip_prefix("/").unwrap().to_path_buf();
     let relative = |path: &Path| {
         path.strip_prefix(&prefix).ok().map(|path| path.as_os_str().as_bytes().escape_ascii().to_string())
@@ -92,7 +92,7 @@ fn directories_to_skip_are_reported() {
 #[test]
 fn what_vanishes_is_a_problem_and_the_rest_goes_on() {
     let (_directory, root) = tree(&[b"a/1", b"a/2", b"a/3/x", b"a/4/x", b"a/5"]);
-    let mut walker = Walker::new(Plan::new(&[root.join("a")]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[root.join("a")]).unwrap(), BTreeSet::new());
     let mut texts = Vec::new();
     while let Some(event) = walker.next() {
         match event {
@@ -136,7 +136,7 @@ fn an_unreadable_directory_keeps_its_metadata() {
 #[test]
 fn a_file_named_on_the_command_line_can_be_opened() {
     let (_directory, root) = tree(&[b"a/b"]);
-    let mut walker = Walker::new(Plan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new());
     let node = walker.find_map(|event| if let Event::Entry { node, .. } = event { Some(node) } else { None }).unwrap();
     assert_eq!(walker.open_file(&node).unwrap().size(), 3);
     assert!(walker.root().is_none());
@@ -145,9 +145,9 @@ fn a_file_named_on_the_command_line_can_be_opened() {
 #[test]
 fn the_root_itself_has_no_events_but_metadata() {
     let (_directory, root) = tree(&[b"a/b"]);
-    let mut walker = Walker::new(Plan::default(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::default(), BTreeSet::new());
     assert!(walker.next().is_none());
-    walker.frames.clear();
+    walker.directories.clear();
     walker.start_at(&root);
     assert_eq!(walker.root().map(|node| (node.kind, node.name.len())), Some((NodeKind::Directory, 0)));
     let paths: Vec<_> = walker
@@ -177,7 +177,7 @@ fn deep_trees_and_long_paths_are_walked() {
     let root = fs::canonicalize(directory.path()).unwrap();
     const DEPTH: usize = 300;
     deep(&root, DEPTH);
-    let mut walker = Walker::new(Plan::new(&[&root]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[&root]).unwrap(), BTreeSet::new());
     let (mut entered, mut left, mut files) = (0, 0, 0);
     while let Some(event) = walker.next() {
         match event {
@@ -190,7 +190,11 @@ fn deep_trees_and_long_paths_are_walked() {
             Event::Problem { error, .. } => panic!("{error}"),
             Event::Skipped { .. } => panic!("skipped"),
         }
-        let open = walker.frames.iter().filter(|frame| matches!(frame, Frame::Listed { open: Some(_), .. })).count();
+        let open = walker
+            .directories
+            .iter()
+            .filter(|directory| matches!(directory, WalkedDirectory::Listed { open: Some(_), .. }))
+            .count();
         assert!(open <= OPEN_DIRECTORIES_MAX);
     }
     let above = root.components().count() - 2;
@@ -201,7 +205,7 @@ fn deep_trees_and_long_paths_are_walked() {
 #[test]
 fn relative_paths_are_opened_from_the_current_directory() {
     for (given, wanted) in [("./src//filesystem", "src/filesystem/walk.rs"), (".", "Cargo.toml")] {
-        let mut walker = Walker::new(Plan::new(&[given]).unwrap(), BTreeSet::new());
+        let mut walker = Walker::new(WalkPlan::new(&[given]).unwrap(), BTreeSet::new());
         assert_eq!(walker.root().is_some(), given == ".");
         let node = walker.find_map(|event| match event {
             Event::Entry { path, node } if path == Path::new(wanted) => Some(node),

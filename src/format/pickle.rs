@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Most nodes of a tree, and most values on the stack.
 const NODES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// Reads a pickle.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Tree<'a>> {
-        let input = Reader::new("pickle", 0, bytes);
+        let input = WireReader::new("pickle", 0, bytes);
         let mut machine =
             Machine { input, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
         while !machine.step()? {}
@@ -65,7 +65,7 @@ impl<'a> Tree<'a> {
 }
 
 struct Machine<'a> {
-    input: Reader<'a>,
+    input: WireReader<'a>,
     nodes: Vec<Node<'a>>,
     stack: Vec<Id>,
     /// Heights of the stack.

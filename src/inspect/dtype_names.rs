@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::error::{ErrorKind, Result};
 use crate::format::array::list;
 use crate::format::{Dtype, Listed, ReadAt, Tensor};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::stored_file::{SharedReader, StoredFile, unwrapped};
 
 /// Names of the types of a file's tensors.
@@ -50,7 +50,7 @@ impl DtypeNames {
 /// Those of reading that are no damage.
 pub fn main_dtype_name(
     reader: &SharedReader,
-    files: &[(&Path, Reference, u64)],
+    files: &[(&Path, ContentReference, u64)],
     dtype: Dtype,
 ) -> Result<Cow<'static, str>> {
     let is_open = matches!(dtype, Dtype::Int64 | Dtype::Int32 | Dtype::Int16 | Dtype::Int8 | Dtype::Float8);

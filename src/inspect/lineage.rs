@@ -16,7 +16,7 @@ use super::models::{DEPTH_MAX, FoundModels, ModelReport, models};
 use crate::error::Result;
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::snapshot::Named;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::types::Fingerprint;
 
 /// A model in the tree of its family.
@@ -50,7 +50,7 @@ pub struct FamilyMember {
 ///
 /// # Errors
 /// As for [`models`].
-pub fn lineage(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<Vec<FamilyMember>> {
+pub fn lineage(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<Vec<FamilyMember>> {
     let found = models(repository, snapshots, stop)?;
     let mut members = with_bases(found)?;
     break_circles(&mut members);

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::Reference;
-use crate::repo::snapshot::Named;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Decoded frames of listings kept, bytes.
@@ -28,7 +28,7 @@ const CACHE_BYTES: usize = 16 << 20;
 /// [`Error::NoSuchPath`] when the snapshot holds no `path`; what `visit` returns; what reading the listings meets.
 pub fn list(
     repository: &Repository,
-    snapshot: &Named,
+    snapshot: &NamedSnapshot,
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
 ) -> Result<()> {
@@ -43,7 +43,7 @@ pub fn list(
 /// As for [`list`].
 pub fn walk(
     reader: &mut ChunkReader,
-    snapshot: &Named,
+    snapshot: &NamedSnapshot,
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
 ) -> Result<()> {
@@ -65,7 +65,7 @@ pub fn walk(
 ///
 /// # Errors
 /// [`Error::NoSuchPath`] when there is none; what reading the listings meets.
-pub fn find(reader: &mut ChunkReader, snapshot: &Named, path: &Path) -> Result<(PathBuf, Option<Node>)> {
+pub fn find(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> Result<(PathBuf, Option<Node>)> {
     let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
     let (mut found, mut node) = (PathBuf::new(), None::<Node>);
     for component in path.components() {
@@ -86,7 +86,7 @@ pub fn find(reader: &mut ChunkReader, snapshot: &Named, path: &Path) -> Result<(
 }
 
 /// The entry `name` of the directory with this content.
-fn child(reader: &mut ChunkReader, content: Option<Reference>, name: &[u8]) -> Result<Option<Node>> {
+fn child(reader: &mut ChunkReader, content: Option<ContentReference>, name: &[u8]) -> Result<Option<Node>> {
     let mut cursor = TreeCursor::open(content);
     while let Some(node) = cursor.next(reader)? {
         if node.name.as_slice() >= name {
@@ -100,7 +100,7 @@ fn child(reader: &mut ChunkReader, content: Option<Reference>, name: &[u8]) -> R
 fn below(
     reader: &mut ChunkReader,
     mut path: PathBuf,
-    content: Option<Reference>,
+    content: Option<ContentReference>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
 ) -> Result<()> {
     let mut levels = vec![TreeCursor::open(content)];

@@ -26,8 +26,8 @@ use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
-use crate::repo::recipe::Reference;
-use crate::repo::snapshot::Named;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::SharedReader;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::{Fingerprint, SnapshotId};
@@ -86,7 +86,7 @@ pub struct FoundModels {
 ///
 /// # Errors
 /// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
-pub fn models(repository: &Repository, snapshots: &[Named], stop: &AtomicBool) -> Result<FoundModels> {
+pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundModels> {
     let listing = Arc::new(Listing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
     // Types are read through a reader of their own, which several files share.
@@ -172,10 +172,12 @@ pub fn is_model(catalogue: &ModelSummaries, node: &Node) -> bool {
 }
 
 /// The fingerprint that names a content.
-fn name_of(content: &Reference) -> Option<Fingerprint> {
+fn name_of(content: &ContentReference) -> Option<Fingerprint> {
     match content {
-        Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => Some(*fingerprint),
-        Reference::Hole { .. } => None,
+        ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
+            Some(*fingerprint)
+        }
+        ContentReference::Hole { .. } => None,
     }
 }
 
@@ -197,7 +199,7 @@ fn pattern(path: &Path) -> Option<PathBuf> {
 /// A model file of a snapshot.
 struct ModelShard {
     path: PathBuf,
-    content: Reference,
+    content: ContentReference,
     size: u64,
     known: Rc<ModelSummary>,
 }
@@ -293,12 +295,12 @@ fn root(
 }
 
 /// What the distinct chunks of some contents take.
-fn stored_bytes(contents: impl Iterator<Item = Reference>, reader: &mut ChunkReader) -> Result<u64> {
+fn stored_bytes(contents: impl Iterator<Item = ContentReference>, reader: &mut ChunkReader) -> Result<u64> {
     let (mut seen, mut sum) = (HashSet::new(), 0.0f64);
     for content in contents {
         let mut walk = RecipeWalk::new(content);
         while let Some(reference) = walk.next(reader)? {
-            if let Reference::Chunk { fingerprint, .. } = reference
+            if let ContentReference::Chunk { fingerprint, .. } = reference
                 && seen.insert(fingerprint)
             {
                 sum += share(&fingerprint, reader)?;

@@ -16,7 +16,7 @@ use crate::repo::Repository;
 use crate::repo::container::{self, ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
 use crate::repo::index::{self, DATABASE_FILE, SimilarityPlace, read_container_index};
 use crate::repo::paths::cache_directory;
-use crate::repo::snapshot::{self, Named};
+use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::tree::NodeKind;
 
 /// Stored bytes by kind of blob.
@@ -144,7 +144,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
             Err(error) => return Err(error),
         }
     }
-    let directory = cache_directory(&repository.path, &repository.id)?;
+    let directory = cache_directory(repository)?;
     let len = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     stats.local_bytes.database = len(&directory.join(DATABASE_FILE));
     stats.local_bytes.similarity = SimilarityPlace::files(&directory).iter().map(|path| len(path)).sum();
@@ -182,7 +182,7 @@ impl RepositoryStats {
 ///
 /// # Errors
 /// As for [`list`](super::list::list).
-pub fn snapshot_stats(repository: &Repository, snapshot: &Named) -> Result<SnapshotStats> {
+pub fn snapshot_stats(repository: &Repository, snapshot: &NamedSnapshot) -> Result<SnapshotStats> {
     let recorded = snapshot.snapshot.statistics.clone();
     let mut stats = SnapshotStats { snapshot: snapshot.id.to_string(), recorded, ..SnapshotStats::default() };
     list(repository, snapshot, None, &mut |_, node| {

@@ -21,7 +21,7 @@ use crate::backup::read::read_full;
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::{Error, Result};
-use crate::filesystem::{Event, Plan, SourceFile, Walker};
+use crate::filesystem::{Event, SourceFile, WalkPlan, Walker};
 use crate::kernel::sieve::Anchor;
 use crate::metrics::Progress;
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
@@ -70,7 +70,7 @@ pub fn trace<P: AsRef<Path>>(
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<TraceReport> {
-    let plan = Plan::new(paths)?;
+    let plan = WalkPlan::new(paths)?;
     if plan.found() == 0 {
         let names: Vec<String> = paths.iter().map(|path| path.as_ref().display().to_string()).collect();
         return Err(Error::Usage(format!("nothing to trace: {} does not exist", names.join(", "))));

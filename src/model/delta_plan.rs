@@ -23,7 +23,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
 use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameSource, Operation};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::similar::Bases;
 use crate::store::Store;
 use crate::types::Fingerprint;
@@ -198,7 +198,7 @@ impl DeltaPlanner {
     }
 
     /// The next bytes are of a file that was there before, and no model.
-    pub fn begin_previous_version(&mut self, content: Reference) {
+    pub fn begin_previous_version(&mut self, content: ContentReference) {
         self.previous_version = (self.config.delta != "none").then(|| PreviousVersion::new(content));
     }
 

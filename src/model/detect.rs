@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
-use crate::filesystem::{Segment, SourceFile};
+use crate::filesystem::{FileRange, SourceFile};
 use crate::format::{self, Recognised, Recognition, Tensor, card};
 use crate::model::{ModelRecord, TensorRecord, sample};
 use crate::types::Fingerprint;
@@ -80,7 +80,7 @@ pub fn model_file(
         }
         Recognition::Model(found) => found,
     };
-    if source.segments(1).any(|segment| matches!(segment, Segment::Hole { .. })) {
+    if source.ranges(1).any(|range| matches!(range, FileRange::Hole { .. })) {
         return Ok(None);
     }
     let record = record(source, &found, config.block_bytes.0).map_err(failed)?;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::repo::recipe::{Reference, decode_recipe};
+use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::similar::Bases;
 use crate::types::Fingerprint;
 
@@ -17,7 +17,7 @@ const LEVELS_MAX: usize = 16;
 
 /// A cursor into an earlier version.
 pub struct PreviousVersion {
-    stack: Vec<std::vec::IntoIter<Reference>>,
+    stack: Vec<std::vec::IntoIter<ContentReference>>,
     /// Chunks read from the recipes, with the offset of each.
     chunks: VecDeque<(u64, u64, Option<Fingerprint>)>,
     end: u64,
@@ -36,7 +36,7 @@ pub struct CoveredRange {
 
 impl PreviousVersion {
     /// Begins at the first byte of `content`.
-    pub fn new(content: Reference) -> Self {
+    pub fn new(content: ContentReference) -> Self {
         PreviousVersion { stack: vec![vec![content].into_iter()], chunks: VecDeque::new(), end: 0 }
     }
 
@@ -69,7 +69,7 @@ impl PreviousVersion {
         let len = reference.content_len();
         let end = self.end.saturating_add(len);
         match reference {
-            Reference::Recipe { level, fingerprint, .. } if end > wanted => {
+            ContentReference::Recipe { level, fingerprint, .. } if end > wanted => {
                 let bytes = if self.stack.len() > LEVELS_MAX { None } else { bases.read_chunk(&fingerprint)? };
                 let list = bytes.and_then(|bytes| decode_recipe(&fingerprint, level, len, &bytes).ok());
                 match list {
@@ -78,10 +78,10 @@ impl PreviousVersion {
                 }
                 return Ok(true);
             }
-            Reference::Chunk { fingerprint, .. } if end > wanted => {
+            ContentReference::Chunk { fingerprint, .. } if end > wanted => {
                 self.chunks.push_back((self.end, len, Some(fingerprint)));
             }
-            Reference::Hole { .. } if end > wanted => self.chunks.push_back((self.end, len, None)),
+            ContentReference::Hole { .. } if end > wanted => self.chunks.push_back((self.end, len, None)),
             _ => {}
         }
         self.end = end;

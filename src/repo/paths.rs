@@ -1,44 +1,71 @@
-//! Where things are by default: the embedded repository in the user's data directory, caches in the user's cache directory.
+//! Default locations: the embedded repository in the user's data directory, and caches in the user's cache directory.
 
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
+use super::Repository;
 use crate::error::{Error, Result};
 use crate::types::hex;
 
 fn directories() -> Result<impl BaseStrategy> {
     etcetera::choose_base_strategy()
-        .map_err(|_| Error::Usage("no home folder: set HOME, or name a repository with --repo".into()))
+        .map_err(|_| Error::Usage("no home directory: set HOME, or give a repository with --repo".into()))
 }
 
-/// The embedded default repository.
+/// Path of the embedded default repository.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
 pub fn default_repository() -> Result<PathBuf> {
     Ok(directories()?.data_dir().join("fhrd").join("repository"))
 }
 
-/// Folder of the local caches of the repository `id` at `path`: beside the embedded default repository, else in the
-/// user's cache directory, by id and place (a copied repository has the same id but its own containers).
-pub fn cache_directory(path: &Path, id: &str) -> Result<PathBuf> {
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let default =
-        default_repository().and_then(|path| std::fs::canonicalize(&path).map_err(|e| Error::io("find", path, e)));
-    if default.is_ok_and(|default| default == real)
-        && let Some(beside) = real.parent()
-    {
-        return Ok(beside.join("cache"));
+/// Directory of the local caches of `repository`.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn cache_directory(repository: &Repository) -> Result<PathBuf> {
+    match repository.store.local_path() {
+        Some(path) => local_cache_directory(path, &repository.id),
+        None => named_cache_directory(repository.store.location().as_bytes(), &repository.id),
     }
-    let place = blake3::hash(real.as_os_str().as_encoded_bytes());
-    let place = hex(place.as_bytes().get(..4).unwrap_or_default());
-    Ok(directories()?.cache_dir().join("fhrd").join(format!("{id}-{place}")))
 }
 
-/// Creates a directory for its owner only, with its parents.
+/// Directory of the local caches of the repository `id` at `path`.
+///
+/// The caches of the embedded default repository are beside it. Those of others are in the user's cache directory.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn local_cache_directory(path: &Path, id: &str) -> Result<PathBuf> {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let default = default_repository()
+        .and_then(|path| std::fs::canonicalize(&path).map_err(|error| Error::io("find", path, error)));
+    if default.is_ok_and(|default| default == real)
+        && let Some(parent) = real.parent()
+    {
+        return Ok(parent.join("cache"));
+    }
+    named_cache_directory(real.as_os_str().as_encoded_bytes(), id)
+}
+
+/// The name has the id and the location, because a copied repository has the same id but its own containers.
+fn named_cache_directory(location: &[u8], id: &str) -> Result<PathBuf> {
+    let [first, second, third, fourth, ..] = *blake3::hash(location).as_bytes();
+    let location = hex(&[first, second, third, fourth]);
+    Ok(directories()?.cache_dir().join("fhrd").join(format!("{id}-{location}")))
+}
+
+/// Creates a directory and its parents, accessible by the owner only.
+///
+/// # Errors
+/// [`Error::Io`].
 pub fn create_private(directory: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|error| Error::io("create folder", directory, error))
+        .map_err(|error| Error::io("create directory", directory, error))
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, blob_name, decode_frame};
 use crate::repo::index::{ContainerIndexes, Listing, Locator, Resolver};
-use crate::repo::recipe::{Reference, decode_recipe};
+use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::Store;
 use crate::types::{Fingerprint, RepositoryKey};
 
@@ -121,7 +121,7 @@ impl ChunkReader {
     ///
     /// # Errors
     /// [`Error::Corrupt`] when it would be longer than `bytes_max`.
-    pub fn read_content(&mut self, reference: Reference, bytes_max: u64) -> Result<Vec<u8>> {
+    pub fn read_content(&mut self, reference: ContentReference, bytes_max: u64) -> Result<Vec<u8>> {
         if reference.content_len() > bytes_max {
             let got = reference.content_len().to_string();
             return Err(Error::corrupt("content", 0, format!("at most {bytes_max} bytes"), got));
@@ -130,7 +130,7 @@ impl ChunkReader {
         let mut walk = RecipeWalk::new(reference);
         while let Some(reference) = walk.next(self)? {
             match reference {
-                Reference::Chunk { fingerprint, .. } => bytes.extend_from_slice(&self.read(&fingerprint)?),
+                ContentReference::Chunk { fingerprint, .. } => bytes.extend_from_slice(&self.read(&fingerprint)?),
                 other => return Err(Error::corrupt("listing", 0, "chunks only", format!("{other:?}"))),
             }
         }
@@ -142,26 +142,26 @@ impl ChunkReader {
 ///
 /// Levels must fall by one and lengths must add up; nothing is read ahead.
 pub struct RecipeWalk {
-    stack: Vec<std::vec::IntoIter<Reference>>,
+    stack: Vec<std::vec::IntoIter<ContentReference>>,
     /// Recipes read so far.
     pub recipes_read: usize,
 }
 
 impl RecipeWalk {
     /// Starts at a file's or directory's content.
-    pub fn new(content: Reference) -> Self {
+    pub fn new(content: ContentReference) -> Self {
         RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0 }
     }
 
     /// The next chunk or hole.
-    pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<Reference>> {
+    pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<ContentReference>> {
         loop {
             let Some(top) = self.stack.last_mut() else { return Ok(None) };
             match top.next() {
                 None => {
                     self.stack.pop();
                 }
-                Some(Reference::Recipe { level, fingerprint, len }) => {
+                Some(ContentReference::Recipe { level, fingerprint, len }) => {
                     if self.stack.len() > RECIPE_LEVELS_MAX {
                         return Err(Error::corrupt("recipe", 0, format!("at most {RECIPE_LEVELS_MAX} levels"), "more"));
                     }
@@ -169,7 +169,7 @@ impl RecipeWalk {
                     self.recipes_read += 1;
                     self.stack.push(decode_recipe(&fingerprint, level, len, &bytes)?.into_iter());
                 }
-                Some(Reference::Chunk { len, .. }) if len > CHUNK_BYTES_LIMIT => {
+                Some(ContentReference::Chunk { len, .. }) if len > CHUNK_BYTES_LIMIT => {
                     return Err(Error::corrupt(
                         "recipe",
                         0,

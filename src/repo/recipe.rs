@@ -1,4 +1,4 @@
-//! Recipes: how the bytes of a file are put together again, as a list of [`Reference`]s.
+//! Recipes: how the bytes of a file are put together again, as a list of [`ContentReference`]s.
 
 use crate::error::{Error, Result};
 use crate::types::Fingerprint;
@@ -10,7 +10,7 @@ use minicbor::{Decode, Encode};
 /// CBOR: an array of the variant's number and its fields. The numbers and the order are fixed for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
 #[cbor(flat)]
-pub enum Reference {
+pub enum ContentReference {
     /// The bytes of one chunk.
     #[n(0)]
     Chunk {
@@ -44,19 +44,23 @@ pub enum Reference {
     },
 }
 
-impl Reference {
+impl ContentReference {
     /// Name of the chunk or recipe; a hole has none.
     pub fn fingerprint(self) -> Option<Fingerprint> {
         match self {
-            Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => Some(fingerprint),
-            Reference::Hole { .. } => None,
+            ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
+                Some(fingerprint)
+            }
+            ContentReference::Hole { .. } => None,
         }
     }
 
     /// Bytes of content that it stands for.
     pub fn content_len(&self) -> u64 {
         match *self {
-            Reference::Chunk { len, .. } | Reference::Recipe { len, .. } | Reference::Hole { len } => len,
+            ContentReference::Chunk { len, .. }
+            | ContentReference::Recipe { len, .. }
+            | ContentReference::Hole { len } => len,
         }
     }
 }
@@ -82,13 +86,17 @@ const PREFIX: [u8; 2] = [b'R', 1];
 /// stretch of a large file costs one reference in its next version. A content of one reference needs no recipe.
 #[derive(Debug, Default)]
 pub struct RecipeBuilder {
-    levels: Vec<Vec<Reference>>,
+    levels: Vec<Vec<ContentReference>>,
 }
 
 impl RecipeBuilder {
     /// Appends a reference; `store` stores a recipe's bytes and gives their fingerprint.
-    pub fn push(&mut self, reference: Reference, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<()> {
-        if let (Reference::Hole { len }, Some(Reference::Hole { len: last })) =
+    pub fn push(
+        &mut self,
+        reference: ContentReference,
+        store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>,
+    ) -> Result<()> {
+        if let (ContentReference::Hole { len }, Some(ContentReference::Hole { len: last })) =
             (reference, self.levels.first_mut().and_then(|level| level.last_mut()))
         {
             *last += len;
@@ -100,7 +108,7 @@ impl RecipeBuilder {
     fn push_at(
         &mut self,
         level: usize,
-        reference: Reference,
+        reference: ContentReference,
         store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>,
     ) -> Result<()> {
         if level == self.levels.len() {
@@ -109,10 +117,10 @@ impl RecipeBuilder {
         let Some(list) = self.levels.get_mut(level) else { return Ok(()) };
         list.push(reference);
         let ends = match reference {
-            Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. } => {
+            ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
                 fingerprint.prefix().is_multiple_of(REFERENCES_AVERAGE)
             }
-            Reference::Hole { .. } => false,
+            ContentReference::Hole { .. } => false,
         };
         if list.len() >= REFERENCES_MAX || ends && list.len() > 1 { self.close(level, store) } else { Ok(()) }
     }
@@ -123,17 +131,17 @@ impl RecipeBuilder {
         if list.is_empty() {
             return Ok(());
         }
-        let len = list.iter().map(Reference::content_len).sum();
+        let len = list.iter().map(ContentReference::content_len).sum();
         let mut bytes = PREFIX.to_vec();
         minicbor::encode(&list, &mut bytes)
             .map_err(|error| Error::internal(format!("cannot encode a recipe: {error}")))?;
         let fingerprint = store(bytes)?;
-        let reference = Reference::Recipe { level: level as u8 + 1, fingerprint, len };
+        let reference = ContentReference::Recipe { level: level as u8 + 1, fingerprint, len };
         self.push_at(level + 1, reference, store)
     }
 
     /// Ends the content: its one reference, or `None` for an empty one.
-    pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<Option<Reference>> {
+    pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<Option<ContentReference>> {
         let mut level = 0;
         while let Some(list) = self.levels.get(level) {
             let top = level + 1 == self.levels.len();
@@ -152,15 +160,15 @@ impl RecipeBuilder {
 ///
 /// # Errors
 /// [`Error::Corrupt`] when it does not parse, its references are not one level below, or the lengths do not add up.
-pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<Reference>> {
+pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<ContentReference>> {
     let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
     let Some(list) = bytes.strip_prefix(&PREFIX) else {
         return Err(corrupt("a recipe of version 1".into(), format!("{:?}", bytes.get(..2))));
     };
-    let list: Vec<Reference> =
+    let list: Vec<ContentReference> =
         minicbor::decode(list).map_err(|error| corrupt("a list of references".into(), error.to_string()))?;
-    let fits = |reference: &Reference| match reference {
-        Reference::Recipe { level: below, .. } => below.checked_add(1) == Some(level),
+    let fits = |reference: &ContentReference| match reference {
+        ContentReference::Recipe { level: below, .. } => below.checked_add(1) == Some(level),
         _ => level == 1,
     };
     if list.is_empty() || !list.iter().all(fits) {
@@ -184,19 +192,19 @@ mod tests {
         let mut chunk = vec![0x83, 0x00, 0x58, 0x20];
         chunk.extend([0xab; 32]);
         chunk.extend([0x19, 0x01, 0x00]);
-        assert_eq!(minicbor::to_vec(Reference::Chunk { fingerprint, len: 256 }).unwrap(), chunk);
+        assert_eq!(minicbor::to_vec(ContentReference::Chunk { fingerprint, len: 256 }).unwrap(), chunk);
         let mut recipe = vec![0x84, 0x01, 0x02, 0x58, 0x20];
         recipe.extend([0xab; 32]);
         recipe.extend([0x05]);
-        assert_eq!(minicbor::to_vec(Reference::Recipe { level: 2, fingerprint, len: 5 }).unwrap(), recipe);
-        assert_eq!(minicbor::to_vec(Reference::Hole { len: 7 }).unwrap(), [0x82, 0x02, 0x07]);
+        assert_eq!(minicbor::to_vec(ContentReference::Recipe { level: 2, fingerprint, len: 5 }).unwrap(), recipe);
+        assert_eq!(minicbor::to_vec(ContentReference::Hole { len: 7 }).unwrap(), [0x82, 0x02, 0x07]);
     }
 
     #[test]
     fn a_recipe_of_level_0_is_refused() {
         let bytes =
-            minicbor::to_vec(Reference::Recipe { level: 0, fingerprint: Fingerprint([0; 32]), len: 5 }).unwrap();
-        assert!(minicbor::decode::<Reference>(&bytes).is_err());
+            minicbor::to_vec(ContentReference::Recipe { level: 0, fingerprint: Fingerprint([0; 32]), len: 5 }).unwrap();
+        assert!(minicbor::decode::<ContentReference>(&bytes).is_err());
     }
 
     proptest! {
@@ -204,18 +212,18 @@ mod tests {
         fn references_round_trip(which in 0u8..3, level in 1u8.., name: [u8; 32], len: u64) {
             let fingerprint = Fingerprint(name);
             let reference = match which {
-                0 => Reference::Chunk { fingerprint, len },
-                1 => Reference::Recipe { level, fingerprint, len },
-                _ => Reference::Hole { len },
+                0 => ContentReference::Chunk { fingerprint, len },
+                1 => ContentReference::Recipe { level, fingerprint, len },
+                _ => ContentReference::Hole { len },
             };
             let bytes = minicbor::to_vec(reference).unwrap();
-            prop_assert_eq!(minicbor::decode::<Reference>(&bytes).unwrap(), reference);
+            prop_assert_eq!(minicbor::decode::<ContentReference>(&bytes).unwrap(), reference);
             prop_assert_eq!(reference.content_len(), len);
         }
 
         #[test]
         fn hostile_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = minicbor::decode::<Reference>(&bytes);
+            let _ = minicbor::decode::<ContentReference>(&bytes);
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A repository: its place, its fixed configuration, its key.
+//! A repository: a store with a fixed configuration and a key.
 //!
-//! `config` is put if absent, checksummed, and kept twice (`config` and `config-copy`, the copy written first).
+//! The record of both is put once, checksummed, and kept in two copies: `config` and `config-copy`. The copy is
+//! written first.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
@@ -11,7 +12,7 @@ use minicbor::{Decode, Encode};
 
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{LocalStore, Store};
+use crate::store::{self, Store};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
 
@@ -20,23 +21,23 @@ const NAME: &str = "config";
 const COPY: &str = "config-copy";
 const BYTES_LIMIT: u64 = 1 << 20;
 
-/// The `config` blob: CBOR map with integer keys in an envelope of type `FHRDCONF`.
+/// The `config` blob: a CBOR map with integer keys in an envelope of type `FHRDCONF`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(map)]
-struct Record {
+struct ConfigRecord {
     /// 16 random bytes.
     #[cbor(n(0), with = "minicbor::bytes")]
     id: Vec<u8>,
-    /// 32 random bytes: keys fingerprints, seeds the chunker.
+    /// 32 random bytes: the key of fingerprints and the seed of the chunker.
     #[cbor(n(1), with = "minicbor::bytes")]
     key: Vec<u8>,
-    /// Chunker name.
+    /// Name of the chunker.
     #[n(2)]
     chunker: String,
-    /// Its parameters by name.
+    /// Parameters of the chunker by name.
     #[n(3)]
     parameters: BTreeMap<String, u64>,
-    /// Open map.
+    /// Fields of later versions.
     #[n(4)]
     extra: BTreeMap<String, minicbor::bytes::ByteVec>,
 }
@@ -44,91 +45,88 @@ struct Record {
 /// An open repository.
 #[derive(Clone)]
 pub struct Repository {
-    /// Its blobs.
+    /// The store of its blobs.
     pub store: Arc<dyn Store>,
-    /// Where it is.
-    pub path: PathBuf,
-    /// 32 hex digits that name it.
+    /// Unique identifier, 32 hex digits.
     pub id: String,
-    /// Its key.
+    /// Key of its fingerprints.
     pub key: RepositoryKey,
-    /// What was fixed at creation.
+    /// Configuration that was fixed at creation.
     pub config: RepositoryConfig,
-    /// Features a program must know to write here.
+    /// Features that a program must support to write into it.
     pub writer_features: u64,
 }
 
 impl Repository {
-    /// Creates a repository in a directory that is absent or empty.
+    /// Creates a repository at `location`, a path or a URL.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] when there is anything in the directory.
-    pub fn init(path: &Path, config: &RepositoryConfig) -> Result<Self> {
-        if std::fs::symlink_metadata(path).is_ok() {
-            let listing = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
-            if path.join(NAME).exists() || path.join(COPY).exists() {
-                return Err(Error::AlreadyExists { path: path.into(), what: "a repository" });
-            }
-            // All that an `init` which was killed leaves is the store's directory of temporaries, empty or not.
-            let foreign = |entry: std::io::Result<std::fs::DirEntry>| !entry.is_ok_and(|entry| is_leftover(&entry));
-            if listing.into_iter().any(foreign) {
-                return Err(Error::AlreadyExists { path: path.into(), what: "other files" });
-            }
+    /// Those of [`store::create`] and [`Repository::init`].
+    pub fn init_at(location: impl AsRef<OsStr>, config: &RepositoryConfig) -> Result<Self> {
+        Self::init(store::create(location)?, config)
+    }
+
+    /// Creates a repository in a store that holds nothing.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if the store holds a repository or other files.
+    pub fn init(store: Arc<dyn Store>, config: &RepositoryConfig) -> Result<Self> {
+        if store.head(NAME)?.is_some() || store.head(COPY)?.is_some() {
+            return Err(already_exists(&store, "a repository"));
+        }
+        if !store.is_unused()? {
+            return Err(already_exists(&store, "other files"));
         }
         let mut random = [0u8; 48];
         getrandom::fill(&mut random)
-            .map_err(|error| Error::io("get random bytes for", path, std::io::Error::other(error)))?;
-        Self::init_with(path, config, &random)
+            .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
+        Self::init_with(store, config, &random)
     }
 
-    /// [`Repository::init`] in a directory known to be free, with 16 bytes of id and 32 bytes of key: repositories of the
-    /// same key cut and name chunks alike, which measurements need and nobody else may have.
+    /// Creates a repository in an unused store with a given identity: 16 bytes of id and 32 bytes of key.
+    ///
+    /// Repositories with equal keys chunk and fingerprint alike. Only measurements may depend on that.
     ///
     /// # Errors
     /// [`Error::AlreadyExists`]; those of writing.
-    pub(crate) fn init_with(path: &Path, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
-        let store = LocalStore::create(path)?;
+    pub(crate) fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
         let (id, key) = identity.split_at(16);
         let parameters = BTreeMap::from([
             ("chunk_bytes_min".to_string(), config.chunk_bytes_min.0),
             ("chunk_bytes_avg".to_string(), config.chunk_bytes_avg.0),
             ("chunk_bytes_max".to_string(), config.chunk_bytes_max.0),
         ]);
-        let record = Record {
+        let record = ConfigRecord {
             id: id.to_vec(),
             key: key.to_vec(),
             chunker: config.chunker.to_string(),
             parameters,
             extra: BTreeMap::new(),
         };
-        let payload =
-            minicbor::to_vec(&record).map_err(|error| Error::internal(format!("cannot encode config: {error}")))?;
+        let payload = minicbor::to_vec(&record)
+            .map_err(|error| Error::internal(format!("cannot encode the configuration: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
-        // Of two at once, the one that comes second here ends here.
+        // Of two concurrent calls, only the one that puts the copy first goes on.
         if !store.put_if_absent(COPY, &[&blob])? || !store.put_if_absent(NAME, &[&blob])? {
-            return Err(Error::AlreadyExists { path: path.into(), what: "a repository" });
+            return Err(already_exists(&store, "a repository"));
         }
-        Self::open(path)
+        Self::open(store)
     }
 
-    /// Opens the repository in a directory.
+    /// Opens the repository at `location`, a path or a URL.
     ///
     /// # Errors
-    /// [`Error::NoRepository`] when the directory is absent or holds none; when both copies of `config` are damaged,
-    /// the error of the first.
-    pub fn open(path: &Path) -> Result<Self> {
-        let none = |reason: &str| Error::NoRepository { path: path.into(), reason: reason.into() };
-        let metadata = match std::fs::metadata(path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(none("the folder does not exist; `fhrd init` creates one"));
-            }
-            Err(error) => return Err(Error::io("open repository", path, error)),
-        };
-        if !metadata.is_dir() {
-            return Err(none("that is not a folder"));
-        }
-        let store: Arc<dyn Store> = Arc::new(LocalStore::open(path)?);
+    /// Those of [`store::open`] and [`Repository::open`].
+    pub fn open_at(location: impl AsRef<OsStr>) -> Result<Self> {
+        Self::open(store::open(location)?)
+    }
+
+    /// Opens the repository in a store.
+    ///
+    /// # Errors
+    /// [`Error::NoRepository`] if the store holds none. If both copies of the configuration are unusable, the error of
+    /// the first.
+    pub fn open(store: Arc<dyn Store>) -> Result<Self> {
         let record = match (read_record(store.as_ref(), NAME), read_record(store.as_ref(), COPY)) {
             (Ok(record), Ok(_)) => record,
             (Ok(record), Err(error)) => {
@@ -140,14 +138,17 @@ impl Repository {
                 record
             }
             (Err(first), Err(second)) => {
-                let missing = first.kind() == ErrorKind::NotFound && second.kind() == ErrorKind::NotFound;
-                return Err(if missing { none("the folder holds no `config`") } else { first });
+                if first.kind() == ErrorKind::NotFound && second.kind() == ErrorKind::NotFound {
+                    let reason = format!("it holds no `{NAME}`");
+                    return Err(Error::NoRepository { location: store.location(), reason });
+                }
+                return Err(first);
             }
         };
-        Self::from_record(path, store, record)
+        Self::from_record(store, record)
     }
 
-    fn from_record(path: &Path, store: Arc<dyn Store>, (record, writer_features): (Record, u64)) -> Result<Self> {
+    fn from_record(store: Arc<dyn Store>, (record, writer_features): (ConfigRecord, u64)) -> Result<Self> {
         let key = <[u8; 32]>::try_from(record.key.as_slice())
             .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", record.key.len().to_string()))?;
         let parameter = |name: &str| {
@@ -166,28 +167,20 @@ impl Repository {
         };
         let whole = Config { repository: config.clone(), ..Config::default() };
         whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
-        Ok(Repository {
-            store,
-            path: path.into(),
-            id: hex(&record.id),
-            key: RepositoryKey(key),
-            config,
-            writer_features,
-        })
+        Ok(Repository { store, id: hex(&record.id), key: RepositoryKey(key), config, writer_features })
     }
 
-    /// What is wrong with the stored copies of the configuration, with their names.
+    /// Returns the defects of the stored copies of the configuration, with their names.
     pub fn config_defects(&self) -> Vec<(&'static str, Error)> {
         let read = |name| {
-            let repository =
-                Self::from_record(&self.path, self.store.clone(), read_record(self.store.as_ref(), name)?)?;
+            let repository = Self::from_record(self.store.clone(), read_record(self.store.as_ref(), name)?)?;
             let same = (&repository.id, repository.key, &repository.config) == (&self.id, self.key, &self.config);
             if same { Ok(()) } else { Err(Error::corrupt(name, 0, "the other copy's record", "another record")) }
         };
         [NAME, COPY].into_iter().filter_map(|name| read(name).err().map(|error| (name, error))).collect()
     }
 
-    /// Fails when writing into this repository needs features that this program does not have.
+    /// Fails if writing into this repository needs features that this program lacks.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with the unknown feature bits.
@@ -198,8 +191,10 @@ impl Repository {
         }
     }
 
-    /// Fails when a run's configuration sets a fixed key to something else. Values equal to the defaults pass:
-    /// they may not have been meant.
+    /// Fails if a run's configuration changes a fixed key. Default values pass, because the user may not have set them.
+    ///
+    /// # Errors
+    /// [`Error::ConfigConflict`] with the first key that differs.
     pub fn check_run(&self, run: &RepositoryConfig) -> Result<()> {
         let default = RepositoryConfig::default();
         let text = |size: ByteSize| size.0.to_string();
@@ -238,17 +233,12 @@ impl Repository {
     }
 }
 
-/// Whether this is a directory `tmp` with nothing in it but files named as a store names its temporaries.
-fn is_leftover(entry: &std::fs::DirEntry) -> bool {
-    let is_temporary = |name: &std::ffi::OsStr| {
-        name.to_str().is_some_and(|name| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-    };
-    entry.file_name() == "tmp"
-        && std::fs::read_dir(entry.path())
-            .is_ok_and(|mut inner| inner.all(|inner| inner.is_ok_and(|inner| is_temporary(&inner.file_name()))))
+fn already_exists(store: &Arc<dyn Store>, what: &'static str) -> Error {
+    Error::AlreadyExists { path: store.location().into(), what }
 }
 
-fn read_record(store: &dyn Store, name: &str) -> Result<(Record, u64)> {
+/// Reads a copy of the record, with the features that a program must support to write into the repository.
+fn read_record(store: &dyn Store, name: &str) -> Result<(ConfigRecord, u64)> {
     let blob = store.get(name, BYTES_LIMIT)?;
     let (envelope, payload) = Envelope::open(MAGIC, name, &blob)?;
     let record = minicbor::decode(payload);
@@ -262,12 +252,11 @@ mod tests {
 
     #[test]
     fn an_unknown_chunker_on_disk_needs_a_newer_version() {
-        let directory = tempfile::tempdir().expect("makes a directory");
-        let path = directory.path().join("repository");
-        let repository = Repository::init(&path, &RepositoryConfig::default()).expect("creates");
+        let store = Arc::new(store::MemoryStore::new());
+        let repository = Repository::init(store, &RepositoryConfig::default()).expect("creates");
         let (mut record, features) = read_record(repository.store.as_ref(), NAME).expect("reads");
         record.chunker = "magic".into();
-        let error = Repository::from_record(&path, repository.store, (record, features)).map(|_| ());
+        let error = Repository::from_record(repository.store, (record, features)).map(|_| ());
         let Err(Error::Unsupported { what, unknown }) = error else { panic!("{error:?}") };
         assert_eq!((what.as_str(), unknown.as_str()), ("config", "chunker `magic`"));
     }

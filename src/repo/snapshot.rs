@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, Result};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::Node;
 use crate::store::Store;
 use crate::types::{SnapshotId, hex};
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub paths: Vec<minicbor::bytes::ByteVec>,
     /// Listing of the root directory; absent when it is empty.
     #[n(4)]
-    pub root: Option<Reference>,
+    pub root: Option<ContentReference>,
     /// The snapshot whose unchanged files were not read again.
     #[n(5)]
     pub parent: Option<SnapshotId>,
@@ -57,7 +57,7 @@ pub struct Snapshot {
 
 /// A snapshot with its name.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct NamedSnapshot {
     /// Its name.
     pub id: SnapshotId,
     /// What it says.
@@ -100,13 +100,13 @@ impl Snapshot {
 pub type Unreadable = (String, Error);
 
 /// All snapshots by time, oldest first, and those that could not be read.
-pub fn list(store: &dyn Store) -> Result<(Vec<Named>, Vec<Unreadable>)> {
+pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
     for listed in store.list(PREFIX)? {
         let id = listed.name.rsplit('/').next().and_then(SnapshotId::parse);
         let Some(id) = id else { continue };
         match Snapshot::load(store, &id) {
-            Ok(snapshot) => snapshots.push(Named { id, snapshot }),
+            Ok(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
             Err(error) => damaged.push((listed.name, error)),
         }
     }
@@ -118,7 +118,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<Named>, Vec<Unreadable>)> {
 ///
 /// # Errors
 /// [`Error::NoSuchSnapshot`] when none or several match; the error of the snapshot itself when it is damaged.
-pub fn find(store: &dyn Store, wanted: &str) -> Result<Named> {
+pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
     if wanted == "latest" {
         let (snapshots, mut damaged) = list(store)?;
@@ -146,7 +146,7 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<Named> {
         .filter_map(SnapshotId::parse)
         .collect();
     match matching.as_slice() {
-        [id] => Ok(Named { id: *id, snapshot: Snapshot::load(store, id)? }),
+        [id] => Ok(NamedSnapshot { id: *id, snapshot: Snapshot::load(store, id)? }),
         [] => Err(none(String::new())),
         several => Err(none(format!(": {} snapshots begin like that; give more digits", several.len()))),
     }

@@ -14,7 +14,7 @@ use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 use crate::format::ReadAt;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
 
 /// Chunks kept of one file, bytes.
@@ -25,7 +25,7 @@ pub type SharedReader = Rc<RefCell<ChunkReader>>;
 
 /// A run of a file's bytes.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct ContentRange {
     /// Its first byte.
     start: u64,
     /// Its bytes.
@@ -37,7 +37,7 @@ struct Part {
 /// A file of a snapshot, open for reading at offsets.
 pub struct StoredFile {
     reader: SharedReader,
-    parts: Vec<Part>,
+    parts: Vec<ContentRange>,
     len: u64,
     kept: RefCell<ByteLru<Fingerprint, Rc<Vec<u8>>>>,
     /// Chunks read so far.
@@ -49,7 +49,7 @@ impl StoredFile {
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the content is not `len` bytes long; those of reading recipes.
-    pub fn open(reader: SharedReader, content: Option<Reference>, len: u64) -> Result<Self> {
+    pub fn open(reader: SharedReader, content: Option<ContentReference>, len: u64) -> Result<Self> {
         let mut parts = Vec::new();
         let mut start = 0u64;
         if let Some(content) = content {
@@ -57,10 +57,10 @@ impl StoredFile {
             let mut chunks = reader.borrow_mut();
             while let Some(reference) = walk.next(&mut chunks)? {
                 let chunk = match reference {
-                    Reference::Chunk { fingerprint, .. } => Some(fingerprint),
+                    ContentReference::Chunk { fingerprint, .. } => Some(fingerprint),
                     _ => None,
                 };
-                let part = Part { start, len: reference.content_len(), chunk };
+                let part = ContentRange { start, len: reference.content_len(), chunk };
                 let end = start.checked_add(part.len).filter(|end| *end <= len);
                 start = end.ok_or_else(|| wrong_length(len, format!("at least {}", start.saturating_add(part.len))))?;
                 parts.push(part);
@@ -132,7 +132,7 @@ impl ReadAt for StoredFile {
 ///
 /// # Errors
 /// Those of reading.
-pub fn head(reader: &mut ChunkReader, content: Option<Reference>, count: usize) -> Result<Vec<u8>> {
+pub fn head(reader: &mut ChunkReader, content: Option<ContentReference>, count: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let Some(content) = content else { return Ok(bytes) };
     let mut walk = RecipeWalk::new(content);
@@ -141,7 +141,7 @@ pub fn head(reader: &mut ChunkReader, content: Option<Reference>, count: usize) 
     {
         let rest = count - bytes.len();
         match reference {
-            Reference::Chunk { fingerprint, .. } => {
+            ContentReference::Chunk { fingerprint, .. } => {
                 let chunk = reader.read(&fingerprint)?;
                 bytes.extend_from_slice(chunk.get(..rest).unwrap_or(&chunk));
             }

@@ -20,7 +20,7 @@ use crate::filesystem::{Descent, Target};
 use crate::pipeline::{Emit, Source};
 use crate::repo::container::FrameInfo;
 use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
 use crate::types::ContainerId;
 
@@ -53,7 +53,7 @@ impl WindowItem {
 /// The stage.
 pub struct PlanStage {
     reader: ChunkReader,
-    root: Option<Reference>,
+    root: Option<ContentReference>,
     descent: Descent,
     counts: Arc<RestoreCounts>,
     open_files: Arc<OpenFiles>,
@@ -75,7 +75,7 @@ impl PlanStage {
     /// Plans the restore of the tree `root` into `target`.
     pub fn new(
         reader: ChunkReader,
-        root: Option<Reference>,
+        root: Option<ContentReference>,
         target: Arc<Target>,
         config: &RestoreConfig,
         counts: Arc<RestoreCounts>,
@@ -226,13 +226,18 @@ impl PlanStage {
         self.push(WindowItem::Finished(file), emit)
     }
 
-    fn content(&mut self, file: &Arc<RestoreFile>, content: Reference, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn content(
+        &mut self,
+        file: &Arc<RestoreFile>,
+        content: ContentReference,
+        emit: &mut Emit<RestoreJob>,
+    ) -> Result<()> {
         let mut walk = RecipeWalk::new(content);
         let mut offset = 0u64;
         while let Some(reference) = walk.next(&mut self.reader)? {
             emit.check()?;
             match reference {
-                Reference::Chunk { fingerprint, len } => {
+                ContentReference::Chunk { fingerprint, len } => {
                     let entry = self.reader.entry_of(&fingerprint)?;
                     let extent_map = self.reader.extent_map(entry)?;
                     if u64::from(extent_map.len()) != len {
@@ -248,8 +253,8 @@ impl PlanStage {
                     let file = file.clone();
                     self.push(WindowItem::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
                 }
-                Reference::Hole { .. } => {}
-                Reference::Recipe { .. } => {
+                ContentReference::Hole { .. } => {}
+                ContentReference::Recipe { .. } => {
                     return Err(Error::corrupt("recipe", offset, "a chunk or a hole", "a recipe"));
                 }
             }

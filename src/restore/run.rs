@@ -21,7 +21,7 @@ use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::Named;
+use crate::repo::snapshot::NamedSnapshot;
 
 /// Cache of decoded frames that hold recipes and listings, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
@@ -67,7 +67,7 @@ pub struct RestoreReport {
 pub fn restore(
     repository: &Repository,
     config: &Config,
-    snapshot: &Named,
+    snapshot: &NamedSnapshot,
     target: &Path,
     progress: &Progress,
     stop: &Arc<AtomicBool>,

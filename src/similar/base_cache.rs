@@ -1,13 +1,13 @@
 //! Contents of chunks as they were, by entry: new ones, and bases that were put together from frames.
 //!
-//! One log of [blocks](Memory) of memory: contents are appended, and the oldest block makes room, whatever was used in
+//! One log of [blocks](MemoryBlock) of memory: contents are appended, and the oldest block makes room, whatever was used in
 //! between. The bases of a new version of something are as far back as the version is long, each is wanted for a while
 //! and then hardly again, and what was put together for them is appended, so an order of use would keep no more.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::anchor_table::AnchorTable;
-use crate::cache::{BLOCK_BYTES, Memory};
+use crate::cache::{BLOCK_BYTES, MemoryBlock};
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
@@ -29,7 +29,7 @@ pub struct BaseCache {
 
 #[derive(Debug)]
 struct Block {
-    memory: Memory,
+    memory: MemoryBlock,
     filled: usize,
     entries: Vec<EntryNumber>,
 }
@@ -93,7 +93,7 @@ impl BaseCache {
     /// Keeps a content and its anchors, if they are known.
     ///
     /// # Errors
-    /// Those of [`Memory::new`].
+    /// Those of [`MemoryBlock::new`].
     pub fn keep(&mut self, entry: EntryNumber, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
         let copy = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
@@ -111,7 +111,7 @@ impl BaseCache {
     /// Keeps a content of `len` bytes that `fill` writes; `false` if it is too large.
     ///
     /// # Errors
-    /// Those of `fill` and of [`Memory::new`]; nothing is kept then.
+    /// Those of `fill` and of [`MemoryBlock::new`]; nothing is kept then.
     pub fn fill(&mut self, entry: EntryNumber, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<bool> {
         if self.contains(entry) {
             return Ok(true);
@@ -167,14 +167,14 @@ impl BaseCache {
             return Ok(false);
         }
         let old = self.make_room(block_bytes).filter(|memory| memory.len() == block_bytes);
-        let memory = old.map_or_else(|| Memory::new(block_bytes), Ok)?;
+        let memory = old.map_or_else(|| MemoryBlock::new(block_bytes), Ok)?;
         self.bytes += memory.len();
         self.blocks.push_back(Block { memory, filled: 0, entries: Vec::new() });
         Ok(true)
     }
 
     /// Drops the oldest blocks until `bytes` more bytes fit, and gives the memory of the last one dropped.
-    fn make_room(&mut self, bytes: usize) -> Option<Memory> {
+    fn make_room(&mut self, bytes: usize) -> Option<MemoryBlock> {
         let mut dropped = None;
         while self.bytes + bytes > self.bytes_max {
             let Some(block) = self.blocks.pop_front() else { break };

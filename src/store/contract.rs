@@ -1,15 +1,16 @@
-//! What every store promises, as one suite: each implementation and each wrapper runs [`check`] on an empty store.
+//! The contract of stores as one test suite. Each implementation and each wrapper runs [`check`] on an empty store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::{Listed, Store};
+use super::{ListedBlob, Store};
 use crate::error::Error;
 
-/// Runs the whole suite on `store`, which is empty, and leaves it empty.
+/// Runs the whole suite on the empty `store` and leaves it empty.
 pub(super) fn check<S: Store>(store: &S) {
-    let parts: [fn(&S); 7] = [reads, refuses_to_replace, misses, limits, lists, refuses_names, races];
+    let parts: [fn(&S); 7] = [reads, never_replaces, missing_blobs, limits, listings, invalid_names, concurrent_puts];
+    assert_eq!(store.list("").expect("lists"), []);
     for part in parts {
         part(store);
         for listed in store.list("").expect("lists") {
@@ -18,6 +19,7 @@ pub(super) fn check<S: Store>(store: &S) {
         assert_eq!(store.list("").expect("lists"), []);
     }
     assert!(!store.location().is_empty());
+    assert_eq!(store.clean_temporaries().expect("cleans"), 0, "every writer has finished");
 }
 
 fn reads(store: &impl Store) {
@@ -34,7 +36,7 @@ fn reads(store: &impl Store) {
         let whole = parts.concat();
         assert!(store.put_if_absent(name, parts).expect("puts"), "{name} is new");
         assert_eq!(store.get(name, whole.len() as u64).expect("reads"), whole, "{name}");
-        let head = store.head(name).expect("looks").expect("is there");
+        let head = store.head(name).expect("queries").expect("exists");
         assert_eq!(head.len, whole.len() as u64, "{name}");
         assert!(head.modified >= before && head.modified <= SystemTime::now() + Duration::from_secs(2), "{name}");
         for (start, end) in [(0, whole.len()), (whole.len() / 3, whole.len() / 2), (whole.len(), whole.len())] {
@@ -44,9 +46,9 @@ fn reads(store: &impl Store) {
     }
 }
 
-fn refuses_to_replace(store: &impl Store) {
+fn never_replaces(store: &impl Store) {
     assert!(store.put_if_absent("a/b", &[b"first"]).expect("puts"));
-    assert!(!store.put_if_absent("a/b", &[b"second"]).expect("is there"));
+    assert!(!store.put_if_absent("a/b", &[b"second"]).expect("exists"));
     assert_eq!(store.get("a/b", 100).expect("reads"), b"first");
     assert_eq!(store.get_range("a/b", 0, 5).expect("reads"), b"first");
     store.delete("a/b").expect("deletes");
@@ -54,12 +56,12 @@ fn refuses_to_replace(store: &impl Store) {
     assert_eq!(store.get_range("a/b", 0, 6).expect("reads"), b"second");
 }
 
-fn misses(store: &impl Store) {
+fn missing_blobs(store: &impl Store) {
     store.put_if_absent("a/b", &[b"x"]).expect("puts");
     for name in ["none", "a/none", "none/b", "a/b/c"] {
         assert!(matches!(store.get(name, 10), Err(Error::BlobMissing { what }) if what == name), "{name}");
         assert!(matches!(store.get_range(name, 0, 0), Err(Error::BlobMissing { what }) if what == name), "{name}");
-        assert_eq!(store.head(name).expect("looks"), None, "{name}");
+        assert_eq!(store.head(name).expect("queries"), None, "{name}");
         store.delete(name).expect("nothing to delete");
     }
     store.get_range("a/b", 0, 1).expect("reads");
@@ -79,20 +81,22 @@ fn limits(store: &impl Store) {
     }
 }
 
-fn lists(store: &impl Store) {
+fn listings(store: &impl Store) {
     let names = ["containers/00/00ff", "containers/ab/abcd", "containers/ab/abce", "containers-2/x", "config"];
     for (number, name) in names.iter().enumerate() {
         store.put_if_absent(name, &[&b"12345"[..number]]).expect("puts");
     }
-    let line = |number: usize| Listed { name: names[number].into(), len: number as u64 };
-    assert_eq!(store.list("containers").expect("lists"), [line(0), line(1), line(2)]);
-    assert_eq!(store.list("containers/ab").expect("lists"), [line(1), line(2)]);
+    let listed = |number: usize| ListedBlob { name: names[number].into(), len: number as u64 };
+    assert_eq!(store.list("containers").expect("lists"), [listed(0), listed(1), listed(2)]);
+    assert_eq!(store.list("containers/ab").expect("lists"), [listed(1), listed(2)]);
     assert_eq!(store.list("none").expect("lists"), []);
-    assert_eq!(store.list("config").expect("lists"), [], "a blob is no folder");
+    assert_eq!(store.list("config").expect("lists"), [], "a blob is not a prefix of itself");
     assert_eq!(store.list("").expect("lists").len(), names.len());
+    assert_eq!(store.list("containers/a").expect("lists"), [], "a prefix consists of whole components");
+    assert!(!store.is_unused().expect("lists"));
 }
 
-fn refuses_names(store: &impl Store) {
+fn invalid_names(store: &impl Store) {
     let long = "a".repeat(256);
     let names =
         ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", ".a", "A", "a b", "a\0", "ä", "tmp/a"];
@@ -109,7 +113,7 @@ fn refuses_names(store: &impl Store) {
     }
 }
 
-fn races(store: &impl Store) {
+fn concurrent_puts(store: &impl Store) {
     const WRITERS: u8 = 6;
     for round in 0..20 {
         let name = format!("race/{round}");
@@ -121,7 +125,7 @@ fn races(store: &impl Store) {
                     if store.put_if_absent(name, &[&[writer; 1000], &[writer; 500]]).expect("puts") {
                         winners.fetch_add(1, Ordering::SeqCst);
                     }
-                    let seen = store.get(name, 10_000).expect("whoever won, it is there");
+                    let seen = store.get(name, 10_000).expect("exists, whoever won");
                     assert!(seen.len() == 1500 && seen.iter().all(|byte| *byte == seen[0]), "it is whole");
                 });
             }

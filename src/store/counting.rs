@@ -1,33 +1,35 @@
-//! A wrapper that counts operations and bytes, for reports and for tests of how much is read.
+//! A wrapper that counts operations and bytes: for reports, and for tests of how much is read.
+
+use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Head, Listed, Store};
+use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::Result;
 use crate::metrics::Counter;
 
-/// What was asked of a store.
+/// Operations on a store and bytes transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct StoreCounts {
-    /// Puts, of blobs that were there, too.
+    /// Puts, including those of existing blobs.
     pub puts: u64,
     /// Reads of whole blobs.
     pub gets: u64,
     /// Ranged reads.
     pub ranges: u64,
-    /// Looks at length and time.
+    /// Queries of length and time.
     pub heads: u64,
     /// Listings.
     pub lists: u64,
     /// Deletions.
     pub deletes: u64,
-    /// Bytes of blobs newly put.
+    /// Bytes of new blobs.
     pub bytes_written: u64,
-    /// Bytes of reads, whole and ranged.
+    /// Bytes read, whole and ranged.
     pub bytes_read: u64,
 }
 
-/// A store that counts.
+/// A store that counts its operations.
 #[derive(Debug)]
 pub struct CountingStore<S> {
     inner: S,
@@ -52,7 +54,7 @@ impl<S> CountingStore<S> {
         CountingStore { inner, counters: Counters::default() }
     }
 
-    /// The figures so far.
+    /// The counts so far.
     pub fn counts(&self) -> StoreCounts {
         StoreCounts {
             puts: self.counters.puts.get(),
@@ -66,7 +68,7 @@ impl<S> CountingStore<S> {
         }
     }
 
-    /// Counts the bytes of a read that succeeded.
+    /// Counts the bytes of a successful read.
     fn read(&self, read: Result<Vec<u8>>) -> Result<Vec<u8>> {
         read.inspect(|bytes| self.counters.bytes_read.add(bytes.len() as u64))
     }
@@ -92,14 +94,14 @@ impl<S: Store> Store for CountingStore<S> {
         self.read(self.inner.get_range(name, offset, len))
     }
 
-    fn head(&self, name: &str) -> Result<Option<Head>> {
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         self.counters.heads.add(1);
         self.inner.head(name)
     }
 
-    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
         self.counters.lists.add(1);
-        self.inner.list(directory)
+        self.inner.list(prefix)
     }
 
     fn delete(&self, name: &str) -> Result<()> {
@@ -110,6 +112,19 @@ impl<S: Store> Store for CountingStore<S> {
     fn location(&self) -> String {
         self.inner.location()
     }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.counters.lists.add(1);
+        self.inner.is_unused()
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.inner.clean_temporaries()
+    }
 }
 
 #[cfg(test)]
@@ -118,12 +133,12 @@ mod tests {
     use crate::store::{MemoryStore, contract};
 
     #[test]
-    fn keeps_the_contract() {
+    fn meets_the_contract() {
         contract::check(&CountingStore::new(MemoryStore::new()));
     }
 
     #[test]
-    fn counts_what_was_moved() {
+    fn operations_and_bytes_are_counted() {
         let store = CountingStore::new(MemoryStore::new());
         for _ in 0..2 {
             store.put_if_absent("a", &[b"12", b"345"]).expect("puts");

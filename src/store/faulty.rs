@@ -1,54 +1,55 @@
-//! A wrapper that misbehaves at one chosen operation, for tests that fail every operation in turn.
+//! A wrapper that fails one chosen operation, for tests that fail every operation in turn.
 //!
-//! 1. Operations on the wrapper are numbered from 0 in the order of their calls; so are puts.
-//! 2. [`Trouble`] says which one goes wrong and how; all others pass through.
-//! 3. A sweep runs its work with `operation` = 0, 1, 2 … until [`FaultyStore::operations`] stays below it.
+//! 1. Operations on the wrapper are numbered from 0 in the order of their calls. Puts are also numbered separately.
+//! 2. [`InjectedFault`] selects the operation that fails and how. All others pass through.
+//! 3. A test repeats its work with `operation` = 0, 1, 2 … until [`FaultyStore::operations`] stays below it.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Head, Listed, Store};
+use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::{Error, Result};
 
-/// What goes wrong.
+/// The operation that fails, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// Nothing.
+pub enum InjectedFault {
+    /// No operation fails.
     None,
-    /// One operation reports an error, whether or not it took effect.
+    /// One operation reports an error.
     Fail {
-        /// Its number.
+        /// Number of the operation.
         operation: u64,
-        /// It was done all the same, and only the answer was lost.
+        /// The operation is done all the same, and only its answer is lost.
         took_effect: bool,
     },
-    /// One put stores only the first half and reports success, like a disk that lies.
+    /// One put stores only the first half and reports success, like a faulty disk.
     Truncate {
-        /// Its number among the puts.
+        /// Number of the put.
         put: u64,
     },
     /// One operation and all after it report an error.
     PowerCut {
-        /// Its number.
+        /// Number of the operation.
         operation: u64,
-        /// That one was done all the same.
+        /// The first of them is done all the same.
         took_effect: bool,
     },
 }
 
-/// A store that fails as its [`Trouble`] says.
+/// A store with one [`InjectedFault`].
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
-    trouble: Trouble,
+    fault: InjectedFault,
     operations: AtomicU64,
     puts: AtomicU64,
 }
 
 impl<S> FaultyStore<S> {
     /// Wraps `inner`.
-    pub fn new(inner: S, trouble: Trouble) -> Self {
-        FaultyStore { inner, trouble, operations: AtomicU64::new(0), puts: AtomicU64::new(0) }
+    pub fn new(inner: S, fault: InjectedFault) -> Self {
+        FaultyStore { inner, fault, operations: AtomicU64::new(0), puts: AtomicU64::new(0) }
     }
 
     /// Operations begun so far.
@@ -56,16 +57,18 @@ impl<S> FaultyStore<S> {
         self.operations.load(Ordering::SeqCst)
     }
 
-    /// The store beneath.
+    /// The wrapped store.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
     fn operate<T>(&self, action: &'static str, name: &str, operation: impl FnOnce() -> Result<T>) -> Result<T> {
         let number = self.operations.fetch_add(1, Ordering::SeqCst);
-        let took_effect = match self.trouble {
-            Trouble::Fail { operation, took_effect } if number == operation => took_effect,
-            Trouble::PowerCut { operation, took_effect } if number >= operation => took_effect && number == operation,
+        let took_effect = match self.fault {
+            InjectedFault::Fail { operation, took_effect } if number == operation => took_effect,
+            InjectedFault::PowerCut { operation, took_effect } if number >= operation => {
+                took_effect && number == operation
+            }
             _ => return operation(),
         };
         if took_effect {
@@ -79,7 +82,7 @@ impl<S: Store> Store for FaultyStore<S> {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
         let put = self.puts.fetch_add(1, Ordering::SeqCst);
         self.operate("write", name, || {
-            if self.trouble == (Trouble::Truncate { put }) {
+            if self.fault == (InjectedFault::Truncate { put }) {
                 let whole = parts.concat();
                 let (half, _) = whole.split_at(whole.len() / 2);
                 return self.inner.put_if_absent(name, &[half]);
@@ -96,12 +99,12 @@ impl<S: Store> Store for FaultyStore<S> {
         self.operate("read", name, || self.inner.get_range(name, offset, len))
     }
 
-    fn head(&self, name: &str) -> Result<Option<Head>> {
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         self.operate("inspect", name, || self.inner.head(name))
     }
 
-    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
-        self.operate("list", directory, || self.inner.list(directory))
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        self.operate("list", prefix, || self.inner.list(prefix))
     }
 
     fn delete(&self, name: &str) -> Result<()> {
@@ -111,6 +114,18 @@ impl<S: Store> Store for FaultyStore<S> {
     fn location(&self) -> String {
         self.inner.location()
     }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.operate("list", "", || self.inner.is_unused())
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.operate("clean", "", || self.inner.clean_temporaries())
+    }
 }
 
 #[cfg(test)]
@@ -119,30 +134,30 @@ mod tests {
     use crate::store::{MemoryStore, contract};
 
     #[test]
-    fn keeps_the_contract_when_nothing_goes_wrong() {
-        contract::check(&FaultyStore::new(MemoryStore::new(), Trouble::None));
+    fn meets_the_contract_without_a_fault() {
+        contract::check(&FaultyStore::new(MemoryStore::new(), InjectedFault::None));
     }
 
-    /// Puts three blobs, ignoring errors; returns which were reported stored and which are.
-    fn put_three(trouble: Trouble) -> (Vec<bool>, Vec<String>, FaultyStore<MemoryStore>) {
-        let store = FaultyStore::new(MemoryStore::new(), trouble);
+    /// Puts three blobs and ignores errors. Returns which puts reported success and which blobs exist.
+    fn put_three(fault: InjectedFault) -> (Vec<bool>, Vec<String>, FaultyStore<MemoryStore>) {
+        let store = FaultyStore::new(MemoryStore::new(), fault);
         let reported = ["a", "b", "c"].map(|name| store.put_if_absent(name, &[b"12", b"34"]).is_ok());
         let stored = store.inner().list("").expect("lists").into_iter().map(|listed| listed.name).collect();
         (reported.to_vec(), stored, store)
     }
 
     #[test]
-    fn one_failure_is_one_failure() {
-        let (reported, stored, store) = put_three(Trouble::Fail { operation: 1, took_effect: false });
+    fn exactly_one_operation_fails() {
+        let (reported, stored, store) = put_three(InjectedFault::Fail { operation: 1, took_effect: false });
         assert_eq!((reported, stored), (vec![true, false, true], vec!["a".into(), "c".into()]));
         assert_eq!(store.operations(), 3);
-        let (reported, stored, _) = put_three(Trouble::Fail { operation: 1, took_effect: true });
+        let (reported, stored, _) = put_three(InjectedFault::Fail { operation: 1, took_effect: true });
         assert_eq!((reported, stored.len()), (vec![true, false, true], 3));
     }
 
     #[test]
-    fn after_a_power_cut_nothing_works() {
-        let (reported, stored, store) = put_three(Trouble::PowerCut { operation: 1, took_effect: true });
+    fn all_operations_fail_after_a_power_cut() {
+        let (reported, stored, store) = put_three(InjectedFault::PowerCut { operation: 1, took_effect: true });
         assert_eq!((reported, stored), (vec![true, false, false], vec!["a".into(), "b".into()]));
         let error = store.get("a", 10).expect_err("no power").to_string();
         assert_eq!(error, "cannot read a: injected fault");
@@ -150,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_truncated_put_reports_success() {
-        let (reported, _, store) = put_three(Trouble::Truncate { put: 2 });
+        let (reported, _, store) = put_three(InjectedFault::Truncate { put: 2 });
         assert_eq!(reported, [true; 3]);
         assert_eq!(
             (store.get("b", 10).expect("reads"), store.get("c", 10).expect("reads")),

@@ -1,11 +1,12 @@
 //! A store in a directory of the local file system: one file per blob.
 //!
 //! 1. Put: if the name is free, write a locked temporary file, fsync it, publish it by a rename that never replaces,
-//!    fsync the directory. A directory is trusted to be durable only after this process has synced its parent once, for
-//!    another process may have made it a moment ago; the same holds for a blob found to be there.
-//! 2. Ranged reads go through a small cache of open files. Each read asks the file for its length and its links, so
-//!    a blob that was deleted, and perhaps put again, is opened anew.
-//! 3. Names that this store does not allow (a desktop's own files, `lost+found`) are not listed.
+//!    and fsync the directory.
+//! 2. A directory counts as durable once this process has synced its parent, because another process may have created
+//!    it a moment ago. The same holds for an existing blob.
+//! 3. Ranged reads go through a small cache of open files. Each read queries the file's length and link count, so a
+//!    blob that was deleted, or put again, is reopened.
+//! 4. Files with invalid names, such as a desktop's own files or `lost+found`, are not listed.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -19,9 +20,9 @@ use lru::LruCache;
 use rustix::buffer::spare_capacity;
 use rustix::io::{pread, retry_on_intr};
 
-use super::name::{TEMPORARY_DIRECTORY, check_directory, check_len, check_name, check_range, is_component, missing};
-use super::temporary::{Temporary, clean, make_directory, sync_directory};
-use super::{Head, Listed, Store};
+use super::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
+use super::temporary::{Temporary, clean, create_directory, is_temporary_name, sync_directory};
+use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
@@ -36,19 +37,19 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Opens the store in `root`, a directory that exists.
+    /// Opens the store in the existing directory `root`.
     ///
     /// # Errors
-    /// [`Error::NoRepository`] if it does not, [`Error::Io`].
+    /// [`Error::NoRepository`] if `root` is not a directory. [`Error::Io`].
     pub fn open(root: &Path) -> Result<Self> {
         let reason = match fs::metadata(root) {
             Ok(metadata) if metadata.is_dir() => None,
-            Ok(_) => Some("it is not a folder"),
-            Err(error) if error.kind() == ErrorKind::NotFound => Some("there is no such folder"),
+            Ok(_) => Some("it is not a directory"),
+            Err(error) if error.kind() == ErrorKind::NotFound => Some("the directory does not exist"),
             Err(error) => return Err(Error::io("open", root, error)),
         };
         match reason {
-            Some(reason) => Err(Error::NoRepository { path: root.into(), reason: reason.into() }),
+            Some(reason) => Err(Error::NoRepository { location: root.display().to_string(), reason: reason.into() }),
             None => Ok(LocalStore {
                 root: root.into(),
                 open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
@@ -57,28 +58,18 @@ impl LocalStore {
         }
     }
 
-    /// Makes the directory `root`, for its owner alone, unless it exists, and opens it.
+    /// Opens the store in `root`. Creates the directory, accessible by its owner only, unless it exists.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
-        let made: Vec<&Path> = root.ancestors().take_while(|directory| !directory.exists()).collect();
+        let created: Vec<&Path> = root.ancestors().take_while(|directory| !directory.exists()).collect();
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(|error| Error::io("create", root, error))?;
-        for parent in made.into_iter().rev().filter_map(Path::parent) {
+        for parent in created.into_iter().rev().filter_map(Path::parent) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
         }
         Self::open(root)
-    }
-
-    /// Removes what killed processes left half written; what living ones are writing stays. Returns the number of
-    /// files removed.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn clean_temporaries(&self) -> Result<usize> {
-        let directory = self.root.join(TEMPORARY_DIRECTORY);
-        clean(&directory).map_err(|error| Error::io("clean", &directory, error))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
@@ -86,15 +77,15 @@ impl LocalStore {
         Ok(self.root.join(name))
     }
 
-    /// Writes and publishes under `path`; `false` if that exists.
+    /// Writes a file and publishes it as `path`. Returns `false` if `path` exists.
     fn write(&self, path: &Path, directory: &Path, parts: &[&[u8]]) -> Result<bool> {
         let failed = |error| Error::io("write", path, error);
-        let mut temporary = Temporary::create(&self.root.join(TEMPORARY_DIRECTORY)).map_err(failed)?;
+        let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
         temporary.write(parts).map_err(failed)?;
         self.make_durable(directory)?;
         match temporary.publish(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Somebody removed the directory since this process made it.
+                // The directory was removed after this process had created it.
                 self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 self.make_durable(directory)?;
                 temporary.publish(path).map_err(failed)
@@ -103,7 +94,7 @@ impl LocalStore {
         }
     }
 
-    /// Makes the directories from the root down to `directory`, and syncs the parent of each, once per process.
+    /// Creates the directories from the root down to `directory` and syncs the parent of each, once per process.
     fn make_durable(&self, directory: &Path) -> Result<()> {
         if directory == self.root
             || self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
@@ -112,13 +103,13 @@ impl LocalStore {
         }
         let parent = directory.parent().unwrap_or(&self.root);
         self.make_durable(parent)?;
-        make_directory(directory).map_err(|error| Error::io("create", directory, error))?;
+        create_directory(directory).map_err(|error| Error::io("create", directory, error))?;
         sync_directory(parent).map_err(|error| Error::io("sync", parent, error))?;
         self.durable_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.into());
         Ok(())
     }
 
-    /// Opens a blob, which is a regular file, and returns its length.
+    /// Opens a blob and returns its length. Only a regular file is a blob.
     fn open_file(&self, name: &str) -> Result<(File, u64)> {
         let path = self.path(name)?;
         let file = match File::open(&path) {
@@ -129,7 +120,7 @@ impl LocalStore {
         if metadata.is_file() { Ok((file, metadata.len())) } else { Err(missing(name)) }
     }
 
-    /// A blob from the cache of open files, with its length.
+    /// Returns a blob from the cache of open files, with its length.
     fn cached_file(&self, name: &str) -> Result<(Arc<File>, u64)> {
         let files = || self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = files().get(name).cloned();
@@ -147,7 +138,7 @@ impl LocalStore {
     }
 
     /// Appends the blobs below `directory`, whose name is `prefix` (empty for the root).
-    fn list_directory(&self, directory: &Path, prefix: &str, listed: &mut Vec<Listed>) -> Result<()> {
+    fn list_directory(&self, directory: &Path, prefix: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
         let failed = |error| Error::io("list", directory, error);
         let entries = match fs::read_dir(directory) {
             Err(error) if is_absent(&error) => return Ok(()),
@@ -158,7 +149,7 @@ impl LocalStore {
             let component = entry.file_name();
             let Some(component) = component.to_str().filter(|component| is_component(component)) else { continue };
             let name = if prefix.is_empty() { component.into() } else { format!("{prefix}/{component}") };
-            if name == TEMPORARY_DIRECTORY {
+            if name == TEMPORARY_PREFIX {
                 continue;
             }
             let kind = entry.file_type().map_err(failed)?;
@@ -166,7 +157,7 @@ impl LocalStore {
                 self.list_directory(&entry.path(), &name, listed)?;
             } else if kind.is_file() {
                 match entry.metadata() {
-                    Ok(metadata) => listed.push(Listed { name, len: metadata.len() }),
+                    Ok(metadata) => listed.push(ListedBlob { name, len: metadata.len() }),
                     Err(error) if is_absent(&error) => {}
                     Err(error) => return Err(Error::io("inspect", entry.path(), error)),
                 }
@@ -176,9 +167,17 @@ impl LocalStore {
     }
 }
 
-/// Nothing is there, or a file stands where a directory would be.
+/// Whether the path does not exist, or leads through a file.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether `entry` is all that a killed `init` leaves: the directory of temporaries, with nothing but those in it.
+fn is_leftover(entry: &fs::DirEntry) -> bool {
+    let is_temporary = |inner: std::io::Result<fs::DirEntry>| inner.is_ok_and(|it| is_temporary_name(&it.file_name()));
+    entry.file_name() == TEMPORARY_PREFIX
+        && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.all(is_temporary))
 }
 
 impl Store for LocalStore {
@@ -214,7 +213,7 @@ impl Store for LocalStore {
         check_name(name)?;
         let (file, blob_len) = self.cached_file(name)?;
         check_range(name, blob_len, offset, len)?;
-        // Memory for it is not filled with zeros first: base frames are read by the megabyte.
+        // The buffer is not zeroed first, because base frames are read by the megabyte.
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
             let at = offset + bytes.len() as u64;
@@ -228,12 +227,12 @@ impl Store for LocalStore {
         Ok(bytes)
     }
 
-    fn head(&self, name: &str) -> Result<Option<Head>> {
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         let path = self.path(name)?;
         let failed = |error| Error::io("inspect", &path, error);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
-                Ok(Some(Head { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
+                Ok(Some(BlobMetadata { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
             }
             Ok(_) => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
@@ -241,10 +240,10 @@ impl Store for LocalStore {
         }
     }
 
-    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
-        check_directory(directory)?;
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        check_prefix(prefix)?;
         let mut listed = Vec::new();
-        self.list_directory(&self.root.join(directory), directory, &mut listed)?;
+        self.list_directory(&self.root.join(prefix), prefix, &mut listed)?;
         listed.sort_unstable();
         Ok(listed)
     }
@@ -261,6 +260,25 @@ impl Store for LocalStore {
     fn location(&self) -> String {
         self.root.display().to_string()
     }
+
+    fn local_path(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        let failed = |error| Error::io("list", &self.root, error);
+        for entry in fs::read_dir(&self.root).map_err(failed)? {
+            if !is_leftover(&entry.map_err(failed)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        let directory = self.root.join(TEMPORARY_PREFIX);
+        clean(&directory).map_err(|error| Error::io("clean", &directory, error))
+    }
 }
 
 #[cfg(test)]
@@ -271,28 +289,28 @@ mod tests {
     use crate::store::contract;
 
     fn fresh() -> (tempfile::TempDir, LocalStore) {
-        let directory = tempfile::tempdir().expect("makes a folder");
+        let directory = tempfile::tempdir().expect("creates a directory");
         let store = LocalStore::create(&directory.path().join("deep/store")).expect("creates");
         (directory, store)
     }
 
     #[test]
-    fn keeps_the_contract() {
+    fn meets_the_contract() {
         let (_directory, store) = fresh();
         contract::check(&store);
-        assert_eq!(fs::read_dir(store.root.join("tmp")).expect("is there").count(), 0, "no temporaries are left");
+        assert_eq!(fs::read_dir(store.root.join("tmp")).expect("exists").count(), 0, "no temporaries are left");
     }
 
     #[test]
-    fn only_the_owner_can_read_it() {
+    fn only_the_owner_can_read_the_store() {
         let (_directory, store) = fresh();
         store.put_if_absent("containers/ab/ab", &[b"x"]).expect("puts");
-        let mode = |name| fs::metadata(store.root.join(name)).expect("is there").permissions().mode() & 0o777;
+        let mode = |name| fs::metadata(store.root.join(name)).expect("exists").permissions().mode() & 0o777;
         assert_eq!((mode(""), mode("containers/ab"), mode("containers/ab/ab")), (0o700, 0o700, 0o600));
     }
 
     #[test]
-    fn foreign_files_are_not_listed_and_temporaries_can_be_cleaned() {
+    fn foreign_files_are_not_listed_and_temporaries_are_cleaned() {
         let (_directory, store) = fresh();
         store.put_if_absent("snapshots/a", &[b"x"]).expect("puts");
         for foreign in ["snapshots/.DS_Store", "snapshots/Upper", "tmp/0123"] {
@@ -305,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_place_of_a_blob_is_no_blob() {
+    fn a_directory_is_not_a_blob() {
         let (_directory, store) = fresh();
         store.put_if_absent("a/b", &[b"x"]).expect("puts");
         assert!(matches!(store.put_if_absent("a", &[b"x"]), Err(Error::AlreadyExists { .. })));
@@ -315,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_vanished_is_made_again() {
+    fn a_removed_directory_is_created_again() {
         let (_directory, store) = fresh();
         store.put_if_absent("a/b/c", &[b"x"]).expect("puts");
         fs::remove_dir_all(store.root.join("a")).expect("removes");
@@ -325,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_vanished_is_not_made_again() {
+    fn a_removed_root_is_not_created_again() {
         let (_directory, store) = fresh();
         fs::remove_dir_all(&store.root).expect("removes");
         let text = store.put_if_absent("a/b", &[b"x"]).expect_err("no root").to_string();
@@ -333,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn ranged_reads_keep_few_files_open_and_see_what_others_deleted() {
+    fn ranged_reads_keep_few_files_open_and_notice_deleted_blobs() {
         let (_directory, store) = fresh();
         for number in 0..100u8 {
             store.put_if_absent(&format!("a/{number}"), &[&[number; 3]]).expect("puts");
@@ -347,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_not_a_directory_is_no_repository() {
+    fn a_root_must_be_an_existing_directory() {
         let (directory, _) = fresh();
         assert!(matches!(LocalStore::open(&directory.path().join("none")), Err(Error::NoRepository { .. })));
         fs::write(directory.path().join("file"), b"").expect("writes");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::name::{check_directory, check_len, check_name, check_range, missing};
-use super::{Head, Listed, Store};
+use super::name::{check_len, check_name, check_prefix, check_range, missing};
+use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::Result;
 
 /// Blobs in memory.
@@ -26,7 +26,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Puts `bytes` in the place of whatever is called `name`: damage, for tests.
+    /// Replaces the blob `name`, or adds it: damage, for tests.
     pub fn replace(&self, name: &str, bytes: &[u8]) {
         self.blobs().insert(name.into(), Blob { bytes: bytes.into(), modified: SystemTime::now() });
     }
@@ -65,19 +65,19 @@ impl Store for MemoryStore {
         Ok(bytes.iter().skip(start).take(len).copied().collect())
     }
 
-    fn head(&self, name: &str) -> Result<Option<Head>> {
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         check_name(name)?;
-        let head = |blob: &Blob| Head { len: blob.bytes.len() as u64, modified: blob.modified };
-        Ok(self.blobs().get(name).map(head))
+        let metadata = |blob: &Blob| BlobMetadata { len: blob.bytes.len() as u64, modified: blob.modified };
+        Ok(self.blobs().get(name).map(metadata))
     }
 
-    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
-        check_directory(directory)?;
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        check_prefix(prefix)?;
         let below =
-            |name: &str| directory.is_empty() || name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+            |name: &str| prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
         let blobs = self.blobs();
         let listed = blobs.iter().filter(|(name, _)| below(name));
-        Ok(listed.map(|(name, blob)| Listed { name: name.clone(), len: blob.bytes.len() as u64 }).collect())
+        Ok(listed.map(|(name, blob)| ListedBlob { name: name.clone(), len: blob.bytes.len() as u64 }).collect())
     }
 
     fn delete(&self, name: &str) -> Result<()> {
@@ -97,7 +97,7 @@ mod tests {
     use crate::store::contract;
 
     #[test]
-    fn keeps_the_contract() {
+    fn meets_the_contract() {
         contract::check(&MemoryStore::new());
         contract::check(&Arc::new(MemoryStore::new()));
     }

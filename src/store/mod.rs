@@ -1,117 +1,121 @@
-//! The store: named, immutable blobs.
+//! Stores: named, immutable blobs.
 //!
-//! 1. A blob is put once, whole, and never changes: [`Store::put_if_absent`] is atomic and durable, for any number
-//!    of processes at a time.
-//! 2. It is read whole, with a limit, or by range; it is deleted, or listed by directory.
-//! 3. A name is relative, like `containers/ab/abcdef`: components of `a`-`z`, `0`-`9`, `.`, `-` and `_` that do not
-//!    start with a dot. The directory `tmp` is the store's own.
+//! 1. A blob is put once, whole, and never changes. [`Store::put_if_absent`] is atomic and durable, for any number of
+//!    concurrent processes.
+//! 2. A blob is read whole, with a limit, or by range. Blobs are listed by prefix and deleted by name.
+//! 3. A name is relative, like `containers/ab/abcdef`. Its components consist of `a`-`z`, `0`-`9`, `.`, `-` and `_`
+//!    and do not start with a dot. The prefix `tmp` is reserved for the store.
+//! 4. [`open`] and [`create`] select the implementation by URL scheme. A new kind of store is one file here and one
+//!    line in the table in `scheme`.
 //!
-//! Every implementation and wrapper passes the one suite in `contract`.
+//! Every implementation and every wrapper passes the suite in `contract`.
 
+mod arc;
 mod counting;
 mod faulty;
 mod local;
 mod memory;
 mod name;
+mod scheme;
 mod temporary;
 
 #[cfg(test)]
 mod contract;
 
 pub use counting::{CountingStore, StoreCounts};
-pub use faulty::{FaultyStore, Trouble};
+pub use faulty::{FaultyStore, InjectedFault};
 pub use local::LocalStore;
 pub use memory::MemoryStore;
+pub use scheme::{create, open};
 
-use std::sync::Arc;
+use std::path::Path;
 use std::time::SystemTime;
 
 use crate::error::Result;
 
-/// What is known of a blob without reading it.
+/// Properties of a blob that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct BlobMetadata {
     /// Length, bytes.
     pub len: u64,
-    /// When it was put, by the store's clock: compare it only with times of the same store.
+    /// When it was put, by the store's clock. Compare it only with times of the same store.
     pub modified: SystemTime,
 }
 
-/// A line of a listing.
+/// One line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listed {
+pub struct ListedBlob {
     /// Full name.
     pub name: String,
     /// Length, bytes.
     pub len: u64,
 }
 
-/// Named, immutable blobs. A name that breaks the rules is [`Usage`](crate::Error::Usage) everywhere.
+/// NamedSnapshot, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
 pub trait Store: Send + Sync {
-    /// Stores the concatenation of `parts`; `false`: a blob of that name is there, and nothing was written.
-    /// Either way the blob is durable on return.
+    /// Stores the concatenation of `parts` durably. Returns `false`, and writes nothing, if the name is taken; the
+    /// existing blob is then durable too.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io) naming the path; the blob is then absent or whole, never partial.
+    /// [`Io`](crate::Error::Io) with the path. The blob is then absent or whole, never partial.
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool>;
 
-    /// The whole blob.
+    /// Reads the whole blob.
     ///
     /// # Errors
-    /// [`BlobMissing`](crate::Error::BlobMissing); [`Corrupt`](crate::Error::Corrupt) when it is longer than
-    /// `bytes_max`, before memory is taken.
+    /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob is longer than
+    /// `bytes_max`, before any memory is allocated.
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>>;
 
-    /// Exactly `len` bytes from byte `offset` on.
+    /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`BlobMissing`](crate::Error::BlobMissing); [`Corrupt`](crate::Error::Corrupt) when the blob ends before, and
-    /// then no memory is taken.
+    /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob ends before that,
+    /// before any memory is allocated.
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
 
-    /// Length and time; `None` if there is no such blob.
+    /// Returns length and time, or `None` if there is no such blob.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io).
-    fn head(&self, name: &str) -> Result<Option<Head>>;
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>>;
 
-    /// All blobs at any depth below `directory` (`""`: all there are), by ascending name. A directory that does not exist
-    /// is empty. Blobs put or deleted meanwhile may or may not be there.
+    /// Lists the blobs below `prefix`, at any depth, by ascending name. A prefix consists of whole components: `a`
+    /// covers `a/b` but neither `a` nor `ab`. The empty prefix covers all blobs. A blob that is put or deleted during
+    /// the call may or may not be listed.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io).
-    fn list(&self, directory: &str) -> Result<Vec<Listed>>;
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>>;
 
-    /// Deletes a blob; one that is not there counts as deleted.
+    /// Deletes a blob. Deleting a missing blob succeeds.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io).
     fn delete(&self, name: &str) -> Result<()>;
 
-    /// Where the blobs are, for messages.
+    /// The location of the store: names it in messages and tells its caches from those of other stores.
     fn location(&self) -> String;
-}
 
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        (**self).put_if_absent(name, parts)
+    /// The directory of a store on the local file system. Backups skip it, and caches are named by its real path.
+    fn local_path(&self) -> Option<&Path> {
+        None
     }
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        (**self).get(name, bytes_max)
+
+    /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files.
+    ///
+    /// # Errors
+    /// Those of [`Store::list`].
+    fn is_unused(&self) -> Result<bool> {
+        Ok(self.list("")?.is_empty())
     }
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        (**self).get_range(name, offset, len)
-    }
-    fn head(&self, name: &str) -> Result<Option<Head>> {
-        (**self).head(name)
-    }
-    fn list(&self, directory: &str) -> Result<Vec<Listed>> {
-        (**self).list(directory)
-    }
-    fn delete(&self, name: &str) -> Result<()> {
-        (**self).delete(name)
-    }
-    fn location(&self) -> String {
-        (**self).location()
+
+    /// Removes what killed processes left half written, but nothing that live processes are writing. Returns the
+    /// number of files removed.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io).
+    fn clean_temporaries(&self) -> Result<usize> {
+        Ok(0)
     }
 }

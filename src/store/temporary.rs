@@ -1,12 +1,13 @@
-//! Files on their way into a local store: written aside under a lock, made durable, then published under their name.
+//! Temporary files of a local store: written under a lock, made durable, then published under their name.
 //!
-//! 1. A temporary file has a random name and is locked for as long as its writer lives, so the lock of one left by a
-//!    killed process can be taken: that is how [`clean`] knows it.
-//! 2. Between making and locking the file a cleaner may have removed it; the writer sees that and makes another.
-//! 3. Publishing is a rename that refuses to replace; where the file system has none, a hard link (equally atomic);
-//!    where it has neither, a look and a rename.
+//! 1. A temporary file has a random name and is locked while its writer lives. [`clean`] removes a file whose lock it
+//!    can take, because its writer was killed.
+//! 2. A cleaner may remove the file before the writer has locked it. The writer detects that and creates another.
+//! 3. Publishing is a rename that never replaces. Where the file system lacks that call, it is a hard link, which is
+//!    equally atomic. Where it lacks both, it is a check followed by a rename.
 //! 4. A file that is dropped unpublished is removed.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -14,12 +15,12 @@ use std::path::{Path, PathBuf};
 
 use crate::types::hex;
 
-/// Cleaners a writer may lose its new file to before it gives up.
+/// A writer gives up after cleaners have removed this many new files.
 const ATTEMPTS_MAX: usize = 64;
-/// Small parts are gathered into writes of this many bytes.
+/// Small parts are combined into writes of this many bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// A locked file that is removed unless published.
+/// A locked file that is removed unless it is published.
 pub(super) struct Temporary {
     file: File,
     path: PathBuf,
@@ -27,7 +28,7 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    /// Makes an empty file in `directory`, which is made if need be; its parent is not.
+    /// Creates an empty file in `directory`. Creates the directory, but not its parent, if it does not exist.
     pub(super) fn create(directory: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             let mut random = [0u8; 16];
@@ -35,26 +36,26 @@ impl Temporary {
             let path = directory.join(hex(&random));
             let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    make_directory(directory)?;
+                    create_directory(directory)?;
                     continue;
                 }
                 opened => opened?,
             };
-            let made = Temporary { file, path, published: false };
-            match made.file.try_lock() {
+            let created = Temporary { file, path, published: false };
+            match created.file.try_lock() {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) if !locks_unsupported(&error) => return Err(error),
-                // Where files cannot be locked, nobody can take this one's lock, either.
+                // Where files cannot be locked, no cleaner can take the lock either.
                 Ok(()) | Err(TryLockError::Error(_)) => {}
             }
-            if made.file.metadata()?.nlink() > 0 {
-                return Ok(made);
+            if created.file.metadata()?.nlink() > 0 {
+                return Ok(created);
             }
         }
-        Err(io::Error::other("temporary files are removed as soon as they are made"))
+        Err(io::Error::other("temporary files are removed as soon as they are created"))
     }
 
-    /// Writes `parts` and makes them durable.
+    /// Writes `parts` and syncs the file.
     pub(super) fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
         let mut writer = BufWriter::with_capacity(WRITE_BYTES, &self.file);
         parts.iter().try_for_each(|part| writer.write_all(part))?;
@@ -63,7 +64,7 @@ impl Temporary {
         self.file.sync_all()
     }
 
-    /// Gives the file the name `target`; `false` if that is taken. The directory is not made durable.
+    /// Renames the file to `target`. Returns `false` if that name is taken. Does not sync the directory.
     pub(super) fn publish(&mut self, target: &Path) -> io::Result<bool> {
         let renamed = match rename_without_replacing(&self.path, target) {
             Some(renamed) => renamed,
@@ -82,7 +83,7 @@ impl Temporary {
     fn publish_by_link(&self, target: &Path) -> io::Result<()> {
         match fs::hard_link(&self.path, target) {
             Ok(()) => {
-                // The blob has its name; a second one left in the temporary directory is for the cleaner.
+                // The blob has its name. The next cleaner removes the second name if this fails.
                 let _ = fs::remove_file(&self.path);
                 Ok(())
             }
@@ -96,13 +97,18 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is removed by the next cleaner.
+            // The next cleaner removes the file if this fails.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes the files in `directory` that no living process has locked; returns how many.
+/// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
+pub(super) fn is_temporary_name(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Removes the files in `directory` that no live process has locked. Returns their number.
 pub(super) fn clean(directory: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
@@ -116,11 +122,11 @@ pub(super) fn clean(directory: &Path) -> io::Result<usize> {
         }
         let path = entry.path();
         let file = match OpenOptions::new().write(true).open(&path) {
-            // Published or removed meanwhile, or another user's to clean.
+            // Published or removed in the meantime, or owned by another user.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
             opened => opened?,
         };
-        // The name is random: while the lock is held, it is either this file's or nobody's.
+        // Names are random: while the lock is held, the name refers to this file or to none.
         if file.try_lock().is_ok() {
             match fs::remove_file(&path) {
                 Ok(()) => removed += 1,
@@ -132,19 +138,19 @@ pub(super) fn clean(directory: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Makes `directory`, for the owner alone, unless it exists. Its parent must exist: a root that was unmounted is not
-/// made again beneath.
-pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
+/// Creates `directory`, accessible by its owner only, unless it exists. Its parent must exist, so that an unmounted
+/// root is not created again in its mount point.
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        made => made,
+        created => created,
     }
 }
 
-/// Makes the entries of `directory` durable.
+/// Syncs the entries of `directory`.
 pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory)?.sync_all() {
-        // Some network file systems have no such call for directories and need none.
+        // Some network file systems cannot sync directories and do not need to.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     }
@@ -155,7 +161,7 @@ fn locks_unsupported(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(Errno::NOLCK.raw_os_error())
 }
 
-/// Renames unless `target` exists; `None` where the system or the file system cannot.
+/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn rename_without_replacing(from: &Path, target: &Path) -> Option<io::Result<()>> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -166,7 +172,7 @@ fn rename_without_replacing(from: &Path, target: &Path) -> Option<io::Result<()>
     }
 }
 
-/// Renames unless `target` exists; `None` where the system or the file system cannot.
+/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn rename_without_replacing(_: &Path, _: &Path) -> Option<io::Result<()>> {
     None
@@ -177,8 +183,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fallback_publishes_once_and_leaves_no_temporary() {
-        let directory = tempfile::tempdir().expect("makes a folder");
+    fn publishing_by_link_succeeds_once_and_leaves_no_temporary() {
+        let directory = tempfile::tempdir().expect("creates a directory");
         let temporary_directory = directory.path().join("tmp");
         let target = directory.path().join("blob");
         for (content, fresh) in [(b"one", true), (b"two", false)] {
@@ -188,24 +194,24 @@ mod tests {
             assert_eq!(published.is_ok(), fresh);
             temporary.published = fresh;
         }
-        assert_eq!(fs::read(&target).expect("is there"), b"one");
-        assert_eq!(fs::read_dir(&temporary_directory).expect("is there").count(), 0);
+        assert_eq!(fs::read(&target).expect("exists"), b"one");
+        assert_eq!(fs::read_dir(&temporary_directory).expect("exists").count(), 0);
     }
 
     #[test]
-    fn the_cleaner_spares_what_is_being_written() {
-        let directory = tempfile::tempdir().expect("makes a folder");
-        assert_eq!(clean(&directory.path().join("none")).expect("no folder, nothing to do"), 0);
-        let mut living = Temporary::create(directory.path()).expect("creates");
+    fn the_cleaner_keeps_files_of_live_writers() {
+        let directory = tempfile::tempdir().expect("creates a directory");
+        assert_eq!(clean(&directory.path().join("none")).expect("no directory, nothing to do"), 0);
+        let mut live = Temporary::create(directory.path()).expect("creates");
         fs::write(directory.path().join("left-by-a-killed-process"), b"half").expect("writes");
         assert_eq!(clean(directory.path()).expect("cleans"), 1);
-        assert!(living.path.exists());
-        assert!(living.publish(&directory.path().join("blob")).expect("publishes"));
+        assert!(live.path.exists());
+        assert!(live.publish(&directory.path().join("blob")).expect("publishes"));
     }
 
     #[test]
-    fn a_writer_survives_an_eager_cleaner() {
-        let directory = tempfile::tempdir().expect("makes a folder");
+    fn a_writer_retries_when_a_cleaner_removes_its_file() {
+        let directory = tempfile::tempdir().expect("creates a directory");
         let (tmp, done) = (directory.path().join("tmp"), std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -219,6 +225,6 @@ mod tests {
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        assert_eq!(fs::read_dir(directory.path()).expect("is there").count(), 301);
+        assert_eq!(fs::read_dir(directory.path()).expect("exists").count(), 301);
     }
 }

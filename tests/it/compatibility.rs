@@ -20,7 +20,7 @@ use fhrd::repo::Repository;
 use fhrd::repo::container::Operation;
 use fhrd::repo::index::{Listing, read_container_index};
 use fhrd::repo::reader::{ChunkReader, RecipeWalk};
-use fhrd::repo::recipe::Reference;
+use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::TreeCursor;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
@@ -185,7 +185,7 @@ fn snapshots(repository: &Repository) -> BTreeMap<String, (String, Snapshot)> {
 #[test]
 fn version_1_restores_to_the_last_byte() {
     let place = place();
-    let snapshots = snapshots(&Repository::open(&place.repository()).unwrap());
+    let snapshots = snapshots(&Repository::open_at(place.repository()).unwrap());
     let expected = expected();
     assert_eq!(snapshots.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (tag, (id, snapshot)) in &snapshots {
@@ -237,7 +237,7 @@ fn cover_containers(repository: &Repository, listing: &Listing, covered: &mut Co
     }
 }
 
-fn cover_tree(reader: &mut ChunkReader, content: Option<Reference>, covered: &mut Covered) {
+fn cover_tree(reader: &mut ChunkReader, content: Option<ContentReference>, covered: &mut Covered) {
     let mut cursor = TreeCursor::open(content);
     while let Some(node) = cursor.next(reader).unwrap() {
         if node.kind == fhrd::repo::tree::NodeKind::Directory {
@@ -248,7 +248,7 @@ fn cover_tree(reader: &mut ChunkReader, content: Option<Reference>, covered: &mu
         let mut walk = RecipeWalk::new(content);
         while let Some(reference) = walk.next(reader).unwrap() {
             match reference {
-                Reference::Hole { .. } => covered.holes += 1,
+                ContentReference::Hole { .. } => covered.holes += 1,
                 _ => covered.chunks += 1,
             }
         }
@@ -258,7 +258,7 @@ fn cover_tree(reader: &mut ChunkReader, content: Option<Reference>, covered: &mu
 }
 
 fn cover(path: &Path) -> Covered {
-    let repository = Repository::open(path).unwrap();
+    let repository = Repository::open_at(path).unwrap();
     let listing = Arc::new(Listing::take(&repository.store).unwrap());
     assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments.len() == 2);
     let mut covered = Covered::default();
@@ -284,7 +284,7 @@ fn version_1_has_what_it_is_there_to_cover() {
 #[test]
 fn version_1_is_sound() {
     let place = place();
-    let repository = Repository::open(&place.repository()).unwrap();
+    let repository = Repository::open_at(place.repository()).unwrap();
     let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(report.defects, Vec::<String>::new());
     assert_eq!((report.snapshots, report.segments, report.unreferenced_containers), (2, 2, 0));
@@ -365,7 +365,7 @@ fn models_of_version_1_restore_to_the_last_byte_and_are_known_again() {
     place.run(&["restore", "latest", "--target", last.to_str().unwrap()]);
     let expected = serde_json::from_slice(&fs::read(models_fixture().join("expected.json")).unwrap()).unwrap();
     assert_same(&expected, &describe(&last.join("tree")), "restored");
-    let repository = Repository::open(&place.repository()).unwrap();
+    let repository = Repository::open_at(place.repository()).unwrap();
     let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(report.defects, Vec::<String>::new());
     let listing = Listing::take(&repository.store).unwrap();

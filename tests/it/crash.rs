@@ -23,7 +23,7 @@ use fhrd::repo::index::Listing;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
-use fhrd::store::{FaultyStore, Store, Trouble};
+use fhrd::store::{FaultyStore, InjectedFault, Store};
 
 use crate::program::{Place, finished, number};
 use crate::trees::{Looks, Random, assert_same, describe};
@@ -48,8 +48,8 @@ impl Copy {
     fn of(repository: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         copy_directory(repository, &directory.path().join("repository"));
-        let opened = Repository::open(&directory.path().join("repository")).unwrap();
-        let cache = cache_directory(&opened.path, &opened.id).unwrap();
+        let opened = Repository::open_at(directory.path().join("repository")).unwrap();
+        let cache = cache_directory(&opened).unwrap();
         Copy { directory, cache }
     }
 
@@ -58,7 +58,7 @@ impl Copy {
     }
 
     fn open(&self) -> Repository {
-        Repository::open(&self.path()).unwrap()
+        Repository::open_at(self.path()).unwrap()
     }
 }
 
@@ -121,9 +121,8 @@ impl Scene {
         // Settled, so that the next backup takes unchanged files from this one.
         std::thread::sleep(Duration::from_millis(2100));
         let repository = directory.path().join("repository");
-        let opened = Repository::init(&repository, &config().repository).unwrap();
-        let copy =
-            Copy { directory: tempfile::tempdir().unwrap(), cache: cache_directory(&repository, &opened.id).unwrap() };
+        let opened = Repository::init_at(&repository, &config().repository).unwrap();
+        let copy = Copy { directory: tempfile::tempdir().unwrap(), cache: cache_directory(&opened).unwrap() };
         let first = back_up(&opened, &source).unwrap().snapshot;
         let before = describe(&source);
         text.splice(90_000..90_000, *b"an insertion");
@@ -148,7 +147,7 @@ impl Scene {
 }
 
 /// Backs up over a store with this trouble. The report, the operations done, whether it went through.
-fn troubled(copy: &Copy, source: &Path, trouble: Trouble) -> (fhrd::Result<BackupReport>, u64) {
+fn troubled(copy: &Copy, source: &Path, trouble: InjectedFault) -> (fhrd::Result<BackupReport>, u64) {
     let mut repository = copy.open();
     let store = Arc::new(FaultyStore::new(repository.store.clone(), trouble));
     repository.store = store.clone();
@@ -173,7 +172,7 @@ fn every_operation_of_a_backup_may_fail() {
     let source = scene.source();
     let whole = {
         let copy = Copy::of(&scene.repository());
-        let (report, operations) = troubled(&copy, &source, Trouble::None);
+        let (report, operations) = troubled(&copy, &source, InjectedFault::None);
         let report = report.unwrap();
         assert!(report.containers > 3 && operations > 15, "{report:?}, {operations} operations");
         report
@@ -183,8 +182,8 @@ fn every_operation_of_a_backup_may_fail() {
         for operation in 0.. {
             let took_effect = kind == 1 || kind == 2 && operation % 2 == 0;
             let trouble = match kind {
-                2 => Trouble::Fail { operation, took_effect },
-                _ => Trouble::PowerCut { operation, took_effect },
+                2 => InjectedFault::Fail { operation, took_effect },
+                _ => InjectedFault::PowerCut { operation, took_effect },
             };
             let what = format!("{trouble:?}");
             let copy = Copy::of(&scene.repository());
@@ -220,8 +219,8 @@ fn every_operation_of_taking_over_may_fail() {
     let interrupted = Copy::of(&scene.repository());
     // The segment of the new containers is the last but one that is put: find the moment before it.
     let orphans = |copy: &Copy| Listing::take(&copy.open().store).unwrap().orphans().len();
-    let (_, operations) = troubled(&Copy::of(&scene.repository()), &source, Trouble::None);
-    let cut = Trouble::PowerCut { operation: operations - 2, took_effect: false };
+    let (_, operations) = troubled(&Copy::of(&scene.repository()), &source, InjectedFault::None);
+    let cut = InjectedFault::PowerCut { operation: operations - 2, took_effect: false };
     assert!(troubled(&interrupted, &source, cut).0.is_err());
     assert!(orphans(&interrupted) > 2);
     let mut failed = 0;
@@ -232,7 +231,7 @@ fn every_operation_of_taking_over_may_fail() {
         if operation % 2 == 0 {
             copy_directory(&interrupted.cache, &copy.cache);
         }
-        let trouble = Trouble::Fail { operation, took_effect: false };
+        let trouble = InjectedFault::Fail { operation, took_effect: false };
         let (result, operations) = troubled(&copy, &source, trouble);
         let repository = copy.open();
         match &result {
@@ -306,7 +305,7 @@ fn a_killed_backup_harms_nothing() {
         snapshots.push((id_of(&report), describe(&source)));
         assert_program_restores(&place, "latest", "source", &describe(&source));
     }
-    assert_sound(&Repository::open(&place.repository()).unwrap(), "after all kills");
+    assert_sound(&Repository::open_at(place.repository()).unwrap(), "after all kills");
     assert!(killed > 4 && adopted > 4, "{killed} killed, {adopted} containers taken over");
     for (id, want) in &snapshots {
         assert_program_restores(&place, id, "source", want);

@@ -14,7 +14,7 @@ use fhrd::repo::container::{
     Writer, decode_frame, operations_digest, parse_header,
 };
 use fhrd::repo::index::{Record, Segment, read_container_index, write_segment};
-use fhrd::repo::recipe::{RecipeBuilder, Reference, decode_recipe};
+use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::{ContainerId, Fingerprint, RepositoryKey, hex};
@@ -178,15 +178,15 @@ fn a_recipe() {
         Ok(fingerprint(9))
     };
     let references = [
-        Reference::Chunk { fingerprint: fingerprint(3), len: 65_536 },
-        Reference::Hole { len: 1 << 20 },
-        Reference::Hole { len: 1 },
-        Reference::Chunk { fingerprint: fingerprint(4), len: 5 },
+        ContentReference::Chunk { fingerprint: fingerprint(3), len: 65_536 },
+        ContentReference::Hole { len: 1 << 20 },
+        ContentReference::Hole { len: 1 },
+        ContentReference::Chunk { fingerprint: fingerprint(4), len: 5 },
     ];
     references.into_iter().for_each(|reference| builder.push(reference, &mut store).unwrap());
     let content = builder.finish(&mut store).unwrap().unwrap();
     let len = 65_536 + (1 << 20) + 1 + 5;
-    assert_eq!(content, Reference::Recipe { level: 1, fingerprint: fingerprint(9), len });
+    assert_eq!(content, ContentReference::Recipe { level: 1, fingerprint: fingerprint(9), len });
     assert_eq!(stored.len(), 1);
     assert_bytes(
         &stored[0],
@@ -207,10 +207,10 @@ fn recipes_end_where_a_fingerprint_says() {
         Ok(fingerprint(1 << 40 | lens.len() as u64))
     };
     for seed in 0..6000 {
-        builder.push(Reference::Chunk { fingerprint: fingerprint(seed), len: 1 }, &mut store).unwrap();
+        builder.push(ContentReference::Chunk { fingerprint: fingerprint(seed), len: 1 }, &mut store).unwrap();
     }
     let content = builder.finish(&mut store).unwrap();
-    assert!(matches!(content, Some(Reference::Recipe { level: 2, len: 6000, .. })), "{content:?}");
+    assert!(matches!(content, Some(ContentReference::Recipe { level: 2, len: 6000, .. })), "{content:?}");
     assert_eq!(
         lens,
         [262, 21058, 38855, 14916, 19874, 558, 23537, 5998, 13954, 7552, 2742, 11734, 1003, 31344, 28347, 336, 633]
@@ -225,7 +225,7 @@ fn a_snapshot() {
         host: "host".into(),
         user: "user".into(),
         paths: vec![b"/a\xff".to_vec().into()],
-        root: Some(Reference::Hole { len: 3 }),
+        root: Some(ContentReference::Hole { len: 3 }),
         parent: None,
         tags: vec!["tag".into()],
         program: "fhrd 0".into(),

@@ -84,7 +84,7 @@ impl TestRepository {
     /// With other things fixed at its creation.
     pub fn with(config: &RepositoryConfig) -> Self {
         let repository = TestRepository { directory: tempfile::tempdir().unwrap() };
-        Repository::init(&repository.path(), config).unwrap();
+        Repository::init_at(repository.path(), config).unwrap();
         repository
     }
 
@@ -100,7 +100,7 @@ impl TestRepository {
     }
 
     pub fn open(&self) -> Repository {
-        Repository::open(&self.path()).unwrap()
+        Repository::open_at(self.path()).unwrap()
     }
 
     pub fn read(&self, name: &str) -> Vec<u8> {
@@ -121,8 +121,8 @@ impl TestRepository {
 
 impl Drop for TestRepository {
     fn drop(&mut self) {
-        if let Ok(repository) = Repository::open(&self.path())
-            && let Ok(cache) = cache_directory(&repository.path, &repository.id)
+        if let Ok(repository) = Repository::open_at(self.path())
+            && let Ok(cache) = cache_directory(&repository)
         {
             let _ = fs::remove_dir_all(cache);
         }

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use fhrd::inspect::list::list;
 use fhrd::inspect::stats::{repository_stats, snapshot_stats};
-use fhrd::repo::snapshot::{Named, find};
+use fhrd::repo::snapshot::{NamedSnapshot, find};
 use fhrd::repo::tree::NodeKind;
 use fhrd::{Error, Result};
 
 use crate::input::{TestRepository, edit, write};
 use crate::trees::Random;
 
-fn stored() -> (TestRepository, tempfile::TempDir, Named) {
+fn stored() -> (TestRepository, tempfile::TempDir, NamedSnapshot) {
     let (repository, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
     let text = Random(1).text(200_000);
     write(source.path().join("a/inner/deep.txt"), &text);
@@ -24,7 +24,7 @@ fn stored() -> (TestRepository, tempfile::TempDir, Named) {
     (repository, source, snapshot)
 }
 
-fn paths(repository: &TestRepository, snapshot: &Named, path: Option<&Path>) -> Result<Vec<String>> {
+fn paths(repository: &TestRepository, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     list(&repository.open(), snapshot, path, &mut |path, node| {
         assert_eq!(path.file_name().map(|name| name.as_encoded_bytes()), Some(node.name.as_slice()));

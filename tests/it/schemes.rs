@@ -106,7 +106,7 @@ fn stored_by(scheme: &str) -> (u64, Seen) {
     }
     place.run(&["restore", "latest", "--target", target.to_str().unwrap(), "--config", file]);
     assert_same(&describe(&source), &describe(&target.join(source.strip_prefix("/").unwrap())), scheme);
-    (bytes, look(&Repository::open(&place.repository()).unwrap()))
+    (bytes, look(&Repository::open_at(place.repository()).unwrap()))
 }
 
 /// What sets a scheme apart.

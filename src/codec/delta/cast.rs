@@ -8,7 +8,7 @@ use super::{Buffers, elements};
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// From what to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ pub(super) fn encode(
 /// Appends the `raw_len` bytes that `reader` and `base` tell.
 pub(super) fn decode(
     cast: Cast,
-    reader: &mut Reader<'_>,
+    reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
     buffers: &mut Buffers,

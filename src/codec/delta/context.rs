@@ -17,7 +17,7 @@ use crate::codec::entropy::frequency_table;
 use crate::error::Result;
 use crate::kernel::delta::{self, CONTEXTS, Exponent, SLACK_BYTES, SLOTS, TABLES, TokenCounts};
 use crate::kernel::rans::{self, FrequencyTable};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Bits of a model.
 const MODEL_BITS: u32 = 10;
@@ -181,7 +181,7 @@ impl Analysis {
 /// Fills `out` from `base`, which is as long, and all that `reader` has left.
 pub(super) fn decode(
     word: ElementType,
-    reader: &mut Reader<'_>,
+    reader: &mut WireReader<'_>,
     base: &[u8],
     buffers: &mut Buffers,
     out: &mut [u8],

@@ -13,7 +13,7 @@ use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
 use crate::kernel::windows::share_seen_before;
-use crate::wire::{Reader, put_varint};
+use crate::wire::{WireReader, put_varint};
 
 /// Of so many words one may be changed where form 4 is tried.
 const FEW: usize = 20;
@@ -132,7 +132,7 @@ fn with_rest(
 pub(super) fn decode(
     word: ElementType,
     form: u8,
-    reader: &mut Reader<'_>,
+    reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
     buffers: &mut Buffers,
@@ -147,7 +147,7 @@ pub(super) fn decode(
         false => usize::try_from(reader.varint()?).ok(),
     };
     let own_len = own_len.ok_or_else(|| reader.error(format!("{rest_len} more bytes"), "fewer"))?;
-    let mut own = Reader::new(super::WHAT, reader.offset(), reader.bytes(own_len)?);
+    let mut own = WireReader::new(super::WHAT, reader.offset(), reader.bytes(own_len)?);
     let start = out.len();
     let base = base.get(..both).unwrap_or_default();
     if form == CONTEXT {

@@ -11,7 +11,7 @@ use super::context;
 use crate::codec::floats::plane;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Words of a group.
 const GROUP: usize = 64;
@@ -58,7 +58,7 @@ pub(super) fn encode(
 /// Appends the words that follow from those of `base`; takes all that `reader` has.
 pub(super) fn decode(
     word: ElementType,
-    reader: &mut Reader<'_>,
+    reader: &mut WireReader<'_>,
     base: &[u8],
     buffers: &mut super::Buffers,
     scratch: &mut Scratch,

@@ -31,7 +31,7 @@ use super::{ElementType, Scratch};
 use crate::error::{Error, Result};
 use crate::kernel::elements as kernel;
 use crate::kernel::windows::WindowTable;
-use crate::wire::Reader;
+use crate::wire::WireReader;
 pub use cast::Cast;
 
 /// How a chunk follows from its base. Numbers are on disk and never reused.
@@ -138,7 +138,7 @@ pub fn encode_body(
 /// # Errors
 /// As for [`decode`].
 pub fn decode_body(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    let mut reader = Reader::new(WHAT, 0, body);
+    let mut reader = WireReader::new(WHAT, 0, body);
     let first = reader.u8()?;
     let phase = usize::from(first >> 4);
     let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
@@ -192,7 +192,7 @@ pub fn decode(
     let derivation =
         Derivation::of_id(id).ok_or_else(|| Error::corrupt(WHAT, 0, "a known derivation", id.to_string()))?;
     let mut buffers = std::mem::take(&mut scratch.delta);
-    let mut reader = Reader::new(WHAT, 0, payload);
+    let mut reader = WireReader::new(WHAT, 0, payload);
     let decoded = match derivation {
         Derivation::Context(word) => decode_form(word, &mut reader, base, raw_len, &mut buffers, scratch, out),
         Derivation::Bytes | Derivation::Xor => {
@@ -207,7 +207,7 @@ pub fn decode(
 /// Takes all of `reader`, from the form on.
 fn decode_form(
     word: ElementType,
-    reader: &mut Reader<'_>,
+    reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
     buffers: &mut Buffers,

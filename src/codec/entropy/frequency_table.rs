@@ -14,7 +14,7 @@
 use super::packed::{BitReader, BitWriter};
 use crate::error::Result;
 use crate::kernel::rans::{BITS_MAX, BITS_MIN, FrequencyTable};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Appends the frequencies of `table`. Its number of bits is not written.
 pub fn write(table: &FrequencyTable, out: &mut Vec<u8>) {
@@ -45,7 +45,7 @@ pub fn write(table: &FrequencyTable, out: &mut Vec<u8>) {
 /// # Errors
 /// [`crate::Error::Corrupt`] if the frequencies do not sum to `1 << bits`, if no table has `bits` bits, or if the
 /// input ends early.
-pub fn read(reader: &mut Reader<'_>, bits: u32) -> Result<FrequencyTable> {
+pub fn read(reader: &mut WireReader<'_>, bits: u32) -> Result<FrequencyTable> {
     if !(BITS_MIN..=BITS_MAX).contains(&bits) {
         return Err(reader.error(format!("a frequency table of {BITS_MIN} to {BITS_MAX} bits"), format!("{bits}")));
     }

@@ -1,7 +1,7 @@
 //! Packed bits: small numbers in consecutive bits, lowest bit of each byte first. Zeros fill the last byte.
 
 use crate::error::{Error, Result};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Appends numbers as packed bits.
 pub(super) struct BitWriter<'a> {
@@ -43,13 +43,13 @@ impl<'a> BitWriter<'a> {
 
 /// Reads numbers from packed bits.
 pub(super) struct BitReader<'a, 'b> {
-    reader: &'a mut Reader<'b>,
+    reader: &'a mut WireReader<'b>,
     pending: u32,
     pending_bits: u32,
 }
 
 impl<'a, 'b> BitReader<'a, 'b> {
-    pub(super) fn new(reader: &'a mut Reader<'b>) -> Self {
+    pub(super) fn new(reader: &'a mut WireReader<'b>) -> Self {
         BitReader { reader, pending: 0, pending_bits: 0 }
     }
 

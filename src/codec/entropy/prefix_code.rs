@@ -10,7 +10,7 @@
 use super::packed::{BitReader, BitWriter};
 use crate::error::Result;
 use crate::kernel::prefix::{LENGTH_MAX, PrefixCode};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// The whole code space, counted in codes of the greatest length.
 const SPACE: u32 = 1 << LENGTH_MAX;
@@ -36,7 +36,7 @@ pub fn write(code: &PrefixCode, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] if the lengths form no prefix code, or if the input ends early.
-pub fn read(reader: &mut Reader<'_>) -> Result<PrefixCode> {
+pub fn read(reader: &mut WireReader<'_>) -> Result<PrefixCode> {
     let mut lengths = [0; 256];
     let (mut next, mut space) = (0usize, 0u32);
     let mut bits = BitReader::new(reader);

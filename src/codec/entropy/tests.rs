@@ -6,7 +6,7 @@ use super::{frequency_table, prefix_code};
 use crate::kernel::counts::count;
 use crate::kernel::prefix::{LENGTH_MAX, PrefixCode};
 use crate::kernel::rans::{BITS_MAX, BITS_MIN, FrequencyTable};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// The first encoding of the prefix code of a text.
 const CODE: [u8; 19] = [0, 2, 1, 156, 1, 72, 169, 12, 18, 193, 50, 144, 21, 36, 88, 52, 84, 224, 2];
@@ -66,10 +66,10 @@ fn prefix_codes_round_trip() {
         let used = code.lengths().iter().filter(|length| **length > 0).count();
         let bytes = written_code(&code);
         assert!(bytes.len() <= 1 + 3 * used, "{} bytes for {used} symbols", bytes.len());
-        let mut reader = Reader::new("code", 0, &bytes);
+        let mut reader = WireReader::new("code", 0, &bytes);
         assert_eq!(prefix_code::read(&mut reader).unwrap(), code);
         assert!(reader.finish().is_ok());
-        assert!((0..bytes.len()).all(|len| prefix_code::read(&mut Reader::new("", 0, &bytes[..len])).is_err()));
+        assert!((0..bytes.len()).all(|len| prefix_code::read(&mut WireReader::new("", 0, &bytes[..len])).is_err()));
     }
 }
 
@@ -81,10 +81,10 @@ fn frequency_tables_round_trip() {
             let used = table.frequencies().iter().filter(|frequency| **frequency > 0).count();
             let bytes = written_table(&table);
             assert!(bytes.len() <= 3 + 5 * used, "{} bytes for {used} symbols", bytes.len());
-            let mut reader = Reader::new("frequency table", 0, &bytes);
+            let mut reader = WireReader::new("frequency table", 0, &bytes);
             assert_eq!(frequency_table::read(&mut reader, bits).unwrap(), table);
             assert!(reader.finish().is_ok());
-            let read_some = |len: usize| frequency_table::read(&mut Reader::new("", 0, &bytes[..len]), bits);
+            let read_some = |len: usize| frequency_table::read(&mut WireReader::new("", 0, &bytes[..len]), bits);
             assert!((0..bytes.len()).all(|len| read_some(len).is_err()));
         }
     }
@@ -105,7 +105,7 @@ fn frequency_tables_are_small() {
 #[test]
 fn frequency_tables_of_impossible_bits_are_refused() {
     for bits in [0, 7, 13, u32::MAX] {
-        assert!(frequency_table::read(&mut Reader::new("frequency table", 0, &[0; 600]), bits).is_err());
+        assert!(frequency_table::read(&mut WireReader::new("frequency table", 0, &[0; 600]), bits).is_err());
     }
 }
 
@@ -122,7 +122,7 @@ proptest! {
 
     #[test]
     fn hostile_prefix_codes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(code) = prefix_code::read(&mut Reader::new("code", 0, &bytes)) {
+        if let Ok(code) = prefix_code::read(&mut WireReader::new("code", 0, &bytes)) {
             let used = code.lengths().iter().filter(|length| **length > 0);
             let space = used.map(|length| 1u32 << (LENGTH_MAX - u32::from(*length))).sum::<u32>();
             prop_assert_eq!(space, 1 << LENGTH_MAX);
@@ -131,7 +131,7 @@ proptest! {
 
     #[test]
     fn hostile_frequency_tables_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), bits in 0u32..=16) {
-        if let Ok(table) = frequency_table::read(&mut Reader::new("frequency table", 0, &bytes), bits) {
+        if let Ok(table) = frequency_table::read(&mut WireReader::new("frequency table", 0, &bytes), bits) {
             prop_assert_eq!(table.frequencies().iter().map(|f| u32::from(*f)).sum::<u32>(), 1 << bits);
         }
     }

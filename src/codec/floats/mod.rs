@@ -32,7 +32,7 @@ mod tests;
 use super::{Codec, Scratch};
 use crate::error::Result;
 use crate::kernel::{deinterleave, interleave, planes};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 use layout::Layout;
 pub(super) use plane::repeats;
 
@@ -145,7 +145,7 @@ fn decode_with(
     split: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut reader = Reader::new(WHAT, 0, payload);
+    let mut reader = WireReader::new(WHAT, 0, payload);
     let byte = reader.u8()?;
     let layout = Layout::of_byte(byte)
         .filter(|layout| layout.phase <= raw_len)

@@ -17,7 +17,7 @@ use crate::kernel::counts::{self, ValueRange};
 use crate::kernel::entropy::entropy_bits;
 use crate::kernel::prefix::{self, PrefixCode};
 use crate::kernel::rans::{self, FrequencyTable};
-use crate::wire::Reader;
+use crate::wire::WireReader;
 
 /// Forms on disk.
 pub(super) const STORED: u8 = 0;
@@ -282,7 +282,7 @@ fn zstd_pays(plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<b
 
 /// Takes one plane as long as `space`: gives it where it is stored in the payload, otherwise fills `space` with it.
 pub(in crate::codec) fn decode<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut WireReader<'a>,
     scratch: &mut Scratch,
     space: &mut [u8],
 ) -> Result<Option<&'a [u8]>> {
@@ -294,7 +294,7 @@ pub(in crate::codec) fn decode<'a>(
             let offset = reader.offset() + LENGTH_BYTES as u64;
             let len = reader.u32()? as usize;
             let bytes = reader.bytes(len)?;
-            let mut inner = Reader::new(super::WHAT, offset, bytes);
+            let mut inner = WireReader::new(super::WHAT, offset, bytes);
             match form {
                 ZSTD => scratch.decompress_into(bytes, space)?,
                 PREFIX => decode_prefix(&mut inner, space)?,
@@ -307,7 +307,7 @@ pub(in crate::codec) fn decode<'a>(
 }
 
 /// Fills `space` with what all of the rest is the encoding of.
-fn decode_rans(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
+fn decode_rans(reader: &mut WireReader<'_>, space: &mut [u8]) -> Result<()> {
     let model = frequency_table::read(reader, MODEL_BITS)?;
     let encoding = reader.bytes(reader.remaining())?;
     if !rans::decode(encoding, &[], std::slice::from_ref(&model), space) {
@@ -317,7 +317,7 @@ fn decode_rans(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
 }
 
 /// The same.
-fn decode_prefix(reader: &mut Reader<'_>, space: &mut [u8]) -> Result<()> {
+fn decode_prefix(reader: &mut WireReader<'_>, space: &mut [u8]) -> Result<()> {
     let low_bits = u32::from(reader.u8()?);
     if low_bits > prefix::LOW_BITS_MAX {
         return Err(reader.error(format!("at most {} bits left out", prefix::LOW_BITS_MAX), low_bits.to_string()));

@@ -1,6 +1,5 @@
 //! Checks of small repositories in memory, each with one defect.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -51,7 +50,6 @@ fn index(store: &MemoryStore, sealed: &Sealed, wrong_entry: bool) {
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
     let repository = Repository {
         store: store.clone(),
-        path: PathBuf::new(),
         id: "0".repeat(32),
         key: KEY,
         config: RepositoryConfig::default(),
@@ -175,14 +173,8 @@ fn an_interruption_ends_the_check() {
     let store = Arc::new(MemoryStore::new());
     put(&store, &sound());
     let stop = Arc::new(AtomicBool::new(true));
-    let repository = Repository {
-        store,
-        path: PathBuf::new(),
-        id: String::new(),
-        key: KEY,
-        config: RepositoryConfig::default(),
-        writer_features: 0,
-    };
+    let repository =
+        Repository { store, id: String::new(), key: KEY, config: RepositoryConfig::default(), writer_features: 0 };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));
 }

@@ -18,8 +18,8 @@ use crate::repo::Repository;
 use crate::repo::container::OperationSource;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::{Reference, decode_recipe};
-use crate::repo::snapshot::Named;
+use crate::repo::recipe::{ContentReference, decode_recipe};
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::types::Fingerprint;
 
@@ -31,7 +31,7 @@ pub(super) fn check(
     repository: &Repository,
     config: &Config,
     listing: &Arc<Listing>,
-    snapshots: &[Named],
+    snapshots: &[NamedSnapshot],
     log: &mut DefectLog,
     stop: &Arc<AtomicBool>,
 ) -> Result<()> {
@@ -48,7 +48,7 @@ struct TreeCheck<'a> {
 }
 
 impl TreeCheck<'_> {
-    fn snapshot(&mut self, snapshot: &Named) -> Result<()> {
+    fn snapshot(&mut self, snapshot: &NamedSnapshot) -> Result<()> {
         let mut path = PathBuf::new();
         let mut levels: Vec<TreeCursor> = self.unseen(snapshot.snapshot.root).into_iter().collect();
         while let Some(cursor) = levels.last_mut() {
@@ -81,8 +81,9 @@ impl TreeCheck<'_> {
     }
 
     /// A cursor over a listing not seen before.
-    fn unseen(&mut self, content: Option<Reference>) -> Option<TreeCursor> {
-        if let Some(Reference::Chunk { fingerprint, .. } | Reference::Recipe { fingerprint, .. }) = content
+    fn unseen(&mut self, content: Option<ContentReference>) -> Option<TreeCursor> {
+        if let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) =
+            content
             && self.seen.put(fingerprint, ()).is_some()
         {
             return None;
@@ -91,7 +92,7 @@ impl TreeCheck<'_> {
     }
 
     /// Recipes depth first; after a defect, the rest of the content.
-    fn content(&mut self, snapshot: &Named, path: &std::path::Path, content: Reference) -> Result<()> {
+    fn content(&mut self, snapshot: &NamedSnapshot, path: &std::path::Path, content: ContentReference) -> Result<()> {
         let mut levels = vec![vec![content].into_iter()];
         while let Some(level) = levels.last_mut() {
             go_on(self.stop)?;
@@ -100,9 +101,9 @@ impl TreeCheck<'_> {
                     levels.pop();
                     continue;
                 }
-                Some(Reference::Hole { .. }) => continue,
-                Some(Reference::Chunk { fingerprint, len }) => self.chunk(&fingerprint, len),
-                Some(Reference::Recipe { level, fingerprint, len }) => {
+                Some(ContentReference::Hole { .. }) => continue,
+                Some(ContentReference::Chunk { fingerprint, len }) => self.chunk(&fingerprint, len),
+                Some(ContentReference::Recipe { level, fingerprint, len }) => {
                     if self.seen.put(fingerprint, ()).is_some() {
                         continue;
                     }
@@ -127,7 +128,7 @@ impl TreeCheck<'_> {
         Err(Error::corrupt("recipe", 0, format!("chunk {fingerprint} of {raw_len} bytes"), len.to_string()))
     }
 
-    fn defect(&mut self, snapshot: &Named, path: &std::path::Path, error: Error) {
+    fn defect(&mut self, snapshot: &NamedSnapshot, path: &std::path::Path, error: Error) {
         self.log.consequence(format!("snapshot {}, /{}: {error}", snapshot.id, path.display()));
     }
 }

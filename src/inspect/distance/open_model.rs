@@ -14,7 +14,7 @@ use crate::inspect::list::find;
 use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::Named;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
 use crate::repo::tree::NodeKind;
 
@@ -52,7 +52,7 @@ impl SnapshotModels {
     ///
     /// # Errors
     /// [`Error::NoSuchPath`], [`Error::Usage`] for what is no file or no model, and those of reading.
-    pub fn open(&self, snapshot: &Named, path: &Path, label: &str) -> Result<OpenModel> {
+    pub fn open(&self, snapshot: &NamedSnapshot, path: &Path, label: &str) -> Result<OpenModel> {
         let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
         let file = node.filter(|node| node.kind == NodeKind::File);
         let Some(node) = file else { return Err(no_model(label, "no regular file".into())) };

@@ -28,8 +28,8 @@ use crate::format::{Array, HEAD_BYTES, Listed, Listing as Found, may_be_model, u
 use crate::repo::Repository;
 use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::Reference;
-use crate::repo::snapshot::Named;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::{SharedReader, StoredFile, head, unwrapped};
 use crate::repo::tree::{Node, NodeKind};
 use file::FileFormat;
@@ -87,7 +87,7 @@ pub struct TensorReport {
 /// [`Error::AlreadyExists`] where there is anything in place of the output; those of reading and writing.
 pub fn tensor(
     repository: &Repository,
-    snapshot: &Named,
+    snapshot: &NamedSnapshot,
     request: &TensorRequest<'_>,
     stop: &AtomicBool,
 ) -> Result<TensorReport> {
@@ -121,7 +121,7 @@ pub fn tensor(
 /// A look for a tensor.
 struct Search<'a> {
     reader: SharedReader,
-    snapshot: &'a Named,
+    snapshot: &'a NamedSnapshot,
     request: &'a TensorRequest<'a>,
     stop: &'a AtomicBool,
     /// The names of the tensors that are not wanted.
@@ -176,7 +176,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn look(&mut self, path: PathBuf, content: Option<Reference>, size: u64) -> Result<()> {
+    fn look(&mut self, path: PathBuf, content: Option<ContentReference>, size: u64) -> Result<()> {
         let file = StoredFile::open(self.reader.clone(), content, size)?;
         let mut found = None;
         let before = self.names.clone();

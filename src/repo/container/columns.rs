@@ -12,7 +12,7 @@ use crate::repo::container::frame::FRAME_HEADER_BYTES;
 use crate::repo::container::layout::{Footer, HEADER_BYTES};
 use crate::repo::container::resolve::DEPTH_LIMIT;
 use crate::types::Fingerprint;
-use crate::wire::{Reader, put_varint, unzigzag, zigzag};
+use crate::wire::{WireReader, put_varint, unzigzag, zigzag};
 
 const PART_BYTES: usize = 256 << 10;
 const LEVEL: i32 = 3;
@@ -37,18 +37,18 @@ fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<(
 }
 
 /// A part as stored: codec, raw length and bytes.
-fn read_part<'a>(reader: &mut Reader<'a>) -> Result<(u8, usize, &'a [u8])> {
+fn read_part<'a>(reader: &mut WireReader<'a>) -> Result<(u8, usize, &'a [u8])> {
     let codec = reader.u8()?;
     let raw_len = reader.bounded("bytes of a part", PART_BYTES as u64)? as usize;
     let stored_len = reader.bounded("stored bytes of a part", 2 * PART_BYTES as u64)? as usize;
     Ok((codec, raw_len, reader.bytes(stored_len)?))
 }
 
-fn read_part_count(reader: &mut Reader<'_>) -> Result<u64> {
+fn read_part_count(reader: &mut WireReader<'_>) -> Result<u64> {
     reader.bounded("parts of a section", SECTION_BYTES_LIMIT / PART_BYTES as u64)
 }
 
-fn read_section(reader: &mut Reader<'_>, scratch: &mut Scratch) -> Result<Vec<u8>> {
+fn read_section(reader: &mut WireReader<'_>, scratch: &mut Scratch) -> Result<Vec<u8>> {
     let mut raw = Vec::new();
     for _ in 0..read_part_count(reader)? {
         let at = reader.clone();
@@ -145,7 +145,7 @@ fn operation_columns(operations: &[Operation]) -> Vec<u8> {
 /// Parses a directory; `what` names the container in errors.
 pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<ContainerIndex> {
     let mut scratch = Scratch::default();
-    let mut reader = Reader::new(what, footer.index_offset, bytes);
+    let mut reader = WireReader::new(what, footer.index_offset, bytes);
     let mut sections = Vec::with_capacity(6);
     for _ in 0..6 {
         sections.push(read_section(&mut reader, &mut scratch)?);
@@ -153,7 +153,7 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Contai
     reader.finish()?;
     let section = |number: usize| {
         let raw: &[u8] = sections.get(number).map_or(&[], Vec::as_slice);
-        Reader::new(what, footer.index_offset, raw)
+        WireReader::new(what, footer.index_offset, raw)
     };
     let frames = decode_frames(section(0), footer)?;
     let bases = decode_bases(section(1))?;
@@ -166,19 +166,19 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Contai
 
 /// The fingerprints of a directory; the sections before theirs are passed over and those behind it not looked at.
 pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
-    let mut reader = Reader::new(what, footer.index_offset, bytes);
+    let mut reader = WireReader::new(what, footer.index_offset, bytes);
     for _ in 0..FINGERPRINTS_SECTION {
         for _ in 0..read_part_count(&mut reader)? {
             read_part(&mut reader)?;
         }
     }
     let raw = read_section(&mut reader, &mut Scratch::default())?;
-    let mut prints = fingerprints(Reader::new(what, footer.index_offset, &raw), footer)?;
+    let mut prints = fingerprints(WireReader::new(what, footer.index_offset, &raw), footer)?;
     (0..footer.entries).map(|_| Ok(Fingerprint(prints.array()?))).collect()
 }
 
 /// The section of fingerprints, which has to have one for every entry.
-fn fingerprints<'a>(section: Reader<'a>, footer: &Footer) -> Result<Reader<'a>> {
+fn fingerprints<'a>(section: WireReader<'a>, footer: &Footer) -> Result<WireReader<'a>> {
     let count = footer.entries as usize;
     if u64::from(footer.entries) > ENTRIES_LIMIT || section.remaining() != count * 32 {
         return Err(section.error(format!("{count} fingerprints"), format!("{} bytes", section.remaining())));
@@ -186,7 +186,7 @@ fn fingerprints<'a>(section: Reader<'a>, footer: &Footer) -> Result<Reader<'a>> 
     Ok(section)
 }
 
-fn decode_frames(mut reader: Reader<'_>, footer: &Footer) -> Result<Vec<FrameInfo>> {
+fn decode_frames(mut reader: WireReader<'_>, footer: &Footer) -> Result<Vec<FrameInfo>> {
     let mut frames = Vec::new();
     let mut offset = HEADER_BYTES as u64;
     for _ in 0..footer.frames {
@@ -203,7 +203,7 @@ fn decode_frames(mut reader: Reader<'_>, footer: &Footer) -> Result<Vec<FrameInf
     Ok(frames)
 }
 
-fn decode_bases(mut reader: Reader<'_>) -> Result<Vec<Base>> {
+fn decode_bases(mut reader: WireReader<'_>) -> Result<Vec<Base>> {
     let count = reader.bounded("bases", ENTRIES_LIMIT)?;
     let mut bases = Vec::new();
     for _ in 0..count {
@@ -213,7 +213,7 @@ fn decode_bases(mut reader: Reader<'_>) -> Result<Vec<Base>> {
     Ok(bases)
 }
 
-fn decode_features(mut reader: Reader<'_>, count: u64) -> Result<Vec<u64>> {
+fn decode_features(mut reader: WireReader<'_>, count: u64) -> Result<Vec<u64>> {
     let positions = reader.bytes(count as usize)?;
     let mut features = Vec::with_capacity(positions.len());
     for position in positions {
@@ -225,7 +225,7 @@ fn decode_features(mut reader: Reader<'_>, count: u64) -> Result<Vec<u64>> {
     Ok(features)
 }
 
-fn decode_operations(mut reader: Reader<'_>, base_count: u64) -> Result<Vec<Operation>> {
+fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<Operation>> {
     let count = reader.bounded("pieces", reader.remaining() as u64)? as usize;
     let kinds = reader.bytes(count)?;
     let mut lens = Vec::with_capacity(count);
@@ -272,7 +272,7 @@ fn decode_operations(mut reader: Reader<'_>, base_count: u64) -> Result<Vec<Oper
 }
 
 /// Checks that pieces cover the chunk and use up its literal bytes, or that all of them belong to a delta.
-fn check_operations(reader: &Reader<'_>, entry: &Entry, operations: &[Operation]) -> Result<()> {
+fn check_operations(reader: &WireReader<'_>, entry: &Entry, operations: &[Operation]) -> Result<()> {
     let sum = |fits: fn(&Operation) -> bool| -> u64 {
         operations.iter().filter(|operation| fits(operation)).map(|operation| u64::from(operation.len())).sum()
     };
@@ -292,8 +292,8 @@ fn check_operations(reader: &Reader<'_>, entry: &Entry, operations: &[Operation]
 }
 
 fn decode_entries(
-    prints: Reader<'_>,
-    mut reader: Reader<'_>,
+    prints: WireReader<'_>,
+    mut reader: WireReader<'_>,
     footer: &Footer,
     frames: &[FrameInfo],
     operations: &[Operation],

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::codec::{Scratch, codec};
 use crate::config::FRAME_BYTES_LIMIT;
 use crate::error::{Error, Result};
-use crate::wire::{Reader, verify};
+use crate::wire::{WireReader, verify};
 
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 32;
@@ -77,7 +77,7 @@ fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch)
 
 /// Checks header and checksum of the frame at `offset` of the container `what`; `bytes` are header and payload.
 pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<&'a [u8]> {
-    let mut reader = Reader::new(what, info.offset, bytes);
+    let mut reader = WireReader::new(what, info.offset, bytes);
     let fields = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
     let expected = [u32::from(info.codec), info.raw_len, info.stored_len, 0];
     if fields != expected || u64::from(info.raw_len) > FRAME_BYTES_LIMIT {

@@ -1,7 +1,7 @@
 //! Header and footer of a container.
 
 use crate::error::{Error, Result};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, Reader, verify};
+use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, verify};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
@@ -38,7 +38,7 @@ pub fn header(kind: ContainerKind) -> [u8; HEADER_BYTES] {
 
 /// Checks a header read from the container called `what`.
 pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
-    let mut reader = Reader::new(what, 0, bytes);
+    let mut reader = WireReader::new(what, 0, bytes);
     let magic: [u8; 8] = reader.array()?;
     if magic != HEADER_MAGIC {
         return Err(Error::corrupt(what, 0, "FHRDCONT", format!("{:?}", String::from_utf8_lossy(&magic))));
@@ -95,7 +95,7 @@ impl Footer {
     /// Parses the last [`FOOTER_BYTES`] of the container called `what`, which has `file_len` bytes.
     pub fn parse(what: &str, file_len: u64, bytes: &[u8]) -> Result<Self> {
         let base = file_len.saturating_sub(FOOTER_BYTES as u64);
-        let mut reader = Reader::new(what, base, bytes);
+        let mut reader = WireReader::new(what, base, bytes);
         let footer = Footer {
             index_offset: reader.u64()?,
             index_len: reader.u64()?,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, Reader, verify};
+use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, verify};
 
 /// Store directory of segments.
 pub const PREFIX: &str = "index";
@@ -85,7 +85,7 @@ impl Segment {
     /// Reads header and tables of the segment called `name`.
     pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
-        let mut reader = Reader::new(name, 0, &head);
+        let mut reader = WireReader::new(name, 0, &head);
         let magic: [u8; 8] = reader.array()?;
         if magic != MAGIC {
             return Err(Error::corrupt(name, 0, "FHRDSEGM", format!("{:?}", String::from_utf8_lossy(&magic))));
@@ -112,7 +112,7 @@ impl Segment {
         let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16)?;
         let (names, recorded) = table.split_at(names_len);
         verify(name, HEADER_BYTES as u64, recorded, &[names])?;
-        let mut reader = Reader::new(name, HEADER_BYTES as u64, names);
+        let mut reader = WireReader::new(name, HEADER_BYTES as u64, names);
         let containers = (0..container_count).map(|_| Ok(ContainerId(reader.array()?))).collect::<Result<_>>()?;
         let replaced = (0..replaced_count)
             .map(|_| Ok(format!("{PREFIX}/{}", hex(&reader.array::<32>()?))))
@@ -157,7 +157,7 @@ impl Segment {
         let (body, recorded) = page.split_at_checked(PAGE_BYTES - 16).unwrap_or_default();
         verify(&self.name, offset, recorded, &[body])?;
         let count = (self.records - number * PAGE_RECORDS as u64).min(PAGE_RECORDS as u64);
-        let mut reader = Reader::new(&self.name, offset, body);
+        let mut reader = WireReader::new(&self.name, offset, body);
         let record = |_| {
             let record =
                 Record { fingerprint: Fingerprint(reader.array()?), container: reader.u32()?, entry: reader.u32()? };

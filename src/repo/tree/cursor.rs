@@ -7,7 +7,7 @@ use super::listing::NodeReader;
 use super::node::Node;
 use crate::error::{Error, Result};
 use crate::repo::reader::{ChunkReader, RecipeWalk};
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 
 /// See the module.
 pub struct TreeCursor {
@@ -18,7 +18,7 @@ pub struct TreeCursor {
 
 impl TreeCursor {
     /// Begins at the first node of a directory's content; nothing is read yet.
-    pub fn open(content: Option<Reference>) -> Self {
+    pub fn open(content: Option<ContentReference>) -> Self {
         TreeCursor { walk: content.map(RecipeWalk::new), nodes: Vec::new().into_iter(), last: Vec::new() }
     }
 
@@ -40,7 +40,7 @@ impl TreeCursor {
             let Some(walk) = &mut self.walk else { return Ok(None) };
             match walk.next(reader)? {
                 None => self.walk = None,
-                Some(Reference::Chunk { fingerprint, .. }) => {
+                Some(ContentReference::Chunk { fingerprint, .. }) => {
                     let bytes = reader.read(&fingerprint)?;
                     let what = format!("directory listing {fingerprint}");
                     self.nodes = NodeReader::new(&what, &bytes).collect::<Result<Vec<_>>>()?.into_iter();

@@ -5,7 +5,7 @@
 //! node's open map under [`KEY`]: pairs of varints, the distance from the end of the last hole and the length.
 
 use super::node::Node;
-use crate::wire::{Reader, put_varint};
+use crate::wire::{WireReader, put_varint};
 
 /// Key in a node's open map.
 pub const KEY: &str = "holes";
@@ -40,7 +40,7 @@ impl HoleMap {
 /// The small holes of a node, as (start, end) in ascending order; `None` if it has no map, or none that makes sense.
 pub fn small_holes(node: &Node) -> Option<Vec<(u64, u64)>> {
     let encoded = node.extra.get(KEY)?;
-    let mut reader = Reader::new("hole map", 0, encoded);
+    let mut reader = WireReader::new("hole map", 0, encoded);
     let (mut holes, mut end) = (Vec::new(), 0u64);
     while reader.remaining() > 0 {
         let start = end.checked_add(reader.varint().ok()?)?;

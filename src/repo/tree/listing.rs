@@ -6,7 +6,7 @@
 
 use super::node::Node;
 use crate::error::{Error, Result};
-use crate::wire::{Reader, put_varint};
+use crate::wire::{WireReader, put_varint};
 
 /// Longest encoding of one node, in bytes.
 pub const NODE_BYTES_MAX: u64 = 8 << 20;
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// Reads the next node of a listing.
-    fn read_from(reader: &mut Reader<'_>) -> Result<Node> {
+    fn read_from(reader: &mut WireReader<'_>) -> Result<Node> {
         let len = reader.bounded("a node", NODE_BYTES_MAX)?;
         let start = reader.clone();
         let bytes = reader.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -51,7 +51,7 @@ impl Node {
 /// Iterates over the nodes of a listing; after an error it ends.
 #[derive(Debug, Clone)]
 pub struct NodeReader<'a> {
-    reader: Reader<'a>,
+    reader: WireReader<'a>,
     last: Option<Vec<u8>>,
     failed: bool,
 }
@@ -59,7 +59,7 @@ pub struct NodeReader<'a> {
 impl<'a> NodeReader<'a> {
     /// Reads `bytes`, a whole listing; errors call it `what`.
     pub fn new(what: &'a str, bytes: &'a [u8]) -> Self {
-        NodeReader { reader: Reader::new(what, 0, bytes), last: None, failed: false }
+        NodeReader { reader: WireReader::new(what, 0, bytes), last: None, failed: false }
     }
 
     fn read(&mut self) -> Result<Node> {
@@ -91,7 +91,7 @@ impl Iterator for NodeReader<'_> {
 mod tests {
     use super::super::{DeviceNumber, FileIdentity, NodeKind, Timestamp, Xattr};
     use super::*;
-    use crate::repo::recipe::Reference;
+    use crate::repo::recipe::ContentReference;
     use crate::types::{Fingerprint, hex};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -115,8 +115,8 @@ mod tests {
             content in prop_oneof![
                 Just(None),
                 (any::<[u8; 32]>(), any::<u64>())
-                    .prop_map(|(name, len)| Some(Reference::Chunk { fingerprint: Fingerprint(name), len })),
-                any::<u64>().prop_map(|len| Some(Reference::Hole { len })),
+                    .prop_map(|(name, len)| Some(ContentReference::Chunk { fingerprint: Fingerprint(name), len })),
+                any::<u64>().prop_map(|len| Some(ContentReference::Hole { len })),
             ],
             xattrs in prop::collection::btree_map(prop::collection::vec(1u8.., 1..9), any::<Vec<u8>>(), 0..4),
             extra: BTreeMap<String, Vec<u8>>,
@@ -195,7 +195,7 @@ mod tests {
             hard_link: Some(FileIdentity { device: 2049, inode: 42 }),
             xattrs: vec![Xattr { name: b"user.a".to_vec(), value: vec![0, 255] }],
             sparse: true,
-            content: Some(Reference::Hole { len: 70_000 }),
+            content: Some(ContentReference::Hole { len: 70_000 }),
             changed: true,
             extra: BTreeMap::from([("x".into(), vec![1])]),
             ..Node::default()

@@ -4,7 +4,7 @@
 //! so most nodes take about 60 bytes. A later version adds fields through [`Node::extra`], which every version
 //! keeps. [`Node::defect`] says what makes a node unusable; neither writing nor reading lets such a node pass.
 
-use crate::repo::recipe::Reference;
+use crate::repo::recipe::ContentReference;
 use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ pub struct Node {
     pub sparse: bool,
     /// Content of a file, or listing of a directory; an empty file or directory has none.
     #[n(18)]
-    pub content: Option<Reference>,
+    pub content: Option<ContentReference>,
     /// The file changed while it was read: its content is of no single moment.
     #[cbor(n(19), skip_if = "is_default")]
     pub changed: bool,

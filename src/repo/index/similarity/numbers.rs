@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::types::ContainerId;
-use crate::wire::{Envelope, Reader, put_varint};
+use crate::wire::{Envelope, WireReader, put_varint};
 
 const MAGIC: [u8; 8] = *b"FHRDSIMI";
 const REPOSITORY_BYTES_MAX: u64 = 256;
@@ -115,7 +115,7 @@ impl Numbers {
         };
         let what = path.to_string_lossy();
         let (_, payload) = Envelope::open(MAGIC, &what, &blob)?;
-        let mut reader = Reader::new(&what, 0, payload);
+        let mut reader = WireReader::new(&what, 0, payload);
         let len = reader.bounded("a repository id", REPOSITORY_BYTES_MAX)?;
         let found = reader.bytes(len as usize)?;
         if found != repository.as_bytes() {

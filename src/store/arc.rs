@@ -1,0 +1,49 @@
+//! A shared store is a store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{BlobMetadata, ListedBlob, Store};
+use crate::error::Result;
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        (**self).put_if_absent(name, parts)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        (**self).get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        (**self).get_range(name, offset, len)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        (**self).head(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        (**self).list(prefix)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        (**self).delete(name)
+    }
+
+    fn location(&self) -> String {
+        (**self).location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        (**self).local_path()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        (**self).is_unused()
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        (**self).clean_temporaries()
+    }
+}

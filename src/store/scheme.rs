@@ -1,0 +1,189 @@
+//! Opens a store by its location: a plain path, or a URL whose scheme selects the implementation.
+//!
+//! A location is a URL only if `://` follows a valid scheme. Everything else is a path, colons included.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{LocalStore, Store};
+use crate::error::{Error, Result};
+
+/// How the locations of one scheme are opened.
+struct StoreScheme {
+    /// Text before `://`, in lower case. Empty for plain paths.
+    name: &'static str,
+    /// A location of this scheme, for error texts.
+    example: &'static str,
+    /// Opens an existing store. Gets the text after `://`.
+    open: fn(&OsStr) -> Result<Arc<dyn Store>>,
+    /// Opens a store and creates it if it does not exist. Gets the text after `://`.
+    create: fn(&OsStr) -> Result<Arc<dyn Store>>,
+}
+
+/// Every kind of store that a location can name.
+const SCHEMES: [StoreScheme; 2] = [
+    StoreScheme {
+        name: "",
+        example: "a path",
+        open: |path| open_local(Path::new(path)),
+        create: |path| create_local(Path::new(path)),
+    },
+    StoreScheme {
+        name: "file",
+        example: "file:///absolute/path",
+        open: |rest| open_local(&file_url_path(rest)?),
+        create: |rest| create_local(&file_url_path(rest)?),
+    },
+];
+
+/// Opens the store at `location`, a path or a URL.
+///
+/// # Errors
+/// [`Error::NoRepository`] if it does not exist. [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
+pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+    let (scheme, rest) = find_scheme(location.as_ref())?;
+    (scheme.open)(rest)
+}
+
+/// Opens the store at `location`, a path or a URL, and creates it if it does not exist.
+///
+/// # Errors
+/// [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
+pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+    let (scheme, rest) = find_scheme(location.as_ref())?;
+    (scheme.create)(rest)
+}
+
+/// Returns the scheme of `location` and the text after `://`, or the whole location if it is a path.
+fn find_scheme(location: &OsStr) -> Result<(&'static StoreScheme, &OsStr)> {
+    let (name, rest) = split_url(location).unwrap_or(("", location));
+    let found = SCHEMES.iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name));
+    let scheme = found.ok_or_else(|| {
+        let known: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.example).collect();
+        Error::Usage(format!(
+            "unknown scheme `{name}://` in the repository location {}: use {} (write ./{name}://... for a path that \
+             looks like a URL)",
+            location.display(),
+            known.join(" or "),
+        ))
+    })?;
+    Ok((scheme, rest))
+}
+
+/// Splits `scheme://rest`. `None` for everything else.
+fn split_url(location: &OsStr) -> Option<(&str, &OsStr)> {
+    let bytes = location.as_bytes();
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    let (name, rest) = bytes.split_at_checked(colon)?;
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let is_scheme = name.first().is_some_and(u8::is_ascii_alphabetic) && name.iter().all(allowed);
+    let rest = rest.strip_prefix(b"://").filter(|_| is_scheme)?;
+    Some((std::str::from_utf8(name).ok()?, OsStr::from_bytes(rest)))
+}
+
+fn open_local(path: &Path) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(LocalStore::open(path)?))
+}
+
+fn create_local(path: &Path) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(LocalStore::create(path)?))
+}
+
+/// Returns the path of a file URL without its scheme: an absolute path, percent-encoded, on this machine (RFC 8089).
+fn file_url_path(rest: &OsStr) -> Result<PathBuf> {
+    let bytes = rest.as_bytes();
+    let path = bytes.strip_prefix(b"localhost").filter(|path| path.starts_with(b"/")).unwrap_or(bytes);
+    let decoded = path.starts_with(b"/").then(|| percent_decoded(path)).flatten();
+    let decoded = decoded.ok_or_else(|| {
+        Error::Usage(format!(
+            "file://{} is not a valid file URL: expected file:///absolute/path, with `%` written as %25",
+            rest.display()
+        ))
+    })?;
+    Ok(OsString::from_vec(decoded).into())
+}
+
+/// Replaces each `%` and its two hex digits by the byte they encode. `None` if the digits are missing.
+fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.iter().copied();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                let (high, low) = (digit()?, digit()?);
+                u8::try_from(high << 4 | low).ok()?
+            }
+            other => other,
+        };
+        decoded.push(byte);
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::contract;
+
+    /// A location of a store that does not exist yet, below `directory`.
+    fn location(scheme: &StoreScheme, directory: &Path) -> String {
+        match scheme.name {
+            "" => directory.join("plain").display().to_string(),
+            "file" => format!("file://{}", directory.join("with%20space").display()),
+            other => panic!("the scheme `{other}` needs a location to test"),
+        }
+    }
+
+    #[test]
+    fn every_scheme_opens_a_store_that_meets_the_contract() {
+        for scheme in &SCHEMES {
+            let directory = tempfile::tempdir().expect("creates a directory");
+            let location = location(scheme, directory.path());
+            assert!(matches!(open(&location), Err(Error::NoRepository { .. })), "{location}");
+            let store = create(&location).expect("creates");
+            contract::check(&store);
+            store.put_if_absent("a/b", &[b"kept"]).expect("puts");
+            let again = open(&location).expect("opens");
+            assert_eq!(again.get("a/b", 10).expect("reads"), b"kept", "{location}");
+            assert_eq!(again.location(), store.location());
+            again.delete("a/b").expect("deletes");
+            contract::check(&again);
+        }
+    }
+
+    #[test]
+    fn only_a_scheme_before_two_slashes_makes_a_url() {
+        for path in ["a", "./a", "/a/b", "a:b", "c:/d", "host:dir", ":", "://a", "1://a", "a b://c", "./file:///a", ""]
+        {
+            assert_eq!(split_url(OsStr::new(path)), None, "{path}");
+        }
+        assert_eq!(split_url(OsStr::from_bytes(b"\xff://a")), None);
+        for (location, name, rest) in [("file:///a", "file", "/a"), ("s3+x://b/c://d", "s3+x", "b/c://d")] {
+            assert_eq!(split_url(OsStr::new(location)), Some((name, OsStr::new(rest))));
+        }
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_a_usage_error_that_lists_the_known_ones() {
+        for result in [open("s3://bucket/a"), create("s3://bucket/a")] {
+            let Err(Error::Usage(text)) = result else { panic!("accepted") };
+            assert!(["`s3://`", "a path", "file:///"].iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+
+    #[test]
+    fn file_urls_are_absolute_local_and_percent_encoded() {
+        let path = |rest: &str| file_url_path(OsStr::new(rest)).ok();
+        assert_eq!(path("/a%20b/%25"), Some("/a b/%".into()));
+        assert_eq!(path("localhost/a"), Some("/a".into()));
+        assert_eq!(path("/%ff").map(OsString::from), Some(OsString::from_vec(b"/\xff".to_vec())));
+        for invalid in ["", "a", "host/a", "localhost", "localhosts/a", "/%", "/%2", "/%2x"] {
+            assert_eq!(path(invalid), None, "{invalid}");
+        }
+        assert!(SCHEMES.iter().any(|scheme| scheme.name == "file"));
+        assert!(matches!(open("FILE://relative"), Err(Error::Usage(_))));
+    }
+}
