@@ -183,7 +183,7 @@ pub struct NewEntry {
     /// Depth of its chain.
     pub depth: u8,
     /// Pieces and bases; none for a whole chunk.
-    pub body: Arc<SessionOperations>,
+    pub operations: Arc<SessionOperations>,
     /// Similarity features.
     pub features: Vec<u64>,
 }
@@ -192,7 +192,7 @@ impl NewEntry {
     /// A delta whose base proved damaged: its frame holds the chunk itself.
     pub fn make_whole(&mut self) {
         (self.literal_len, self.depth) = (self.raw_len, 1);
-        self.body = Arc::default();
+        self.operations = Arc::default();
     }
 }
 

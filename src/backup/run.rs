@@ -31,8 +31,8 @@ use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Locator, Presence, Resolver, SessionShare,
-    SharedContainerIndexes, SimilarityIndex, SimilarityPlace,
+    ChunkIndex, ChunkPresence, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver,
+    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
@@ -152,7 +152,7 @@ pub fn backup(
     let counts = Arc::new(ReadCounts::default());
     let parent_view = parent.as_ref().map(|parent| {
         let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-        let presence = Presence::new(repository.store.clone(), listing.clone());
+        let presence = ChunkPresence::new(repository.store.clone(), listing.clone());
         Parent::new(reader, presence, parent.snapshot.root, parent.snapshot.time_ns)
     });
     let read = ReadStage::new(walker, parent_view, candidates, config, progress, counts.clone());
@@ -301,7 +301,7 @@ fn float_codec(config: &Config) -> Result<(FloatCodec, i32)> {
 
 /// What is known of stored chunks.
 struct Indexes {
-    listing: Arc<Listing>,
+    listing: Arc<ContainerListing>,
     /// What the caches of directories have between them.
     container_indexes: Arc<SharedContainerIndexes>,
     chunks: Arc<Mutex<ChunkIndex>>,
@@ -309,7 +309,7 @@ struct Indexes {
 }
 
 impl Indexes {
-    fn open(repository: &Repository, config: &Config, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
+    fn open(repository: &Repository, config: &Config, listing: &Arc<ContainerListing>, cache: PathBuf) -> Result<Self> {
         let (store, config) = (&repository.store, &config.index);
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
         let container_indexes = Arc::<SharedContainerIndexes>::default();
@@ -320,7 +320,7 @@ impl Indexes {
             container_indexes.clone(),
         );
         let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
-        let place = SimilarityPlace {
+        let place = SimilarityFiles {
             directory: cache,
             repository: repository.id.clone(),
             memory_bytes: config.similarity_bytes.0,
@@ -336,12 +336,12 @@ impl Indexes {
 
     /// Keeps for the next run which of the containers just stored hold which session entries.
     fn keep_similarity(&self, in_flight: &FramesInFlight) {
-        let share = |container_range: ContainerRange| SessionShare {
+        let share = |container_range: ContainerRange| SessionContainer {
             first: container_range.first_entry,
             entries: container_range.entries,
             container: container_range.container,
         };
-        let shares: Vec<SessionShare> = in_flight.stored().into_iter().map(share).collect();
+        let shares: Vec<SessionContainer> = in_flight.stored().into_iter().map(share).collect();
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
         similarity.finish(&shares, chunks.stored().iter().copied());

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Dtype;
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -87,7 +87,7 @@ pub struct FoundModels {
 /// # Errors
 /// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
 pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundModels> {
-    let listing = Arc::new(Listing::take(&repository.store)?);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
     // Types are read through a reader of their own, which several files share.
     let labels = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::{
     Base, EntryAddress, EntryNumber, Extent, ExtentCache, ExtentMap, FrameAddress, FrameInfo, FrameLocation,
-    FrameNumber, FrameSource, FramesInFlight, OpenFrame, Operation, OperationSlice, OperationSource, OperationView,
+    FrameNumber, FrameReference, FramesInFlight, OpenFrame, Operation, OperationSlice, OperationSource, OperationView,
     SessionEntryNumber, blob_name, decode_frame,
 };
 use crate::repo::index::Resolver;
@@ -196,20 +196,20 @@ impl Bases {
     }
 
     /// Where frame `number` can be read from; `None` if it is still being filled.
-    pub fn frame_source(&mut self, number: FrameNumber) -> Result<Option<FrameSource>> {
+    pub fn frame_reference(&mut self, number: FrameNumber) -> Result<Option<FrameReference>> {
         match number.address() {
             FrameAddress::Open(_) => Ok(None),
-            FrameAddress::Session(number) => Ok(Some(FrameSource::Session(number))),
+            FrameAddress::Session(number) => Ok(Some(FrameReference::Session(number))),
             FrameAddress::Stored { .. } => {
                 let (container, info) = self.resolver.frame_info(number)?;
-                Ok(Some(FrameSource::Stored(container, info)))
+                Ok(Some(FrameReference::Stored(container, info)))
             }
         }
     }
 
     /// What a delta as long as its chunk is a delta to: entries, offsets and lengths; `None` for any other entry.
     pub fn delta_parts(&mut self, entry: EntryNumber) -> Result<Option<Vec<(EntryNumber, u32, u32)>>> {
-        let view = self.body(entry)?;
+        let view = self.view(entry)?;
         let mut parts = Vec::new();
         for operation in view.operations.as_slice() {
             let Operation::Delta { base, offset, len } = *operation else { return Ok(None) };
@@ -277,7 +277,7 @@ impl Bases {
 
     /// The runs of an entry and the frames that they lie in, decoded; those still being filled are empty.
     fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
-        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
+        if self.view(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
         let extent_map = self.extent_map(entry)?;
@@ -326,7 +326,7 @@ impl Bases {
 
     /// Depth of an entry's chain.
     pub fn depth(&mut self, entry: EntryNumber) -> Result<u8> {
-        Ok(self.body(entry)?.depth)
+        Ok(self.view(entry)?.depth)
     }
 
     /// Name of an entry as a base.
@@ -457,12 +457,12 @@ fn following_frame(number: FrameNumber, count: u32) -> Option<FrameNumber> {
 }
 
 impl OperationSource for Bases {
-    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
+    fn view(&mut self, entry: EntryNumber) -> Result<OperationView> {
         if let Some(view) = entry.as_session().and_then(|number| self.ring.view(number)) {
             return Ok(view);
         }
         let number = self.stored_number(entry)?;
-        self.resolver.body(number)
+        self.resolver.view(number)
     }
 
     fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {

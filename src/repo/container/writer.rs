@@ -22,7 +22,7 @@ pub fn entry_weight(operations: usize) -> u64 {
 }
 
 /// A container being filled.
-pub struct Writer {
+pub struct ContainerWriter {
     parts: Vec<Bytes>,
     len: u64,
     weight: u64,
@@ -30,7 +30,7 @@ pub struct Writer {
 }
 
 /// A container ready for the store.
-pub struct Sealed {
+pub struct SealedContainer {
     /// Its name: BLAKE3 of its bytes.
     pub id: ContainerId,
     /// Its bytes, in parts.
@@ -41,18 +41,18 @@ pub struct Sealed {
     pub container_index: ContainerIndex,
 }
 
-impl Sealed {
+impl SealedContainer {
     /// Name in the store.
     pub fn blob_name(&self) -> String {
         blob_name(&self.id)
     }
 }
 
-impl Writer {
+impl ContainerWriter {
     /// An empty container.
     pub fn new(kind: ContainerKind) -> Self {
         let header = Bytes::copy_from_slice(&header(kind));
-        Writer {
+        ContainerWriter {
             parts: vec![header],
             len: HEADER_BYTES as u64,
             weight: 0,
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     /// Ends the container.
-    pub fn seal(mut self) -> Result<Sealed> {
+    pub fn seal(mut self) -> Result<SealedContainer> {
         let container_index = self.container_index.encode()?;
         let mut checksum = [0u8; 16];
         checksum.copy_from_slice(blake3::hash(&container_index).as_bytes().get(..16).unwrap_or_default());
@@ -116,6 +116,6 @@ impl Writer {
             hasher.update(part);
         }
         let id = ContainerId(*hasher.finalize().as_bytes());
-        Ok(Sealed { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
+        Ok(SealedContainer { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
     }
 }
