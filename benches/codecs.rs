@@ -4,13 +4,13 @@
 use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::codec::delta::{self, Cast, Derivation};
-use fhrd::codec::floats::{self, ElementType};
-use fhrd::codec::{Codec, Floats, Planes, Scratch, Zstandard, codec_named};
+use fhrd::codec::floats;
+use fhrd::codec::{CODECS, Codec, ElementType, Floats, Planes, Scratch, Zstandard};
 use fhrd::kernel::{elements, planes};
 
 const CHUNK_BYTES: usize = 512 << 10;
 const TYPES: [ElementType; 3] = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32];
-/// Deviation of an update; that of the weights is 0.03.
+/// Standard deviation of an update. Weights have 0.03.
 const SIGMA: f32 = 0.0005;
 
 fn main() {
@@ -25,9 +25,9 @@ fn normal(state: &mut u64) -> f32 {
     sum * std::f32::consts::SQRT_2
 }
 
-fn narrowed(word: ElementType, wide: &[u8]) -> Vec<u8> {
+fn narrowed(element_type: ElementType, wide: &[u8]) -> Vec<u8> {
     let mut out = vec![0; wide.len() / 2];
-    match word {
+    match element_type {
         ElementType::Bf16 => elements::fp32_to_bf16(wide, &mut out),
         ElementType::Fp16 => elements::fp32_to_fp16(wide, &mut out),
         _ => out = wide[..CHUNK_BYTES].to_vec(),
@@ -35,29 +35,30 @@ fn narrowed(word: ElementType, wide: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Weights, and the same after an update.
-fn weights(word: ElementType) -> [Vec<u8>; 2] {
+/// Weights, and the same weights after an update.
+fn weights(element_type: ElementType) -> [Vec<u8>; 2] {
     let mut state = 7u64;
     let base: Vec<f32> = (0..CHUNK_BYTES / 2).map(|_| normal(&mut state) * 0.03).collect();
     let tuned: Vec<f32> = base.iter().map(|weight| weight + normal(&mut state) * SIGMA).collect();
-    [base, tuned].map(|all| narrowed(word, &all.iter().flat_map(|weight| weight.to_le_bytes()).collect::<Vec<_>>()))
+    [base, tuned]
+        .map(|all| narrowed(element_type, &all.iter().flat_map(|weight| weight.to_le_bytes()).collect::<Vec<_>>()))
 }
 
 #[divan::bench(args = TYPES)]
-fn floats_encode(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+fn floats_encode(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([raw, _], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
-        floats::encode(word, 0, &raw, &mut scratch, &mut out).expect("encodes");
+        floats::encode(element_type, 0, &raw, &mut scratch, &mut out).expect("encodes");
         out.len()
     });
 }
 
 #[divan::bench(args = TYPES)]
-fn floats_decode(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+fn floats_decode(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([raw, _], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
     let mut payload = Vec::new();
-    floats::encode(word, 0, &raw, &mut scratch, &mut payload).expect("encodes");
+    floats::encode(element_type, 0, &raw, &mut scratch, &mut payload).expect("encodes");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         Floats.decode(&payload, raw.len(), &mut scratch, &mut out).expect("decodes");
@@ -65,10 +66,10 @@ fn floats_decode(bencher: Bencher<'_, '_>, word: ElementType) {
     });
 }
 
-/// For comparison: the other codecs on the same bytes.
+/// The `planes` codec on the same bytes, for comparison.
 #[divan::bench(args = TYPES)]
-fn planes_encode(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+fn planes_encode(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([raw, _], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         Planes.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
@@ -77,8 +78,8 @@ fn planes_encode(bencher: Bencher<'_, '_>, word: ElementType) {
 }
 
 #[divan::bench(args = TYPES)]
-fn zstd_encode(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([raw, _], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+fn zstd_encode(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([raw, _], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         Zstandard.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
@@ -86,13 +87,17 @@ fn zstd_encode(bencher: Bencher<'_, '_>, word: ElementType) {
     });
 }
 
-/// The codecs of other tools, and what they are compared with, on FP32 weights.
+/// Codecs of other tools and those they are compared with, on FP32 weights.
 const NAMES: [&str; 5] = ["zstd", "planes", "lz4", "bg4-lz4", "bit-planes"];
+
+fn codec_named(name: &str) -> &'static dyn Codec {
+    *CODECS.iter().find(|codec| codec.name() == name).expect("a codec")
+}
 
 #[divan::bench(args = NAMES)]
 fn named_encode(bencher: Bencher<'_, '_>, name: &str) {
     let ([raw, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
-    let codec = codec_named(name).expect("a codec");
+    let codec = codec_named(name);
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         codec.encode(&raw, 1, &mut scratch, &mut out).expect("encodes");
@@ -103,7 +108,7 @@ fn named_encode(bencher: Bencher<'_, '_>, name: &str) {
 #[divan::bench(args = NAMES)]
 fn named_decode(bencher: Bencher<'_, '_>, name: &str) {
     let ([raw, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
-    let (codec, mut payload) = (codec_named(name).expect("a codec"), Vec::new());
+    let (codec, mut payload) = (codec_named(name), Vec::new());
     codec.encode(&raw, 1, &mut scratch, &mut payload).expect("encodes");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -112,24 +117,24 @@ fn named_decode(bencher: Bencher<'_, '_>, name: &str) {
     });
 }
 
-fn derivations(word: ElementType) -> [Derivation; 2] {
-    [Derivation::Context(word), Derivation::Xor]
+fn derivations(element_type: ElementType) -> [Derivation; 2] {
+    [Derivation::Context(element_type), Derivation::Xor]
 }
 
 #[divan::bench(args = TYPES, consts = [0, 1])]
-fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
+fn delta_encode<const XOR: usize>(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([base, raw], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
-        delta::encode(derivations(word)[XOR], &raw, &base, &mut scratch, &mut out).expect("encodes");
+        delta::encode(derivations(element_type)[XOR], &raw, &base, &mut scratch, &mut out).expect("encodes");
         out.len()
     });
 }
 
 #[divan::bench(args = TYPES, consts = [0, 1])]
-fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: ElementType) {
-    let ([base, raw], mut scratch, mut out) = (weights(word), Scratch::default(), Vec::new());
-    let (derivation, mut payload) = (derivations(word)[XOR], Vec::new());
+fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, element_type: ElementType) {
+    let ([base, raw], mut scratch, mut out) = (weights(element_type), Scratch::default(), Vec::new());
+    let (derivation, mut payload) = (derivations(element_type)[XOR], Vec::new());
     delta::encode(derivation, &raw, &base, &mut scratch, &mut payload).expect("encodes");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
@@ -139,10 +144,10 @@ fn delta_decode<const XOR: usize>(bencher: Bencher<'_, '_>, word: ElementType) {
 }
 
 #[divan::bench(args = [ElementType::Bf16, ElementType::Fp16])]
-fn cast_encode(bencher: Bencher<'_, '_>, word: ElementType) {
+fn cast_encode(bencher: Bencher<'_, '_>, element_type: ElementType) {
     let ([base, _], mut scratch, mut out) = (weights(ElementType::Fp32), Scratch::default(), Vec::new());
-    let raw = narrowed(word, &base);
-    let cast = Cast::between(ElementType::Fp32, word).expect("a cast");
+    let raw = narrowed(element_type, &base);
+    let cast = Cast::between(ElementType::Fp32, element_type).expect("a cast");
     bencher.counter(BytesCount::of_slice(&raw)).bench_local(|| {
         out.clear();
         delta::encode(Derivation::Cast(cast), &raw, &base, &mut scratch, &mut out).expect("encodes");
@@ -151,7 +156,7 @@ fn cast_encode(bencher: Bencher<'_, '_>, word: ElementType) {
 }
 
 #[divan::bench(args = [2, 4, 8])]
-fn planes_split_turned(bencher: Bencher<'_, '_>, width: usize) {
+fn planes_deinterleave_rotated(bencher: Bencher<'_, '_>, width: usize) {
     let ([raw, _], mut out) = (weights(ElementType::Fp32), vec![0; CHUNK_BYTES]);
     bencher
         .counter(BytesCount::of_slice(&raw))

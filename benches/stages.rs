@@ -4,7 +4,7 @@
 use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::chunk::classify::ChunkClassifier;
-use fhrd::codec::{Codec, Layout, Planes, Scratch, Zstandard};
+use fhrd::codec::{ByteGroupLayout, Codec, Planes, Scratch, Zstandard};
 use fhrd::config::Config;
 use fhrd::kernel::sieve::{Sieve, SieveKernel};
 use fhrd::kernel::{compare, planes};
@@ -87,7 +87,7 @@ fn sieve(bencher: Bencher<'_, '_>, kernel: SieveKernel) {
 #[divan::bench]
 fn planes_encode(bencher: Bencher<'_, '_>) {
     let (bytes, mut scratch) = (floats(), Scratch::default());
-    let layout = Layout::new(4, 0b1000).expect("a layout");
+    let layout = ByteGroupLayout::new(4, 0b1000).expect("a layout");
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| {
         let mut out = Vec::new();
         Planes.encode_layout(layout, &bytes, 1, &mut scratch, &mut out).expect("encodes");

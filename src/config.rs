@@ -10,7 +10,7 @@ use std::path::Path;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-pub use self::names::{ChunkerKind, StrategyKind};
+pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
 use crate::error::{Error, Result};
 
 /// Largest value of `repository.chunk_bytes_max`, bytes.
@@ -171,9 +171,9 @@ pub struct ModelConfig {
     /// `"floats"` (entropy-coded byte planes), `"planes"` (FHRD: the low-entropy byte groups with zstd), `"all-planes"`
     /// (FHRD-1, ZipNN: every byte group with zstd), `"bg4-lz4"` (Xet), `"bit-planes"` (with LZ4) or `"zstd"` (as other
     /// chunks, at `compress.level`).
-    pub codec: String,
+    pub codec: FloatCodec,
     /// Deltas to tensors of stored models: `"context"`, `"xor"` (BitX: XOR and zstd) or `"none"`.
-    pub delta: String,
+    pub delta: ModelDelta,
     /// Longest chain of deltas from a block to a block without a base.
     pub delta_depth_max: u8,
     /// Decode and compare every float block before it is stored.
@@ -187,7 +187,7 @@ pub struct ModelConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct CompressConfig {
     /// `"zstd"` or `"lz4"`.
-    pub codec: String,
+    pub codec: CompressCodec,
     /// zstd level: 1 is fast, 3 the default, 19 for archives. LZ4 has no levels.
     pub level: i32,
     /// Most raw bytes of a solid frame; 16 average chunks are a second bound. 0 = one frame per chunk.
@@ -303,8 +303,8 @@ impl Default for ModelConfig {
         ModelConfig {
             detect_formats: true,
             block_bytes: ByteSize::kib(512),
-            codec: "floats".into(),
-            delta: "context".into(),
+            codec: FloatCodec::Floats,
+            delta: ModelDelta::Context,
             delta_depth_max: 4,
             verify: true,
             planes_zstd_level: 1,
@@ -314,7 +314,7 @@ impl Default for ModelConfig {
 
 impl Default for CompressConfig {
     fn default() -> Self {
-        CompressConfig { codec: "zstd".into(), level: 3, frame_bytes: ByteSize::kib(512) }
+        CompressConfig { codec: CompressCodec::Zstandard, level: 3, frame_bytes: ByteSize::kib(512) }
     }
 }
 
@@ -360,10 +360,6 @@ impl Config {
             if ok { Ok(()) } else { Err(format!("`{key}` must be between {low} and {high}, found {value}")) }
         };
         let repository = &self.repository;
-        let one_of = |key: &str, value: &str, names: &[&str]| {
-            let ok = names.contains(&value);
-            if ok { Ok(()) } else { Err(format!("`{key}` must be one of {}, found `{value}`", names.join(", "))) }
-        };
         let (min, avg, max) =
             (repository.chunk_bytes_min.0, repository.chunk_bytes_avg.0, repository.chunk_bytes_max.0);
         within("repository.chunk_bytes_min", min, 64, 1 << 20)?;
@@ -391,9 +387,6 @@ impl Config {
         within("subdedup.copy_bytes_min", self.subdedup.copy_bytes_min.0, 1, 1 << 20)?;
         within("subdedup.candidates_max", self.subdedup.candidates_max as u64, 1, 8)?;
         within("subdedup.depth_max", u64::from(self.subdedup.depth_max), 1, 64)?;
-        one_of("model.codec", &self.model.codec, FLOAT_CODECS)?;
-        one_of("compress.codec", &self.compress.codec, COMPRESS_CODECS)?;
-        one_of("model.delta", &self.model.delta, DELTAS)?;
         within("model.block_bytes", self.model.block_bytes.0, 64 << 10, 4 << 20)?;
         if !self.model.block_bytes.0.is_multiple_of(4096) {
             return Err(format!("`model.block_bytes` must be a multiple of 4096, found {}", self.model.block_bytes.0));
@@ -414,13 +407,6 @@ impl Config {
     }
 }
 
-/// Names `model.codec` takes.
-pub const FLOAT_CODECS: &[&str] = &["floats", "planes", "all-planes", "bg4-lz4", "bit-planes", "zstd"];
-/// Names `compress.codec` takes.
-pub const COMPRESS_CODECS: &[&str] = &["zstd", "lz4"];
-/// Names `model.delta` takes.
-pub const DELTAS: &[&str] = &["context", "xor", "none"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -440,14 +426,16 @@ mod tests {
 
     #[test]
     fn an_unknown_value_is_listed_with_the_allowed_ones() {
-        for (table, key) in [("repository", "chunker"), ("subdedup", "strategy")] {
+        for (table, key, allowed) in [
+            ("repository", "chunker", "sieve, fastcdc, gear-xet, ultracdc, fixed"),
+            ("subdedup", "strategy", "none, burst, uniform, bidirectional, superfeature, anchors"),
+            ("model", "codec", "floats, planes, all-planes, bg4-lz4, bit-planes, zstd"),
+            ("model", "delta", "context, xor, none"),
+            ("compress", "codec", "zstd, lz4"),
+        ] {
             let text = format!("[{table}]\n{key} = \"magic\"\n");
             let error = Config::parse(&text, "x.toml").expect_err("must fail").to_string();
-            let allowed = match key {
-                "chunker" => "must be one of sieve, fastcdc, gear-xet, ultracdc, fixed",
-                _ => "must be one of none, burst, uniform, bidirectional, superfeature, anchors",
-            };
-            let expected = format!("`{table}.{key}` {allowed}, found `magic`");
+            let expected = format!("`{table}.{key}` must be one of {allowed}, found `magic`");
             assert!(error.contains(&expected) && error.contains("x.toml"), "{error}");
         }
     }

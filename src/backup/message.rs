@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::chunk::classify::ChunkClass;
-use crate::codec::{ElementType, Layout};
+use crate::codec::{ByteGroupLayout, ElementType};
 use crate::kernel::sieve::Anchor;
 use crate::model::ModelRecord;
 use crate::model::delta_plan::DeltaPlan;
@@ -147,7 +147,7 @@ pub enum FrameKind {
     /// Bytes that do not compress.
     Incompressible,
     /// One float chunk, found by its entropies.
-    Float(Layout),
+    Float(ByteGroupLayout),
     /// One block of a tensor of such words.
     Elements(ElementType),
     /// One block of a tensor, to be stored as a delta.
@@ -183,7 +183,7 @@ pub struct NewEntry {
     /// Depth of its chain.
     pub depth: u8,
     /// Pieces and bases; none for a whole chunk.
-    pub operations: Arc<SessionOperations>,
+    pub body: Arc<SessionOperations>,
     /// Similarity features.
     pub features: Vec<u64>,
 }
@@ -192,7 +192,7 @@ impl NewEntry {
     /// A delta whose base proved damaged: its frame holds the chunk itself.
     pub fn make_whole(&mut self) {
         (self.literal_len, self.depth) = (self.raw_len, 1);
-        self.operations = Arc::default();
+        self.body = Arc::default();
     }
 }
 

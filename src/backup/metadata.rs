@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::compress::compress;
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
-use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer};
+use crate::repo::container::{ContainerKind, EntryFields, OperationList, Sealed, Writer};
 use crate::repo::index::ChunkIndex;
 use crate::types::{Fingerprint, RepositoryKey};
 
@@ -21,7 +21,7 @@ pub struct MetadataWriter {
     key: RepositoryKey,
     index: Arc<Mutex<ChunkIndex>>,
     bytes_target: u64,
-    writer: ContainerWriter,
+    writer: Writer,
     frame: Vec<u8>,
     pending: Vec<EntryFields>,
     scratch: Scratch,
@@ -35,7 +35,7 @@ impl MetadataWriter {
             key,
             index,
             bytes_target,
-            writer: ContainerWriter::new(ContainerKind::Metadata),
+            writer: Writer::new(ContainerKind::Metadata),
             frame: Vec::new(),
             pending: Vec::new(),
             scratch: Scratch::default(),
@@ -74,12 +74,12 @@ impl MetadataWriter {
     }
 
     /// The container, if it is full or this is the end and there is anything in it.
-    pub fn take_full(&mut self, at_end: bool) -> Result<Option<SealedContainer>> {
+    pub fn take_full(&mut self, at_end: bool) -> Result<Option<Sealed>> {
         if at_end {
             self.end_frame()?;
         }
         if self.writer.is_full(self.bytes_target) || at_end && !self.writer.is_empty() {
-            let full = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Metadata));
+            let full = std::mem::replace(&mut self.writer, Writer::new(ContainerKind::Metadata));
             return full.seal().map(Some);
         }
         Ok(None)

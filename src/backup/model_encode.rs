@@ -13,12 +13,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backup::message::{FrameKind, Packet, PendingFrame};
-use crate::codec::{Codec, FloatCodec, Known, Raw, Scratch, delta};
-use crate::error::{Error, ErrorKind, Result};
+use crate::codec::{BlockHint, Codec, Raw, Scratch, delta};
+use crate::config::FloatCodec;
+use crate::error::{Error, Result};
 use crate::model::delta_plan::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    ExtentMap, FrameLocation, FrameNumber, FrameReference, FramesInFlight, StoredFrame, blob_name, decode_frame,
+    ExtentMap, FrameLocation, FrameNumber, FrameSource, FramesInFlight, StoredFrame, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::store::Store;
@@ -50,10 +51,10 @@ pub struct BaseReader {
 }
 
 impl BaseReader {
-    fn frame(&mut self, source: FrameReference, scratch: &mut Scratch) -> Result<Bytes> {
+    fn frame(&mut self, source: FrameSource, scratch: &mut Scratch) -> Result<Bytes> {
         let (container, info) = match source {
-            FrameReference::Stored(container, info) => (container, info),
-            FrameReference::Session(number) => match self.in_flight.frame(number)? {
+            FrameSource::Stored(container, info) => (container, info),
+            FrameSource::Session(number) => match self.in_flight.frame(number)? {
                 FrameLocation::Memory(frame) => return frame.decode(scratch).map(Bytes::from),
                 FrameLocation::Stored { container, frame } => {
                     let container_index = self.container_indexes.load(&container)?;
@@ -109,15 +110,15 @@ fn part(
     };
     let (start, end) = (range.start as usize, range.end as usize);
     if end > whole.len() || start > end {
-        return Err(Error::corrupt("chunk operations", start as u64, format!("{end} bytes"), whole.len().to_string()));
+        return Err(Error::corrupt("chunk body", start as u64, format!("{end} bytes"), whole.len().to_string()));
     }
     Ok(whole.slice(start..end))
 }
 
 impl ModelEncodeWorker {
-    fn elements(&mut self, known: Known, raw: &Bytes) -> Result<Option<StoredFrame>> {
+    fn elements(&mut self, hint: BlockHint, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let mut payload = Vec::new();
-        let codec = self.codec.encode(known, raw, self.level, &mut self.scratch, &mut payload)?;
+        let codec = self.codec.encode(hint, raw, self.level, &mut self.scratch, &mut payload)?;
         Ok(self.stored(codec, payload, raw))
     }
 
@@ -150,17 +151,17 @@ impl ModelEncodeWorker {
     fn delta(&mut self, plan: &DeltaPlan, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let base = match self.bases.read(plan, &mut self.scratch) {
             Ok(base) => base,
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("storing a block without its base: {error}");
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
         let mut payload = Vec::new();
-        delta::encode_body(plan.derivation, plan.phase, raw, &base, &mut self.scratch, &mut payload)?;
+        delta::encode_tagged(plan.derivation, plan.phase, raw, &base, &mut self.scratch, &mut payload)?;
         payload.shrink_to_fit();
         let decode =
-            |scratch: &mut Scratch, back: &mut Vec<u8>| delta::decode_body(&payload, &base, raw.len(), scratch, back);
+            |scratch: &mut Scratch, back: &mut Vec<u8>| delta::decode_tagged(&payload, &base, raw.len(), scratch, back);
         // As long as the block: the block itself.
         let pays = payload.len() < raw.len() && self.comes_back(raw, decode);
         let payload = if pays { Bytes::from(payload) } else { raw.clone() };
@@ -170,11 +171,11 @@ impl ModelEncodeWorker {
     fn frame(&mut self, frame: &mut PendingFrame) -> Result<()> {
         let plan = match &frame.kind {
             FrameKind::Float(layout) => {
-                frame.stored = self.elements(Known::Layout(*layout), &frame.raw)?;
+                frame.stored = self.elements(BlockHint::Layout(*layout), &frame.raw)?;
                 return Ok(());
             }
             FrameKind::Elements(element_type) => {
-                frame.stored = self.elements(Known::ElementType(*element_type), &frame.raw)?;
+                frame.stored = self.elements(BlockHint::ElementType(*element_type), &frame.raw)?;
                 return Ok(());
             }
             FrameKind::Delta(plan) => plan.clone(),
@@ -183,7 +184,7 @@ impl ModelEncodeWorker {
         frame.stored = self.delta(&plan, &frame.raw)?;
         if frame.stored.is_none() {
             frame.kind = FrameKind::Elements(plan.element_type);
-            frame.stored = self.elements(Known::ElementType(plan.element_type), &frame.raw)?;
+            frame.stored = self.elements(BlockHint::ElementType(plan.element_type), &frame.raw)?;
         }
         Ok(())
     }
@@ -219,7 +220,7 @@ mod tests {
         let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
         let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, back: vec![9], scratch, bases };
         let raw = Bytes::from_iter((0..60_000u32).flat_map(|value| [value as u8 & 3, 0x3f]));
-        let made = worker.elements(Known::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
+        let made = worker.elements(BlockHint::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
         assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);
         let mut other = made.payload.to_vec();
         let last = other.len() - 1;

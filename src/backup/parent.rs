@@ -1,6 +1,6 @@
 //! The parent snapshot, walked beside the source: which files need not be read?
 
-use crate::repo::index::ChunkPresence;
+use crate::repo::index::Presence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
@@ -18,7 +18,7 @@ struct ParentDirectory {
 /// A cursor into the parent's tree.
 pub struct Parent {
     reader: ChunkReader,
-    presence: ChunkPresence,
+    presence: Presence,
     time_ns: i64,
     levels: Vec<Option<ParentDirectory>>,
     last_version: Option<ContentReference>,
@@ -30,7 +30,7 @@ fn nanoseconds(time: Timestamp) -> i128 {
 
 impl Parent {
     /// Begins at the root of the snapshot that started at `time_ns`.
-    pub fn new(mut reader: ChunkReader, presence: ChunkPresence, root: Option<ContentReference>, time_ns: i64) -> Self {
+    pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<ContentReference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
         Parent { reader, presence, time_ns, levels: vec![level], last_version: None }
     }

@@ -20,8 +20,8 @@ use crate::backup::read::{ReadCounts, ReadStage};
 use crate::backup::save::{SaveStage, Saved};
 use crate::backup::subdedup::SubDedupStage;
 use crate::chunk::classify::ChunkClassifier;
-use crate::codec::{FloatCodec, Scratch, codec_named};
-use crate::config::Config;
+use crate::codec::{Scratch, compress_codec};
+use crate::config::{Config, FloatCodec};
 use crate::error::{Error, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::kernel::sieve::Sieve;
@@ -31,8 +31,8 @@ use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ChunkPresence, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver,
-    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
+    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Locator, Presence, Resolver, SessionShare,
+    SharedContainerIndexes, SimilarityIndex, SimilarityPlace,
 };
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
@@ -152,7 +152,7 @@ pub fn backup(
     let counts = Arc::new(ReadCounts::default());
     let parent_view = parent.as_ref().map(|parent| {
         let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-        let presence = ChunkPresence::new(repository.store.clone(), listing.clone());
+        let presence = Presence::new(repository.store.clone(), listing.clone());
         Parent::new(reader, presence, parent.snapshot.root, parent.snapshot.time_ns)
     });
     let read = ReadStage::new(walker, parent_view, candidates, config, progress, counts.clone());
@@ -236,8 +236,6 @@ fn run_stages(
     let sieve = strategy.wants_anchors().then(|| Sieve::new(chunker_seed));
     let target = config.container.bytes_target.0;
     let metadata = MetadataWriter::new(key, index.clone(), target);
-    let compress_codec = codec_named(&config.compress.codec)?;
-    let (float_codec, float_level) = float_codec(config)?;
 
     let mut line = Pipeline::new(workers.queue_depth, stop.clone());
     let link = line.source(read);
@@ -254,10 +252,10 @@ fn run_stages(
     let link = line.stage(link, SubDedupStage::new(strategy, bases, models, config, chunk_bytes_avg));
     line.set_queue_depth(PACKETS_PER_BATCH * workers.queue_depth);
     let link = line.parallel(link, workers.workers_of(workers.model_encode_workers), || ModelEncodeWorker {
-        codec: float_codec,
+        codec: config.model.codec,
         verify: config.model.verify,
         back: Vec::new(),
-        level: float_level,
+        level: float_level(config),
         scratch: Scratch::default(),
         bases: BaseReader {
             store: store.clone(),
@@ -271,7 +269,7 @@ fn run_stages(
         },
     });
     let link = line.parallel(link, workers.workers_of(workers.compress_workers), || CompressWorker {
-        codec: compress_codec,
+        codec: compress_codec(config.compress.codec),
         level: config.compress.level,
         scratch: Scratch::default(),
         space: Vec::new(),
@@ -291,17 +289,17 @@ fn run_stages(
     Ok(done)
 }
 
-/// What encodes float frames that are no deltas, and its zstd level.
-fn float_codec(config: &Config) -> Result<(FloatCodec, i32)> {
-    let name = &config.model.codec;
-    let codec = FloatCodec::named(name).ok_or_else(|| Error::Usage(format!("there is no codec of floats `{name}`")))?;
-    let is_ordinary = codec == FloatCodec::Zstandard;
-    Ok((codec, if is_ordinary { config.compress.level } else { config.model.planes_zstd_level }))
+/// zstd level of float frames that are not deltas.
+fn float_level(config: &Config) -> i32 {
+    match config.model.codec {
+        FloatCodec::Zstandard => config.compress.level,
+        _ => config.model.planes_zstd_level,
+    }
 }
 
 /// What is known of stored chunks.
 struct Indexes {
-    listing: Arc<ContainerListing>,
+    listing: Arc<Listing>,
     /// What the caches of directories have between them.
     container_indexes: Arc<SharedContainerIndexes>,
     chunks: Arc<Mutex<ChunkIndex>>,
@@ -309,7 +307,7 @@ struct Indexes {
 }
 
 impl Indexes {
-    fn open(repository: &Repository, config: &Config, listing: &Arc<ContainerListing>, cache: PathBuf) -> Result<Self> {
+    fn open(repository: &Repository, config: &Config, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
         let (store, config) = (&repository.store, &config.index);
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
         let container_indexes = Arc::<SharedContainerIndexes>::default();
@@ -320,7 +318,7 @@ impl Indexes {
             container_indexes.clone(),
         );
         let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
-        let place = SimilarityFiles {
+        let place = SimilarityPlace {
             directory: cache,
             repository: repository.id.clone(),
             memory_bytes: config.similarity_bytes.0,
@@ -336,12 +334,12 @@ impl Indexes {
 
     /// Keeps for the next run which of the containers just stored hold which session entries.
     fn keep_similarity(&self, in_flight: &FramesInFlight) {
-        let share = |container_range: ContainerRange| SessionContainer {
+        let share = |container_range: ContainerRange| SessionShare {
             first: container_range.first_entry,
             entries: container_range.entries,
             container: container_range.container,
         };
-        let shares: Vec<SessionContainer> = in_flight.stored().into_iter().map(share).collect();
+        let shares: Vec<SessionShare> = in_flight.stored().into_iter().map(share).collect();
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
         similarity.finish(&shares, chunks.stored().iter().copied());

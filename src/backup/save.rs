@@ -18,8 +18,8 @@ use crate::metrics::Progress;
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
 use crate::repo::container::{
-    ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, SessionEntryNumber,
-    SessionFrameNumber, TO_THE_END,
+    ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, SessionEntryNumber, SessionFrameNumber,
+    TO_THE_END, Writer,
 };
 use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
@@ -69,7 +69,7 @@ pub struct SaveStage<'a> {
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
     bytes_target: u64,
-    writer: ContainerWriter,
+    writer: Writer,
     first_frame: SessionFrameNumber,
     first_entry: SessionEntryNumber,
     entries: u32,
@@ -104,7 +104,7 @@ impl<'a> SaveStage<'a> {
             in_flight,
             progress,
             bytes_target,
-            writer: ContainerWriter::new(ContainerKind::Data),
+            writer: Writer::new(ContainerKind::Data),
             first_frame: SessionFrameNumber::default(),
             first_entry: SessionEntryNumber::default(),
             entries: 0,
@@ -148,7 +148,7 @@ impl<'a> SaveStage<'a> {
                 literal_len: entry.literal_len,
                 depth: entry.depth,
             };
-            self.writer.push_entry(fields, &entry.operations.list, &entry.features);
+            self.writer.push_entry(fields, &entry.body.body, &entry.features);
         }
         if self.writer.is_full(self.bytes_target) { self.seal() } else { Ok(()) }
     }
@@ -158,7 +158,7 @@ impl<'a> SaveStage<'a> {
         if self.writer.is_empty() {
             return Ok(());
         }
-        let sealed = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Data)).seal()?;
+        let sealed = std::mem::replace(&mut self.writer, Writer::new(ContainerKind::Data)).seal()?;
         let frames = sealed.container_index.frames.len() as u32;
         let container_range = ContainerRange {
             first_frame: self.first_frame,
@@ -326,7 +326,7 @@ impl<'a> SaveStage<'a> {
     }
 }
 
-fn store_container(store: &dyn Store, sealed: crate::repo::container::SealedContainer) -> Result<Arc<ContainerIndex>> {
+fn store_container(store: &dyn Store, sealed: crate::repo::container::Sealed) -> Result<Arc<ContainerIndex>> {
     let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
     let name = sealed.blob_name();
     // The same chunks make a container of the same name. If that is there but damaged, this one takes its place.

@@ -24,12 +24,11 @@ use super::data::{expand, files_below};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
 use crate::codec::delta::{self, Derivation};
-use crate::codec::{Codec, ElementType, FloatCodec, Known, Scratch};
-use crate::config::FLOAT_CODECS;
+use crate::codec::{BlockHint, Codec, ElementType, Scratch};
+use crate::config::FloatCodec;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor, Window};
 use crate::inspect::distance::OpenModel;
-use crate::model::delta_plan::element_type_of;
 
 /// A measurement of codecs, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -154,7 +153,7 @@ impl Method {
         match name {
             "context" => Some(Method::Delta(false)),
             BITX => Some(Method::Delta(true)),
-            _ => FloatCodec::named(name).map(Method::Alone),
+            _ => FloatCodec::from_name(name).map(Method::Alone),
         }
     }
 
@@ -168,7 +167,7 @@ impl Method {
     ) -> Result<Made> {
         match (self, &block.base) {
             (Method::Alone(codec), _) => {
-                codec.encode(Known::ElementType(word), &block.raw, level, space, out).map(Made::Alone)
+                codec.encode(BlockHint::ElementType(word), &block.raw, level, space, out).map(Made::Alone)
             }
             (Method::Delta(is_plain), base) => {
                 let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(word) };
@@ -205,7 +204,7 @@ impl CodecBench {
         let wrong = |message: String| Error::Config { origin: origin.into(), message };
         let config: CodecBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if let Some(unknown) = config.methods.iter().find(|name| Method::named(name).is_none()) {
-            let names = FLOAT_CODECS.iter().chain(&DELTAS).copied().collect::<Vec<_>>().join(", ");
+            let names = FloatCodec::ALL.iter().map(|codec| codec.name()).chain(DELTAS).collect::<Vec<_>>().join(", ");
             return Err(wrong(format!("`methods` must be of {names}, found `{unknown}`")));
         }
         if let Some(class) = config.class.iter().find(|class| Dtype::named(&class.dtype).is_none()) {
@@ -276,7 +275,7 @@ impl CodecBench {
 /// Encodes and decodes the blocks with one method.
 fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> Result<Line> {
     let method = Method::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
-    let word = Dtype::named(&class.dtype).map_or(ElementType::Unknown, element_type_of);
+    let word = Dtype::named(&class.dtype).map_or(ElementType::Unknown, Dtype::element_type);
     let (mut scratch, mut encodings) = (Scratch::default(), Vec::new());
     let (mut encode_seconds, mut decode_seconds) = (f64::MAX, f64::MAX);
     let mut failure = None;

@@ -20,7 +20,7 @@ use super::data::expand;
 use super::methods::{Answer, Answers, Method};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 use crate::chunk::classify::ChunkClass;
-use crate::codec::{Layout, Planes, Scratch};
+use crate::codec::{ByteGroupLayout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
 
@@ -168,7 +168,7 @@ impl Oracle {
         Oracle { level, planes, fast, normal, out: Vec::new() }
     }
 
-    fn layout_bytes(&mut self, layout: Layout, block: &[u8]) -> Result<u64> {
+    fn layout_bytes(&mut self, layout: ByteGroupLayout, block: &[u8]) -> Result<u64> {
         self.out.clear();
         Planes.encode_layout(layout, block, self.level, &mut self.planes, &mut self.out)?;
         Ok(self.out.len() as u64)
@@ -178,13 +178,14 @@ impl Oracle {
     fn best_layout_bytes(&mut self, block: &[u8]) -> Result<u64> {
         let mut best = block.len() as u64;
         for width in [2u8, 4, 8] {
-            let stored = self.layout_bytes(Layout::new(width, 0).unwrap_or(Layout::RAW), block)?;
+            let stored = self.layout_bytes(ByteGroupLayout::new(width, 0).unwrap_or(ByteGroupLayout::RAW), block)?;
             let mut mask = 0;
             for group in 0..width {
-                let alone = Layout::new(width, 1 << group).unwrap_or(Layout::RAW);
+                let alone = ByteGroupLayout::new(width, 1 << group).unwrap_or(ByteGroupLayout::RAW);
                 mask |= u8::from(self.layout_bytes(alone, block)? < stored) << group;
             }
-            best = best.min(self.layout_bytes(Layout::new(width, mask).unwrap_or(Layout::RAW), block)?);
+            best =
+                best.min(self.layout_bytes(ByteGroupLayout::new(width, mask).unwrap_or(ByteGroupLayout::RAW), block)?);
         }
         Ok(best)
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blocks::{Block, Blocks};
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
-use crate::codec::{Codec, Layout, Planes, Scratch};
+use crate::codec::{ByteGroupLayout, Codec, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
 use crate::format::{Recognition, recognise};
@@ -52,7 +52,7 @@ pub(super) enum Answer {
     /// As the engine would take it.
     Class(ChunkClass),
     /// Floats in this layout behind so many bits, fewer than a byte has.
-    Shifted(u32, Layout),
+    Shifted(u32, ByteGroupLayout),
     /// Floats that lie in some way.
     Float,
 }
@@ -157,7 +157,7 @@ fn shifted(block: &[u8], bits: u32) -> Vec<u8> {
 fn best_shift(block: &[u8], samples: usize) -> u32 {
     let windows = windows(block, samples);
     let mut best = (0, 8.0);
-    for width in Layout::WIDTHS {
+    for width in ByteGroupLayout::WIDTHS {
         for shift in 0..u32::from(width) * u8::BITS {
             let bits = shifted_bits(&windows, usize::from(width), shift);
             if bits < best.1 - BETTER_BITS {

@@ -12,7 +12,7 @@
 //! 5. A chunk whose bytes are spread evenly is incompressible if neither zstd-1 on the probes nor a fast search for
 //!    repeats in all of it saves anything.
 
-use crate::codec::{Layout, Scratch};
+use crate::codec::{ByteGroupLayout, Scratch};
 use crate::config::IdentifyConfig;
 use crate::kernel::entropy::{EntropyProfile, repeat_share};
 use crate::kernel::planes;
@@ -25,7 +25,7 @@ pub enum ChunkClass {
     /// Stored as it is: media, archives, encrypted data.
     Incompressible,
     /// Words whose byte groups differ; the planes codec beats zstd.
-    Float(Layout),
+    Float(ByteGroupLayout),
 }
 
 /// Shorter chunks are ordinary: a header and tables would eat the gain, bytes.
@@ -109,7 +109,7 @@ impl ChunkClassifier {
         }
         let profile = EntropyProfile::of(chunk, self.config.samples);
         let flat = profile.bits(1).first().copied().unwrap_or_default();
-        let (predicted, bits) = Layout::predict(&profile, STORED_BITS);
+        let (predicted, bits) = ByteGroupLayout::predict(&profile, STORED_BITS);
         let structured = bits < 8.0 * (1.0 - GAIN) + DOUBT_BITS && flat - bits > STRUCTURE_BITS;
         let low = profile.bits(predicted.width()).iter().any(|bits| f64::from(*bits) < self.config.low_bits);
         let candidate = self.config.enabled && structured && low;
@@ -146,7 +146,7 @@ impl ChunkClassifier {
         probe: &[u8],
         zstd: usize,
         profile: &EntropyProfile,
-        layout: Layout,
+        layout: ByteGroupLayout,
     ) -> ChunkClass {
         let width = layout.width();
         let words = self.split(probe, width);
@@ -162,12 +162,12 @@ impl ChunkClassifier {
             total += words as f32;
         }
         if !plain {
-            return self.judge_exactly(chunk, &Layout::WIDTHS[1..]);
+            return self.judge_exactly(chunk, &ByteGroupLayout::WIDTHS[1..]);
         }
         let ratio = total / zstd.max(1) as f32;
         let saves = total < probe.len() as f32 * (1.0 - GAIN - MARGIN);
         if saves && ratio < CLEAR && (ratio < CLEAR_OF_REPEATS || !self.repeats_elsewhere(chunk, probe)) {
-            return ChunkClass::Float(Layout::new(width as u8, mask).unwrap_or(layout));
+            return ChunkClass::Float(ByteGroupLayout::new(width as u8, mask).unwrap_or(layout));
         }
         self.judge_exactly(chunk, &[width as u8])
     }
@@ -236,8 +236,8 @@ impl ChunkClassifier {
         profile: &EntropyProfile,
         bits_max: f32,
         hopeless: f32,
-    ) -> (Layout, usize) {
-        let mut best = (Layout::RAW, probe.len());
+    ) -> (ByteGroupLayout, usize) {
+        let mut best = (ByteGroupLayout::RAW, probe.len());
         for width in [2u8, 4, 8] {
             let bits = profile.bits(usize::from(width));
             let costs = bits.iter().map(|bits| if *bits < STORED_BITS { *bits } else { 8.0 });
@@ -258,14 +258,14 @@ impl ChunkClassifier {
                 total += if low { bytes } else { words };
             }
             if (total as f32) < limit {
-                best = (Layout::new(width, mask).unwrap_or(Layout::RAW), total);
+                best = (ByteGroupLayout::new(width, mask).unwrap_or(ByteGroupLayout::RAW), total);
             }
         }
         best
     }
 
     /// The smallest layout of words of `widths` for `chunk`, if it takes less than `limit` bytes.
-    fn exact_layout(&mut self, chunk: &[u8], widths: &[u8], limit: f32) -> Option<Layout> {
+    fn exact_layout(&mut self, chunk: &[u8], widths: &[u8], limit: f32) -> Option<ByteGroupLayout> {
         let mut best = (None, limit);
         for &width in widths {
             let words = self.split(chunk, usize::from(width));
@@ -281,7 +281,7 @@ impl ChunkClassifier {
                 total += if low { bytes + LENGTH_BYTES } else { words };
             }
             if (total as f32) < best.1 {
-                best = (Layout::new(width, mask), total as f32);
+                best = (ByteGroupLayout::new(width, mask), total as f32);
             }
         }
         best.0
@@ -349,7 +349,7 @@ mod tests {
         for phase in 0..8usize {
             for (bytes, width, low) in [(&single, 4, 0b1000u8), (&brain, 2, 0b10), (&upcast, 4, 0b1011)] {
                 let rotated = (0..width).filter(|g| low >> ((g + phase) % width) & 1 == 1).fold(0, |m, g| m | 1 << g);
-                let expected = Layout::new(width as u8, rotated).unwrap();
+                let expected = ByteGroupLayout::new(width as u8, rotated).unwrap();
                 assert_eq!(
                     identify(&bytes[phase..phase + 65_536]),
                     ChunkClass::Float(expected),

@@ -7,7 +7,7 @@
 //! A payload is the word's width (1 byte) and the LZ4 block. Bits that hardly change (sign, high exponent) become runs,
 //! which LZ4 finds though it has no entropy coder; this is the bit grouping that Xet weighed against its byte groups.
 
-use super::{Codec, Layout, Scratch, lz4};
+use super::{ByteGroupLayout, Codec, CodecInfo, Scratch, lz4, table};
 use crate::error::Result;
 use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::{bits, planes};
@@ -51,15 +51,12 @@ impl BitPlanes {
 }
 
 impl Codec for BitPlanes {
-    fn id(&self) -> u8 {
-        6
-    }
-    fn name(&self) -> &'static str {
-        "bit-planes"
+    fn info(&self) -> CodecInfo {
+        table::BIT_PLANES
     }
     /// Samples the width.
     fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        let (layout, _) = Layout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
+        let (layout, _) = ByteGroupLayout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
         self.encode_width(layout.width(), raw, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {

@@ -4,7 +4,7 @@
 //! words of two bytes each group still holds bytes of one place. Bytes behind the last whole four follow the groups
 //! (Xet puts them into the first groups). A payload is the LZ4 block.
 
-use super::{Codec, Scratch, lz4};
+use super::{Codec, CodecInfo, Scratch, lz4, table};
 use crate::error::Result;
 use crate::kernel::planes;
 
@@ -15,11 +15,8 @@ pub struct ByteGroups;
 const GROUPS: usize = 4;
 
 impl Codec for ByteGroups {
-    fn id(&self) -> u8 {
-        5
-    }
-    fn name(&self) -> &'static str {
-        "bg4-lz4"
+    fn info(&self) -> CodecInfo {
+        table::BYTE_GROUPS
     }
     fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let (whole, rest) = raw.split_at(raw.len() / GROUPS * GROUPS);

@@ -2,7 +2,7 @@
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
-use super::{Codec, Scratch, undecodable};
+use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::{Error, Result};
 
 /// LZ4 in its block format; it has no levels.
@@ -31,11 +31,8 @@ pub(super) fn unpack(codec: &dyn Codec, block: &[u8], raw_len: usize, out: &mut 
 }
 
 impl Codec for Lz4 {
-    fn id(&self) -> u8 {
-        4
-    }
-    fn name(&self) -> &'static str {
-        "lz4"
+    fn info(&self) -> CodecInfo {
+        table::LZ4
     }
     fn encode(&self, raw: &[u8], _: i32, _: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         pack(raw, out)

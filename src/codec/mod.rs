@@ -1,71 +1,69 @@
-//! Codecs: reversible transforms of one frame. A codec is one file plus one line in [`CODECS`]; ids ascend and
-//! are never reused.
+//! Codecs: reversible transforms of one frame.
+//!
+//! A codec implements [`Codec`] in a file of its own and has a row in the [`table`]. [`delta`] encodes a chunk against a
+//! base and is not in the table: the container index, not the frame header, marks deltas.
 
 mod bit_planes;
 mod byte_groups;
-mod choice;
 #[cfg(test)]
 mod contract_tests;
 pub mod delta;
+mod element_type;
 pub mod entropy;
+mod float_codec;
 pub mod floats;
 mod lz4;
 mod planes;
 mod raw;
+mod table;
 mod zstandard;
 
 pub use bit_planes::BitPlanes;
 pub use byte_groups::ByteGroups;
-pub use choice::{FloatCodec, Known};
-pub use floats::{ElementType, Floats};
+pub use element_type::ElementType;
+pub use float_codec::BlockHint;
+pub use floats::Floats;
 pub use lz4::Lz4;
-pub use planes::{Layout, Planes};
+pub use planes::{ByteGroupLayout, Planes};
 pub use raw::Raw;
+pub use table::{CODECS, CodecInfo, codec, compress_codec};
 pub use zstandard::Zstandard;
 
 use crate::error::{Error, Result};
 
-/// Work space of one worker: compression contexts are expensive to make.
+/// Work space of one worker, reused between frames: compression contexts are expensive to create.
 #[derive(Default)]
 pub struct Scratch {
     encoder: Option<(i32, zstd::bulk::Compressor<'static>)>,
     decoder: Option<zstd::bulk::Decompressor<'static>>,
-    /// Buffer for codecs that rearrange bytes.
+    /// Buffer of codecs that rearrange bytes.
     pub planes: Vec<u8>,
-    /// What a prefix code encodes of a plane.
+    /// High bits of a plane, which a prefix code encodes.
     highs: Vec<u8>,
-    delta: delta::Buffers,
+    delta: delta::DeltaBuffers,
 }
 
 /// A reversible transform of one frame's bytes.
 pub trait Codec: Sync {
+    /// The codec's row in the table.
+    fn info(&self) -> CodecInfo;
     /// Number in frame headers.
-    fn id(&self) -> u8;
+    fn id(&self) -> u8 {
+        self.info().id
+    }
     /// Name in reports.
-    fn name(&self) -> &'static str;
-    /// Appends the encoding of `raw` to `out`. `setting` is the codec's own parameter (zstd: the level).
+    fn name(&self) -> &'static str {
+        self.info().name
+    }
+    /// Appends the encoding of `raw` to `out`. `setting` is the codec's own parameter; for zstd it is the level.
     fn encode(&self, raw: &[u8], setting: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()>;
-    /// Appends exactly `raw_len` bytes to `out`.
+    /// Appends exactly `raw_len` bytes to `out`. Allocates at most `raw_len` bytes plus a constant.
+    ///
+    /// The caller has verified the payload's checksum, so a mode that no version defines means a newer writer.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when `payload` is not an encoding of `raw_len` bytes. Never allocates more than
-    /// `raw_len` plus a constant.
+    /// [`Error::Corrupt`] if `payload` is not an encoding of `raw_len` bytes, [`Error::Unsupported`] for an unknown mode.
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()>;
-}
-
-/// Every codec, by ascending id.
-pub static CODECS: &[&dyn Codec] = &[&Raw, &Zstandard, &Planes, &Floats, &Lz4, &ByteGroups, &BitPlanes];
-
-/// The codec with this id.
-pub fn codec(id: u8) -> Result<&'static dyn Codec> {
-    let found = CODECS.iter().find(|codec| codec.id() == id).copied();
-    found.ok_or_else(|| Error::corrupt("frame", 0, "a known codec id", id.to_string()))
-}
-
-/// The codec of this name.
-pub fn codec_named(name: &str) -> Result<&'static dyn Codec> {
-    let found = CODECS.iter().find(|codec| codec.name() == name).copied();
-    found.ok_or_else(|| Error::Usage(format!("there is no codec `{name}`")))
 }
 
 /// The error of a payload that does not decode.

@@ -3,9 +3,9 @@
 //! A payload is: the word's width (1 byte), the mask of compressed byte groups (1 byte), the compressed length of each
 //! of them (4 bytes, little-endian), then per group in order its zstd frame or its bytes, then the bytes after
 //! the last whole word.
-//! GroupHistograms are compressed apart: a constant one costs a dozen bytes and never dilutes another's statistics.
+//! Groups are compressed apart: a constant one costs a dozen bytes and never dilutes another's statistics.
 
-use super::{Codec, Scratch};
+use super::{Codec, CodecInfo, Scratch, table};
 use crate::error::{Error, Result};
 use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
@@ -17,30 +17,30 @@ pub struct Planes;
 /// How a chunk's words lie: groups count from the chunk's first byte, so a chunk that starts amid a word has a
 /// rotated mask and nothing else is special about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ByteGroupLayout {
     width: u8,
     mask: u8,
 }
 
-impl Layout {
+impl ByteGroupLayout {
     /// Everything stored as it is.
-    pub const RAW: Layout = Layout { width: 1, mask: 0 };
+    pub const RAW: ByteGroupLayout = ByteGroupLayout { width: 1, mask: 0 };
     /// Word widths there are, bytes.
     pub const WIDTHS: [u8; 4] = [1, 2, 4, 8];
 
     /// Words of `width` bytes (1, 2, 4 or 8) of which the groups in `mask` (bit `g` = byte `g` of a word) are
     /// compressed; `None` for any other width or a mask with bits beyond it.
-    pub const fn new(width: u8, mask: u8) -> Option<Layout> {
+    pub const fn new(width: u8, mask: u8) -> Option<ByteGroupLayout> {
         let within = matches!(width, 1 | 2 | 4 | 8) && (mask as u16) < 1 << width;
-        if within { Some(Layout { width, mask }) } else { None }
+        if within { Some(ByteGroupLayout { width, mask }) } else { None }
     }
     /// Words of `width` bytes of which every group is compressed; words of one byte where there is no such width.
-    pub const fn all(width: usize) -> Layout {
+    pub const fn all(width: usize) -> ByteGroupLayout {
         match width {
-            2 => Layout { width: 2, mask: 0x03 },
-            4 => Layout { width: 4, mask: 0x0f },
-            8 => Layout { width: 8, mask: 0xff },
-            _ => Layout { width: 1, mask: 0x01 },
+            2 => ByteGroupLayout { width: 2, mask: 0x03 },
+            4 => ByteGroupLayout { width: 4, mask: 0x0f },
+            8 => ByteGroupLayout { width: 8, mask: 0xff },
+            _ => ByteGroupLayout { width: 1, mask: 0x01 },
         }
     }
     /// Bytes of a word.
@@ -65,8 +65,8 @@ impl Layout {
 
     /// The layout of the smallest predicted size, and that size in bits per byte of the input: a group under
     /// `bits_max` bits per byte costs its entropy, the others 8.
-    pub fn predict(profile: &EntropyProfile, bits_max: f32) -> (Layout, f32) {
-        let mut best = (Layout::RAW, 8.0);
+    pub fn predict(profile: &EntropyProfile, bits_max: f32) -> (ByteGroupLayout, f32) {
+        let mut best = (ByteGroupLayout::RAW, 8.0);
         for width in Self::WIDTHS {
             let (mut mask, mut sum) = (0, 0.0);
             for (group, bits) in profile.bits(usize::from(width)).iter().enumerate() {
@@ -77,7 +77,7 @@ impl Layout {
             let bits = sum / f32::from(width);
             // A wider word must be worth its tables and shorter runs.
             if bits < best.1 - WIDER_BITS {
-                best = (Layout { width, mask }, bits);
+                best = (ByteGroupLayout { width, mask }, bits);
             }
         }
         best
@@ -102,7 +102,7 @@ impl Planes {
     /// What zstd refuses (the level), or a group of 4 GiB.
     pub fn encode_layout(
         &self,
-        layout: Layout,
+        layout: ByteGroupLayout,
         raw: &[u8],
         level: i32,
         scratch: &mut Scratch,
@@ -121,7 +121,7 @@ impl Planes {
 }
 
 fn encode_split(
-    layout: Layout,
+    layout: ByteGroupLayout,
     split: &[u8],
     words: usize,
     level: i32,
@@ -150,15 +150,12 @@ fn encode_split(
 }
 
 impl Codec for Planes {
-    fn id(&self) -> u8 {
-        2
+    fn info(&self) -> CodecInfo {
+        table::PLANES
     }
-    fn name(&self) -> &'static str {
-        "planes"
-    }
-    /// Samples the layout; [`Layout::RAW`] where no byte group is low.
+    /// Samples the layout; [`ByteGroupLayout::RAW`] where no byte group is low.
     fn encode(&self, raw: &[u8], setting: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        let (layout, _) = Layout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
+        let (layout, _) = ByteGroupLayout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
         self.encode_layout(layout, raw, setting, scratch, out)
     }
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
@@ -171,7 +168,7 @@ impl Codec for Planes {
 }
 
 /// Where a group's bytes are: in the payload, or decompressed in the work space.
-type Lengths = [Option<usize>; 8];
+type GroupLengths = [Option<usize>; 8];
 
 fn decode_with(
     payload: &[u8],
@@ -182,12 +179,12 @@ fn decode_with(
 ) -> Result<()> {
     let mut reader = WireReader::new("frame payload (planes)", 0, payload);
     let (width, mask) = (reader.u8()?, reader.u8()?);
-    let layout = Layout::new(width, mask)
+    let layout = ByteGroupLayout::new(width, mask)
         .ok_or_else(|| reader.error("a word width and a mask within it", format!("{width} and {mask:#04x}")))?;
     let words = raw_len / layout.width();
     let (stored_groups, low_groups) = (layout.width() - mask.count_ones() as usize, mask.count_ones() as usize);
     let tail_len = raw_len - words * layout.width();
-    let mut lengths: Lengths = [None; 8];
+    let mut lengths: GroupLengths = [None; 8];
     let mut total = HEADER_BYTES + low_groups * LENGTH_BYTES + stored_groups * words + tail_len;
     for length in lengths.iter_mut().enumerate().filter(|(group, _)| layout.compresses(*group)).map(|(_, slot)| slot) {
         let bytes = reader.u32()? as usize;
@@ -222,10 +219,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn layouts() -> impl Strategy<Value = Layout> {
+    fn layouts() -> impl Strategy<Value = ByteGroupLayout> {
         (0usize..4, any::<u8>()).prop_map(|(power, mask)| {
-            let width = Layout::WIDTHS[power];
-            Layout::new(width, (u16::from(mask) & ((1 << width) - 1)) as u8).unwrap()
+            let width = ByteGroupLayout::WIDTHS[power];
+            ByteGroupLayout::new(width, (u16::from(mask) & ((1 << width) - 1)) as u8).unwrap()
         })
     }
 
@@ -308,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_phase_is_where_the_exponent_ends() {
-        let phase = |width, mask| Layout::new(width, mask).unwrap().phase();
+        let phase = |width, mask| ByteGroupLayout::new(width, mask).unwrap().phase();
         assert_eq!([phase(4, 0b1000), phase(4, 0b0001), phase(4, 0b0010), phase(4, 0b0100)], [0, 1, 2, 3]);
         assert_eq!([phase(2, 0b10), phase(2, 0b01), phase(2, 0b11), phase(2, 0)], [0, 1, 0, 0]);
         assert_eq!([phase(8, 0b1000_0000), phase(8, 0b1_1000), phase(1, 1)], [0, 4, 0]);
@@ -316,7 +313,11 @@ mod tests {
 
     #[test]
     fn layouts_name_only_groups_there_are() {
-        assert!(Layout::new(2, 0b100).is_none() && Layout::new(3, 1).is_none() && Layout::new(0, 0).is_none());
-        assert!(Layout::new(8, 0xff).is_some() && Layout::new(1, 1).is_some());
+        assert!(
+            ByteGroupLayout::new(2, 0b100).is_none()
+                && ByteGroupLayout::new(3, 1).is_none()
+                && ByteGroupLayout::new(0, 0).is_none()
+        );
+        assert!(ByteGroupLayout::new(8, 0xff).is_some() && ByteGroupLayout::new(1, 1).is_some());
     }
 }

@@ -1,17 +1,14 @@
 //! Raw: the bytes as they are, where nothing helps.
 
-use super::{Codec, Scratch, undecodable};
+use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::Result;
 
 /// The identity.
 pub struct Raw;
 
 impl Codec for Raw {
-    fn id(&self) -> u8 {
-        0
-    }
-    fn name(&self) -> &'static str {
-        "raw"
+    fn info(&self) -> CodecInfo {
+        table::RAW
     }
     fn encode(&self, raw: &[u8], _: i32, _: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(raw);

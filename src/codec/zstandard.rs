@@ -7,7 +7,7 @@
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
 
-use super::{Codec, Scratch, undecodable};
+use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::{Error, Result};
 
 /// The level whose tables are set here.
@@ -90,11 +90,8 @@ fn whole(written: std::io::Result<usize>, raw_len: usize) -> Result<()> {
 }
 
 impl Codec for Zstandard {
-    fn id(&self) -> u8 {
-        1
-    }
-    fn name(&self) -> &'static str {
-        "zstd"
+    fn info(&self) -> CodecInfo {
+        table::ZSTANDARD
     }
     fn encode(&self, raw: &[u8], setting: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         scratch.compress(raw, setting, out)

@@ -86,3 +86,43 @@ named_values! {
         Anchors = "anchors",
     }
 }
+
+named_values! {
+    /// Encoding of float chunks and of tensor blocks that are not deltas: the values of `model.codec`.
+    FloatCodec of "model.codec" {
+        /// Entropy-coded byte planes (ours).
+        Floats = "floats",
+        /// The low-entropy byte groups with zstd, the others stored (FHRD).
+        Planes = "planes",
+        /// Every byte group with zstd (FHRD-1, ZipNN).
+        AllPlanes = "all-planes",
+        /// Four byte groups with LZ4, or LZ4 alone if that is smaller (Xet).
+        ByteGroups = "bg4-lz4",
+        /// Bit planes with LZ4 (Xet).
+        BitPlanes = "bit-planes",
+        /// No float codec: zstd at `compress.level`.
+        Zstandard = "zstd",
+    }
+}
+
+named_values! {
+    /// Encoding of deltas to tensors of stored models: the values of `model.delta`.
+    ModelDelta of "model.delta" {
+        /// Differences of elements, entropy-coded by the exponent of the base (ours).
+        Context = "context",
+        /// XOR and zstd (BitX).
+        Xor = "xor",
+        /// No deltas.
+        None = "none",
+    }
+}
+
+named_values! {
+    /// Encoding of frames without floats: the values of `compress.codec`.
+    CompressCodec of "compress.codec" {
+        /// zstd at `compress.level`.
+        Zstandard = "zstd",
+        /// LZ4, which has no levels.
+        Lz4 = "lz4",
+    }
+}

@@ -28,6 +28,7 @@ pub enum Dtype {
     Other,
 }
 
+use crate::codec::ElementType;
 use Dtype::{Bfloat16, Float8, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Other, Quantised};
 
 /// The types with a fixed width: code, name, bytes.
@@ -96,6 +97,17 @@ impl Dtype {
     /// Whether values have sign, exponent and mantissa.
     pub fn is_float(self) -> bool {
         matches!(self, Float64 | Float32 | Float16 | Bfloat16 | Float8)
+    }
+    /// How the codecs see the type's values: floats as they are, everything else as unknown.
+    pub fn element_type(self) -> ElementType {
+        match self {
+            Bfloat16 => ElementType::Bf16,
+            Float16 => ElementType::Fp16,
+            Float32 => ElementType::Fp32,
+            Float64 => ElementType::Fp64,
+            Float8 => ElementType::Byte,
+            Int64 | Int32 | Int16 | Int8 | Quantised(_) | Other => ElementType::Unknown,
+        }
     }
     /// Stable number of the type.
     pub fn code(self) -> u16 {

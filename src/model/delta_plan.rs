@@ -17,12 +17,12 @@ use lru::LruCache;
 use super::detect::{ModelFile, TensorBlock};
 use super::previous_version::{CoveredRange, PreviousVersion};
 use crate::codec::delta::{Cast, Derivation};
-use crate::codec::{ElementType, Layout};
-use crate::config::ModelConfig;
-use crate::error::{ErrorKind, Result};
+use crate::codec::{ByteGroupLayout, ElementType};
+use crate::config::{ModelConfig, ModelDelta};
+use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameSource, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::Bases;
 use crate::store::Store;
@@ -45,7 +45,7 @@ pub struct DeltaPlan {
     /// Ranges of bases, one after another.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
     /// The frames of all of them, by number.
-    pub frames: Vec<(FrameNumber, FrameReference)>,
+    pub frames: Vec<(FrameNumber, FrameSource)>,
 }
 
 /// A block planned as a delta.
@@ -111,7 +111,8 @@ impl DeltaPlanner {
     /// Those that end the run; records that cannot be read are passed over.
     pub fn begin(&mut self, file: Arc<ModelFile>, bases: &mut Bases) -> Result<()> {
         let tensors = file.record.tensors.len();
-        let chosen = if self.config.delta == "none" { BaseChoice::default() } else { self.choose(&file, bases)? };
+        let chosen =
+            if self.config.delta == ModelDelta::None { BaseChoice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
         self.open = Some(OpenModel { file, chosen, blocks, id: blake3::Hasher::new() });
         Ok(())
@@ -124,7 +125,7 @@ impl DeltaPlanner {
         };
         let mut load = |fingerprint: &Fingerprint| match read_record(fingerprint, bases) {
             Ok(record) => Ok(record.map(Arc::new)),
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("not comparing with a stored model: {error}");
                 Ok(None)
             }
@@ -172,7 +173,7 @@ impl DeltaPlanner {
     /// Words of the open model's tensor.
     pub fn element_type(&self, block: TensorBlock) -> ElementType {
         let tensor = self.open.as_ref().and_then(|open| open.file.record.tensors.get(block.tensor));
-        tensor.map_or(ElementType::Unknown, |tensor| element_type_of(tensor.dtype()))
+        tensor.map_or(ElementType::Unknown, |tensor| tensor.dtype().element_type())
     }
 
     /// How to store a new block as a delta; `None` where it has no base.
@@ -184,22 +185,22 @@ impl DeltaPlanner {
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
         let Some(tensor) = open.file.record.tensors.get(block.tensor) else { return Ok(None) };
         let Some(base) = chosen.model.tensors.get(chosen.tensor) else { return Ok(None) };
-        let derivation = match (&*self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
-            (_, None) | ("xor", Some(Derivation::Cast(_))) => return Ok(None),
-            ("xor", Some(_)) => Derivation::Xor,
-            (_, Some(derivation)) => derivation,
+        let derivation = match (self.config.delta, derivation_of(tensor.dtype(), base.dtype())) {
+            (_, None) | (ModelDelta::None, _) | (ModelDelta::Xor, Some(Derivation::Cast(_))) => return Ok(None),
+            (ModelDelta::Xor, Some(_)) => Derivation::Xor,
+            (ModelDelta::Context, Some(derivation)) => derivation,
         };
         let width = |dtype: Dtype| dtype.width().unwrap_or(1) as u64;
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
-        let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, element_type_of(tensor.dtype()));
+        let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, tensor.dtype().element_type());
         let parts = self.parts(&model, at, range, bases);
         none_if_damaged(parts.and_then(|parts| planned(parts, derivation, element_type, bases)))
     }
 
     /// The next bytes are of a file that was there before, and no model.
     pub fn begin_previous_version(&mut self, content: ContentReference) {
-        self.previous_version = (self.config.delta != "none").then(|| PreviousVersion::new(content));
+        self.previous_version = (self.config.delta != ModelDelta::None).then(|| PreviousVersion::new(content));
     }
 
     /// How to store a chunk of floats that lie like `layout` as a delta to bytes `range` of the file's last version.
@@ -209,7 +210,7 @@ impl DeltaPlanner {
     pub fn plan_previous_version(
         &mut self,
         range: Range<u64>,
-        layout: Layout,
+        layout: ByteGroupLayout,
         bases: &mut Bases,
     ) -> Result<Option<PlannedDelta>> {
         let Some(mut previous_version) = self.previous_version.take() else { return Ok(None) };
@@ -221,7 +222,10 @@ impl DeltaPlanner {
             8 => ElementType::Fp64,
             _ => ElementType::Byte,
         };
-        let derivation = if self.config.delta == "xor" { Derivation::Xor } else { Derivation::Context(element_type) };
+        let derivation = match self.config.delta {
+            ModelDelta::Xor => Derivation::Xor,
+            ModelDelta::Context | ModelDelta::None => Derivation::Context(element_type),
+        };
         let mut parts = Vec::new();
         let found = covered.and_then(|covered| {
             for CoveredRange { fingerprint, offset, len } in covered.unwrap_or_default() {
@@ -306,20 +310,8 @@ fn read_record(fingerprint: &Fingerprint, bases: &mut Bases) -> Result<Option<Mo
     bytes.map(|bytes| ModelRecord::decode(fingerprint, &bytes)).transpose()
 }
 
-/// What a tensor's words are for the codecs.
-pub fn element_type_of(dtype: Dtype) -> ElementType {
-    match dtype {
-        Dtype::Bfloat16 => ElementType::Bf16,
-        Dtype::Float16 => ElementType::Fp16,
-        Dtype::Float32 => ElementType::Fp32,
-        Dtype::Float64 => ElementType::Fp64,
-        Dtype::Float8 => ElementType::Byte,
-        _ => ElementType::Unknown,
-    }
-}
-
 fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
-    match (element_type_of(new), element_type_of(base)) {
+    match (new.element_type(), base.element_type()) {
         (to, from) if to != from => Cast::between(from, to).map(Derivation::Cast),
         (ElementType::Byte | ElementType::Unknown, _) => (new == base).then_some(Derivation::Bytes),
         (element_type, _) => Some(Derivation::Context(element_type)),
@@ -329,7 +321,7 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
 /// A base that is damaged or gone is none.
 fn none_if_damaged(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
     match made {
-        Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+        Err(error) if error.is_unreadable() => {
             tracing::warn!("storing a block without its base: {error}");
             Ok(None)
         }
@@ -350,7 +342,7 @@ fn planned(
         let extent_map = bases.extent_map(part.entry)?;
         for number in extent_map.frames() {
             if !planned.plan.frames.iter().any(|frame| frame.0 == *number) {
-                let Some(source) = bases.frame_reference(*number)? else { return Ok(None) };
+                let Some(source) = bases.frame_source(*number)? else { return Ok(None) };
                 planned.plan.frames.push((*number, source));
             }
         }

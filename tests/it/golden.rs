@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fhrd::Error;
-use fhrd::codec::{Codec, Layout, Planes, Scratch};
+use fhrd::codec::{ByteGroupLayout, Codec, Planes, Scratch};
 use fhrd::repo::container::{
-    Base, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList,
-    StoredFrame, decode_frame, operations_digest, parse_header,
+    Base, ContainerIndex, ContainerKind, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList, StoredFrame,
+    Writer, decode_frame, operations_digest, parse_header,
 };
-use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
+use fhrd::repo::index::{Record, Segment, read_container_index, write_segment};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{MemoryStore, Store};
@@ -81,7 +81,7 @@ fn a_body_digest() {
 
 #[test]
 fn a_container() {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = Writer::new(ContainerKind::Data);
     let frame = StoredFrame { codec: 0, raw_len: 12, payload: Bytes::from_static(b"hello, world") };
     assert_eq!(writer.push_frame(&frame), 0);
     let whole =
@@ -126,7 +126,7 @@ fn a_container() {
 
 #[test]
 fn a_container_with_an_unknown_feature_is_refused() {
-    let sealed = ContainerWriter::new(ContainerKind::Data).seal().unwrap();
+    let sealed = Writer::new(ContainerKind::Data).seal().unwrap();
     let mut bytes = sealed.parts.concat();
     let store = MemoryStore::new();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
@@ -138,7 +138,7 @@ fn a_container_with_an_unknown_feature_is_refused() {
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
     assert!(matches!(
         read_container_index(&store, &sealed.id),
-        Err(Error::Unsupported { unknown, .. }) if unknown == "bits 0x4"
+        Err(Error::Unsupported { unknown, .. }) if unknown == "feature bits 0x4"
     ));
 }
 
@@ -146,7 +146,7 @@ fn a_container_with_an_unknown_feature_is_refused() {
 fn an_index_segment() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
-    let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
+    let record = |seed, container, entry| Record { fingerprint: fingerprint(seed), container, entry };
     let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
     let name = write_segment(store.as_ref(), &containers, records).unwrap();
     let bytes = store.get(&name, 1 << 20).unwrap();
@@ -164,7 +164,7 @@ fn an_index_segment() {
     );
     assert!(bytes[64 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
     assert_eq!(name, "index/72328ee1d30fbe1f03e01bd520428e318a886c2f680697243c12ea1e4ae46713");
-    let segment = IndexSegment::open(store, &name).unwrap();
+    let segment = Segment::open(store, &name).unwrap();
     assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
     assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);
 }
@@ -250,7 +250,7 @@ fn a_snapshot() {
 fn a_planes_payload() {
     let raw: Vec<u8> = (0..11).collect();
     let mut payload = Vec::new();
-    let stored = Layout::new(4, 0).unwrap();
+    let stored = ByteGroupLayout::new(4, 0).unwrap();
     Planes.encode_layout(stored, &raw, 1, &mut Scratch::default(), &mut payload).unwrap();
     assert_bytes(&payload, "04 00 0004 0105 0206 0307 08090a", "planes, nothing compressed");
 
@@ -266,7 +266,9 @@ fn a_planes_payload() {
     Planes.decode(&golden, raw.len(), &mut Scratch::default(), &mut decoded).unwrap();
     assert_eq!(decoded, raw);
     payload.clear();
-    Planes.encode_layout(Layout::new(2, 0b10).unwrap(), &raw, 1, &mut Scratch::default(), &mut payload).unwrap();
+    Planes
+        .encode_layout(ByteGroupLayout::new(2, 0b10).unwrap(), &raw, 1, &mut Scratch::default(), &mut payload)
+        .unwrap();
     let compressed_len = u32::from_le_bytes(payload[2..6].try_into().unwrap()) as usize;
     assert_eq!(payload[..2], [2, 0b10]);
     assert_eq!(payload[6..46], (0..40u8).collect::<Vec<_>>());

@@ -2,8 +2,7 @@
 
 use fhrd::codec::delta::{self, Cast, Derivation};
 use fhrd::codec::entropy::frequency_table;
-use fhrd::codec::floats::{self, ElementType};
-use fhrd::codec::{Codec, Floats, Scratch};
+use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
 use fhrd::kernel::planes::deinterleave_rotated;
 use fhrd::kernel::rans::{self, FrequencyTable};
 

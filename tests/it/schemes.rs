@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fhrd::codec::{CODECS, Codec, Planes};
-use fhrd::config::{COMPRESS_CODECS, Config, FLOAT_CODECS};
+use fhrd::config::{CompressCodec, Config, FloatCodec, ModelDelta};
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::{Operation, blob_name};
-use fhrd::repo::index::{ContainerListing, read_container_index};
+use fhrd::repo::index::{Listing, read_container_index};
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
 
@@ -53,7 +53,7 @@ struct Seen {
 
 fn look(repository: &Repository) -> Seen {
     let mut seen = Seen::default();
-    for id in &ContainerListing::take(&repository.store).unwrap().containers {
+    for id in &Listing::take(&repository.store).unwrap().containers {
         let name = blob_name(id);
         let is_data = repository.store.get_range(&name, 10, 1).unwrap()[0] == 0;
         let directory = read_container_index(repository.store.as_ref(), id).unwrap();
@@ -176,17 +176,17 @@ fn what_any_codec_stored_is_read_whatever_the_configuration_says() {
     let place = TestRepository::new();
     let source = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
-    for codec in FLOAT_CODECS {
-        for compress in COMPRESS_CODECS {
+    for codec in FloatCodec::ALL.iter().copied() {
+        for compress in CompressCodec::ALL.iter().copied() {
             cases.extend([true, false].map(|formats| (codec, compress, formats)));
         }
     }
     for (number, (codec, compress, formats)) in cases.into_iter().enumerate() {
         let mut config = TestRepository::config();
-        config.model.codec = codec.to_string();
+        config.model.codec = codec;
         config.model.detect_formats = formats;
-        config.model.delta = "none".into();
-        config.compress.codec = compress.to_string();
+        config.model.delta = ModelDelta::None;
+        config.compress.codec = compress;
         let (seed, directory) = (100 * number as u64, source.path().join(number.to_string()));
         write(directory.join("floats"), &float32(&weights(seed, 40_000)));
         write(directory.join("text"), &Random(seed).text(80_000));

@@ -3,7 +3,7 @@
 //! Forms 5, 6 and 2 are tried on stretches, and form 1 with them; the best is taken for all. Form 2 is tried besides
 //! where windows of what it compresses come again anywhere. Short chunks are tried whole.
 
-use super::{Buffers, DIFFERENCES, PLANES, SHORT_BYTES, combine, is_front, standalone, try_smaller, xor};
+use super::{DIFFERENCES, DeltaBuffers, PLANES, SHORT_BYTES, combine, is_front, standalone, try_smaller, xor};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
@@ -21,7 +21,7 @@ pub(super) fn encode(
     word: ElementType,
     raw: &[u8],
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -47,7 +47,7 @@ fn encode_form(
     word: ElementType,
     raw: &[u8],
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -68,7 +68,7 @@ fn promising(
     raw: &[u8],
     base: &[u8],
     trial: &mut Vec<u8>,
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
 ) -> Result<[bool; FORMS]> {
     let (mut raw_sample, mut base_sample) = (Vec::new(), Vec::new());

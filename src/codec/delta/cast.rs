@@ -4,7 +4,7 @@
 //! lies within half a step of the converted base: the context form codes which place of the step in as many bits as the
 //! step has.
 
-use super::{Buffers, elements};
+use super::{DeltaBuffers, elements};
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
@@ -89,7 +89,7 @@ pub(super) fn encode(
     cast: Cast,
     raw: &[u8],
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -109,7 +109,7 @@ pub(super) fn decode(
     reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {

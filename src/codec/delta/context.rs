@@ -34,23 +34,23 @@ const FIXED_BYTES: usize = 128 + 7;
 const LENGTH_BYTES: usize = 4;
 
 /// Work space.
-pub(super) struct Buffers {
+pub(super) struct ContextBuffers {
     tokens: Vec<u8>,
     contexts: Vec<u8>,
     kept: Vec<u8>,
     counts: Box<[TokenCounts; TABLES]>,
 }
 
-impl Default for Buffers {
+impl Default for ContextBuffers {
     fn default() -> Self {
         let counts = Box::new([[0; CONTEXTS * SLOTS]; TABLES]);
-        Buffers { tokens: Vec::new(), contexts: Vec::new(), kept: Vec::new(), counts }
+        ContextBuffers { tokens: Vec::new(), contexts: Vec::new(), kept: Vec::new(), counts }
     }
 }
 
 /// What the differences of two runs of words are.
-pub(super) struct Analysis {
-    /// Bytes that [`Analysis::write`] will append, about.
+pub(super) struct ContextAnalysis {
+    /// Bytes that [`ContextAnalysis::write`] will append, about.
     pub(super) bytes: usize,
     /// Words that are the same.
     pub(super) unchanged: usize,
@@ -92,14 +92,14 @@ fn top(word: ElementType, base: &[u8]) -> u8 {
 }
 
 /// Tells `raw` by `base`, equally many whole words, and counts.
-pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut Buffers) -> Analysis {
+pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut ContextBuffers) -> ContextAnalysis {
     let words = raw.len() / word.width();
     let exponent = exponent(word, top(word, base));
     buffers.tokens.resize(words, 0);
     buffers.contexts.resize(words, 0);
     buffers.kept.resize(raw.len() + SLACK_BYTES, 0);
     buffers.counts.as_flattened_mut().fill(0);
-    let Buffers { tokens, contexts, kept, counts } = buffers;
+    let ContextBuffers { tokens, contexts, kept, counts } = buffers;
     let kept_len = delta::encode(word.width(), [raw, base], exponent, tokens, contexts, counts, kept);
     let [counts, others @ ..] = counts.as_mut();
     for other in others {
@@ -110,7 +110,7 @@ pub(super) fn analyse(word: ElementType, raw: &[u8], base: &[u8], buffers: &mut 
     let unchanged = counts.iter().step_by(SLOTS).sum::<u32>() as usize;
     let (starts, models, bits) = models(counts);
     let bytes = FIXED_BYTES + (bits / 8.0) as usize + kept_len;
-    Analysis { bytes, unchanged, kept_len, exponent, starts, models }
+    ContextAnalysis { bytes, unchanged, kept_len, exponent, starts, models }
 }
 
 /// Which contexts start a model, the model of each context, and the bits of tokens and models.
@@ -157,9 +157,9 @@ fn cost(counts: &[u32; SLOTS]) -> f32 {
     total as f32 * (total as f32).log2() - sum + kinds as f32 * SYMBOL_BITS + TABLE_BITS
 }
 
-impl Analysis {
+impl ContextAnalysis {
     /// Appends the encoding of what was analysed last in `buffers`.
-    pub(super) fn write(&self, buffers: &Buffers, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, buffers: &ContextBuffers, out: &mut Vec<u8>) {
         out.push(self.exponent.top);
         out.extend_from_slice(&self.starts.to_le_bytes());
         for (context, model) in self.models.iter().enumerate() {
@@ -183,7 +183,7 @@ pub(super) fn decode(
     word: ElementType,
     reader: &mut WireReader<'_>,
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut ContextBuffers,
     out: &mut [u8],
 ) -> Result<()> {
     let exponent = exponent(word, reader.u8()?);
@@ -202,7 +202,7 @@ pub(super) fn decode(
     let encoding = reader.bytes(len)?;
     let kept = reader.bytes(reader.remaining())?;
     let words = out.len() / word.width();
-    let Buffers { tokens, contexts, .. } = buffers;
+    let ContextBuffers { tokens, contexts, .. } = buffers;
     tokens.resize(words, 0);
     contexts.resize(words, 0);
     delta::contexts(word.width(), base, exponent, contexts);

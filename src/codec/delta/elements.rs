@@ -7,7 +7,7 @@
 //! 4. Where form 3 saves little, form 2 is tried whatever samples say: such a base is none, and what XOR leaves of it
 //!    may be anything.
 
-use super::{Buffers, CONTEXT, MASKED, SHORT_BYTES, context, is_front, masked, standalone, try_smaller, xor};
+use super::{CONTEXT, DeltaBuffers, MASKED, SHORT_BYTES, context, is_front, masked, standalone, try_smaller, xor};
 use crate::codec::floats;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
@@ -27,7 +27,7 @@ pub(super) fn encode(
     word: ElementType,
     raw: &[u8],
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn encode(
     let both = raw.len().min(base.len()) / width * width;
     let ((raw_words, rest), base_words) = (raw.split_at(both), base.get(..both).unwrap_or_default());
     let (mut is_few, mut is_near, mut least) = (false, both == 0, raw.len());
-    let Buffers { context, masked, combined, trial, windows, .. } = buffers;
+    let DeltaBuffers { context, masked, combined, trial, windows, .. } = buffers;
     if both > 0 {
         let found = context::analyse(word, raw_words, base_words, context);
         is_few = (both / width - found.unchanged) * FEW <= both / width;
@@ -135,7 +135,7 @@ pub(super) fn decode(
     reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {

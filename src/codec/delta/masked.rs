@@ -18,11 +18,11 @@ const GROUP: usize = 64;
 
 /// Work space.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct MaskedBuffers {
     mask: Vec<u8>,
     raw: Vec<u8>,
     base: Vec<u8>,
-    context: context::Buffers,
+    context: context::ContextBuffers,
 }
 
 /// Appends the encoding of the words of `raw`, as many as `base` has.
@@ -30,12 +30,12 @@ pub(super) fn encode(
     word: ElementType,
     raw: &[u8],
     base: &[u8],
-    buffers: &mut Buffers,
+    buffers: &mut MaskedBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let group = GROUP * word.width();
-    let Buffers { mask, raw: changed, base: changed_base, context } = buffers;
+    let MaskedBuffers { mask, raw: changed, base: changed_base, context } = buffers;
     mask.clear();
     changed.clear();
     changed_base.clear();
@@ -60,12 +60,12 @@ pub(super) fn decode(
     word: ElementType,
     reader: &mut WireReader<'_>,
     base: &[u8],
-    buffers: &mut super::Buffers,
+    buffers: &mut super::DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let group = GROUP * word.width();
-    let Buffers { mask: decoded, raw: changed, base: changed_base, .. } = &mut buffers.masked;
+    let MaskedBuffers { mask: decoded, raw: changed, base: changed_base, .. } = &mut buffers.masked;
     let groups = base.len().div_ceil(group);
     decoded.resize(groups.div_ceil(8), 0);
     let mask = plane::decode(reader, scratch, decoded)?.unwrap_or(decoded.as_slice());

@@ -101,9 +101,9 @@ const DIFFERENCES: u8 = 6;
 
 /// Work space.
 #[derive(Default)]
-pub(super) struct Buffers {
-    context: context::Buffers,
-    masked: masked::Buffers,
+pub(super) struct DeltaBuffers {
+    context: context::ContextBuffers,
+    masked: masked::MaskedBuffers,
     combined: Vec<u8>,
     converted: Vec<u8>,
     trial: Vec<u8>,
@@ -119,7 +119,7 @@ const PHASE_MAX: usize = 7;
 ///
 /// # Errors
 /// As for [`encode`].
-pub fn encode_body(
+pub fn encode_tagged(
     derivation: Derivation,
     phase: usize,
     raw: &[u8],
@@ -133,11 +133,11 @@ pub fn encode_body(
     encode(derivation, &raw[phase..], &base[phase..], scratch, out)
 }
 
-/// Inverse of [`encode_body`]: appends `raw_len` bytes to `out`.
+/// Inverse of [`encode_tagged`]: appends `raw_len` bytes to `out`.
 ///
 /// # Errors
 /// As for [`decode`].
-pub fn decode_body(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+pub fn decode_tagged(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut reader = WireReader::new(WHAT, 0, body);
     let first = reader.u8()?;
     let phase = usize::from(first >> 4);
@@ -189,8 +189,7 @@ pub fn decode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let derivation =
-        Derivation::of_id(id).ok_or_else(|| Error::corrupt(WHAT, 0, "a known derivation", id.to_string()))?;
+    let derivation = Derivation::of_id(id).ok_or_else(|| Error::unsupported(WHAT, format!("derivation {id}")))?;
     let mut buffers = std::mem::take(&mut scratch.delta);
     let mut reader = WireReader::new(WHAT, 0, payload);
     let decoded = match derivation {
@@ -210,7 +209,7 @@ fn decode_form(
     reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
-    buffers: &mut Buffers,
+    buffers: &mut DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {

@@ -305,12 +305,12 @@ proptest! {
         let derivation = Derivation::ALL[which];
         if !matches!(derivation, Derivation::Cast(_)) {
             let (mut body, mut out) = (Vec::new(), Vec::new());
-            encode_body(derivation, phase, &raw, &base, &mut scratch, &mut body).unwrap();
-            decode_body(&body, &base, raw.len(), &mut scratch, &mut out).unwrap();
+            encode_tagged(derivation, phase, &raw, &base, &mut scratch, &mut body).unwrap();
+            decode_tagged(&body, &base, raw.len(), &mut scratch, &mut out).unwrap();
             prop_assert_eq!(&out, &raw);
         }
         let mut out = Vec::new();
-        if decode_body(&hostile, &base, raw.len(), &mut scratch, &mut out).is_ok() {
+        if decode_tagged(&hostile, &base, raw.len(), &mut scratch, &mut out).is_ok() {
             prop_assert_eq!(out.len(), raw.len());
         }
     }

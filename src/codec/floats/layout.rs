@@ -1,4 +1,4 @@
-//! Layout: how words lie in a block, found by the entropy of byte groups in a sample.
+//! PlaneLayout: how words lie in a block, found by the entropy of byte groups in a sample.
 //!
 //! Windows of 16 bytes at multiples of eight are looked at, one from each of equal stretches. For each layout that may
 //! be, the words that lie in the windows are turned and their bytes counted; the layout whose groups have the least
@@ -9,7 +9,7 @@ use crate::kernel::entropy::{Histogram, entropy_bits};
 
 /// How words lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct PlaneLayout {
     /// Logarithm of the width.
     power: u8,
     /// Whether words are turned left by a bit.
@@ -19,7 +19,7 @@ pub(super) struct Layout {
 }
 
 /// Bits per byte of the groups.
-type Groups = [f32; 8];
+type GroupBits = [f32; 8];
 
 /// Windows of a sample, and their bytes.
 const WINDOWS: usize = 256;
@@ -31,7 +31,7 @@ const STORED_BITS: f32 = 7.8;
 /// Bits per byte by which a later layout must be better.
 const BETTER_BITS: f32 = 0.02;
 
-impl Layout {
+impl PlaneLayout {
     pub(super) const fn width(self) -> usize {
         1 << self.power
     }
@@ -42,24 +42,24 @@ impl Layout {
     }
 
     /// None for a header that none has.
-    pub(super) fn of_byte(byte: u8) -> Option<Layout> {
-        let layout = Layout { power: byte & 3, rotated: byte & 4 != 0, phase: usize::from(byte >> 3) };
+    pub(super) fn of_byte(byte: u8) -> Option<PlaneLayout> {
+        let layout = PlaneLayout { power: byte & 3, rotated: byte & 4 != 0, phase: usize::from(byte >> 3) };
         (layout.phase < layout.width() && (layout.power > 0 || !layout.rotated)).then_some(layout)
     }
 
     /// The layout for words of this type, `phase` bytes being in front of the first whole one, and how many of its
     /// planes seem to be noise, from the lowest on; one at least does not.
-    pub(super) fn choose(word: ElementType, phase: usize, raw: &[u8]) -> (Layout, usize) {
+    pub(super) fn choose(word: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, usize) {
         let (layout, _, groups) = Self::choose_with_bits(word, phase, raw);
         let lower = groups.iter().take(layout.width() - 1);
         (layout, lower.take_while(|bits| **bits >= STORED_BITS).count())
     }
 
     /// The layout, with the bits per byte that the sample has in it, in all and in each group.
-    pub(super) fn choose_with_bits(word: ElementType, phase: usize, raw: &[u8]) -> (Layout, f32, Groups) {
+    pub(super) fn choose_with_bits(word: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, f32, GroupBits) {
         let power = word.width().trailing_zeros() as u8;
         let phase = phase % word.width();
-        let both = |rotated| Layout { power, rotated, phase };
+        let both = |rotated| PlaneLayout { power, rotated, phase };
         match word {
             ElementType::Byte => best(&[both(false)], raw),
             ElementType::Fp64 => best(&[both(false), both(true)], raw),
@@ -70,9 +70,9 @@ impl Layout {
 }
 
 /// All layouts there are that differ: planes that are not turned are the same in every phase but for their order.
-const UNKNOWN: [Layout; 10] = {
-    const fn layout(power: u8, rotated: bool, phase: usize) -> Layout {
-        Layout { power, rotated, phase }
+const UNKNOWN: [PlaneLayout; 10] = {
+    const fn layout(power: u8, rotated: bool, phase: usize) -> PlaneLayout {
+        PlaneLayout { power, rotated, phase }
     }
     [
         layout(0, false, 0),
@@ -88,9 +88,9 @@ const UNKNOWN: [Layout; 10] = {
     ]
 };
 
-fn best(layouts: &[Layout], raw: &[u8]) -> (Layout, f32, Groups) {
+fn best(layouts: &[PlaneLayout], raw: &[u8]) -> (PlaneLayout, f32, GroupBits) {
     let windows = windows(raw);
-    let mut best = (Layout { power: 0, rotated: false, phase: 0 }, f32::INFINITY, [0.0; 8]);
+    let mut best = (PlaneLayout { power: 0, rotated: false, phase: 0 }, f32::INFINITY, [0.0; 8]);
     for layout in layouts.iter().filter(|layout| layout.phase <= raw.len()) {
         let groups = bits(*layout, &windows);
         let bits = groups.iter().sum::<f32>() / layout.width() as f32;
@@ -119,7 +119,7 @@ fn windows(raw: &[u8]) -> Vec<[u8; WINDOW_BYTES]> {
 }
 
 /// Bits per byte of the groups of the words in the windows; none of what there is no group of.
-fn bits(layout: Layout, windows: &[[u8; WINDOW_BYTES]]) -> Groups {
+fn bits(layout: PlaneLayout, windows: &[[u8; WINDOW_BYTES]]) -> GroupBits {
     let width = layout.width();
     let mut groups = [[0; 256]; 8];
     for window in windows {

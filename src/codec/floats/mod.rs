@@ -1,6 +1,6 @@
 //! Floats: words turned so that their exponent is a byte, split into byte planes, each plane in its cheapest form.
 //!
-//! 1. *Layout*: the width of a word, whether words are turned left by one bit (the sign goes to the lowest place and
+//! 1. *PlaneLayout*: the width of a word, whether words are turned left by one bit (the sign goes to the lowest place and
 //!    the exponent of BF16 and FP32 becomes the highest byte), and how many bytes lie in front of the first whole word.
 //!    Where the type is known only the turn is tried on a sample; otherwise every width and every phase.
 //! 2. *Planes*: byte `g` of every word in plane `g`.
@@ -29,41 +29,12 @@ pub(super) mod plane;
 #[cfg(test)]
 mod tests;
 
-use super::{Codec, Scratch};
+use super::{Codec, CodecInfo, ElementType, Scratch, table};
 use crate::error::Result;
 use crate::kernel::{deinterleave, interleave, planes};
 use crate::wire::WireReader;
-use layout::Layout;
+use layout::PlaneLayout;
 pub(super) use plane::repeats;
-
-/// What a tensor's words are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ElementType {
-    /// Two bytes, eight of the bits exponent.
-    Bf16,
-    /// Two bytes, five of the bits exponent.
-    Fp16,
-    /// Four bytes.
-    Fp32,
-    /// Eight bytes.
-    Fp64,
-    /// One byte: FP8 and small integers.
-    Byte,
-    /// To be found out.
-    Unknown,
-}
-
-impl ElementType {
-    /// Bytes of a word; 1 where that is unknown.
-    pub const fn width(self) -> usize {
-        match self {
-            ElementType::Byte | ElementType::Unknown => 1,
-            ElementType::Bf16 | ElementType::Fp16 => 2,
-            ElementType::Fp32 => 4,
-            ElementType::Fp64 => 8,
-        }
-    }
-}
 
 /// Floats as planes; [`encode`] where their type is known.
 pub struct Floats;
@@ -79,7 +50,7 @@ const PLANES_MAX: usize = 8;
 /// # Errors
 /// What zstd refuses, or a plane of 4 GiB.
 pub fn encode(word: ElementType, phase: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    let (layout, noisy) = Layout::choose(word, phase, raw);
+    let (layout, noisy) = PlaneLayout::choose(word, phase, raw);
     out.push(layout.byte());
     let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
     let words = rest.len() / layout.width();
@@ -105,13 +76,13 @@ pub fn encode(word: ElementType, phase: usize, raw: &[u8], scratch: &mut Scratch
 
 /// About how many bytes [`encode`] would append, by a sample.
 pub(super) fn estimate(word: ElementType, raw: &[u8]) -> usize {
-    let bits = Layout::choose_with_bits(word, 0, raw).1;
+    let bits = PlaneLayout::choose_with_bits(word, 0, raw).1;
     (raw.len() as f64 * f64::from(bits) / 8.0) as usize
 }
 
 /// Splits `body` into the planes of `split`. The `noisy` lowest ones, which a sample takes for noise, are split to
 /// where they stay, if they are stored indeed, and only the others to `split`; gives how many were appended.
-fn append_noise(layout: Layout, noisy: usize, body: &[u8], split: &mut [u8], out: &mut Vec<u8>) -> usize {
+fn append_noise(layout: PlaneLayout, noisy: usize, body: &[u8], split: &mut [u8], out: &mut Vec<u8>) -> usize {
     let words = body.len() / layout.width();
     let start = out.len();
     let rest = split.get_mut(noisy * words..).unwrap_or_default();
@@ -147,7 +118,7 @@ fn decode_with(
 ) -> Result<()> {
     let mut reader = WireReader::new(WHAT, 0, payload);
     let byte = reader.u8()?;
-    let layout = Layout::of_byte(byte)
+    let layout = PlaneLayout::of_byte(byte)
         .filter(|layout| layout.phase <= raw_len)
         .ok_or_else(|| reader.error(format!("a layout of {raw_len} bytes"), format!("{byte:#04x}")))?;
     let words = (raw_len - layout.phase) / layout.width();
@@ -173,11 +144,8 @@ fn decode_with(
 }
 
 impl Codec for Floats {
-    fn id(&self) -> u8 {
-        3
-    }
-    fn name(&self) -> &'static str {
-        "floats"
+    fn info(&self) -> CodecInfo {
+        table::FLOATS
     }
     /// Finds out the layout; there is no setting.
     fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {

@@ -91,7 +91,7 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
         out.truncate(start);
     }
     if bits < NOISE_BITS || plane.len() <= SHORT_BYTES {
-        let coder = Coder::choose(plane, &mut scratch.highs);
+        let coder = PlaneCoder::choose(plane, &mut scratch.highs);
         if coder.cost_bytes() < plane.len() as f64 * WORTH {
             coder.encode(plane, scratch, out)?;
             if out.len() - start <= plane.len() {
@@ -107,20 +107,20 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
 }
 
 /// How a plane is entropy-coded, and in about how many bytes.
-enum Coder {
+enum PlaneCoder {
     Rans { model: Box<FrequencyTable>, cost_bytes: f64 },
     Prefix { code: Box<PrefixCode>, low_bits: u32, cost_bytes: f64 },
 }
 
-impl Coder {
-    fn choose(plane: &[u8], sample: &mut Vec<u8>) -> Coder {
+impl PlaneCoder {
+    fn choose(plane: &[u8], sample: &mut Vec<u8>) -> PlaneCoder {
         if plane.len() >= SAMPLED_MIN {
             sample.clear();
             for stretch in plane.chunks(STRETCH_BYTES * STRETCH_SHARE) {
                 sample.extend_from_slice(stretch.get(..STRETCH_BYTES).unwrap_or(stretch));
             }
             let coder = Self::of_counts(&rans::count(sample), plane.len(), Some(counts::value_range(plane)));
-            if matches!(coder, Coder::Prefix { .. }) {
+            if matches!(coder, PlaneCoder::Prefix { .. }) {
                 return coder;
             }
         }
@@ -128,7 +128,7 @@ impl Coder {
     }
 
     /// The coder for so many symbols of which all were counted, or a part, and then within this span are all of them.
-    fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<ValueRange>) -> Coder {
+    fn of_counts(counts: &[u32; 256], symbols: usize, span: Option<ValueRange>) -> PlaneCoder {
         let counted = f64::from(counts.iter().sum::<u32>().max(1));
         let bytes = |bits: f64| bits / 8.0 * symbols as f64 / counted;
         let model = FrequencyTable::of_counts(counts, MODEL_BITS);
@@ -143,32 +143,32 @@ impl Coder {
             let bits = code.cost_bits(&counts) as f64 + f64::from(low_bits) * counted;
             let cost_bytes = bytes(bits) + PREFIX_BYTES;
             if cost_bytes < allowed {
-                return Coder::Prefix { code: Box::new(code), low_bits, cost_bytes };
+                return PlaneCoder::Prefix { code: Box::new(code), low_bits, cost_bytes };
             }
         }
-        Coder::Rans { model: Box::new(model), cost_bytes }
+        PlaneCoder::Rans { model: Box::new(model), cost_bytes }
     }
 
     fn cost_bytes(&self) -> f64 {
         match self {
-            Coder::Rans { cost_bytes, .. } | Coder::Prefix { cost_bytes, .. } => *cost_bytes,
+            PlaneCoder::Rans { cost_bytes, .. } | PlaneCoder::Prefix { cost_bytes, .. } => *cost_bytes,
         }
     }
 
     fn encode(&self, plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         match self {
-            Coder::Rans { model, .. } => framed(ENTROPY, out, |out| {
+            PlaneCoder::Rans { model, .. } => framed(ENTROPY, out, |out| {
                 frequency_table::write(model, out);
                 rans::encode(plane, &[], std::slice::from_ref(model.as_ref()), out);
                 Ok(())
             }),
-            Coder::Prefix { code, low_bits: 0, .. } => framed(PREFIX, out, |out| {
+            PlaneCoder::Prefix { code, low_bits: 0, .. } => framed(PREFIX, out, |out| {
                 out.push(0);
                 prefix_code::write(code, out);
                 prefix::encode(plane, code, out);
                 Ok(())
             }),
-            Coder::Prefix { code, low_bits, .. } => framed(PREFIX, out, |out| {
+            PlaneCoder::Prefix { code, low_bits, .. } => framed(PREFIX, out, |out| {
                 out.push(*low_bits as u8);
                 let start = out.len();
                 out.resize(start + prefix::low_bits_len(plane.len(), *low_bits), 0);

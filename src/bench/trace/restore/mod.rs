@@ -7,13 +7,13 @@ mod lru;
 #[cfg(test)]
 mod tests;
 
-use super::containers::SimulatedContainer;
+use super::containers::ContainerNumber;
 
 /// A chunk to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The container it is taken from.
-    pub container: SimulatedContainer,
+    pub container: ContainerNumber,
     /// Its length.
     pub bytes: u32,
 }
