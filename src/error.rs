@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Interrupted,
     /// The store has no blob of that name: list again, or read another copy.
     NotFound,
+    /// A newer fhrd wrote the data; it is intact.
+    Unsupported,
     /// fhrd broke one of its own rules: a bug to report. Stored data is intact.
     Internal,
 }
@@ -130,11 +132,11 @@ pub enum Error {
         got: String,
     },
     /// A newer version wrote this blob: it needs features that this version of fhrd lacks.
-    #[error("{what} needs features this version of fhrd does not know ({unknown}); use a newer version")]
+    #[error("{what} needs a newer fhrd: unknown {unknown}")]
     Unsupported {
-        /// Name of the blob.
+        /// Name of the blob, or the structure in it.
         what: String,
-        /// The unknown features: `bits 0x4`, or a kind and a name.
+        /// What this version does not know: a kind with a number or a name, as in `codec 9`.
         unknown: String,
     },
     /// The store has no blob of this name.
@@ -208,7 +210,17 @@ impl Error {
 
     /// A blob whose feature bits `unknown` this program does not know.
     pub fn unknown_features(what: impl Into<String>, unknown: u64) -> Self {
-        Error::Unsupported { what: what.into(), unknown: format!("bits {unknown:#x}") }
+        Error::Unsupported { what: what.into(), unknown: format!("feature bits {unknown:#x}") }
+    }
+
+    /// A structure that a newer version wrote; `unknown` as in `codec 9`.
+    pub fn unsupported(what: impl Into<String>, unknown: impl Into<String>) -> Self {
+        Error::Unsupported { what: what.into(), unknown: unknown.into() }
+    }
+
+    /// Whether stored data cannot be read while the run can go on without it: damaged, missing or too new.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
     }
 
     /// An [`Error::Internal`]: fhrd broke one of its own rules.
@@ -222,6 +234,7 @@ impl Error {
             Error::NoRepository { .. } => ErrorKind::NoRepository,
             Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => ErrorKind::Damaged,
             Error::BlobMissing { .. } => ErrorKind::NotFound,
+            Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::Interrupted => ErrorKind::Interrupted,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,

@@ -51,6 +51,10 @@ impl<'a> WireReader<'a> {
     pub fn error(&self, expected: impl Into<String>, got: impl Into<String>) -> Error {
         Error::corrupt(self.what, self.offset(), expected, got)
     }
+    /// The error of a structure that a newer version wrote; `unknown` as in `codec 9`.
+    pub fn unsupported(&self, unknown: impl Into<String>) -> Error {
+        Error::unsupported(self.what, unknown)
+    }
     /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.position.checked_add(count).filter(|end| *end <= self.bytes.len());

@@ -19,7 +19,7 @@ use crate::backup::message::{
 };
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::model::delta_plan::{DeltaPlanner, PlannedDelta};
 use crate::model::detect::TensorBlock;
 use crate::pipeline::{Emit, Stage};
@@ -122,7 +122,7 @@ impl SubDedupStage {
             literal_len: TO_THE_END,
             depth: planned.depth,
             features: Vec::new(),
-            operations: session_operations(planned.operations, planned.bases, planned.entries),
+            body: session_operations(planned.operations, planned.bases, planned.entries),
         }))
     }
 
@@ -163,7 +163,7 @@ impl SubDedupStage {
             literal_len: chunk.len,
             depth: 1,
             features: features.clone(),
-            operations: Arc::default(),
+            body: Arc::default(),
         });
         self.bases.index(number, &features);
         Ok(number)
@@ -203,7 +203,7 @@ impl SubDedupStage {
             literal_len: literal_len as u32,
             depth: encoded.depth,
             features: features.clone(),
-            operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
+            body: session_operations(encoded.operations, encoded.bases, encoded.entries),
         });
         self.bases.index(number, &features);
         if self.strategy.wants_bases() {
@@ -222,7 +222,7 @@ impl SubDedupStage {
         let capped = self.bases.cap(&mut found.matches);
         match capped.and_then(|()| encode(chunk.len, &found.matches, self.depth_max, &mut self.bases)) {
             Ok(encoded) => Ok((found, encoded)),
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("storing a chunk whole: {error}");
                 Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?))
             }
@@ -288,7 +288,7 @@ impl SubDedupStage {
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
-                operations: entry.operations.clone(),
+                body: entry.body.clone(),
                 features: entry.features.clone(),
             });
         }
@@ -304,7 +304,7 @@ fn session_operations(
     bases: Vec<Base>,
     entries: Vec<EntryNumber>,
 ) -> Arc<SessionOperations> {
-    Arc::new(SessionOperations { list: OperationList { operations, bases }, entries })
+    Arc::new(SessionOperations { body: OperationList { operations, bases }, entries })
 }
 
 impl Stage for SubDedupStage {

@@ -44,7 +44,7 @@ impl From<Exit> for ExitCode {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error.kind() {
-            ErrorKind::Failed | ErrorKind::Internal => Exit::Failed,
+            ErrorKind::Failed | ErrorKind::Unsupported | ErrorKind::Internal => Exit::Failed,
             ErrorKind::NoRepository => Exit::NoRepository,
             // Commands ask for blobs that the repository itself names, so a missing one is lost.
             ErrorKind::Damaged | ErrorKind::NotFound => Exit::Damaged,

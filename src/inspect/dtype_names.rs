@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::format::array::list;
 use crate::format::{Dtype, Listed, ReadAt, Tensor};
 use crate::repo::recipe::ContentReference;
@@ -74,7 +74,7 @@ pub fn main_dtype_name(
                 let total = totals.entry(name).or_default();
                 *total = total.saturating_add(bytes);
             }),
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("cannot tell the types in {}: {error}", path.display());
             }
             Err(error) => return Err(error),

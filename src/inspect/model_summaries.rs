@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::format::card::hub_name;
 use crate::model::{BaseModel, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::repo::reader::ChunkReader;
@@ -136,7 +136,7 @@ impl ModelSummaries {
                     break;
                 }
                 Ok(_) => tracing::warn!("passing over the record {} of another model", head.record),
-                Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+                Err(error) if error.is_unreadable() => {
                     tracing::warn!("passing over the record of a model: {error}");
                 }
                 Err(error) => return Err(error),

@@ -20,11 +20,11 @@ use super::dtype_names::main_dtype_name;
 use super::labels::{NamedModel, labels};
 use super::list::walk;
 use super::model_summaries::{ModelSummaries, ModelSummary, name_at};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::Dtype;
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
+use crate::repo::index::Listing;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -87,7 +87,7 @@ pub struct FoundModels {
 /// # Errors
 /// Those of reading the trees, and [`Error::Interrupted`] once `stop` is set.
 pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundModels> {
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let listing = Arc::new(Listing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
     // Types are read through a reader of their own, which several files share.
     let labels = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
@@ -234,7 +234,7 @@ impl ShardGroup {
         let root = root(&ids, base.as_ref(), catalogue, reader)?;
         let stored_bytes = match stored_bytes(self.files.iter().map(|file| file.content), reader) {
             Ok(bytes) => Some(bytes),
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("cannot tell what {} takes: {error}", path.display());
                 None
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{RestoreJob, is_damage};
+use super::message::RestoreJob;
 use crate::codec::Scratch;
 use crate::error::Result;
 use crate::pipeline::Map;
@@ -31,7 +31,7 @@ impl Map for DecodeWorker {
             let decoded = decode_frame(&blob_name(&load.container), &load.info, stored, &mut self.scratch);
             load.bytes = match decoded {
                 Ok(bytes) => Ok(Bytes::from(bytes)),
-                Err(error) if is_damage(&error) => Err(Arc::new(error)),
+                Err(error) if error.is_unreadable() => Err(Arc::new(error)),
                 Err(error) => return Err(error),
             };
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{RestoreJob, is_damage};
+use super::message::RestoreJob;
 use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::blob_name;
@@ -29,7 +29,7 @@ impl Map for FetchWorker {
             let name = blob_name(&load.container);
             load.bytes = match self.store.get_range(&name, load.info.offset, load.info.stored_bytes()) {
                 Ok(bytes) => Ok(Bytes::from(bytes)),
-                Err(error) if is_damage(&error) => Err(Arc::new(error)),
+                Err(error) if error.is_unreadable() => Err(Arc::new(error)),
                 Err(error) => return Err(error),
             };
         }

@@ -25,7 +25,7 @@ impl FinishStage<'_> {
     fn file(&self, file: &RestoreFile) {
         self.progress.files_done.add(1);
         if let Some(error) = file.take_failure() {
-            self.counts.damage(&error, &file.path.display().to_string());
+            self.counts.unreadable(&error, &file.path.display().to_string());
             self.remove(file);
             return;
         }

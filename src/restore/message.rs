@@ -17,11 +17,6 @@ use crate::types::{ContainerId, Fingerprint};
 /// Maximum number of files that are open at the same time.
 const OPEN_FILES_MAX: usize = 256;
 
-/// Whether an error means lost data of the repository. Such an error costs a file; any other error ends the restore.
-pub fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
-}
-
 /// Counters of a restore.
 #[derive(Debug, Default)]
 pub struct RestoreCounts {
@@ -50,11 +45,12 @@ impl RestoreCounts {
         self.problems.add(1);
     }
 
-    /// Logs and counts a file, or the rest of a directory, that is lost to damage.
-    pub fn damage(&self, error: &Error, path: &str) {
+    /// Logs and counts a file, or the rest of a directory, whose content is unreadable: damaged, or too new.
+    pub fn unreadable(&self, error: &Error, path: &str) {
         let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
         tracing::error!("{path}{error}");
-        self.damaged.add(1);
+        let count = if error.kind() == ErrorKind::Unsupported { &self.problems } else { &self.damaged };
+        count.add(1);
     }
 
     /// Counts written bytes, also for the progress bar. A restore reports written bytes as read bytes there.

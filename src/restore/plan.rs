@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lru::LruCache;
 
 use super::frame_cache::{FrameCache, FrameSource};
-use super::message::{FrameLoad, InodeNames, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage};
+use super::message::{FrameLoad, InodeNames, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk};
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
@@ -103,8 +103,8 @@ impl PlanStage {
             emit.check()?;
             let next = match cursor.next(&mut self.reader) {
                 Ok(next) => next,
-                Err(error) if is_damage(&error) => {
-                    self.counts.damage(&error, &self.descent.path().display().to_string());
+                Err(error) if error.is_unreadable() => {
+                    self.counts.unreadable(&error, &self.descent.path().display().to_string());
                     None
                 }
                 Err(error) => return Err(error),
@@ -185,7 +185,7 @@ impl PlanStage {
         let path = self.descent.path().join(name_of(node));
         let Some(first) = names.paths.first().filter(|_| !names.is_lost) else {
             let error = Error::corrupt(path.display().to_string(), 0, "the content of its first hard link", "none");
-            self.counts.damage(&error, "");
+            self.counts.unreadable(&error, "");
             return;
         };
         match self.descent.create_hard_link(first, node) {
@@ -219,7 +219,7 @@ impl PlanStage {
         let file = Arc::new(RestoreFile::new(file, path, node, names, permit));
         if let Some(content) = content {
             match self.content(&file, content, emit) {
-                Err(error) if is_damage(&error) => file.fail(error),
+                Err(error) if error.is_unreadable() => file.fail(error),
                 other => other?,
             }
         }

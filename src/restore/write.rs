@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{RestoreCounts, RestoreFile, RestoreJob, WriteChunk, is_damage};
+use super::message::{RestoreCounts, RestoreFile, RestoreJob, WriteChunk};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
@@ -70,6 +70,7 @@ fn copy_of(error: &Error) -> Error {
             got: got.clone(),
         },
         Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
+        Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
         Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
         other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
     }
@@ -152,7 +153,7 @@ impl Map for WriteWorker<'_> {
         for write in &job.writes {
             match self.write(write, &job) {
                 Ok(()) => {}
-                Err(error) if is_damage(&error) => write.file.fail(error),
+                Err(error) if error.is_unreadable() => write.file.fail(error),
                 // The cause, such as a full disk, affects every file.
                 Err(error) => return Err(error),
             }

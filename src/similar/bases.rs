@@ -19,11 +19,11 @@ use crate::cache::BLOCK_BYTES;
 use crate::cache::ByteLru;
 use crate::codec::Scratch;
 use crate::config::SubdedupConfig;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::{
     Base, EntryAddress, EntryNumber, Extent, ExtentCache, ExtentMap, FrameAddress, FrameInfo, FrameLocation,
-    FrameNumber, FrameReference, FramesInFlight, OpenFrame, Operation, OperationSlice, OperationSource, OperationView,
+    FrameNumber, FrameSource, FramesInFlight, OpenFrame, Operation, OperationSlice, OperationSource, OperationView,
     SessionEntryNumber, blob_name, decode_frame,
 };
 use crate::repo::index::Resolver;
@@ -196,20 +196,20 @@ impl Bases {
     }
 
     /// Where frame `number` can be read from; `None` if it is still being filled.
-    pub fn frame_reference(&mut self, number: FrameNumber) -> Result<Option<FrameReference>> {
+    pub fn frame_source(&mut self, number: FrameNumber) -> Result<Option<FrameSource>> {
         match number.address() {
             FrameAddress::Open(_) => Ok(None),
-            FrameAddress::Session(number) => Ok(Some(FrameReference::Session(number))),
+            FrameAddress::Session(number) => Ok(Some(FrameSource::Session(number))),
             FrameAddress::Stored { .. } => {
                 let (container, info) = self.resolver.frame_info(number)?;
-                Ok(Some(FrameReference::Stored(container, info)))
+                Ok(Some(FrameSource::Stored(container, info)))
             }
         }
     }
 
     /// What a delta as long as its chunk is a delta to: entries, offsets and lengths; `None` for any other entry.
     pub fn delta_parts(&mut self, entry: EntryNumber) -> Result<Option<Vec<(EntryNumber, u32, u32)>>> {
-        let view = self.view(entry)?;
+        let view = self.body(entry)?;
         let mut parts = Vec::new();
         for operation in view.operations.as_slice() {
             let Operation::Delta { base, offset, len } = *operation else { return Ok(None) };
@@ -223,7 +223,7 @@ impl Bases {
     fn tolerate<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            Err(error) if error.is_unreadable() => {
                 tracing::warn!("not using a similar chunk: {error}");
                 Ok(None)
             }
@@ -277,7 +277,7 @@ impl Bases {
 
     /// The runs of an entry and the frames that they lie in, decoded; those still being filled are empty.
     fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
-        if self.view(entry)?.raw_len > BASE_BYTES_MAX {
+        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
         let extent_map = self.extent_map(entry)?;
@@ -326,7 +326,7 @@ impl Bases {
 
     /// Depth of an entry's chain.
     pub fn depth(&mut self, entry: EntryNumber) -> Result<u8> {
-        Ok(self.view(entry)?.depth)
+        Ok(self.body(entry)?.depth)
     }
 
     /// Name of an entry as a base.
@@ -457,12 +457,12 @@ fn following_frame(number: FrameNumber, count: u32) -> Option<FrameNumber> {
 }
 
 impl OperationSource for Bases {
-    fn view(&mut self, entry: EntryNumber) -> Result<OperationView> {
+    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
         if let Some(view) = entry.as_session().and_then(|number| self.ring.view(number)) {
             return Ok(view);
         }
         let number = self.stored_number(entry)?;
-        self.resolver.view(number)
+        self.resolver.body(number)
     }
 
     fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {

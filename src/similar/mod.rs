@@ -1,7 +1,7 @@
 //! Sub-block deduplication of ordinary chunks: strategies that find ranges of a new chunk in chunks stored before.
 //!
 //! A strategy says which bytes of a chunk are copies of which base; one encoder turns that into pieces, one decoder
-//! ([`crate::repo::container::ExtentCache`]) reads them, whatever the strategy.
+//! ([`crate::repo::container::resolve`]) reads them, whatever the strategy.
 
 mod aligned;
 mod anchor_table;

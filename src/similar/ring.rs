@@ -30,7 +30,7 @@ pub struct SessionEntry {
     /// Similarity features.
     pub features: Vec<u64>,
     /// Pieces and bases.
-    pub operations: Arc<SessionOperations>,
+    pub body: Arc<SessionOperations>,
 }
 
 impl SessionEntry {
@@ -39,7 +39,7 @@ impl SessionEntry {
         self.name.fingerprint
     }
     fn weight(&self) -> u64 {
-        entry_weight(self.operations.list.operations.len())
+        entry_weight(self.body.body.operations.len())
     }
 }
 
@@ -83,7 +83,7 @@ impl Ring {
     /// The body of entry `number`.
     pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
         let entry = self.get(number)?;
-        let whole = entry.operations.list.operations.is_empty();
+        let whole = entry.body.body.operations.is_empty();
         Some(OperationView {
             entry: EntryNumber::session(number),
             raw_len: entry.raw_len,
@@ -91,7 +91,7 @@ impl Ring {
             literal_offset: entry.literal_offset,
             literal_len: entry.literal_len,
             depth: entry.depth,
-            operations: if whole { OperationSlice::Whole } else { OperationSlice::Session(entry.operations.clone()) },
+            operations: if whole { OperationSlice::Whole } else { OperationSlice::Session(entry.body.clone()) },
         })
     }
 }

@@ -19,9 +19,9 @@ use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
+    ContainerIndex, Entry, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
 };
-use crate::repo::index::{ContainerListing, read_container_index};
+use crate::repo::index::{Listing, read_container_index};
 use crate::repo::reader::ChunkReader;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -33,7 +33,7 @@ const CACHE_BYTES_MIN: usize = 4 << 20;
 pub(super) fn check(
     repository: &Repository,
     config: &Config,
-    listing: &Arc<ContainerListing>,
+    listing: &Arc<Listing>,
     read_data: bool,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
@@ -199,7 +199,7 @@ impl CheckWorker<'_> {
         }
     }
 
-    fn entry(&mut self, number: EntryNumber, entry: &ContainerEntry) -> Result<()> {
+    fn entry(&mut self, number: EntryNumber, entry: &Entry) -> Result<()> {
         if self.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
@@ -274,7 +274,7 @@ impl Sink for CollectSink<'_> {
 /// Logs the suspects whose base is not in a container that the segments do not name, as of now.
 fn confirm(
     repository: &Repository,
-    listing: &ContainerListing,
+    listing: &Listing,
     candidates: Vec<MissingBase>,
     log: &mut DefectLog,
     stop: &AtomicBool,

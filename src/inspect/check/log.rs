@@ -2,7 +2,7 @@
 //! it.
 
 use super::DEFECTS_MAX;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Defects of two ranks.
 #[derive(Debug, Default)]
@@ -60,9 +60,8 @@ fn push(texts: &mut Vec<String>, text: String) {
 pub(super) fn damage(error: Error) -> Result<Error> {
     let unreadable = |source: &std::io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let damaged = match &error {
-        Error::Unsupported { .. } => true,
         Error::Io { source, .. } => unreadable(source),
-        other => matches!(other.kind(), ErrorKind::Damaged | ErrorKind::NotFound),
+        other => other.is_unreadable(),
     };
     if damaged { Ok(error) } else { Err(error) }
 }

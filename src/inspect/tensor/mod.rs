@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::format::array::list;
 use crate::format::{Array, HEAD_BYTES, Listed, Listing as Found, may_be_model, unread};
 use crate::repo::Repository;
-use crate::repo::index::ContainerListing;
+use crate::repo::index::Listing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -93,7 +93,7 @@ pub fn tensor(
 ) -> Result<TensorReport> {
     let format = FileFormat::of(request.output)?;
     file::check_free(request.output)?;
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let listing = Arc::new(Listing::take(&repository.store)?);
     let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
     let catalogue = ModelSummaries::load(repository.store.as_ref())?;
     let mut search = Search {

@@ -4,13 +4,13 @@
 //! frames, bases, fingerprints, entries, features, pieces. A section of more than 256 KiB is cut into several parts,
 //! preceded by their count, so that decoding is bounded.
 
-use super::{Base, ContainerEntry, ContainerIndex, FEATURES_MAX, FrameInfo, Operation};
+use super::{Base, ContainerIndex, Entry, FEATURES_MAX, FrameInfo, Operation};
 use crate::codec::Scratch;
 use crate::config::{CHUNK_BYTES_LIMIT, DELTA_BASE_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::Result;
 use crate::repo::container::frame::FRAME_HEADER_BYTES;
 use crate::repo::container::layout::{Footer, HEADER_BYTES};
-use crate::repo::container::operation_source::DEPTH_LIMIT;
+use crate::repo::container::resolve::DEPTH_LIMIT;
 use crate::types::Fingerprint;
 use crate::wire::{WireReader, put_varint, unzigzag, zigzag};
 
@@ -58,7 +58,7 @@ fn read_section(reader: &mut WireReader<'_>, scratch: &mut Scratch) -> Result<Ve
             1 => scratch
                 .decompress(stored, raw_len, &mut raw)
                 .map_err(|error| at.error("zstd data", error.to_string()))?,
-            other => return Err(at.error("section codec 0 or 1", other.to_string())),
+            other => return Err(at.unsupported(format!("codec {other}"))),
         }
     }
     Ok(raw)
@@ -95,9 +95,9 @@ pub(super) fn encode(container_index: &ContainerIndex) -> Result<Vec<u8>> {
 }
 
 /// The value of one column for the entry of a number.
-type Column<'a> = &'a dyn Fn(usize, &ContainerEntry) -> u64;
+type Column<'a> = &'a dyn Fn(usize, &Entry) -> u64;
 
-fn entry_columns(entries: &[ContainerEntry]) -> Vec<u8> {
+fn entry_columns(entries: &[Entry]) -> Vec<u8> {
     let mut raw = Vec::new();
     let columns: [Column<'_>; 7] = [
         &|_, entry| u64::from(entry.raw_len),
@@ -272,7 +272,7 @@ fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<
 }
 
 /// Checks that pieces cover the chunk and use up its literal bytes, or that all of them belong to a delta.
-fn check_operations(reader: &WireReader<'_>, entry: &ContainerEntry, operations: &[Operation]) -> Result<()> {
+fn check_operations(reader: &WireReader<'_>, entry: &Entry, operations: &[Operation]) -> Result<()> {
     let sum = |fits: fn(&Operation) -> bool| -> u64 {
         operations.iter().filter(|operation| fits(operation)).map(|operation| u64::from(operation.len())).sum()
     };
@@ -297,7 +297,7 @@ fn decode_entries(
     footer: &Footer,
     frames: &[FrameInfo],
     operations: &[Operation],
-) -> Result<(Vec<ContainerEntry>, u64)> {
+) -> Result<(Vec<Entry>, u64)> {
     let mut prints = fingerprints(prints, footer)?;
     let count = footer.entries as usize;
     let mut columns: [Vec<u64>; 7] = Default::default();
@@ -308,7 +308,7 @@ fn decode_entries(
     }
     reader.finish()?;
     let cell = |column: usize, row: usize| columns.get(column).and_then(|column| column.get(row)).copied().unwrap_or(0);
-    let mut entries: Vec<ContainerEntry> = Vec::with_capacity(count);
+    let mut entries: Vec<Entry> = Vec::with_capacity(count);
     let (mut piece_start, mut feature_start) = (0u64, 0u64);
     for row in 0..count {
         let (raw_len, copied) = (cell(0, row), cell(1, row));
@@ -342,7 +342,7 @@ fn decode_entries(
                 reader.error(format!("{operation_count} pieces from {piece_start}"), operations.len().to_string())
             );
         };
-        let entry = ContainerEntry {
+        let entry = Entry {
             fingerprint: Fingerprint(prints.array()?),
             raw_len: raw_len as u32,
             frame: frame as u32,

@@ -19,7 +19,7 @@ pub const FEATURES_MAX: usize = 64;
 
 /// One encoding of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerEntry {
+pub struct Entry {
     /// Content name.
     pub fingerprint: Fingerprint,
     /// Bytes of the chunk.
@@ -42,7 +42,7 @@ pub struct ContainerIndex {
     /// In file order.
     pub frames: Vec<FrameInfo>,
     /// In stream order.
-    pub entries: Vec<ContainerEntry>,
+    pub entries: Vec<Entry>,
     /// What the pieces' `base` counts in.
     pub bases: Vec<Base>,
     operations: Vec<Operation>,
@@ -57,17 +57,17 @@ fn span((start, len): (u32, u32)) -> Range<usize> {
 
 impl ContainerIndex {
     /// Pieces of an entry; empty for a whole chunk.
-    pub fn operations(&self, entry: &ContainerEntry) -> &[Operation] {
+    pub fn operations(&self, entry: &Entry) -> &[Operation] {
         self.operations.get(span(entry.operations)).unwrap_or_default()
     }
 
     /// Similarity features of an entry: 48 bits of hash, above them 8 bits of position.
-    pub fn features(&self, entry: &ContainerEntry) -> &[u64] {
+    pub fn features(&self, entry: &Entry) -> &[u64] {
         self.features.get(span(entry.features)).unwrap_or_default()
     }
 
     /// Digest of an entry's body.
-    pub fn digest(&self, entry: &ContainerEntry) -> u64 {
+    pub fn digest(&self, entry: &Entry) -> u64 {
         operations_digest(self.operations(entry), &self.bases)
     }
 
@@ -94,7 +94,7 @@ impl ContainerIndex {
 
     /// Bytes of memory it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
-        self.entries.len() * (size_of::<ContainerEntry>() + size_of::<(u64, u32)>())
+        self.entries.len() * (size_of::<Entry>() + size_of::<(u64, u32)>())
             + self.frames.len() * size_of::<FrameInfo>()
             + self.bases.len() * size_of::<Base>()
             + self.operations.len() * size_of::<Operation>()
@@ -159,7 +159,7 @@ impl ContainerIndexBuilder {
         let features = (container_index.features.len() as u32, kept.len() as u32);
         container_index.features.extend_from_slice(kept);
         let EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth } = fields;
-        container_index.entries.push(ContainerEntry {
+        container_index.entries.push(Entry {
             fingerprint,
             raw_len,
             frame,
@@ -172,7 +172,7 @@ impl ContainerIndexBuilder {
     }
 
     /// Entries so far.
-    pub fn entries(&self) -> &[ContainerEntry] {
+    pub fn entries(&self) -> &[Entry] {
         &self.container_index.entries
     }
     /// Frames so far.

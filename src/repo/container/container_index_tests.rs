@@ -19,10 +19,10 @@ fn footer_for(builder: &ContainerIndexBuilder, bytes: &[u8]) -> Footer {
     }
 }
 
-fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
+fn builder(plan: &[Shape]) -> ContainerIndexBuilder {
     let mut builder = ContainerIndexBuilder::default();
     let mut offset = HEADER_BYTES as u64;
-    for (number, (seed, literal, copies, features)) in shapes.iter().enumerate() {
+    for (number, (seed, literal, copies, features)) in plan.iter().enumerate() {
         let literal_len = u32::from(*literal);
         let info = FrameInfo { offset, stored_len: literal_len / 2, raw_len: literal_len, codec: 1 };
         offset += info.stored_bytes() as u64;
@@ -62,10 +62,10 @@ fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
 }
 
 /// Fingerprint seed, literal bytes, copies (base, offset, length less one), features.
-type EntryShape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
-type IndexShape = Vec<EntryShape>;
+type Shape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
+type Plan = Vec<Shape>;
 
-fn index_shapes() -> impl Strategy<Value = IndexShape> {
+fn plans() -> impl Strategy<Value = Plan> {
     let copies = prop::collection::vec((any::<u8>(), any::<u16>(), any::<u16>()), 0..6);
     let features = prop::collection::vec(any::<u64>(), 0..9);
     prop::collection::vec((any::<u8>(), any::<u16>(), copies, features), 0..40)
@@ -73,8 +73,8 @@ fn index_shapes() -> impl Strategy<Value = IndexShape> {
 
 proptest! {
     #[test]
-    fn directories_round_trip(shapes in index_shapes()) {
-        let builder = builder(&shapes);
+    fn directories_round_trip(plan in plans()) {
+        let builder = builder(&plan);
         let bytes = builder.encode().expect("encodes");
         let footer = footer_for(&builder, &bytes);
         let parsed = ContainerIndex::parse("test", &footer, &bytes).expect("parses");
@@ -91,8 +91,8 @@ proptest! {
     }
 
     #[test]
-    fn hostile_directories_yield_errors(shapes in index_shapes(), at in any::<prop::sample::Index>(), byte: u8) {
-        let builder = builder(&shapes);
+    fn hostile_directories_yield_errors(plan in plans(), at in any::<prop::sample::Index>(), byte: u8) {
+        let builder = builder(&plan);
         let mut bytes = builder.encode().expect("encodes");
         let position = at.index(bytes.len());
         bytes[position] = byte;

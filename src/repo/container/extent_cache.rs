@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::extent_map::{DeltaSource, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
+use super::extent_map::{Delta, ExtentMap, Literals, PackedExtent, Source};
 use super::numbers::{EntryNumber, FrameNumber};
-use super::operation_source::{DEPTH_LIMIT, OperationSource, OperationView};
 use super::operations::Operation;
+use super::resolve::{DEPTH_LIMIT, OperationSource, OperationView};
 use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 
@@ -42,14 +42,14 @@ impl ExtentCache {
     /// All runs of entry `entry`.
     ///
     /// # Errors
-    /// Those of `source`, and [`Error::Corrupt`] for a body that leaves its bases or is nested too deeply.
-    pub fn extent_map(&mut self, source: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
-        self.extent_map_at(source, entry, DEPTH_LIMIT)
+    /// Those of `bodies`, and [`Error::Corrupt`] for a body that leaves its bases or is nested too deeply.
+    pub fn extent_map(&mut self, bodies: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
+        self.extent_map_at(bodies, entry, DEPTH_LIMIT)
     }
 
     fn extent_map_at(
         &mut self,
-        source: &mut dyn OperationSource,
+        bodies: &mut dyn OperationSource,
         entry: EntryNumber,
         depth: u8,
     ) -> Result<Arc<ExtentMap>> {
@@ -57,7 +57,7 @@ impl ExtentCache {
             return Ok(found);
         }
         let mut builder = self.builders.pop().unwrap_or_default();
-        let flattened = self.flatten(source, entry, depth, &mut builder);
+        let flattened = self.flatten(bodies, entry, depth, &mut builder);
         let extent_map = flattened.map(|()| Arc::new(builder.extent_map()));
         builder.clear();
         self.builders.push(builder);
@@ -73,24 +73,24 @@ impl ExtentCache {
     /// Puts the runs of an entry into `builder`, which is empty.
     fn flatten(
         &mut self,
-        source: &mut dyn OperationSource,
+        bodies: &mut dyn OperationSource,
         entry: EntryNumber,
         depth: u8,
         builder: &mut ExtentMapBuilder,
     ) -> Result<()> {
-        let view = source.view(entry)?;
+        let view = bodies.body(entry)?;
         let operations = view.operations.as_slice();
         if operations.is_empty() {
             builder.push_literal(&view, 0..view.raw_len)?;
         }
         let deeper = depth.checked_sub(1);
         let Some(deeper) = deeper.or(operations.is_empty().then_some(0)) else {
-            return Err(Error::corrupt("chunk operations", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
+            return Err(Error::corrupt("chunk body", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
         };
         if matches!(operations.first(), Some(Operation::Delta { .. })) {
             builder.begin_delta(&view);
         }
-        let (mut copied, mut literally) = (RecentBases::default(), RecentBases::default());
+        let (mut copied, mut literally) = (Known::default(), Known::default());
         let mut literal = 0;
         for operation in operations {
             match *operation {
@@ -100,20 +100,20 @@ impl ExtentCache {
                 }
                 Operation::Copy { base, offset, len } => {
                     let found = copied.get(base, || {
-                        let base = source.base(&view, base)?;
-                        Ok(CopiedBase::new(self.extent_map_at(source, base, deeper)?))
+                        let base = bodies.base(&view, base)?;
+                        Ok(CopiedBase::new(self.extent_map_at(bodies, base, deeper)?))
                     })?;
                     builder.push_copy(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::Delta { base, offset, len } => {
-                    let base = source.base(&view, base)?;
-                    let found = self.extent_map_at(source, base, deeper)?;
+                    let base = bodies.base(&view, base)?;
+                    let found = self.extent_map_at(bodies, base, deeper)?;
                     builder.derive_from(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::LiteralCopy { base, offset, len } => {
                     let found = literally.get(base, || {
-                        let base = source.base(&view, base)?;
-                        source.view(base)
+                        let base = bodies.base(&view, base)?;
+                        bodies.body(base)
                     })?;
                     builder.push_literal(found, offset..offset.saturating_add(len))?;
                 }
@@ -127,14 +127,14 @@ impl ExtentCache {
 #[derive(Default)]
 struct ExtentMapBuilder {
     extents: Vec<PackedExtent>,
-    sources: Vec<LiteralSource>,
+    sources: Vec<Source>,
     /// Position in the sources, by entry.
     by_entry: HashMap<EntryNumber, u32>,
     /// Where the last run ends in the literal bytes of its source.
     literal_end: u32,
     /// Frames of the bases of a delta.
     frames: Vec<FrameNumber>,
-    delta: Option<DeltaSource>,
+    delta: Option<Delta>,
 }
 
 impl ExtentMapBuilder {
@@ -163,7 +163,7 @@ impl ExtentMapBuilder {
     }
 
     /// The position of a source, which is added if it is new.
-    fn source(&mut self, source: LiteralSource) -> u32 {
+    fn source(&mut self, source: Source) -> u32 {
         if let Some(last) = self.extents.last().map(|run| run.source)
             && self.sources.get(last as usize).is_some_and(|last| last.entry == source.entry)
         {
@@ -175,7 +175,7 @@ impl ExtentMapBuilder {
         })
     }
 
-    fn push(&mut self, LiteralRange { source, literal, len }: LiteralRange) {
+    fn push(&mut self, Literals { source, literal, len }: Literals) {
         let end = self.extents.last().map_or(0, |run| run.end) + len;
         match self.extents.last_mut() {
             Some(last) if last.source == source && self.literal_end == literal => last.end = end,
@@ -186,10 +186,10 @@ impl ExtentMapBuilder {
 
     /// Adds a range of an entry's own literal bytes.
     fn push_literal(&mut self, view: &OperationView, range: Range<u32>) -> Result<()> {
-        let run = view.literal_extent(range)?;
+        let run = view.literal_run(range)?;
         let offset = run.offset - run.literal;
-        let source = self.source(LiteralSource { entry: run.owner, frame: run.frame, frame_at: 0, offset });
-        self.push(LiteralRange { source, literal: run.literal, len: run.len });
+        let source = self.source(Source { entry: run.owner, frame: run.frame, frame_at: 0, offset });
+        self.push(Literals { source, literal: run.literal, len: run.len });
         Ok(())
     }
 
@@ -202,14 +202,14 @@ impl ExtentMapBuilder {
                 return Err(Error::internal("an extent map has more sources than were counted"));
             };
             let source = *known.get_or_insert_with(|| self.source(*source));
-            self.push(LiteralRange { source, ..literals });
+            self.push(Literals { source, ..literals });
         }
         Ok(())
     }
 
     fn begin_delta(&mut self, view: &OperationView) {
         let (frame, offset, len) = (view.frame, view.literal_offset, view.literal_len);
-        self.delta = Some(DeltaSource { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
+        self.delta = Some(Delta { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
         self.frames.push(frame);
     }
 
@@ -218,7 +218,7 @@ impl ExtentMapBuilder {
         base.check_within(&range)?;
         self.frames.extend_from_slice(&base.frames);
         let Some(delta) = &mut self.delta else {
-            return Err(Error::corrupt("chunk operations", 0, "pieces of a delta alone", "a mixture"));
+            return Err(Error::corrupt("chunk body", 0, "pieces of a delta alone", "a mixture"));
         };
         delta.base.push((base, range));
         Ok(())
@@ -239,15 +239,15 @@ impl CopiedBase {
 }
 
 /// Bases of one body that were looked up last: its pieces take turns with a few of them.
-struct RecentBases<T>(Vec<(u32, T)>);
+struct Known<T>(Vec<(u32, T)>);
 
-impl<T> Default for RecentBases<T> {
+impl<T> Default for Known<T> {
     fn default() -> Self {
-        RecentBases(Vec::new())
+        Known(Vec::new())
     }
 }
 
-impl<T> RecentBases<T> {
+impl<T> Known<T> {
     fn get(&mut self, base: u32, find: impl FnOnce() -> Result<T>) -> Result<&mut T> {
         let at = match self.0.iter().position(|known| known.0 == base) {
             Some(at) => at,

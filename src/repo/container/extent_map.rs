@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::numbers::{EntryNumber, FrameNumber};
-use super::operation_source::Extent;
+use super::resolve::Extent;
 use crate::codec::{Scratch, delta};
 use crate::error::{Error, Result};
 
@@ -17,10 +17,10 @@ pub const TO_THE_END: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     pub(super) extents: Vec<PackedExtent>,
-    pub(super) sources: Vec<LiteralSource>,
+    pub(super) sources: Vec<Source>,
     /// Each frame of the runs, and of the bases of a delta, once.
     pub(super) frames: Vec<FrameNumber>,
-    pub(super) delta: Option<DeltaSource>,
+    pub(super) delta: Option<Delta>,
 }
 
 /// A run without what all of one entry have in common: of a base that was changed again and again there are thousands.
@@ -36,7 +36,7 @@ pub(super) struct PackedExtent {
 
 /// An entry that runs are literal bytes of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LiteralSource {
+pub(super) struct Source {
     pub entry: EntryNumber,
     /// Frame of its literal bytes, and which of the flat's that is.
     pub frame: FrameNumber,
@@ -47,7 +47,7 @@ pub(super) struct LiteralSource {
 
 /// How an entry follows from others.
 #[derive(Debug)]
-pub(super) struct DeltaSource {
+pub(super) struct Delta {
     pub raw_len: u32,
     /// Frame of the literal bytes, where they begin in it and how many there are ([`TO_THE_END`]: all).
     pub frame: FrameNumber,
@@ -59,7 +59,7 @@ pub(super) struct DeltaSource {
 
 /// Literal bytes of one source of a flat.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LiteralRange {
+pub(super) struct Literals {
     pub source: u32,
     pub literal: u32,
     pub len: u32,
@@ -124,7 +124,7 @@ impl ExtentMap {
     /// [`Error::Corrupt`] where a frame is missing or too short, or the lengths differ.
     pub fn fill(&self, frames: &[impl AsRef<[u8]>], space: &mut [u8]) -> Result<()> {
         let space_bytes = space.len();
-        let differ = || Error::corrupt("chunk operations", 0, format!("{space_bytes} bytes"), self.len().to_string());
+        let differ = || Error::corrupt("chunk body", 0, format!("{space_bytes} bytes"), self.len().to_string());
         let mut rest = space;
         for literals in self.literals(0..u32::MAX) {
             let (front, behind) = rest.split_at_mut_checked(literals.len as usize).ok_or_else(differ)?;
@@ -143,7 +143,7 @@ impl ExtentMap {
     }
 
     /// The bytes of a run; `frames` as for [`Self::assemble`].
-    fn slice<'a>(&self, literals: &LiteralRange, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
+    fn slice<'a>(&self, literals: &Literals, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
         let source = self.source(literals.source)?;
         source.extent(literals).slice_of(frame_at(source.frame_at as usize, frames)?)
     }
@@ -154,7 +154,7 @@ impl ExtentMap {
         frame_at(self.frames.binary_search(&number).map_err(missing)?, frames)
     }
 
-    pub(super) fn source(&self, number: u32) -> Result<&LiteralSource> {
+    pub(super) fn source(&self, number: u32) -> Result<&Source> {
         let source = self.sources.get(number as usize);
         source.ok_or_else(|| Error::internal(format!("an extent map has no source {number}")))
     }
@@ -162,7 +162,7 @@ impl ExtentMap {
     /// Appends the content of a delta.
     fn derive(
         &self,
-        delta: &DeltaSource,
+        delta: &Delta,
         frames: &[impl AsRef<[u8]>],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
@@ -192,7 +192,7 @@ impl ExtentMap {
                 extent_map.append(range.clone(), &own, &mut base)?;
             }
         }
-        delta::decode_body(payload, &base, delta.raw_len as usize, scratch, out)
+        delta::decode_tagged(payload, &base, delta.raw_len as usize, scratch, out)
     }
 
     /// The runs that make bytes `range` of the content.
@@ -207,12 +207,7 @@ impl ExtentMap {
     /// Whether runs for this range can be had.
     pub(super) fn check(&self, range: &Range<u32>) -> Result<()> {
         if self.is_delta() {
-            return Err(Error::corrupt(
-                "chunk operations",
-                u64::from(range.start),
-                "a base that is not a delta",
-                "a delta",
-            ));
+            return Err(Error::corrupt("chunk body", u64::from(range.start), "a base that is not a delta", "a delta"));
         }
         self.check_within(range)
     }
@@ -221,31 +216,31 @@ impl ExtentMap {
         let len = self.len();
         if range.start > range.end || range.end > len {
             let want = format!("a range within {len} bytes");
-            return Err(Error::corrupt("chunk operations", u64::from(range.start), want, format!("{range:?}")));
+            return Err(Error::corrupt("chunk body", u64::from(range.start), want, format!("{range:?}")));
         }
         Ok(())
     }
 
     /// The same without what their sources say.
-    pub(super) fn literals(&self, range: Range<u32>) -> impl Iterator<Item = LiteralRange> {
+    pub(super) fn literals(&self, range: Range<u32>) -> impl Iterator<Item = Literals> {
         let first = self.extents.partition_point(|run| run.end <= range.start);
         let mut start = first.checked_sub(1).and_then(|before| self.extents.get(before)).map_or(0, |run| run.end);
         self.extents.get(first..).unwrap_or_default().iter().map_while(move |run| {
             let (from, to) = (range.start.max(start), range.end.min(run.end));
             let literal = run.literal + (from - start);
             start = run.end;
-            (from < to).then(|| LiteralRange { source: run.source, literal, len: to - from })
+            (from < to).then(|| Literals { source: run.source, literal, len: to - from })
         })
     }
 
-    fn extent(&self, literals: &LiteralRange) -> Result<Extent> {
+    fn extent(&self, literals: &Literals) -> Result<Extent> {
         self.source(literals.source).map(|source| source.extent(literals))
     }
 }
 
-impl LiteralSource {
-    fn extent(&self, literals: &LiteralRange) -> Extent {
-        let LiteralRange { literal, len, .. } = *literals;
+impl Source {
+    fn extent(&self, literals: &Literals) -> Extent {
+        let Literals { literal, len, .. } = *literals;
         Extent { frame: self.frame, offset: self.offset + literal, len, owner: self.entry, literal }
     }
 }

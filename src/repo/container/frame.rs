@@ -99,6 +99,27 @@ pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Sc
         Error::Corrupt { expected, got, .. } => {
             Error::Corrupt { what: what.into(), offset: info.offset, expected, got }
         }
+        Error::Unsupported { unknown, .. } => {
+            Error::unsupported(format!("{what}, frame at byte {},", info.offset), unknown)
+        }
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_intact_frame_of_an_unknown_codec_is_unsupported_and_a_changed_one_is_damaged() {
+        let frame = StoredFrame { codec: 9, raw_len: 5, payload: Bytes::from_static(b"hello") };
+        let info = FrameInfo { offset: 48, stored_len: 5, raw_len: 5, codec: 9 };
+        let mut bytes = [&frame.header()[..], &frame.payload].concat();
+        let decode = |bytes: &[u8]| decode_frame("x", &info, bytes, &mut Scratch::default()).map(drop);
+        let error = decode(&bytes).expect_err("must fail");
+        assert_eq!(error.to_string(), "x, frame at byte 48, needs a newer fhrd: unknown codec 9");
+        assert!(error.is_unreadable() && error.kind() == crate::error::ErrorKind::Unsupported);
+        bytes[FRAME_HEADER_BYTES] ^= 1;
+        assert!(matches!(decode(&bytes), Err(Error::ChecksumMismatch { .. })));
+    }
 }

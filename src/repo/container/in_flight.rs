@@ -29,7 +29,7 @@ pub enum FrameLocation {
 
 /// Where a frame is that another stage is to read.
 #[derive(Debug, Clone, Copy)]
-pub enum FrameReference {
+pub enum FrameSource {
     /// Frame of the running session.
     Session(SessionFrameNumber),
     /// Frame of a stored container.
@@ -52,7 +52,7 @@ pub struct ContainerRange {
 }
 
 #[derive(Default)]
-struct FramesState {
+struct State {
     open: HashMap<SessionFrameNumber, StoredFrame>,
     stored: Vec<ContainerRange>,
     closed: bool,
@@ -61,12 +61,12 @@ struct FramesState {
 /// Shared between SubDedup, which asks, and Save, which tells.
 #[derive(Default)]
 pub struct FramesInFlight {
-    state: Mutex<FramesState>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 impl FramesInFlight {
-    fn lock(&self) -> MutexGuard<'_, FramesState> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +98,7 @@ impl FramesInFlight {
         self.changed.notify_all();
     }
 
-    fn wait<T>(&self, find: impl Fn(&FramesState) -> Option<T>) -> Result<T> {
+    fn wait<T>(&self, find: impl Fn(&State) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
             if let Some(found) = find(&state) {

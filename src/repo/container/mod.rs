@@ -12,23 +12,23 @@ mod frame;
 mod in_flight;
 mod layout;
 mod numbers;
-mod operation_source;
 mod operations;
+mod resolve;
 mod writer;
 
-pub use container_index::{ContainerEntry, ContainerIndex, ContainerIndexBuilder, EntryFields, FEATURES_MAX};
+pub use container_index::{ContainerIndex, ContainerIndexBuilder, Entry, EntryFields, FEATURES_MAX};
 pub use extent_cache::ExtentCache;
 pub use extent_map::{ExtentMap, TO_THE_END};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
-pub use in_flight::{ContainerRange, FrameLocation, FrameReference, FramesInFlight};
+pub use in_flight::{ContainerRange, FrameLocation, FrameSource, FramesInFlight};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
 pub use numbers::{
     ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameNumber, OpenFrame, SessionEntryNumber,
     SessionFrameNumber,
 };
-pub use operation_source::{Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
 pub use operations::{Base, Operation, OperationList, WHOLE_DIGEST, operations_digest};
-pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, SealedContainer, entry_weight};
+pub use resolve::{Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
+pub use writer::{ENTRY_WEIGHT_MAX, Sealed, Writer, entry_weight};
 
 use crate::types::ContainerId;
 

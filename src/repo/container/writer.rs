@@ -22,7 +22,7 @@ pub fn entry_weight(operations: usize) -> u64 {
 }
 
 /// A container being filled.
-pub struct ContainerWriter {
+pub struct Writer {
     parts: Vec<Bytes>,
     len: u64,
     weight: u64,
@@ -30,7 +30,7 @@ pub struct ContainerWriter {
 }
 
 /// A container ready for the store.
-pub struct SealedContainer {
+pub struct Sealed {
     /// Its name: BLAKE3 of its bytes.
     pub id: ContainerId,
     /// Its bytes, in parts.
@@ -41,18 +41,18 @@ pub struct SealedContainer {
     pub container_index: ContainerIndex,
 }
 
-impl SealedContainer {
+impl Sealed {
     /// Name in the store.
     pub fn blob_name(&self) -> String {
         blob_name(&self.id)
     }
 }
 
-impl ContainerWriter {
+impl Writer {
     /// An empty container.
     pub fn new(kind: ContainerKind) -> Self {
         let header = Bytes::copy_from_slice(&header(kind));
-        ContainerWriter {
+        Writer {
             parts: vec![header],
             len: HEADER_BYTES as u64,
             weight: 0,
@@ -96,7 +96,7 @@ impl ContainerWriter {
     }
 
     /// Ends the container.
-    pub fn seal(mut self) -> Result<SealedContainer> {
+    pub fn seal(mut self) -> Result<Sealed> {
         let container_index = self.container_index.encode()?;
         let mut checksum = [0u8; 16];
         checksum.copy_from_slice(blake3::hash(&container_index).as_bytes().get(..16).unwrap_or_default());
@@ -116,6 +116,6 @@ impl ContainerWriter {
             hasher.update(part);
         }
         let id = ContainerId(*hasher.finalize().as_bytes());
-        Ok(SealedContainer { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
+        Ok(Sealed { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
     }
 }

@@ -1,9 +1,9 @@
-//! What resolution works on: the source of entries, and the runs of literal bytes that they come down to.
+//! What resolution works on: the bodies of entries, and the runs of literal bytes that they come down to.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::container_index::{ContainerEntry, ContainerIndex};
+use super::container_index::{ContainerIndex, Entry};
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operations::{Operation, OperationList};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub struct Extent {
 #[derive(Debug, Default, Clone)]
 pub struct SessionOperations {
     /// Pieces and names of the bases.
-    pub list: OperationList,
+    pub body: OperationList,
     /// Numbers of the bases.
     pub entries: Vec<EntryNumber>,
 }
@@ -43,7 +43,7 @@ pub enum OperationSlice {
     /// An entry of the running session.
     Session(Arc<SessionOperations>),
     /// An entry of a stored container.
-    Stored(Arc<ContainerIndex>, ContainerEntry),
+    Stored(Arc<ContainerIndex>, Entry),
 }
 
 impl OperationSlice {
@@ -51,7 +51,7 @@ impl OperationSlice {
     pub fn as_slice(&self) -> &[Operation] {
         match self {
             OperationSlice::Whole => &[],
-            OperationSlice::Session(session) => &session.list.operations,
+            OperationSlice::Session(session) => &session.body.operations,
             OperationSlice::Stored(container_index, entry) => container_index.operations(entry),
         }
     }
@@ -76,10 +76,10 @@ pub struct OperationView {
     pub operations: OperationSlice,
 }
 
-/// A source of source by entry number.
+/// A source of bodies by entry number.
 pub trait OperationSource {
     /// The body of an entry.
-    fn view(&mut self, entry: EntryNumber) -> Result<OperationView>;
+    fn body(&mut self, entry: EntryNumber) -> Result<OperationView>;
     /// The entry number of base `base` of a body.
     fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber>;
 }
@@ -100,10 +100,10 @@ impl Extent {
 
 impl OperationView {
     /// The run of a range of this entry's own literal bytes.
-    pub(super) fn literal_extent(&self, range: Range<u32>) -> Result<Extent> {
+    pub(super) fn literal_run(&self, range: Range<u32>) -> Result<Extent> {
         if range.end > self.literal_len {
             let (want, have) = (format!("literal bytes up to {}", range.end), self.literal_len.to_string());
-            return Err(Error::corrupt("chunk operations", u64::from(range.start), want, have));
+            return Err(Error::corrupt("chunk body", u64::from(range.start), want, have));
         }
         let (offset, len) = (self.literal_offset + range.start, range.end - range.start);
         Ok(Extent { frame: self.frame, offset, len, owner: self.entry, literal: range.start })
