@@ -83,7 +83,7 @@ fn row(branch: String, member: &FamilyMember, absent: &str) -> Vec<String> {
     let note = member.note.map(|note| format!(" ({note})")).unwrap_or_default();
     vec![
         format!("{branch}{}", printable(&member.label)),
-        model.map_or("-", |model| &model.values).into(),
+        model.map_or("-", |model| &model.dtype).into(),
         base.map_or("-", kind).into(),
         base.map_or_else(|| "-".into(), |base| format!("{:.2}", base.bit_distance)),
         model.and_then(|model| model.stored_bytes).map_or_else(|| "-".into(), size),
@@ -98,7 +98,7 @@ fn dot(members: &[FamilyMember], absent: &str) -> String {
         let (about, style) = match &member.model {
             Some(model) => {
                 let stored = model.stored_bytes.map(|bytes| format!("\n{} stored", size(bytes))).unwrap_or_default();
-                (format!("{}, {}{stored}", model.values, count(model.parameters)), "")
+                (format!("{}, {}{stored}", model.dtype, count(model.parameters)), "")
             }
             None => (absent.into(), ", style=dashed"),
         };

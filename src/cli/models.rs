@@ -49,7 +49,7 @@ impl<'a> ModelDocument<'a> {
             ids: model.ids.iter().map(ToString::to_string).collect(),
             shards: model.shards,
             format: &model.format,
-            dtype: &model.values,
+            dtype: &model.dtype,
             parameters: model.parameters,
             size: model.size,
             stored: model.stored_bytes,
@@ -140,7 +140,7 @@ fn row(model: &ModelReport) -> Vec<String> {
     vec![
         model.path.to_string_lossy().into_owned(),
         model.format.clone(),
-        model.values.to_string(),
+        model.dtype.to_string(),
         count(model.parameters),
         model.family.clone(),
         base,

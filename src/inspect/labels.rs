@@ -1,71 +1,68 @@
-//! What models are called where several are told of: their names, and where these collide the ends of their paths.
+//! Labels: what a report calls each of its models, distinct as far as possible.
 //!
-//! 1. A name that one model has stands alone.
-//! 2. Models of one name are called by the shortest end of their paths, in whole components, that none of the others
-//!    has.
-//! 3. Where their paths are the same, too, which happens over several snapshots, the begin of the id follows.
+//! 1. A model whose name is unique is called by its name.
+//! 2. Models with the same name are called by the end of their paths: the fewest whole components that are unique.
+//! 3. If the paths are equal too, as happens across snapshots, the first digits of the id follow.
 
 use std::collections::HashMap;
 
 use crate::types::Fingerprint;
 
-/// Hex digits of an id that stand behind a path.
+/// Hex digits of an id after a path.
 const ID_DIGITS: usize = 8;
 
-/// A model to be called something.
-#[derive(Debug, Clone, Copy)]
-pub struct NamedModel<'a> {
-    /// Its name.
-    pub name: &'a str,
+/// A model that needs a label.
+#[derive(Debug, Clone)]
+pub struct NamedModel {
+    /// Its name, which other models may share.
+    pub name: String,
     /// Its path, as bytes.
-    pub path: &'a [u8],
-    /// What names its content.
-    pub id: Option<&'a Fingerprint>,
+    pub path: Vec<u8>,
+    /// Id of its content, if it is known.
+    pub id: Option<Fingerprint>,
 }
 
-/// What each of `models` is called beside the others.
-pub fn labels(models: &[NamedModel<'_>]) -> Vec<String> {
-    let mut same: HashMap<&str, Vec<usize>> = HashMap::new();
+/// The label of each model, in the order of `models`.
+pub fn labels(models: &[NamedModel]) -> Vec<String> {
+    let mut labels: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+    let mut same_name: HashMap<&str, Vec<(usize, &NamedModel)>> = HashMap::new();
     for (at, model) in models.iter().enumerate() {
-        same.entry(model.name).or_default().push(at);
+        same_name.entry(&model.name).or_default().push((at, model));
     }
-    let mut labels: Vec<String> = models.iter().map(|model| model.name.to_string()).collect();
-    let mut open: Vec<Vec<usize>> = same.into_values().filter(|of_one| of_one.len() > 1).collect();
+    let mut open: Vec<Vec<(usize, &NamedModel)>> = same_name.into_values().filter(|group| group.len() > 1).collect();
     let mut components = 1;
     while !open.is_empty() {
-        let mut still: Vec<Vec<usize>> = Vec::new();
-        for of_one in open {
-            let mut ends: HashMap<&[u8], Vec<usize>> = HashMap::new();
-            for at in of_one {
-                let path = models.get(at).map_or(&[][..], |model| model.path);
-                ends.entry(end(path, components)).or_default().push(at);
+        let mut still_open = Vec::new();
+        for group in open {
+            let mut same_end: HashMap<&[u8], Vec<(usize, &NamedModel)>> = HashMap::new();
+            for (at, model) in group {
+                same_end.entry(path_end(&model.path, components)).or_default().push((at, model));
             }
-            for (end, found) in ends {
-                for at in &found {
-                    let (Some(label), Some(model)) = (labels.get_mut(*at), models.get(*at)) else { continue };
+            for (end, group) in same_end {
+                for (at, model) in &group {
+                    let Some(label) = labels.get_mut(*at) else { continue };
                     *label = String::from_utf8_lossy(end).into_owned();
-                    // A path that has come to its begin has nothing else to tell.
-                    if found.len() > 1 && end.len() == model.path.len() {
-                        let id = model.id.map(ToString::to_string).unwrap_or_default();
+                    // A complete path has no further component that could make it unique.
+                    if group.len() > 1 && end.len() == model.path.len() {
+                        let id = model.id.map(|id| id.to_string()).unwrap_or_default();
                         label.push_str(&format!(" ({})", id.get(..ID_DIGITS).unwrap_or(&id)));
                     }
                 }
-                let is_done = |at: &usize| models.get(*at).is_none_or(|model| end.len() == model.path.len());
-                if found.len() > 1 && !found.iter().all(is_done) {
-                    still.push(found);
+                if group.len() > 1 && group.iter().any(|(_, model)| end.len() < model.path.len()) {
+                    still_open.push(group);
                 }
             }
         }
-        (open, components) = (still, components + 1);
+        (open, components) = (still_open, components + 1);
     }
     labels
 }
 
-/// The last `components` of a path.
-fn end(path: &[u8], components: usize) -> &[u8] {
+/// The last `components` components of a path.
+fn path_end(path: &[u8], components: usize) -> &[u8] {
     let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
-    let start = slashes.map(|(at, _)| at + 1).nth(components - 1);
-    path.get(start.unwrap_or(0)..).unwrap_or_default()
+    let start = slashes.map(|(at, _)| at + 1).nth(components - 1).unwrap_or(0);
+    path.split_at(start).1
 }
 
 #[cfg(test)]
@@ -73,16 +70,16 @@ mod tests {
     use super::*;
 
     fn labels_of(models: &[(&str, &str, u8)]) -> Vec<String> {
-        let ids: Vec<Fingerprint> = models.iter().map(|model| Fingerprint([model.2; 32])).collect();
-        let called = models.iter().zip(&ids).map(|((name, path, _), id)| {
-            let path = path.as_bytes();
-            NamedModel { name, path, id: Some(id) }
+        let named = models.iter().map(|(name, path, id)| NamedModel {
+            name: name.to_string(),
+            path: path.as_bytes().to_vec(),
+            id: Some(Fingerprint([*id; 32])),
         });
-        labels(&called.collect::<Vec<_>>())
+        labels(&named.collect::<Vec<_>>())
     }
 
     #[test]
-    fn names_that_collide_are_told_apart_by_their_paths() {
+    fn models_with_the_same_name_are_called_by_their_paths() {
         let found = labels_of(&[
             ("tune", "home/a/tune.npz", 1),
             ("tune", "home/b/tune.bin", 2),
@@ -97,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_path_of_two_contents_has_their_ids() {
+    fn models_with_the_same_path_are_called_by_their_ids() {
         let found = labels_of(&[("tune", "a/tune", 0x11), ("tune", "a/tune", 0x22), ("tune", "tune", 0x33)]);
         assert_eq!(found, ["a/tune (11111111)", "a/tune (22222222)", "tune"]);
         assert_eq!(labels_of(&[("", "", 1), ("", "", 2)]), [" (01010101)", " (02020202)"]);

@@ -1,11 +1,11 @@
-//! Lineage: the models of snapshots as the trees that their bases make.
+//! Lineage: the models of some snapshots as family trees, from each base to the models stored against it.
 //!
-//! 1. Copies of a content are one model with several paths. A model hangs below the model that its base is a file of. A
-//!    base that no snapshot asked for holds and the catalogue still knows becomes a node of its own, and so does that
-//!    one's base; where a record is lost the tree begins.
-//! 2. What records say is a claim: of a circle of bases the first model by path becomes a root.
-//! 3. Nodes are given parents first, the way they are printed, by a stack of our own: a chain of checkpoints is as deep
-//!    as it is long.
+//! 1. Copies of the same content are one member with several paths.
+//! 2. The parent of a member is the member that contains its base. If no given snapshot has the base, its record becomes
+//!    a member. If the record is lost, the member is a root.
+//! 3. Records are not trusted: in a cycle of bases one member becomes a root.
+//! 4. Members are returned in printing order: each after its parent, siblings by path. The walk uses an explicit stack,
+//!    because a chain of checkpoints can be very deep.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,56 +22,56 @@ use crate::types::Fingerprint;
 /// A model in the tree of its family.
 #[derive(Debug, Clone, Default)]
 pub struct FamilyMember {
-    /// What names its content; of shards the first one's.
+    /// Id of its content; of several shards, the id of the first.
     pub id: Option<Fingerprint>,
-    /// The model; none for a base that no snapshot asked for holds.
+    /// The model; `None` for a base that is in no given snapshot.
     pub model: Option<ModelReport>,
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// What it is called beside the others: its name, or the end of its path where others have that name.
+    /// Name to show: distinct among the members.
     pub label: String,
-    /// Where else its content is.
+    /// Further paths with the same content.
     pub copies: Vec<PathBuf>,
-    /// Its path: where it is in the snapshot, or where it was when it was stored.
+    /// Path in the snapshot, or the path in its record, as bytes.
     pub path: Vec<u8>,
-    /// What it was stored against.
+    /// The model that it was stored against.
     pub base: Option<BaseModel>,
-    /// Place of that in the list; none for a root.
+    /// Index of the parent in the list; `None` for a root.
     pub parent: Option<usize>,
-    /// How far below a root it is.
+    /// Number of members above it.
     pub depth: usize,
-    /// Whether it is the last of its parent's children, or the last root.
+    /// Whether it is the last child of its parent, or the last root.
     pub is_last: bool,
-    /// What is wrong with its base, if anything.
+    /// Why its base is not its parent.
     pub note: Option<&'static str>,
 }
 
-/// The families of snapshots: each member behind its parent.
+/// The families of the models of `snapshots`, each member after its parent.
 ///
 /// # Errors
 /// As for [`models`].
 pub fn lineage(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<Vec<FamilyMember>> {
     let found = models(repository, snapshots, stop)?;
     let mut members = with_bases(found)?;
-    break_circles(&mut members);
-    label(&mut members);
+    break_cycles(&mut members);
+    set_labels(&mut members);
     Ok(in_order(members))
 }
 
-/// All models and the bases that are not among them, each with its parent.
+/// All models, and the bases that are not among them. Each has its parent set.
 fn with_bases(found: FoundModels) -> Result<Vec<FamilyMember>> {
-    let FoundModels { models, mut catalogue, mut reader } = found;
-    let mut places: HashMap<Fingerprint, usize> = HashMap::new();
+    let FoundModels { models, mut summaries, mut reader } = found;
+    let mut indexes: HashMap<Fingerprint, usize> = HashMap::new();
     let mut members: Vec<FamilyMember> = Vec::with_capacity(models.len());
     for model in models {
-        // Of several copies of a model the first one is the base of others.
-        let first = model.same_as.is_some().then(|| model.ids.first().and_then(|id| places.get(id))).flatten();
+        // Of several copies, the first is the base of other models.
+        let first = model.same_as.is_some().then(|| model.ids.first().and_then(|id| indexes.get(id))).flatten();
         if let Some(first) = first.and_then(|first| members.get_mut(*first)) {
             first.copies.push(model.path);
             continue;
         }
         for id in &model.ids {
-            places.entry(*id).or_insert(members.len());
+            indexes.entry(*id).or_insert(members.len());
         }
         members.push(FamilyMember {
             id: model.ids.first().copied(),
@@ -83,18 +83,19 @@ fn with_bases(found: FoundModels) -> Result<Vec<FamilyMember>> {
         });
     }
     let mut at = 0;
+    // Bases of bases are found too, because the list grows meanwhile.
     while let Some(id) = members.get(at).map(|member| member.base.as_ref().map(|base| base.id)) {
-        let mut parent = id.and_then(|id| places.get(&id).copied());
+        let mut parent = id.and_then(|id| indexes.get(&id).copied());
         let mut note = None;
         if let (Some(id), None) = (id, parent) {
-            match catalogue.with_id(&id, &mut reader)? {
-                Some(known) if members.len() < DEPTH_MAX => {
+            match summaries.with_id(&id, &mut reader)? {
+                Some(summary) if members.len() < DEPTH_MAX => {
                     parent = Some(members.len());
-                    places.insert(id, members.len());
-                    let (name, path, base) = (known.name.clone(), known.path.clone(), known.base.clone());
+                    indexes.insert(id, members.len());
+                    let (name, path, base) = (summary.name.clone(), summary.path.clone(), summary.base.clone());
                     members.push(FamilyMember { id: Some(id), name, path, base, ..FamilyMember::default() });
                 }
-                _ => note = Some("its base has no record any more"),
+                _ => note = Some("the record of its base is lost"),
             }
         }
         if let Some(member) = members.get_mut(at) {
@@ -105,17 +106,16 @@ fn with_bases(found: FoundModels) -> Result<Vec<FamilyMember>> {
     Ok(members)
 }
 
-/// Sets what the members are called.
-fn label(members: &mut [FamilyMember]) {
-    let called =
-        members.iter().map(|member| NamedModel { name: &member.name, path: &member.path, id: member.id.as_ref() });
-    let labels = labels(&called.collect::<Vec<_>>());
+fn set_labels(members: &mut [FamilyMember]) {
+    let named =
+        members.iter().map(|member| NamedModel { name: member.name.clone(), path: member.path.clone(), id: member.id });
+    let labels = labels(&named.collect::<Vec<_>>());
     members.iter_mut().zip(labels).for_each(|(member, label)| member.label = label);
 }
 
-/// Makes a root of one member of every circle.
-fn break_circles(members: &mut [FamilyMember]) {
-    // The walk that a member was passed on first.
+/// Makes one member of every cycle a root.
+fn break_cycles(members: &mut [FamilyMember]) {
+    // For each member the walk that visited it first, named by its start.
     let mut walks: Vec<usize> = vec![usize::MAX; members.len()];
     for start in 0..members.len() {
         let mut next = Some(start);
@@ -135,7 +135,16 @@ fn break_circles(members: &mut [FamilyMember]) {
     }
 }
 
-/// Parents first, children by path.
+/// A member that waits to be placed after its parent.
+struct PendingMember {
+    /// Index in the unordered list.
+    at: usize,
+    depth: usize,
+    /// Index of the parent in the ordered list.
+    parent: Option<usize>,
+}
+
+/// Orders the members: parents first, siblings by path.
 fn in_order(members: Vec<FamilyMember>) -> Vec<FamilyMember> {
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); members.len() + 1];
     let roots = members.len();
@@ -143,17 +152,16 @@ fn in_order(members: Vec<FamilyMember>) -> Vec<FamilyMember> {
         children[member.parent.unwrap_or(roots)].push(at);
     }
     let path = |at: &usize| members.get(*at).map(|member| member.path.clone());
-    children.iter_mut().for_each(|of_one| of_one.sort_by_cached_key(path));
-    // Which member, its depth, and its parent's new place.
-    let mut stack: Vec<(usize, usize, Option<usize>)> = Vec::new();
-    let mut push = |stack: &mut Vec<_>, parent: usize, depth: usize, place: Option<usize>| {
-        stack.extend(children[parent].drain(..).rev().map(|child| (child, depth, place)));
+    children.iter_mut().for_each(|siblings| siblings.sort_by_cached_key(path));
+    let mut stack: Vec<PendingMember> = Vec::new();
+    let mut push = |stack: &mut Vec<_>, of: usize, depth: usize, parent: Option<usize>| {
+        stack.extend(children[of].drain(..).rev().map(|at| PendingMember { at, depth, parent }));
     };
     push(&mut stack, roots, 0, None);
     let mut ordered: Vec<FamilyMember> = Vec::with_capacity(members.len());
-    while let Some((at, depth, parent)) = stack.pop() {
+    while let Some(PendingMember { at, depth, parent }) = stack.pop() {
         let Some(member) = members.get(at) else { continue };
-        let is_last = stack.last().is_none_or(|next| next.2 != parent);
+        let is_last = stack.last().is_none_or(|next| next.parent != parent);
         ordered.push(FamilyMember { parent, depth, is_last, ..member.clone() });
         push(&mut stack, at, depth + 1, Some(ordered.len() - 1));
     }
@@ -170,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn members_stand_behind_their_parents_by_path() {
+    fn members_follow_their_parents_and_siblings_are_sorted_by_path() {
         let members = vec![member("c", Some(2)), member("b", Some(2)), member("a", None), member("d", Some(1))];
         let ordered = in_order(members);
         let lines: Vec<(&str, usize, bool, Option<usize>)> =
@@ -182,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_broken_and_nobody_is_lost() {
+    fn a_cycle_is_broken_and_every_member_remains() {
         let mut members = vec![
             member("a", Some(2)),
             member("b", Some(0)),
@@ -190,14 +198,14 @@ mod tests {
             member("below", Some(2)),
             member("apart", None),
         ];
-        break_circles(&mut members);
+        break_cycles(&mut members);
         let notes = members.iter().filter(|member| member.note.is_some()).count();
         assert_eq!(notes, 1);
         assert_eq!(in_order(members).len(), 5);
     }
 
     #[test]
-    fn a_long_chain_is_no_recursion() {
+    fn a_long_chain_does_not_overflow_the_stack() {
         let chain = (0..100_000usize).map(|at| member("x", at.checked_sub(1))).collect();
         assert_eq!(in_order(chain).last().map(|member| member.depth), Some(99_999));
     }

@@ -1,8 +1,7 @@
-//! List: the entries of a snapshot, depth first in name order.
+//! List: the entries of a snapshot, depth first, sorted by name.
 //!
-//! 1. Where a path is given, descend to it: one directory at a time, its listing read up to the name.
-//! 2. Visit the entry found, then, for a directory, what is below it. A stack of cursors holds one listing chunk of
-//!    each directory above the current entry, and nothing else is in memory.
+//! 1. If a path is given, descend to it. Each directory above it is read up to the name.
+//! 2. Visit the entry and everything below it. Memory holds one listing chunk of each directory above the current entry.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,15 +16,17 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
-/// Decoded frames of listings kept, bytes.
+/// Cache of decoded frames that hold listings, bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Calls `visit` with every entry of a snapshot and its path from the snapshot's root (no slash at the start): a
-/// directory before what is in it, names in the order of their bytes. `path`, with or without a slash at its start,
-/// restricts it to that entry and what is below.
+/// Calls `visit` with every entry of a snapshot and its path from the snapshot's root, without a leading slash.
+///
+/// A directory comes before its entries, and names are sorted by their bytes. `path`, with or without a leading slash,
+/// restricts the visit to that entry and the entries below it.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`] when the snapshot holds no `path`; what `visit` returns; what reading the listings meets.
+/// Fails with [`Error::NoSuchPath`] if the snapshot has no `path`, with the error of `visit`, or if a listing cannot be
+/// read.
 pub fn list(
     repository: &Repository,
     snapshot: &NamedSnapshot,
@@ -37,7 +38,7 @@ pub fn list(
     walk(&mut reader, snapshot, path, &mut |path, node| visit(path, node).map(|()| true))
 }
 
-/// As [`list`], with a reader of the caller's; a directory for which `visit` answers `false` is not entered.
+/// As [`list`], with the caller's reader. A directory is entered only if `visit` returns `true`.
 ///
 /// # Errors
 /// As for [`list`].
@@ -61,10 +62,10 @@ pub fn walk(
     }
 }
 
-/// The entry at `path`, and its path from the root; no entry for the root itself.
+/// The entry at `path`, and its path from the root. The root itself has no entry.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`] when there is none; what reading the listings meets.
+/// Fails with [`Error::NoSuchPath`] if there is no entry, or if a listing cannot be read.
 pub fn find(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> Result<(PathBuf, Option<Node>)> {
     let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
     let (mut found, mut node) = (PathBuf::new(), None::<Node>);
@@ -85,7 +86,7 @@ pub fn find(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> 
     Ok((found, node))
 }
 
-/// The entry `name` of the directory with this content.
+/// The entry `name` of the directory with content `content`.
 fn child(reader: &mut ChunkReader, content: Option<ContentReference>, name: &[u8]) -> Result<Option<Node>> {
     let mut cursor = TreeCursor::open(content);
     while let Some(node) = cursor.next(reader)? {
@@ -96,7 +97,7 @@ fn child(reader: &mut ChunkReader, content: Option<ContentReference>, name: &[u8
     Ok(None)
 }
 
-/// Visits everything below the directory `path` with this content.
+/// Visits everything below the directory `path` with content `content`.
 fn below(
     reader: &mut ChunkReader,
     mut path: PathBuf,

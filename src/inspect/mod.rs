@@ -1,4 +1,16 @@
-//! What is looked at without being changed: checks, statistics, listings, models and single tensors.
+//! Inspect: read a repository, or files to compare with it, without changing anything.
+//!
+//! | module | answers |
+//! |---|---|
+//! | [`check`] | Is everything in the repository readable and consistent? |
+//! | [`stats`] | How many bytes, chunks and frames does a repository or a snapshot have? |
+//! | [`list`] | Which entries does a snapshot have? |
+//! | [`models`] | Which models does a snapshot have, and what is the stored size of each? |
+//! | [`lineage`] | Which model descends from which? |
+//! | [`distance`] | In how many bits do the values of two models differ? |
+//! | [`tensor`] | What are the values of one tensor? Writes them to a file. |
+//! | [`trace`] | Which chunks does a source tree have? Writes them as a trace. |
+//! | [`model_summaries`] | What do the stored model records say? |
 
 pub mod check;
 pub mod distance;
@@ -8,6 +20,7 @@ pub mod lineage;
 pub mod list;
 pub mod model_summaries;
 pub mod models;
+mod shards;
 pub mod stats;
 pub mod tensor;
 pub mod trace;

@@ -1,7 +1,7 @@
-//! Models that the repository has records of, found by their content or by their name.
+//! Summaries of the stored model records, found by content or by id.
 //!
-//! The catalogue gives the heads; a record is read when it is asked for, and only what reports need of it is kept. Of
-//! several records of one model the oldest that can be read counts: a later copy may name the model itself as its base.
+//! The catalogue is read at once, a record only when it is needed. If a model has several records, the oldest readable
+//! one counts: a later copy may name the model itself as its base.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,26 +15,26 @@ use crate::repo::reader::ChunkReader;
 use crate::store::Store;
 use crate::types::Fingerprint;
 
-/// File names that say nothing of the model in them, without their extensions.
+/// File stems that do not identify a model.
 const COMMON_STEMS: &[&str] =
     &["model", "pytorch_model", "diffusion_pytorch_model", "adapter_model", "consolidated", "weights", "checkpoint"];
 
-/// What a record says, without its tensors.
+/// A model record without its tensors.
 #[derive(Debug, Clone)]
 pub struct ModelSummary {
     /// [`ModelRecord::id`].
     pub id: Fingerprint,
-    /// Its name for people.
+    /// Name to show.
     pub name: String,
-    /// Where it was when it was stored first, as bytes.
+    /// Path of the first stored file with this content, as bytes.
     pub path: Vec<u8>,
-    /// Format it was recognised as.
+    /// Name of the file format.
     pub format: String,
-    /// Values of all tensors.
+    /// Number of values in all tensors.
     pub parameters: u64,
     /// Bytes of tensors by the code of their type.
     pub dtypes: Vec<(u16, u64)>,
-    /// What most of it was stored against, if that is another model.
+    /// The model that most of it was stored against; `None` if that is the model itself.
     pub base: Option<BaseModel>,
 }
 
@@ -52,7 +52,7 @@ impl ModelSummary {
     }
 }
 
-/// What a model at `path` is called.
+/// Name of a model at `path`.
 pub fn name_at(path: &Path) -> String {
     let text = |name: Option<&OsStr>| name.map(|name| name.to_string_lossy().into_owned());
     let above = path.ancestors().skip(1).take(3);
@@ -62,7 +62,8 @@ pub fn name_at(path: &Path) -> String {
     name(&names.into_iter().flatten().collect::<Vec<_>>())
 }
 
-/// The name on a hub, if there is one; else the file's, unless that is what everybody calls it: then the directory's.
+/// Chooses from the names of the directory, the hub repository and the file, in this order. The hub repository wins.
+/// Otherwise it is the file, unless its stem is common to many models: then it is the directory.
 fn name(names: &[String]) -> String {
     let on_hub = names.iter().find(|name| name.contains('/'));
     let own = || {
@@ -76,32 +77,32 @@ fn name(names: &[String]) -> String {
     on_hub.or_else(own).cloned().unwrap_or_default()
 }
 
-/// See the module.
+/// All models that the catalogue lists.
 pub struct ModelSummaries {
-    heads: Vec<CatalogueEntry>,
+    entries: Vec<CatalogueEntry>,
     by_content: HashMap<Fingerprint, Vec<usize>>,
     by_id: HashMap<Fingerprint, Vec<usize>>,
-    read: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
+    cached: HashMap<Fingerprint, Option<Rc<ModelSummary>>>,
 }
 
 impl ModelSummaries {
-    /// Reads the heads; catalogues that cannot be read are passed over with a warning.
+    /// Reads the catalogue. Unreadable blobs are skipped with a warning.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Fails if the store cannot be listed.
     pub fn load(store: &dyn Store) -> Result<Self> {
-        let heads = CatalogueBlob::load_all(store)?;
+        let entries = CatalogueBlob::load_all(store)?;
         let (mut by_content, mut by_id) = (HashMap::new(), HashMap::new());
-        for (at, head) in heads.iter().enumerate() {
-            by_id.entry(head.id).or_insert_with(Vec::new).push(at);
-            if let Some(content) = head.content {
+        for (at, entry) in entries.iter().enumerate() {
+            by_id.entry(entry.id).or_insert_with(Vec::new).push(at);
+            if let Some(content) = entry.content {
                 by_content.entry(content).or_insert_with(Vec::new).push(at);
             }
         }
-        Ok(ModelSummaries { heads, by_content, by_id, read: HashMap::new() })
+        Ok(ModelSummaries { entries, by_content, by_id, cached: HashMap::new() })
     }
 
-    /// Whether a content is that of a model.
+    /// Whether a content is a model of the catalogue.
     pub fn holds(&self, content: &Fingerprint) -> bool {
         self.by_content.contains_key(content)
     }
@@ -109,40 +110,40 @@ impl ModelSummaries {
     /// The model with this content.
     ///
     /// # Errors
-    /// Those of reading that are no damage; damaged records are passed over with a warning.
+    /// Fails if its record cannot be read for a reason other than damage. A damaged record is skipped with a warning.
     pub fn with_content(
         &mut self,
         content: &Fingerprint,
         reader: &mut ChunkReader,
     ) -> Result<Option<Rc<ModelSummary>>> {
-        let first = self.by_content.get(content).and_then(|found| self.heads.get(*found.first()?));
-        first.map(|head| head.id).map_or(Ok(None), |id| self.with_id(&id, reader))
+        let first = self.by_content.get(content).and_then(|found| self.entries.get(*found.first()?));
+        first.map(|entry| entry.id).map_or(Ok(None), |id| self.with_id(&id, reader))
     }
 
-    /// The model of this name.
+    /// The model with this id.
     ///
     /// # Errors
     /// As for [`Self::with_content`].
     pub fn with_id(&mut self, id: &Fingerprint, reader: &mut ChunkReader) -> Result<Option<Rc<ModelSummary>>> {
-        if let Some(known) = self.read.get(id) {
-            return Ok(known.clone());
+        if let Some(summary) = self.cached.get(id) {
+            return Ok(summary.clone());
         }
         let mut found = None;
-        for at in self.by_id.get(id).map(Vec::as_slice).unwrap_or_default() {
-            let Some(head) = self.heads.get(*at) else { continue };
-            match reader.read(&head.record).and_then(|bytes| ModelRecord::decode(&head.record, &bytes)) {
+        for at in self.by_id.get(id).into_iter().flatten() {
+            let Some(entry) = self.entries.get(*at) else { continue };
+            match reader.read(&entry.record).and_then(|bytes| ModelRecord::decode(&entry.record, &bytes)) {
                 Ok(record) if record.id == *id => {
                     found = Some(Rc::new(ModelSummary::of(&record)));
                     break;
                 }
-                Ok(_) => tracing::warn!("passing over the record {} of another model", head.record),
+                Ok(_) => tracing::warn!("skipping the model record {}: it is of another model", entry.record),
                 Err(error) if error.is_unreadable() => {
-                    tracing::warn!("passing over the record of a model: {error}");
+                    tracing::warn!("skipping a model record: {error}");
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.read.insert(*id, found.clone());
+        self.cached.insert(*id, found.clone());
         Ok(found)
     }
 }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_called_what_tells_them_apart() {
+    fn the_name_identifies_the_model() {
         let of = |names: &[&str]| name(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!(of(&["my-tune", "model"]), "my-tune");
         assert_eq!(of(&["my-tune", "model-00001-of-00002"]), "my-tune");

@@ -1,8 +1,8 @@
-//! Stats: what a repository and a snapshot hold, in numbers.
+//! Stats: how many bytes, chunks and frames a repository or a snapshot has.
 //!
-//! 1. The store's listing gives the stored bytes by kind of blob.
-//! 2. Container directories, read one at a time, give chunks, frames and raw bytes; no frame is read.
-//! 3. A snapshot's numbers come from walking its tree.
+//! 1. The listing of the store gives the stored bytes by kind of blob.
+//! 2. The container indexes, read one at a time, give chunks, frames and raw bytes. No frame is read.
+//! 3. A walk of its tree gives the statistics of a snapshot.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,99 +19,99 @@ use crate::repo::paths::cache_directory;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::tree::NodeKind;
 
-/// Stored bytes by kind of blob.
+/// Stored bytes of the repository by kind of blob.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StoredBytes {
-    /// Containers.
+    /// Bytes of containers.
     pub containers: u64,
-    /// Index segments.
+    /// Bytes of index segments.
     pub index: u64,
-    /// Snapshots.
+    /// Bytes of snapshots.
     pub snapshots: u64,
-    /// All else: the configuration.
+    /// Bytes of all other blobs: the configuration and the model catalogue.
     pub other: u64,
     /// Sum of the above.
     pub total: u64,
 }
 
-/// Frames that one codec encoded.
+/// Statistics of the frames that one codec encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CodecStats {
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes they decode to.
+    /// Decoded bytes.
     pub raw_bytes: u64,
-    /// Bytes they take, headers included.
+    /// Stored bytes, with frame headers.
     pub stored_bytes: u64,
 }
 
-/// What the index takes besides the segments: local files, 0 where there are none.
+/// Bytes of the local index files; 0 for absent files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LocalBytes {
-    /// The database.
+    /// Bytes of the chunk database.
     pub database: u64,
-    /// The similarity index.
+    /// Bytes of the similarity index.
     pub similarity: u64,
 }
 
-/// What a repository holds.
+/// Statistics of a repository.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RepositoryStats {
-    /// Snapshots that can be read.
+    /// Readable snapshots.
     pub snapshots: u64,
     /// Index segments.
     pub segments: u64,
     /// Containers.
     pub containers: u64,
-    /// Of those, unreadable ones, which count in the stored bytes alone: `check` tells more.
+    /// Containers with an unreadable index. They count only in `stored_bytes`; `fhrd check` reports the damage.
     pub containers_damaged: u64,
-    /// Stored bytes.
+    /// Bytes of the blobs in the store.
     pub stored_bytes: StoredBytes,
-    /// Bytes of local files of the index.
+    /// Bytes of local index files.
     pub local_bytes: LocalBytes,
-    /// Chunk entries in containers, recipes and directory listings included.
+    /// Chunk entries of all containers, with those of recipes and listings.
     pub chunks: u64,
-    /// Bytes of those chunks.
+    /// Decoded bytes of those entries.
     pub raw_bytes: u64,
-    /// Of those, bytes stored literally.
+    /// Bytes of `raw_bytes` that are stored literally.
     pub literal_bytes: u64,
-    /// Of those, bytes copied from other chunks.
+    /// Bytes of `raw_bytes` that are copied from other chunks.
     pub copied_bytes: u64,
-    /// Similarity features in container directories.
+    /// Similarity features in container indexes.
     pub features: u64,
-    /// Frames by codec name.
+    /// Frames by the name of their codec.
     pub frames: BTreeMap<&'static str, CodecStats>,
-    /// Bytes of container directories.
+    /// Bytes of container indexes.
     pub container_index_bytes: u64,
-    /// Bytes of content of all snapshots together, as each recorded it.
+    /// Bytes of file content of all snapshots, as each snapshot recorded it.
     pub snapshot_bytes: u64,
-    /// Bytes of chunks per byte stored; 0 for an empty repository.
+    /// `raw_bytes` per stored byte; 0 for an empty repository.
     pub ratio: f64,
-    /// Chunk entries by the depth of their chain of copies.
+    /// Chunk entries by the length of their chain of bases.
     pub depths: BTreeMap<u8, u64>,
 }
 
-/// What a snapshot holds.
+/// Statistics of a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SnapshotStats {
-    /// The snapshot, 64 hex digits.
+    /// Snapshot id, 64 hex digits.
     pub snapshot: String,
-    /// Regular files; each name of a hard link counts.
+    /// Regular files. Each name of an inode counts.
     pub files: u64,
     /// Directories.
     pub directories: u64,
     /// Links and special files.
     pub others: u64,
-    /// Bytes of content, holes included.
+    /// Bytes of file content, with holes.
     pub bytes: u64,
-    /// What the backup recorded.
+    /// Statistics that the backup recorded.
     pub recorded: BTreeMap<String, u64>,
 }
 
-/// Counts what the repository holds. A damaged container or snapshot is logged, counted and passed over.
+/// Computes the statistics of a repository. Damaged containers and snapshots are skipped with a warning.
 ///
 /// # Errors
-/// Whatever keeps the store from being listed or read, other than damage.
+/// Fails if the store cannot be listed, or read for a reason other than damage.
 pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     let store = repository.store.as_ref();
     let mut stats = RepositoryStats::default();
@@ -128,7 +128,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
         }
     }
     let (snapshots, damaged) = snapshot::list(store)?;
-    damaged.iter().for_each(|(name, error)| tracing::warn!("passing over {name}: {error}"));
+    damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     stats.snapshots = snapshots.len() as u64;
     let recorded = snapshots.iter().filter_map(|named| named.snapshot.statistics.get("bytes"));
     stats.snapshot_bytes = recorded.fold(0, |sum, bytes| sum.saturating_add(*bytes));
@@ -136,9 +136,9 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
         let Some(id) = parse_name(&blob.name) else { continue };
         stats.containers += 1;
         match read_container_index(store, &id) {
-            Ok(directory) => stats.add(&directory, blob.len),
+            Ok(container_index) => stats.add(&container_index, blob.len),
             Err(error) if error.is_unreadable() => {
-                tracing::warn!("passing over a container: {error}");
+                tracing::warn!("skipping a container: {error}");
                 stats.containers_damaged += 1;
             }
             Err(error) => return Err(error),
@@ -155,18 +155,18 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
 }
 
 impl RepositoryStats {
-    /// Adds a container of `len` bytes.
-    fn add(&mut self, directory: &ContainerIndex, len: u64) {
-        for entry in &directory.entries {
+    /// Adds the statistics of a container of `len` bytes.
+    fn add(&mut self, container_index: &ContainerIndex, len: u64) {
+        for entry in &container_index.entries {
             self.chunks += 1;
             self.raw_bytes += u64::from(entry.raw_len);
             self.literal_bytes += u64::from(entry.literal_len);
             self.copied_bytes += u64::from(entry.raw_len - entry.literal_len);
-            self.features += directory.features(entry).len() as u64;
+            self.features += container_index.features(entry).len() as u64;
             *self.depths.entry(entry.depth).or_default() += 1;
         }
         let mut rest = len.saturating_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
-        for frame in &directory.frames {
+        for frame in &container_index.frames {
             let name = codec(frame.codec).map_or("unknown", |codec| codec.name());
             let stats = self.frames.entry(name).or_default();
             stats.frames += 1;
@@ -178,7 +178,7 @@ impl RepositoryStats {
     }
 }
 
-/// Counts what a snapshot holds, by walking its tree.
+/// Computes the statistics of a snapshot.
 ///
 /// # Errors
 /// As for [`list`](super::list::list).
