@@ -1,12 +1,12 @@
-//! Adoption: containers of interrupted runs get an index segment, so that their chunks are not stored again.
+//! Adoption: writes index segments for containers of interrupted runs, so that their chunks are not stored again.
 //!
-//! 1. The repository is listed until two listings agree. A container refers only to chunks of containers stored before
-//!    it; a listing made while another backup stores can miss an earlier container and show a later one, but not twice
-//!    with nothing new in between.
-//! 2. Containers that no segment names are read; where one of them is damaged, those that refer to other containers
-//!    are left alone, for what they need may be lost.
-//! 3. The others are named by a segment. What stays unnamed is taken out of the listing: readers find chunks through
-//!    segments alone, so nothing stored may rely on it.
+//! 1. The store is listed until two listings agree. A container refers only to chunks of containers stored before it.
+//!    A listing taken while another backup runs can miss a container and show a later one. Two equal listings in a
+//!    row rule that out.
+//! 2. Orphans, the containers without a segment, are read. If one of them is damaged, orphans that refer to other
+//!    containers are not adopted, because their bases may be lost.
+//! 3. The other orphans get a segment. Orphans that stay without one are removed from the listing: readers find
+//!    chunks through segments only, so no new chunk may refer to them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::repo::Repository;
 use crate::repo::index::{Listing, Record, read_container_index, write_segment};
 use crate::types::ContainerId;
 
-/// Listings tried before adoption is left to a quieter run.
+/// Listings taken before adoption is left to a later run.
 const LISTINGS_MAX: usize = 10;
-/// Records gathered before a segment is written.
+/// Records of a segment, about.
 const RECORDS_MAX: usize = 1 << 18;
 
-/// A listing in which every container is named by a segment, and how many containers were adopted.
+/// Adopts orphans. Returns a listing in which every container has a segment, and the number of adopted containers.
 ///
 /// # Errors
 /// Those of the store.
@@ -29,7 +29,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
     let store = &repository.store;
     let mut listing = Listing::take(store)?;
     for (name, error) in &listing.damaged {
-        tracing::warn!("passing over {name}: {error}; `fhrd check` tells more");
+        tracing::warn!("skipping {name}: {error}; `fhrd check` reports details");
     }
     let mut adopted = 0;
     if !listing.orphans().is_empty() {
@@ -38,7 +38,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
             let is_stable = again.containers == listing.containers;
             listing = again;
             if is_stable {
-                adopted = name_orphans(repository, &listing.orphans())?;
+                adopted = adopt(repository, &listing.orphans())?;
                 break;
             }
         }
@@ -50,7 +50,8 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
     Ok((Arc::new(listing), adopted))
 }
 
-fn name_orphans(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
+/// Writes segments for the sound containers of `orphans`; returns how many they are.
+fn adopt(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
     let store = repository.store.as_ref();
     let mut damaged = HashSet::new();
     for id in orphans {

@@ -1,15 +1,15 @@
-//! Read buffers: filled once, shared as slices by the stages, returned to their pool by the last of them.
+//! Read buffers: Read fills a buffer once, the stages share slices of it, and the last slice returns it to its pool.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// Buffers of one size.
+/// Reusable buffers of one size.
 pub struct BufferPool {
     bytes: usize,
     free: Receiver<Vec<u8>>,
     back: Sender<Vec<u8>>,
 }
 
-/// A buffer on loan; dropping it returns it.
+/// A buffer that returns to its pool when it is dropped.
 pub struct Buffer {
     bytes: Vec<u8>,
     filled: usize,
@@ -17,37 +17,37 @@ pub struct Buffer {
 }
 
 impl BufferPool {
-    /// A pool of buffers of `bytes` each that keeps at most `buffers_max` of them.
+    /// A pool that holds at most `buffers_max` free buffers of `bytes` bytes.
     pub fn new(bytes: usize, buffers_max: usize) -> Self {
         let (back, free) = bounded(buffers_max);
         BufferPool { bytes, free, back }
     }
 
-    /// Size of the pool's buffers.
+    /// Bytes of each buffer.
     pub fn buffer_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A buffer of the pool's size.
+    /// A free buffer, or a new one. Its bytes are those of its last use.
     pub fn take(&self) -> Buffer {
         let bytes = self.free.try_recv().unwrap_or_else(|_| vec![0; self.bytes]);
         Buffer { bytes, filled: 0, back: Some(self.back.clone()) }
     }
 
-    /// A buffer of just `len` bytes that no pool gets back.
+    /// A buffer of `len` bytes that does not return to the pool.
     pub fn small(&self, len: usize) -> Buffer {
         Buffer { bytes: vec![0; len], filled: 0, back: None }
     }
 }
 
 impl Buffer {
-    /// The first `len` bytes, to be filled.
+    /// The first `len` bytes, to write to.
     pub fn space(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(self.bytes.len());
         self.bytes.get_mut(..len).unwrap_or_default()
     }
 
-    /// The buffer with its first `len` bytes as its content.
+    /// Sets the content to the first `len` bytes.
     pub fn filled(mut self, len: usize) -> Self {
         self.filled = len.min(self.bytes.len());
         self
@@ -63,7 +63,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(back) = &self.back {
-            // A full pool has enough: this one is freed.
+            // If the pool is full the buffer is freed.
             let _ = back.try_send(std::mem::take(&mut self.bytes));
         }
     }

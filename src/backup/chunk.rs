@@ -1,10 +1,10 @@
-//! Chunk: cuts the bytes of each file at content-defined places.
+//! Chunk: divides files into chunks.
 //!
-//! Chunks are slices of the buffers that Read filled. Only where a chunk runs over a buffer's end are bytes copied: the
-//! tail in which no cut was found is joined with the beginning of the next buffer.
+//! Opaque bytes are cut at content-defined boundaries. In a model file each block of a tensor is a chunk: blocks start
+//! at fixed distances from the tensor's first byte. Bytes between tensors are cut like any other file.
 //!
-//! In model files the blocks of tensors are chunks, cut at fixed distances from the tensor's first byte; what lies
-//! between the tensors is cut like any other file.
+//! Chunks are slices of the buffers that Read filled. Bytes are copied only where a chunk crosses the end of a buffer:
+//! the tail without a boundary is carried over and prepended to the next buffer.
 
 use std::sync::Arc;
 
@@ -29,21 +29,24 @@ pub struct ChunkStage {
     chunker: Box<dyn Chunker>,
     bytes_avg: usize,
     bytes_max: usize,
+    /// Bytes of an unfinished chunk from buffers before.
     carry: Vec<u8>,
-    /// The model being cut, and how far it came.
+    /// The model file being cut.
     model: Option<Arc<ModelFile>>,
+    /// Offset in the model file.
     offset: u64,
     batch: ChunkBatch,
     batch_bytes: u64,
 }
 
-/// A stretch of a model file: up to where, and the block that it is.
+/// A range of a model file that is cut in one way.
 struct Region {
     end: u64,
+    /// The block that it is; `None` between tensors.
     block: Option<TensorBlock>,
 }
 
-/// The region of a model file that byte `offset` lies in.
+/// The region that contains byte `offset` of a model file.
 fn region(record: &ModelRecord, offset: u64) -> Region {
     let at = record.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
     match record.tensors.get(at) {
@@ -61,7 +64,7 @@ fn region(record: &ModelRecord, offset: u64) -> Region {
 }
 
 impl ChunkStage {
-    /// Cuts as `config` says; `seed` comes from the repository's key.
+    /// Cuts with the chunker of `config`. `seed` is derived from the repository's key.
     pub fn new(config: &RepositoryConfig, seed: u64, batch_bytes: u64) -> Self {
         ChunkStage {
             chunker: chunker(config, seed),
@@ -91,7 +94,7 @@ impl ChunkStage {
         if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
     }
 
-    /// Cuts the first chunk of `bytes[start..]` and gives its end.
+    /// Sends the first chunk of `bytes[start..]`; returns its end.
     fn cut(&mut self, bytes: &Bytes, start: usize, emit: &mut Emit<ChunkBatch>) -> Result<usize> {
         let mut anchors = Vec::new();
         let end = start + self.chunker.cut(bytes.get(start..).unwrap_or_default(), &mut anchors);
@@ -112,7 +115,7 @@ impl ChunkStage {
         self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
     }
 
-    /// Cuts the next bytes of a model file.
+    /// Cuts the next bytes of a model file, region by region.
     fn model_data(&mut self, file: &ModelFile, mut bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         while !bytes.is_empty() {
             let Region { end, block } = region(&file.record, self.offset);
@@ -141,6 +144,7 @@ impl ChunkStage {
         Ok(())
     }
 
+    /// Cuts the next bytes of opaque data.
     fn data(&mut self, bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let Some(mut start) = self.finish_carried(&bytes, emit)? else { return Ok(()) };
         while start < bytes.len() {
@@ -157,19 +161,19 @@ impl ChunkStage {
         Ok(())
     }
 
-    /// Whether a cut at `end` stays where it is when more than `len` bytes are there.
+    /// Whether more bytes than these `len` would leave the boundary at `end`.
     fn is_final(&self, end: usize, len: usize) -> bool {
         end < len || len >= self.bytes_max
     }
 
-    /// Joins the carried bytes with as many of `bytes` as their chunk needs and gives where the next one starts in
-    /// `bytes`; `None` if they do not suffice, and are all carried on.
+    /// Completes the chunk of the carried bytes with the first bytes of `bytes`. Returns where the next chunk starts in
+    /// `bytes`, or `None` if all of `bytes` are carried over.
     fn finish_carried(&mut self, bytes: &Bytes, emit: &mut Emit<ChunkBatch>) -> Result<Option<usize>> {
         if self.carry.is_empty() {
             return Ok(Some(0));
         }
         let old = self.carry.len();
-        // Most chunks end soon; copying up to the largest length is for those that do not.
+        // Most chunks end within the average length; the second round copies up to the largest length.
         for more in [self.bytes_avg, self.bytes_max] {
             let taken = self.carry.len() - old;
             self.carry.extend_from_slice(bytes.get(taken..more.min(bytes.len()).max(taken)).unwrap_or_default());
@@ -182,7 +186,7 @@ impl ChunkStage {
             self.push_chunk(whole.slice(..end), anchors, emit)?;
             let mut at = end;
             while at < old {
-                // Only where the largest length cut the carried bytes.
+                // Happens only if the largest length cut the carried bytes.
                 at = self.cut(&whole, at, emit)?;
             }
             return Ok(Some(at - old));
@@ -190,7 +194,7 @@ impl ChunkStage {
         Ok(None)
     }
 
-    /// Cuts what is left: the file, or a stretch of data before a hole, has ended.
+    /// Cuts the carried bytes at the end of a file, before a hole, or before a tensor.
     fn end_data(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let rest = Bytes::from(std::mem::take(&mut self.carry));
         let mut start = 0;

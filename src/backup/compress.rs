@@ -1,4 +1,4 @@
-//! Compress: encodes the frames that are not encoded yet: zstd or LZ4, or raw where that does not help.
+//! Compress: encodes frames that ModelEncode left alone, with zstd or LZ4, or stores them raw if that is not larger.
 
 use bytes::Bytes;
 
@@ -8,19 +8,19 @@ use crate::error::Result;
 use crate::pipeline::Map;
 use crate::repo::container::StoredFrame;
 
-/// One worker.
+/// A worker of Compress.
 pub struct CompressWorker {
-    /// What encodes.
+    /// The codec.
     pub codec: &'static dyn Codec,
-    /// zstd level.
+    /// zstd level; other codecs ignore it.
     pub level: i32,
-    /// Contexts and buffers.
+    /// Contexts and buffers of the codec.
     pub scratch: Scratch,
-    /// Where it writes before the payload is cut to size.
+    /// Output buffer of the codec; payloads are copied from it at their exact size.
     pub space: Vec<u8>,
 }
 
-/// The encoding of `raw` by `codec`, at `level` if that has levels, or raw where it is not smaller.
+/// Encodes `raw` with `codec`, or stores it raw if the encoding is not smaller. Codecs without levels ignore `level`.
 pub fn compress(
     codec: &dyn Codec,
     raw: &Bytes,

@@ -1,4 +1,4 @@
-//! Dedup: asks the index for each chunk and drops the bytes of those that are stored or on their way.
+//! Dedup: asks the chunk index for each chunk and drops the bytes of chunks that are stored or being stored.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,8 +9,7 @@ use crate::error::Result;
 use crate::pipeline::{Emit, Stage};
 use crate::repo::index::ChunkIndex;
 
-/// The stage. It shares the index with Save, which asks it for recipes and trees; the answers depend on the stream
-/// alone.
+/// The stage. Save shares the index for recipes and listings. The answers depend on the stream only.
 pub struct DedupStage {
     /// The four-level index.
     pub index: Arc<Mutex<ChunkIndex>>,

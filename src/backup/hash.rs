@@ -1,13 +1,13 @@
-//! Hash: names each chunk by its keyed BLAKE3.
+//! Hash: computes the fingerprint of each chunk, its keyed BLAKE3.
 
 use crate::backup::message::{ChunkBatch, ChunkItem};
 use crate::error::Result;
 use crate::pipeline::Map;
 use crate::types::RepositoryKey;
 
-/// One worker.
+/// A worker of Hash.
 pub struct HashWorker {
-    /// Keys the fingerprints.
+    /// Key of the fingerprints.
     pub key: RepositoryKey,
 }
 

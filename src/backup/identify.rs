@@ -1,8 +1,8 @@
-//! Identify: tells float chunks and incompressible chunks from ordinary ones by the entropy of their byte groups, and
-//! finds the anchors of new chunks that the cutter did not give.
+//! Identify: classifies new chunks as float, incompressible or ordinary by the entropy of their byte groups.
 //!
-//! A chunk that shares features with earlier ones is left to SubDedup, which will copy most of it and then need not
-//! know its class, or else finds it: the class follows from the bytes alone, so who finds it changes nothing.
+//! It also computes the anchors of new chunks that the chunker did not give. A chunk that shares features with stored
+//! chunks is left unclassified: SubDedup will copy most of it and seldom needs the class. If SubDedup does need the
+//! class it computes the same one, because the class depends on the chunk's bytes only.
 
 use crate::backup::message::{ChunkBatch, ChunkItem};
 use crate::chunk::classify::ChunkClassifier;
@@ -11,13 +11,13 @@ use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
 use crate::similar::Candidates;
 
-/// One worker.
+/// A worker of Identify.
 pub struct IdentifyWorker {
-    /// The rule.
+    /// Classifies chunks.
     pub classifier: ChunkClassifier,
-    /// Finds anchors where the cutter gives none; `None` where the strategy wants none.
+    /// Finds anchors that the chunker did not give; `None` if the strategy needs no anchors.
     pub sieve: Option<Sieve>,
-    /// Earlier chunks, as far as SubDedup has come.
+    /// Features of the chunks that SubDedup has processed so far.
     pub candidates: Candidates,
 }
 

@@ -1,7 +1,8 @@
-//! A directory being saved: its listing, cut into chunks between nodes.
+//! A directory being saved: collects its listing and cuts it into chunks between nodes.
 //!
-//! A listing chunk ends where a node's name says so, on average every 128 nodes, or when it is long; so an unchanged
-//! stretch of a large directory costs one reference in the next snapshot, and memory does not grow with the directory.
+//! A hash of a node's name decides whether a listing chunk ends after it: every 128 nodes on average, and at latest
+//! when the chunk is long. So an unchanged part of a large directory costs one reference in the next snapshot, and
+//! memory does not grow with the directory.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,12 +11,12 @@ use crate::error::Result;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::Node;
 
-/// A listing chunk is cut when it has this many bytes.
+/// Bytes at which a listing chunk ends at latest.
 const CHUNK_BYTES: usize = 256 << 10;
-/// On average a chunk ends after this many nodes.
+/// Average nodes of a listing chunk.
 const NODES_AVERAGE: u64 = 128;
 
-/// See the module.
+/// A directory whose entries are still arriving.
 pub struct OpenDirectory {
     node: Option<Box<Node>>,
     listing: Vec<u8>,
@@ -23,7 +24,7 @@ pub struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// A directory without entries yet; the root has no node.
+    /// An empty directory; the root has no node.
     pub fn new(node: Option<Box<Node>>) -> Self {
         OpenDirectory { node, listing: Vec::new(), recipe: RecipeBuilder::default() }
     }
@@ -33,7 +34,10 @@ impl OpenDirectory {
         self.node.is_some()
     }
 
-    /// Adds the next entry in name order.
+    /// Appends the next entry in name order.
+    ///
+    /// # Errors
+    /// Those of [`Node::append_to`] and of the store.
     pub fn append(&mut self, node: &Node, metadata: &mut MetadataWriter) -> Result<()> {
         node.append_to(&mut self.listing)?;
         let ends = xxh3_64(&node.name).is_multiple_of(NODES_AVERAGE);
@@ -50,13 +54,19 @@ impl OpenDirectory {
         self.recipe.push(ContentReference::Chunk { fingerprint, len }, &mut |bytes| metadata.put(bytes))
     }
 
-    /// Ends the root: its content.
+    /// Ends the root directory and returns its content.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub fn finish_root(mut self, metadata: &mut MetadataWriter) -> Result<Option<ContentReference>> {
         self.cut(metadata)?;
         self.recipe.finish(&mut |bytes| metadata.put(bytes))
     }
 
-    /// Ends a directory: its node with its content.
+    /// Ends a directory and returns its node with the content set; `None` for the root.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub fn finish(mut self, metadata: &mut MetadataWriter) -> Result<Option<Box<Node>>> {
         let Some(mut node) = self.node.take() else { return Ok(None) };
         node.content = self.finish_root(metadata)?;

@@ -1,4 +1,4 @@
-//! What travels between the stages.
+//! Messages between the stages.
 
 use std::sync::Arc;
 
@@ -19,34 +19,34 @@ use crate::types::Fingerprint;
 /// How the reading of a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it, and it did not change meanwhile.
+    /// The whole file was read, and it did not change meanwhile.
     Complete,
-    /// It changed while it was read: what was read is kept and marked.
+    /// The file changed while it was read: the bytes read are stored and the entry is marked.
     Changed,
-    /// It could not be read to its end: the file is left out.
+    /// The file could not be read to its end: it is left out.
     Failed,
 }
 
-/// Structure of the source, in depth-first order.
+/// Structure of the source tree, in depth-first order.
 #[derive(Debug)]
 pub enum TreeItem {
     /// A directory begins.
     Enter(Box<Node>),
-    /// The directory entered last ends.
+    /// The current directory ends.
     Leave,
-    /// An entry without content of its own to read: not a file, or a file whose content is known.
+    /// An entry whose content is not read: another kind than a file, or a file whose content is known.
     Entry(Box<Node>),
-    /// Another name of an inode whose content was sent before.
+    /// A file whose content was sent before: another name of its inode, or a hoisted file.
     Linked(Box<Node>),
-    /// A file's content follows.
+    /// A file begins; its content follows.
     Begin(Box<Node>),
-    /// The content of a file follows that comes later in the tree, then as [`TreeItem::Linked`].
+    /// A hoisted file begins: its content follows now, its entry comes later as [`TreeItem::Linked`].
     Hoisted(Box<Node>),
-    /// It is complete.
+    /// The current file ends.
     End {
-        /// How its reading ended.
+        /// How the reading ended.
         outcome: Outcome,
-        /// The holes that were read as zeros.
+        /// Holes that were sent as zeros because they are short.
         small_holes: HoleMap,
     },
 }
@@ -56,40 +56,40 @@ pub enum TreeItem {
 pub enum ReadItem {
     /// Structure.
     Tree(TreeItem),
-    /// The file begun is a model.
+    /// The current file is a model.
     Model(Arc<ModelFile>),
-    /// What the file begun was in the parent snapshot.
+    /// Content of the current file in the parent snapshot.
     PreviousVersion(ContentReference),
-    /// The next bytes of the file begun.
+    /// The next bytes of the current file.
     Data(Bytes),
     /// A hole of this many bytes.
     Hole(u64),
 }
 
-/// A batch from Read.
+/// A batch of items from Read.
 #[derive(Debug, Default)]
 pub struct ReadBatch {
-    /// In order.
+    /// Items in stream order.
     pub items: Vec<ReadItem>,
-    /// Data bytes in them.
+    /// Bytes of data in the items.
     pub bytes: u64,
 }
 
 /// A chunk on its way through the stages.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Its content; emptied when it proves a duplicate.
+    /// Content; Dedup empties it if the chunk is a duplicate.
     pub bytes: Bytes,
     /// Length of the content.
     pub len: u32,
     /// Set by Hash.
     pub fingerprint: Fingerprint,
-    /// Set by Dedup: not stored yet.
+    /// Set by Dedup: the chunk is not stored yet.
     pub is_new: bool,
-    /// Set by Identify for new chunks; not for those that are likely to be copied for the most part, where it does not
-    /// matter.
+    /// Set by Identify for new chunks. `None` for chunks that SubDedup is likely to copy for the most part, and for
+    /// blocks of known element types.
     pub class: Option<ChunkClass>,
-    /// Set by a cutter that finds anchors on its way, otherwise, for a strategy that needs them, by Identify.
+    /// Set by a chunker that finds anchors, else by Identify if the strategy needs anchors.
     pub anchors: Option<Vec<Anchor>>,
     /// Set by Chunk for blocks of tensors.
     pub block: Option<TensorBlock>,
@@ -100,96 +100,96 @@ pub struct Chunk {
 pub enum ChunkItem {
     /// Structure.
     Tree(TreeItem),
-    /// The file begun is a model.
+    /// The current file is a model.
     Model(Arc<ModelFile>),
-    /// What the file begun was in the parent snapshot.
+    /// Content of the current file in the parent snapshot.
     PreviousVersion(ContentReference),
-    /// The next chunk of the file begun.
+    /// The next chunk of the current file.
     Chunk(Chunk),
-    /// A hole.
+    /// A hole of this many bytes.
     Hole(u64),
 }
 
-/// A batch of chunks.
+/// A batch of chunks and tree items.
 #[derive(Debug, Default)]
 pub struct ChunkBatch {
-    /// In order.
+    /// Items in stream order.
     pub items: Vec<ChunkItem>,
-    /// Chunk bytes in them.
+    /// Bytes of chunks in the items.
     pub bytes: u64,
 }
 
-/// What Save needs of an item.
+/// An item without content, for Save.
 #[derive(Debug)]
 pub enum SaveItem {
     /// Structure.
     Tree(TreeItem),
-    /// What is to be remembered of the file begun; all its chunks have been sent.
+    /// Record of the current file, a model; all its chunks have been sent.
     Model(Arc<ModelRecord>),
-    /// The next chunk of the file begun.
+    /// The next chunk of the current file.
     Chunk {
-        /// Its name.
+        /// Fingerprint of the chunk.
         fingerprint: Fingerprint,
-        /// Its length.
+        /// Bytes of the chunk.
         len: u32,
         /// Whether this run stores it.
         is_new: bool,
     },
-    /// A hole.
+    /// A hole of this many bytes.
     Hole(u64),
 }
 
-/// How a frame is to be encoded.
+/// How to encode a frame.
 #[derive(Debug, Clone)]
 pub enum FrameKind {
     /// Literal bytes of ordinary chunks.
     Solid,
-    /// Bytes that do not compress.
+    /// Literal bytes of incompressible chunks.
     Incompressible,
-    /// One float chunk, found by its entropies.
+    /// One float chunk, found by its entropy.
     Float(ByteGroupLayout),
-    /// One block of a tensor of such words.
+    /// One block of a tensor of this element type.
     Elements(ElementType),
-    /// One block of a tensor, to be stored as a delta.
+    /// One block or float chunk, to store as a delta.
     Delta(Arc<DeltaPlan>),
 }
 
-/// A frame on its way to its container.
+/// A frame that is not in a container yet.
 #[derive(Debug)]
 pub struct PendingFrame {
     /// Session number, in order of emission.
     pub number: SessionFrameNumber,
-    /// How to encode it.
+    /// How to encode the frame.
     pub kind: FrameKind,
-    /// Its bytes.
+    /// Raw bytes; Compress empties them.
     pub raw: Bytes,
-    /// Set by ModelEncode or Compress.
+    /// The encoded frame, set by ModelEncode or Compress.
     pub stored: Option<StoredFrame>,
 }
 
-/// A chunk entry of this session, ready for a directory.
+/// A chunk entry of this session, ready for the container index.
 #[derive(Debug)]
 pub struct NewEntry {
-    /// Name.
+    /// Fingerprint of the chunk.
     pub fingerprint: Fingerprint,
     /// Bytes of the chunk.
     pub raw_len: u32,
-    /// Session number of its frame.
+    /// Session number of the frame with its literal bytes.
     pub frame: SessionFrameNumber,
-    /// Where its literal bytes begin in the frame.
+    /// Offset of its literal bytes in the frame.
     pub literal_offset: u32,
-    /// How many there are; [`TO_THE_END`](crate::repo::container::TO_THE_END): all of the frame.
+    /// Number of literal bytes; [`TO_THE_END`](crate::repo::container::TO_THE_END) for the whole frame.
     pub literal_len: u32,
     /// Depth of its chain.
     pub depth: u8,
-    /// Pieces and bases; none for a whole chunk.
+    /// Operations and bases; empty for a whole chunk.
     pub body: Arc<SessionOperations>,
     /// Similarity features.
     pub features: Vec<u64>,
 }
 
 impl NewEntry {
-    /// A delta whose base proved damaged: its frame holds the chunk itself.
+    /// Turns a delta into a whole chunk: its base is damaged, so its frame holds the chunk itself.
     pub fn make_whole(&mut self) {
         (self.literal_len, self.depth) = (self.raw_len, 1);
         self.body = Arc::default();
@@ -199,11 +199,11 @@ impl NewEntry {
 /// From SubDedup to Save.
 #[derive(Debug)]
 pub enum Packet {
-    /// Structure and chunk names, in stream order.
+    /// Tree items and references to chunks, in stream order.
     Items(Vec<SaveItem>),
     /// A frame.
     Frame(PendingFrame),
-    /// Entries whose frames have all been sent; a container may end after them.
+    /// Entries whose frames have all been sent. A container may end after them.
     Entries(Vec<NewEntry>),
 }
 

@@ -1,4 +1,4 @@
-//! Metadata containers: recipes and directory listings, as chunks stored whole in small solid frames.
+//! Metadata containers: recipes, directory listings and model records, stored whole in small solid frames.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,12 +11,12 @@ use crate::repo::container::{ContainerKind, EntryFields, OperationList, Sealed, 
 use crate::repo::index::ChunkIndex;
 use crate::types::{Fingerprint, RepositoryKey};
 
-/// Raw bytes of a metadata frame: small, because trees are read here and there.
+/// Raw bytes of a metadata frame. Frames are small because readers of trees jump between them.
 const FRAME_BYTES: usize = 256 << 10;
-/// Metadata chunks are compressed at this zstd level.
+/// zstd level of metadata frames.
 const LEVEL: i32 = 3;
 
-/// Collects metadata chunks.
+/// Collects metadata chunks into frames and containers.
 pub struct MetadataWriter {
     key: RepositoryKey,
     index: Arc<Mutex<ChunkIndex>>,
@@ -29,7 +29,7 @@ pub struct MetadataWriter {
 }
 
 impl MetadataWriter {
-    /// A writer of containers of `bytes_target` bytes.
+    /// A writer whose containers are full at `bytes_target` bytes.
     pub fn new(key: RepositoryKey, index: Arc<Mutex<ChunkIndex>>, bytes_target: u64) -> Self {
         MetadataWriter {
             key,
@@ -43,14 +43,17 @@ impl MetadataWriter {
         }
     }
 
-    /// Stores a chunk unless it is stored, and gives its fingerprint.
+    /// Adds a chunk unless it is stored already; returns its fingerprint.
+    ///
+    /// # Errors
+    /// Those of the index and of the codec.
     pub fn put(&mut self, bytes: Vec<u8>) -> Result<Fingerprint> {
         let fingerprint = self.key.fingerprint(&bytes);
         if self.index.lock().unwrap_or_else(PoisonError::into_inner).contains_or_claim(&fingerprint)? {
             return Ok(fingerprint);
         }
         let len = bytes.len() as u32;
-        let frame = 0; // set when the frame is full
+        let frame = 0; // end_frame sets the number
         let literal_offset = self.frame.len() as u32;
         self.pending.push(EntryFields { fingerprint, raw_len: len, frame, literal_offset, literal_len: len, depth: 1 });
         self.frame.extend_from_slice(&bytes);
@@ -73,7 +76,10 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// The container, if it is full or this is the end and there is anything in it.
+    /// The sealed container if it is full, or if the stream has ended and it is not empty.
+    ///
+    /// # Errors
+    /// Those of encoding.
     pub fn take_full(&mut self, at_end: bool) -> Result<Option<Sealed>> {
         if at_end {
             self.end_frame()?;

@@ -32,8 +32,8 @@ pub struct ModelEncodeWorker {
     pub level: i32,
     /// Decode everything again.
     pub verify: bool,
-    /// Where that is decoded.
-    pub back: Vec<u8>,
+    /// Buffer for decoded frames.
+    pub decoded: Vec<u8>,
     /// Contexts and buffers.
     pub scratch: Scratch,
     /// Where bases are read from.
@@ -137,9 +137,9 @@ impl ModelEncodeWorker {
         if !self.verify {
             return true;
         }
-        self.back.clear();
-        let decoded = decode(&mut self.scratch, &mut self.back);
-        if decoded.is_ok() && self.back == raw {
+        self.decoded.clear();
+        let decoded = decode(&mut self.scratch, &mut self.decoded);
+        if decoded.is_ok() && self.decoded == raw {
             return true;
         }
         let defect = decoded.err().map_or_else(|| "other bytes".into(), |error| error.to_string());
@@ -218,7 +218,7 @@ mod tests {
         let container_indexes = ContainerIndexes::new(store.clone(), 1, 1 << 10);
         let bases = BaseReader { store, in_flight: Arc::default(), container_indexes };
         let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
-        let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, back: vec![9], scratch, bases };
+        let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, decoded: vec![9], scratch, bases };
         let raw = Bytes::from_iter((0..60_000u32).flat_map(|value| [value as u8 & 3, 0x3f]));
         let made = worker.elements(BlockHint::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
         assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);

@@ -1,38 +1,41 @@
-//! The parent snapshot, walked beside the source: which files need not be read?
+//! A cursor into the parent snapshot that follows the walk of the source and finds files that need not be read.
 
 use crate::repo::index::Presence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
 
-/// Files changed less than this before the parent's start are read again: they may have changed once more within the
-/// resolution of their times.
+/// A file must be unchanged for this long before the parent snapshot started, nanoseconds. A later change within the
+/// resolution of its times could go unnoticed.
 const UNCHANGED_NS_MIN: i128 = 2_000_000_000;
 
-/// A directory of the parent.
+/// A directory of the parent snapshot.
 struct ParentDirectory {
     cursor: TreeCursor,
+    /// The next entry in name order.
     next: Option<Node>,
 }
 
-/// A cursor into the parent's tree.
-pub struct Parent {
+/// A cursor into the tree of the parent snapshot.
+pub struct ParentCursor {
     reader: ChunkReader,
     presence: Presence,
+    /// Start of the parent snapshot's backup.
     time_ns: i64,
+    /// Open directories; `None` where the parent has none or it cannot be read.
     levels: Vec<Option<ParentDirectory>>,
-    last_version: Option<ContentReference>,
+    previous_version: Option<ContentReference>,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
-impl Parent {
-    /// Begins at the root of the snapshot that started at `time_ns`.
+impl ParentCursor {
+    /// A cursor at `root`, the tree of a snapshot whose backup started at `time_ns`.
     pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<ContentReference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
-        Parent { reader, presence, time_ns, levels: vec![level], last_version: None }
+        ParentCursor { reader, presence, time_ns, levels: vec![level], previous_version: None }
     }
 
     fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
@@ -41,8 +44,8 @@ impl Parent {
         Some(ParentDirectory { cursor, next })
     }
 
-    /// The parent's entry called `name` in the current directory. Names are asked for in ascending order. A parent
-    /// that cannot be read knows nothing: the files are read.
+    /// The parent's entry called `name` in the current directory. Callers ask for names in ascending order. If the
+    /// parent cannot be read there is no entry, so the files of the directory are read.
     fn find(&mut self, name: &[u8]) -> Option<Node> {
         let slot = self.levels.last_mut()?;
         let level = slot.as_mut()?;
@@ -50,7 +53,7 @@ impl Parent {
             match level.cursor.next(&mut self.reader) {
                 Ok(next) => level.next = next,
                 Err(error) => {
-                    tracing::warn!("the parent snapshot is of no use here: {error}");
+                    tracing::warn!("reading all files of a directory again: the parent snapshot is unreadable there: {error}");
                     *slot = None;
                     return None;
                 }
@@ -59,32 +62,32 @@ impl Parent {
         level.next.clone().filter(|node| node.name == name)
     }
 
-    /// The walk enters a directory.
+    /// Follows the walk into directory `node`.
     pub fn enter(&mut self, node: &Node) {
         let known = self.find(&node.name).filter(|known| known.kind == NodeKind::Directory);
         let level = known.and_then(|known| Self::open(&mut self.reader, known.content));
         self.levels.push(level);
     }
 
-    /// The walk leaves the directory entered last.
+    /// Follows the walk out of the current directory.
     pub fn leave(&mut self) {
         self.levels.pop();
     }
 
-    /// The content of a file that did not change since the parent, `Some(None)` for an empty one; the node gets the
-    /// map of holes that goes with it.
+    /// The content of a file that is unchanged since the parent snapshot; `Some(None)` for an empty file, `None` for a
+    /// changed one. Copies the parent's map of holes to the node.
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
-        self.last_version = None;
+        self.previous_version = None;
         let known = self.find(&node.name)?;
-        self.last_version = known.content;
-        let same = known.kind == NodeKind::File
+        self.previous_version = known.content;
+        let is_same = known.kind == NodeKind::File
             && !known.changed
             && known.size == node.size
             && known.mtime == node.mtime
             && known.ctime == node.ctime
             && known.inode == node.inode;
         let is_old_enough = nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns);
-        if !same || !is_old_enough {
+        if !is_same || !is_old_enough {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
@@ -94,17 +97,17 @@ impl Parent {
         self.is_whole(content).then_some(Some(content))
     }
 
-    /// The content that the file asked for last had in the parent.
-    pub fn last_version(&self) -> Option<ContentReference> {
-        self.last_version
+    /// The parent's content of the file of the last [`ParentCursor::unchanged`] call.
+    pub fn previous_version(&self) -> Option<ContentReference> {
+        self.previous_version
     }
 
-    /// Whether a file was there unchanged well before the parent's start, so that the parent is likely to have it.
+    /// Whether a file is older than the parent snapshot, so that the parent probably contains it.
     pub fn is_older(&self, node: &Node) -> bool {
         nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns)
     }
 
-    /// Whether every recipe and chunk of a content is present.
+    /// Whether the repository has every recipe and chunk of `content`.
     fn is_whole(&mut self, content: ContentReference) -> bool {
         let mut walk = RecipeWalk::new(content);
         loop {

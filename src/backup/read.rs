@@ -1,15 +1,14 @@
 //! Read: walks the source and reads what has changed.
 //!
-//! A file whose size, times and inode are those of the parent snapshot, whose times lie two seconds or more before the
-//! parent's start and whose chunks are all present is not read: its entry names the parent's content. Holes are not
-//! read either. Several names of one inode are read once. What cannot be read is reported, counted and left out.
-//!
-//! Models are recognised by their content and announced with a map of their tensors. Files that look like models by
-//! their names are sent ahead of the walk, bases before what descends from them; where the walk meets such a file it
-//! is sent as one whose content is known.
+//! - A file is not read if its size, times and inode equal those in the parent snapshot, its times are at least two
+//!   seconds older than that snapshot, and all its chunks are present. Its entry refers to the parent's content.
+//! - Holes are not read. An inode with several names is read once.
+//! - An entry that cannot be read is reported, counted and left out.
+//! - Model files are recognised by their content and announced with a record of their tensors.
+//! - Files whose names look like models are hoisted: they are sent before the walk, bases before their descendants.
+//!   When the walk meets a hoisted file it sends the entry without content.
 
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +17,7 @@ use bytes::Bytes;
 use lru::LruCache;
 
 use super::buffers::BufferPool;
-use super::parent::Parent;
+use super::parent::ParentCursor;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
@@ -35,55 +34,57 @@ use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
 
 /// Items of a batch, at most.
 const ITEMS_MAX: usize = 1024;
-/// Smaller files get a buffer of their own size.
+/// Files below this size get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
-/// Of larger files the last version is named: float chunks may be deltas to it.
+/// Files from this size on are sent with their previous version: float chunks may be deltas to it.
 const CHANGED_BYTES_MIN: u64 = 64 << 10;
-/// Memory for what is known of models that wait to be put in order; what is beyond is not sent ahead.
+/// Memory for records of models that are to be ordered. Models beyond that are not hoisted.
 const HOISTED_BYTES_MAX: usize = 16 << 20;
 
-/// What Read counted; the engine reads it after the run.
+/// Counters of Read, shared with the caller of the run.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
-    /// Entries that could not be read or changed meanwhile.
+    /// Entries that could not be read, or changed while they were read.
     pub problems: AtomicU64,
-    /// Files not read because nothing changed.
+    /// Files that were not read because they are unchanged.
     pub files_unchanged: AtomicU64,
     /// Bytes read from files.
     pub bytes_read: AtomicU64,
 }
 
-impl ReadCounts {
-    /// Files not read because nothing changed.
-    pub fn unchanged(&self) -> u64 {
-        self.files_unchanged.load(Ordering::Relaxed)
-    }
+/// What is sent before the content of a file.
+struct Announcement {
+    /// The file as a model; `None` if it is not one; an error if it cannot be read.
+    model: Result<Option<Arc<ModelFile>>>,
+    /// Content of the file in the parent snapshot.
+    previous_version: Option<ContentReference>,
 }
 
 /// The stage.
 pub struct ReadStage<'a> {
     walker: Walker,
-    parent: Option<Parent>,
+    parent: Option<ParentCursor>,
     pool: BufferPool,
     hole_bytes_min: u64,
     batch_bytes: u64,
+    /// Inodes with several names whose content was sent.
     links: LruCache<FileIdentity, ()>,
     model: ModelConfig,
-    /// Files that may be models, to be looked at before the walk.
+    /// Files that may be models, examined before the walk.
     candidates: Vec<PathBuf>,
-    /// What was sent ahead, as it was then.
-    sent: HashMap<FileIdentity, Node>,
+    /// Hoisted files in the state in which they were sent.
+    hoisted: HashMap<FileIdentity, Node>,
     batch: ReadBatch,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
 }
 
 impl<'a> ReadStage<'a> {
-    /// Reads what `walker` finds; files unchanged since `parent` are skipped. `candidates` are files of the walk that may
+    /// Reads the files of `walker` except those unchanged since `parent`. `candidates` are files of the walk that may
     /// be models.
     pub fn new(
         walker: Walker,
-        parent: Option<Parent>,
+        parent: Option<ParentCursor>,
         candidates: Vec<PathBuf>,
         config: &Config,
         progress: &'a Progress,
@@ -99,7 +100,7 @@ impl<'a> ReadStage<'a> {
             links: LruCache::new(at_least_one(config.read.hard_links_max)),
             model: config.model.clone(),
             candidates,
-            sent: HashMap::new(),
+            hoisted: HashMap::new(),
             batch: ReadBatch::default(),
             progress,
             counts,
@@ -144,7 +145,7 @@ impl<'a> ReadStage<'a> {
                 Ok(())
             }
             Event::Skipped { path } => {
-                tracing::info!("leaving out {}: it is the repository or its cache", path.display());
+                tracing::info!("skipping {}: it is the repository or its cache", path.display());
                 Ok(())
             }
         }
@@ -165,13 +166,13 @@ impl<'a> ReadStage<'a> {
             }
             return self.push(ReadItem::Tree(TreeItem::Entry(Box::new(node))), emit);
         }
-        if self.sent.get(&node.identity()).is_some_and(|sent| is_same(sent, &node)) {
+        if self.hoisted.get(&node.identity()).is_some_and(|hoisted| is_same(hoisted, &node)) {
             if let Some(identity) = node.hard_link {
                 self.links.put(identity, ());
             }
             return self.push(ReadItem::Tree(TreeItem::Linked(Box::new(node))), emit);
         }
-        let last_version = self.parent.as_ref().and_then(Parent::last_version);
+        let previous_version = self.parent.as_ref().and_then(ParentCursor::previous_version);
         let source = match self.walker.open_file(&node) {
             Ok(source) => source,
             Err(error) => {
@@ -181,32 +182,29 @@ impl<'a> ReadStage<'a> {
         };
         source.refresh(&mut node);
         let hard_link = node.hard_link;
-        let model = model_file(
-            &source,
-            &self.model,
-            last_version.and_then(ContentReference::fingerprint),
-            DefectReporting::Warn,
-        );
-        let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), (model, last_version), emit)?;
+        let fingerprint = previous_version.and_then(ContentReference::fingerprint);
+        let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
+        let announcement = Announcement { model, previous_version };
+        let outcome = self.send(&source, TreeItem::Begin(Box::new(node)), announcement, emit)?;
         if let Some(identity) = hard_link.filter(|_| outcome != Outcome::Failed) {
             self.links.put(identity, ());
         }
         Ok(())
     }
 
-    /// Sends a file from its begin to its end.
+    /// Sends a file from its begin item to its end item.
     fn send(
         &mut self,
         source: &SourceFile,
         begin: TreeItem,
-        (model, last_version): (Result<Option<Arc<ModelFile>>>, Option<ContentReference>),
+        announcement: Announcement,
         emit: &mut Emit<ReadBatch>,
     ) -> Result<Outcome> {
         self.push(ReadItem::Tree(begin), emit)?;
         let mut small_holes = HoleMap::default();
-        let outcome = match model {
+        let outcome = match announcement.model {
             Ok(model) => {
-                if let Some(item) = announced(model.as_ref(), last_version, source.size()) {
+                if let Some(item) = announced(model.as_ref(), announcement.previous_version, source.size()) {
                     self.push(item, emit)?;
                 }
                 self.content(source, model.as_deref(), &mut small_holes, emit)?
@@ -220,37 +218,38 @@ impl<'a> ReadStage<'a> {
         Ok(outcome)
     }
 
-    /// Sends the contents of models that are new, bases first.
+    /// Sends the content of new models before the walk, bases first.
     fn send_hoisted(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        let (capturer, mut waiting, mut bytes) = (Capturer::new(), Vec::new(), 0);
+        let (capturer, mut models, mut bytes) = (Capturer::new(), Vec::new(), 0);
         for path in std::mem::take(&mut self.candidates) {
             emit.check()?;
             let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
-            // The walk reports what is wrong with it.
+            // The walk meets the file again and then reports its defects.
             let Ok(Some(model)) = model_file(&source, &self.model, None, DefectReporting::Silent) else { continue };
             let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
             bytes += record.memory_bytes();
-            waiting.push(HoistCandidate { path, node, record });
+            models.push(HoistCandidate { path, node, record });
             if bytes > HOISTED_BYTES_MAX {
                 break;
             }
         }
-        for HoistCandidate { path, node: before, record } in if waiting.len() > 1 { order(waiting) } else { Vec::new() }
+        for HoistCandidate { path, node: before, record } in if models.len() > 1 { order(models) } else { Vec::new() }
         {
             let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
             let model = match is_same(&before, &node) {
-                true => Ok(Some(Arc::new(ModelFile { record, last_version: None }))),
+                true => Ok(Some(Arc::new(ModelFile { record, previous_version: None }))),
                 false => model_file(&source, &self.model, None, DefectReporting::Warn),
             };
             let begin = TreeItem::Hoisted(Box::new(node.clone()));
-            if self.send(&source, begin, (model, None), emit)? == Outcome::Complete {
-                self.sent.insert(node.identity(), node);
+            let announcement = Announcement { model, previous_version: None };
+            if self.send(&source, begin, announcement, emit)? == Outcome::Complete {
+                self.hoisted.insert(node.identity(), node);
             }
         }
         Ok(())
     }
 
-    /// Opens a file that may be a new model; `None` if the parent snapshot is likely to know it or it cannot be read.
+    /// Opens a file that may be a new model; `None` if the parent snapshot probably contains it or it cannot be read.
     fn open_candidate(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
         let mut node = capturer.capture_path(path, false, &mut Vec::new()).ok()?;
         if node.kind != NodeKind::File || self.parent.as_ref().is_some_and(|parent| parent.is_older(&node)) {
@@ -261,7 +260,7 @@ impl<'a> ReadStage<'a> {
         Some((node, source))
     }
 
-    /// Sends data and long holes; short holes are sent as data and noted in `small_holes`.
+    /// Sends the data and long holes of a file. Short holes are sent as data and recorded in `small_holes`.
     fn content(
         &mut self,
         source: &SourceFile,
@@ -271,7 +270,7 @@ impl<'a> ReadStage<'a> {
     ) -> Result<Outcome> {
         let record = model.map(|model| &model.record);
         let mut outcome = Outcome::Complete;
-        // Data not sent yet, and the end of what was looked at.
+        // Start of the data that is not sent yet, and its end so far.
         let (mut start, mut end) = (0, 0);
         for range in source.ranges(1) {
             match range {
@@ -306,7 +305,7 @@ impl<'a> ReadStage<'a> {
         Ok(outcome)
     }
 
-    /// Reads a stretch of data. The file may end early: then it changed.
+    /// Reads and sends a range of data. If the file ends before the range, it changed.
     fn data(
         &mut self,
         source: &SourceFile,
@@ -318,11 +317,11 @@ impl<'a> ReadStage<'a> {
         while offset < end {
             emit.check()?;
             let space_bytes = self.pool.buffer_bytes() as u64;
-            let want =
-                (end - offset).min(model.map_or(space_bytes, |model| stretch(model, offset, space_bytes))) as usize;
+            let wanted = model.map_or(space_bytes, |model| bytes_to_boundary(model, offset, space_bytes));
+            let want = (end - offset).min(wanted) as usize;
             let mut buffer = if (want as u64) < SMALL_BYTES { self.pool.small(want) } else { self.pool.take() };
             let space = buffer.space(want);
-            let read = match read_full(source.file(), space, offset) {
+            let read = match source.read_full(space, offset) {
                 Ok(read) => read,
                 Err(error) => {
                     self.problem(&Error::io("read", source.path(), error));
@@ -343,23 +342,27 @@ impl<'a> ReadStage<'a> {
     }
 }
 
-/// What is said of a file before its content: that it is a model, or what it was in the parent snapshot.
-fn announced(model: Option<&Arc<ModelFile>>, last_version: Option<ContentReference>, size: u64) -> Option<ReadItem> {
+/// The item before a file's content: its record if it is a model, else its previous version.
+fn announced(
+    model: Option<&Arc<ModelFile>>,
+    previous_version: Option<ContentReference>,
+    size: u64,
+) -> Option<ReadItem> {
     match model {
         Some(model) => Some(ReadItem::Model(model.clone())),
-        None => last_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::PreviousVersion),
+        None => previous_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::PreviousVersion),
     }
 }
 
-/// Whether a file is as it was when it was captured before.
+/// Whether a file is unchanged since it was captured as `before`.
 fn is_same(before: &Node, now: &Node) -> bool {
     let state = |node: &Node| (node.identity(), node.size, node.mtime, node.ctime);
     state(before) == state(now)
 }
 
-/// How many bytes of a model to read from `offset` on, at most `bytes_max`, so that a buffer ends where a block does: a
-/// block that lies in one buffer need not be copied.
-fn stretch(model: &ModelRecord, offset: u64, bytes_max: u64) -> u64 {
+/// Bytes of a model file to read from `offset` on, at most `bytes_max`, so that the buffer ends at a block boundary: a
+/// block inside one buffer is not copied.
+fn bytes_to_boundary(model: &ModelRecord, offset: u64, bytes_max: u64) -> u64 {
     let at = model.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
     let Some(tensor) = model.tensors.get(at) else { return bytes_max };
     if offset < tensor.offset {
@@ -368,23 +371,6 @@ fn stretch(model: &ModelRecord, offset: u64, bytes_max: u64) -> u64 {
     let (inside, left) = (offset - tensor.offset, tensor.offset + tensor.len - offset);
     let whole = (inside + bytes_max) / model.block_bytes * model.block_bytes;
     if left <= bytes_max || whole <= inside { left.min(bytes_max) } else { whole - inside }
-}
-
-/// Reads until `space` is full or the file ends; gives how much of it is filled.
-///
-/// # Errors
-/// Those of the system.
-pub fn read_full(file: &std::fs::File, space: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 impl Source for ReadStage<'_> {

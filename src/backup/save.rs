@@ -1,9 +1,8 @@
-//! Save: packs frames and entries into containers and stores them; builds recipes and trees from the structure that
-//! came along.
+//! Save: packs frames and entries into containers, stores them, and builds recipes and listings.
 //!
-//! Chunks of files go to data containers, recipes and directory listings to metadata containers. A container is
-//! stored durably before the index hears of it, and the snapshot is not written here: the engine commits it when the
-//! whole stream has been saved.
+//! Chunks of files go to data containers; recipes, directory listings and model records go to metadata containers. A
+//! container is durable before the index refers to it. Save does not write the snapshot: [`super::backup`] commits it
+//! after the whole stream has been saved.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,10 +25,10 @@ use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
 
-/// What was saved.
+/// Totals of Save.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Saved {
-    /// The root directory's listing.
+    /// Content of the root directory.
     pub root: Option<ContentReference>,
     /// Regular files.
     pub files: u64,
@@ -39,26 +38,44 @@ pub struct Saved {
     pub others: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Chunks seen.
+    /// Chunks in the stream.
     pub chunks: u64,
-    /// Chunks stored.
+    /// Chunks that this run stored.
     pub chunks_new: u64,
-    /// Their bytes.
+    /// Bytes of those chunks.
     pub bytes_new: u64,
-    /// Bytes of containers.
+    /// Bytes of containers written.
     pub bytes_stored: u64,
-    /// Containers.
+    /// Containers written.
     pub containers: u64,
 }
 
-/// A file whose chunks are coming.
+/// The settings of Save.
+#[derive(Debug, Clone, Copy)]
+pub struct SaveOptions {
+    /// Bytes at which a container is full.
+    pub container_bytes: u64,
+    /// Inodes with several names that are remembered.
+    pub hard_links_max: usize,
+    /// Start of the backup, nanoseconds since 1970.
+    pub time_ns: i64,
+}
+
+/// The content of a saved file.
+#[derive(Debug, Clone, Copy)]
+struct SavedContent {
+    content: Option<ContentReference>,
+    size: u64,
+}
+
+/// A file whose chunks are still arriving.
 struct OpenFile {
     node: Box<Node>,
     recipe: RecipeBuilder,
     len: u64,
-    /// Its place in the tree comes later.
+    /// Its entry comes later in the stream.
     is_hoisted: bool,
-    /// What is to be remembered of it as a model.
+    /// Its record, if it is a model.
     model: Option<Arc<ModelRecord>>,
 }
 
@@ -68,34 +85,37 @@ pub struct SaveStage<'a> {
     index: Arc<Mutex<ChunkIndex>>,
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
-    bytes_target: u64,
+    container_bytes: u64,
     writer: Writer,
+    /// Session number of the open container's first frame.
     first_frame: SessionFrameNumber,
+    /// Session number of the open container's first entry.
     first_entry: SessionEntryNumber,
+    /// Entries in the open container.
     entries: u32,
     metadata: MetadataWriter,
+    /// Directories from the root to the current one.
     directories: Vec<OpenDirectory>,
     file: Option<OpenFile>,
-    links: LruCache<FileIdentity, (Option<ContentReference>, u64)>,
-    /// Contents that came before their places in the tree; Read bounds how many.
-    hoisted: HashMap<FileIdentity, (Option<ContentReference>, u64)>,
-    /// Models of this run.
-    heads: CatalogueBlob,
-    /// Stored bytes of the deltas whose entries have not come yet, by frame.
+    /// Content of inodes with several names.
+    links: LruCache<FileIdentity, SavedContent>,
+    /// Content of hoisted files; Read bounds their number.
+    hoisted: HashMap<FileIdentity, SavedContent>,
+    /// Catalogue entries of this run's models that are not stored yet.
+    catalogue: CatalogueBlob,
+    /// Stored bytes of deltas whose entries have not arrived yet, by frame number.
     deltas: HashMap<SessionFrameNumber, u32>,
     saved: Saved,
 }
 
 impl<'a> SaveStage<'a> {
-    /// Saves into `store`, telling `index` and `in_flight`. `links_max` bounds the inodes remembered,
-    /// `time_ns` is the backup's.
+    /// Saves into `store`, and reports stored containers to `index` and `in_flight`.
     pub fn new(
         store: Arc<dyn Store>,
         index: Arc<Mutex<ChunkIndex>>,
         in_flight: Arc<FramesInFlight>,
         metadata: MetadataWriter,
-        bytes_target: u64,
-        (links_max, time_ns): (usize, i64),
+        options: SaveOptions,
         progress: &'a Progress,
     ) -> Self {
         SaveStage {
@@ -103,7 +123,7 @@ impl<'a> SaveStage<'a> {
             index,
             in_flight,
             progress,
-            bytes_target,
+            container_bytes: options.container_bytes,
             writer: Writer::new(ContainerKind::Data),
             first_frame: SessionFrameNumber::default(),
             first_entry: SessionEntryNumber::default(),
@@ -111,9 +131,9 @@ impl<'a> SaveStage<'a> {
             metadata,
             directories: vec![OpenDirectory::new(None)],
             file: None,
-            links: LruCache::new(crate::repo::reader::at_least_one(links_max)),
+            links: LruCache::new(crate::repo::reader::at_least_one(options.hard_links_max)),
             hoisted: HashMap::new(),
-            heads: CatalogueBlob { time_ns, heads: Vec::new() },
+            catalogue: CatalogueBlob { time_ns: options.time_ns, entries: Vec::new() },
             deltas: HashMap::new(),
             saved: Saved::default(),
         }
@@ -121,7 +141,7 @@ impl<'a> SaveStage<'a> {
 
     fn frame(&mut self, frame: PendingFrame) -> Result<()> {
         let Some(stored) = frame.stored else {
-            return Err(Error::internal(format!("frame {} came to Save without its encoding", frame.number.0)));
+            return Err(Error::internal(format!("Save got frame {} without its encoding", frame.number.0)));
         };
         if matches!(frame.kind, FrameKind::Delta(_)) {
             self.deltas.insert(frame.number, stored.raw_len);
@@ -150,7 +170,7 @@ impl<'a> SaveStage<'a> {
             };
             self.writer.push_entry(fields, &entry.body.body, &entry.features);
         }
-        if self.writer.is_full(self.bytes_target) { self.seal() } else { Ok(()) }
+        if self.writer.is_full(self.container_bytes) { self.seal() } else { Ok(()) }
     }
 
     /// Seals and stores the data container.
@@ -214,7 +234,7 @@ impl<'a> SaveStage<'a> {
 
     fn content(&mut self, reference: ContentReference) -> Result<()> {
         let Some(file) = &mut self.file else {
-            return Err(Error::internal("content came to Save outside a file"));
+            return Err(Error::internal("Save got content outside a file"));
         };
         file.len += reference.content_len();
         let metadata = &mut self.metadata;
@@ -226,7 +246,7 @@ impl<'a> SaveStage<'a> {
             TreeItem::Enter(node) => self.directories.push(OpenDirectory::new(Some(node))),
             TreeItem::Leave => {
                 let directory = self.directories.pop().filter(|directory| directory.has_node());
-                let directory = directory.ok_or_else(|| Error::internal("a directory ended that had not begun"))?;
+                let directory = directory.ok_or_else(|| Error::internal("Save got the end of a directory that had not begun"))?;
                 if let Some(node) = directory.finish(&mut self.metadata)? {
                     self.saved.directories += 1;
                     self.append(&node)?;
@@ -234,15 +254,15 @@ impl<'a> SaveStage<'a> {
             }
             TreeItem::Entry(node) => {
                 if let Some(identity) = node.hard_link.filter(|_| node.content.is_some()) {
-                    self.links.put(identity, (node.content, node.size));
+                    self.links.put(identity, SavedContent { content: node.content, size: node.size });
                 }
                 self.append_entry(&node)?;
             }
             TreeItem::Linked(mut node) => {
                 let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
                 let known = known.or_else(|| self.hoisted.get(&node.identity()).copied());
-                let (content, size) = known.ok_or_else(|| Error::internal("a hard link came before its content"))?;
-                (node.content, node.size) = (content, size);
+                let known = known.ok_or_else(|| Error::internal("Save got a hard link before its content"))?;
+                (node.content, node.size) = (known.content, known.size);
                 self.append_entry(&node)?;
             }
             TreeItem::Begin(node) => self.begin(node, false),
@@ -256,19 +276,18 @@ impl<'a> SaveStage<'a> {
         self.file = Some(OpenFile { node, recipe: RecipeBuilder::default(), len: 0, is_hoisted, model: None });
     }
 
-    /// Remembers a model whose content is now known.
+    /// Stores the record of a model whose content is now known, and adds it to the catalogue.
     fn model(&mut self, record: &ModelRecord, content: Option<ContentReference>) -> Result<()> {
-        let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content
-        else {
+        let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content else {
             return Ok(());
         };
         let record = ModelRecord { content: Some(fingerprint), ..record.clone() };
         if let Some(bytes) = record.encode()? {
             let chunk = self.metadata.put(bytes)?;
-            self.heads.heads.push(CatalogueEntry::new(&record, chunk));
-            if self.heads.heads.len() >= BLOB_ENTRIES_MAX {
-                self.heads.save(self.store.as_ref())?;
-                self.heads.heads.clear();
+            self.catalogue.entries.push(CatalogueEntry::new(&record, chunk));
+            if self.catalogue.entries.len() >= BLOB_ENTRIES_MAX {
+                self.catalogue.save(self.store.as_ref())?;
+                self.catalogue.entries.clear();
             }
         }
         Ok(())
@@ -286,13 +305,14 @@ impl<'a> SaveStage<'a> {
         if let Some(record) = file.model.take() {
             self.model(&record, file.node.content)?;
         }
+        let saved = SavedContent { content: file.node.content, size: file.node.size };
         if file.is_hoisted {
-            self.hoisted.insert(file.node.identity(), (file.node.content, file.len));
+            self.hoisted.insert(file.node.identity(), saved);
             return Ok(());
         }
         small_holes.attach(&mut file.node);
         if let Some(identity) = file.node.hard_link {
-            self.links.put(identity, (file.node.content, file.node.size));
+            self.links.put(identity, saved);
         }
         self.append_entry(&file.node)
     }
@@ -314,7 +334,7 @@ impl<'a> SaveStage<'a> {
         self.store_metadata(false)
     }
 
-    /// Stores the metadata container if it is full, or at the end.
+    /// Stores the metadata container if it is full, or at the end of the stream.
     fn store_metadata(&mut self, at_end: bool) -> Result<()> {
         if let Some(sealed) = self.metadata.take_full(at_end)? {
             self.count_stored(sealed.len);
@@ -329,9 +349,9 @@ impl<'a> SaveStage<'a> {
 fn store_container(store: &dyn Store, sealed: crate::repo::container::Sealed) -> Result<Arc<ContainerIndex>> {
     let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
     let name = sealed.blob_name();
-    // The same chunks make a container of the same name. If that is there but damaged, this one takes its place.
+    // Equal chunks make a container of the same name. If the stored one is damaged, this one replaces it.
     if !store.put_if_absent(&name, &parts)? && !is_stored(store, &name, &parts)? {
-        tracing::warn!("{name} was damaged; it is stored anew");
+        tracing::warn!("{name} was damaged; storing it again");
         store.delete(&name)?;
         store.put_if_absent(&name, &parts)?;
     }
@@ -378,13 +398,13 @@ impl Sink for SaveStage<'_> {
 
     fn finish(mut self) -> Result<Saved> {
         self.seal()?;
-        let root = self.directories.pop().ok_or_else(|| Error::internal("the root directory was left"))?;
+        let root = self.directories.pop().ok_or_else(|| Error::internal("Save got the end of the root directory"))?;
         if !self.directories.is_empty() || self.file.is_some() {
-            return Err(Error::internal("the stream ended inside a directory or a file"));
+            return Err(Error::internal("Save got the end of the stream inside a directory or a file"));
         }
         self.saved.root = root.finish_root(&mut self.metadata)?;
         self.store_metadata(true)?;
-        self.heads.save(self.store.as_ref())?;
+        self.catalogue.save(self.store.as_ref())?;
         Ok(self.saved)
     }
 }

@@ -252,18 +252,17 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     both.iter().sum::<f64>() / both.len() as f64
 }
 
-/// The stages of several runs as those of one.
+/// The stages of several runs as those of one. A stage that a run left out counts for the others only.
 pub fn together<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
     let mut all: Vec<StageMetrics> = Vec::new();
-    for run in runs {
-        if all.is_empty() {
-            all = run.to_vec();
-            continue;
-        }
-        for (sum, stage) in all.iter_mut().zip(run) {
-            let workers = sum.workers;
-            sum.merge(stage);
-            sum.workers = workers;
+    for stage in runs.into_iter().flatten() {
+        match all.iter_mut().find(|sum| sum.name == stage.name) {
+            Some(sum) => {
+                let workers = sum.workers;
+                sum.merge(stage);
+                sum.workers = workers;
+            }
+            None => all.push(stage.clone()),
         }
     }
     all

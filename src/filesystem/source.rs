@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A stretch of a file.
@@ -83,6 +84,23 @@ impl SourceFile {
         node.mtime = self.opened.mtime;
         node.ctime = self.opened.ctime;
         node.sparse = self.opened.sparse;
+    }
+
+    /// Reads from `offset` on until `space` is full or the file ends; returns the bytes read.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn read_full(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
     }
 
     /// Whether the file changed since it was opened.

@@ -17,7 +17,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backup::read::read_full;
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::{Error, Result};
@@ -168,7 +167,7 @@ impl Tracer<'_, '_> {
             let space = self.buffer.get_mut(held..).unwrap_or_default();
             let want = (source.size() - offset).min(space.len() as u64) as usize;
             let space = space.get_mut(..want).unwrap_or_default();
-            let (read, outcome) = match read_full(source.file(), space, offset) {
+            let (read, outcome) = match source.read_full(space, offset) {
                 Ok(read) if read < want => (read, Err(changed(source))),
                 Ok(read) => (read, Ok(())),
                 Err(error) => (0, Err(Error::io("read", source.path(), error))),

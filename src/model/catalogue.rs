@@ -51,7 +51,7 @@ pub struct CatalogueBlob {
     pub time_ns: i64,
     /// In order of storing.
     #[n(1)]
-    pub heads: Vec<CatalogueEntry>,
+    pub entries: Vec<CatalogueEntry>,
 }
 
 /// Hash of a name; upper and lower case are one.
@@ -70,7 +70,7 @@ impl CatalogueEntry {
 impl CatalogueBlob {
     /// Stores the blob, unless there is nothing in it.
     pub fn save(&self, store: &dyn Store) -> Result<()> {
-        if self.heads.is_empty() {
+        if self.entries.is_empty() {
             return Ok(());
         }
         let payload =
@@ -99,9 +99,9 @@ impl CatalogueBlob {
         let (mut found, mut count) = (Vec::new(), 0);
         for listed in store.list(PREFIX)? {
             match CatalogueBlob::load(store, &listed.name) {
-                Ok(heads) => {
-                    count += heads.heads.len();
-                    found.push((heads.time_ns, listed.name, heads.heads));
+                Ok(blob) => {
+                    count += blob.entries.len();
+                    found.push((blob.time_ns, listed.name, blob.entries));
                 }
                 Err(error) => tracing::warn!("passing over {}: {error}", listed.name),
             }
@@ -111,9 +111,9 @@ impl CatalogueBlob {
             }
         }
         keep_latest(&mut found);
-        let mut heads: Vec<CatalogueEntry> = found.into_iter().flat_map(|found| found.2).collect();
-        heads.drain(..heads.len().saturating_sub(ENTRIES_MAX));
-        Ok(heads)
+        let mut entries: Vec<CatalogueEntry> = found.into_iter().flat_map(|found| found.2).collect();
+        entries.drain(..entries.len().saturating_sub(ENTRIES_MAX));
+        Ok(entries)
     }
 }
 
@@ -146,9 +146,9 @@ mod tests {
             let (id, record) = (Fingerprint([byte; 32]), Fingerprint([0; 32]));
             CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
         };
-        CatalogueBlob { time_ns: 5, heads: vec![head(2), head(3)] }.save(&store).unwrap();
-        CatalogueBlob { time_ns: 4, heads: vec![head(1)] }.save(&store).unwrap();
-        CatalogueBlob { time_ns: 6, heads: Vec::new() }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 5, entries: vec![head(2), head(3)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 4, entries: vec![head(1)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 6, entries: Vec::new() }.save(&store).unwrap();
         store.put_if_absent("models/abc", &[b"junk"]).unwrap();
         let all = CatalogueBlob::load_all(&store).unwrap();
         assert_eq!(all, [head(1), head(2), head(3)]);

@@ -131,7 +131,7 @@ impl DeltaPlanner {
             }
             Err(error) => Err(error),
         };
-        let candidates = families.candidates(&file.record, file.last_version, &mut load)?;
+        let candidates = families.candidates(&file.record, file.previous_version, &mut load)?;
         self.families = Some(families);
         Ok(choose(&file.record, &candidates))
     }

@@ -28,7 +28,7 @@ pub struct ModelFile {
     /// What is known before its blocks are.
     pub record: ModelRecord,
     /// The content that the file had in the parent snapshot.
-    pub last_version: Option<Fingerprint>,
+    pub previous_version: Option<Fingerprint>,
 }
 
 /// Which part of a model file a chunk is.
@@ -58,7 +58,7 @@ pub enum DefectReporting {
 pub fn model_file(
     source: &SourceFile,
     config: &ModelConfig,
-    last_version: Option<Fingerprint>,
+    previous_version: Option<Fingerprint>,
     reporting: DefectReporting,
 ) -> Result<Option<Arc<ModelFile>>> {
     let failed = |error| Error::io("read", source.path(), error);
@@ -84,7 +84,7 @@ pub fn model_file(
         return Ok(None);
     }
     let record = record(source, &found, config.block_bytes.0).map_err(failed)?;
-    Ok(record.map(|record| Arc::new(ModelFile { record, last_version })))
+    Ok(record.map(|record| Arc::new(ModelFile { record, previous_version })))
 }
 
 fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {

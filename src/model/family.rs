@@ -58,7 +58,7 @@ struct Eligible<'a> {
     /// Hashes that it shares.
     shared: usize,
     is_named: bool,
-    is_last_version: bool,
+    is_previous_version: bool,
     savings: Savings,
 }
 
@@ -92,17 +92,17 @@ impl Families {
         }
     }
 
-    /// The records to compare `new` with, the oldest first. `last_version` is the content that the file had.
+    /// The records to compare `new` with, the oldest first. `previous_version` is the content that the file had.
     ///
     /// # Errors
     /// Those of `load`.
     pub fn candidates(
         &mut self,
         new: &ModelRecord,
-        last_version: Option<Fingerprint>,
+        previous_version: Option<Fingerprint>,
         load: &mut RecordLoader<'_>,
     ) -> Result<Vec<Arc<ModelRecord>>> {
-        let mut eligible = eligible(&self.session, &self.stored, new, last_version);
+        let mut eligible = eligible(&self.session, &self.stored, new, previous_version);
         if eligible.len() > CANDIDATES_MAX {
             self.outlines.read(eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.head), load)?;
             let own = ModelOutline::of(new);
@@ -147,7 +147,7 @@ fn eligible<'a>(
     session: &'a [SessionModel],
     stored: &'a [CatalogueEntry],
     new: &ModelRecord,
-    last_version: Option<Fingerprint>,
+    previous_version: Option<Fingerprint>,
 ) -> Vec<Eligible<'a>> {
     let mut keys = new.keys();
     keys.sort_unstable();
@@ -160,7 +160,7 @@ fn eligible<'a>(
         recent,
         shared: head.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count(),
         is_named: head.names.iter().any(|name| wanted.contains(name)),
-        is_last_version: last_version.is_some() && last_version == head.content,
+        is_previous_version: previous_version.is_some() && previous_version == head.content,
         savings: Savings::default(),
     });
     eligible.filter(|one| one.shared > 0).collect()
@@ -208,10 +208,10 @@ impl CandidateSet {
 
     /// The last version and what the card names.
     fn take_named(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
-        let mut named: Vec<&Eligible> = eligible.iter().filter(|one| one.is_named || one.is_last_version).collect();
+        let mut named: Vec<&Eligible> = eligible.iter().filter(|one| one.is_named || one.is_previous_version).collect();
         named.sort_by(|one, other| {
             let by_saving = other.saving().total_cmp(&one.saving());
-            other.is_last_version.cmp(&one.is_last_version).then(by_saving).then(other.shared.cmp(&one.shared))
+            other.is_previous_version.cmp(&one.is_previous_version).then(by_saving).then(other.shared.cmp(&one.shared))
         });
         named.dedup_by_key(|one| one.head.id);
         named.into_iter().take(NAMED_MAX).try_for_each(|one| self.take(one, load))

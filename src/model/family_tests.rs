@@ -73,13 +73,13 @@ impl Stored {
         Stored { records, families: Families::new(heads), reads: Cell::new(0) }
     }
 
-    fn candidates(&mut self, new: &ModelRecord, last_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {
+    fn candidates(&mut self, new: &ModelRecord, previous_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {
         let (records, reads) = (&self.records, &self.reads);
         let mut load = |fingerprint: &Fingerprint| -> Result<Option<Arc<ModelRecord>>> {
             reads.set(reads.get() + 1);
             Ok(records.get(fingerprint).cloned())
         };
-        self.families.candidates(new, last_version, &mut load).unwrap()
+        self.families.candidates(new, previous_version, &mut load).unwrap()
     }
 }
 

@@ -1,0 +1,104 @@
+//! The indexes of a backup: which chunks are stored, where, and which are similar.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::IndexConfig;
+use crate::error::Result;
+use crate::repo::Repository;
+use crate::repo::container::{ContainerRange, FramesInFlight};
+use crate::repo::index::{
+    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Locator, Resolver, SessionShare,
+    SharedContainerIndexes, SimilarityIndex, SimilarityPlace,
+};
+use crate::store::Store;
+
+/// Bytes of container indexes that level 1 of the chunk index caches, and SubDedup for its bases.
+const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+/// Container indexes that SubDedup caches for its bases.
+const BASE_CONTAINER_INDEXES: usize = 64;
+/// Container indexes that a worker of ModelEncode caches, and their bytes.
+const WORKER_CONTAINER_INDEXES: usize = 4;
+const WORKER_CONTAINER_INDEX_BYTES_MAX: usize = 4 << 20;
+
+/// The indexes that the stages of a backup share.
+pub struct Indexes {
+    listing: Arc<Listing>,
+    /// Container indexes in memory, shared by all caches of them.
+    container_indexes: Arc<SharedContainerIndexes>,
+    /// Fingerprint to location.
+    pub chunks: Arc<Mutex<ChunkIndex>>,
+    /// Feature to entry.
+    pub similarity: Arc<Mutex<SimilarityIndex>>,
+}
+
+impl Indexes {
+    /// Opens the indexes of the containers in `listing`; their files are in directory `cache`.
+    ///
+    /// # Errors
+    /// Those of the store and of the local database.
+    pub fn open(
+        repository: &Repository,
+        config: &IndexConfig,
+        listing: &Arc<Listing>,
+        cache: PathBuf,
+    ) -> Result<Self> {
+        let store = &repository.store;
+        let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
+        let shared = Arc::<SharedContainerIndexes>::default();
+        let containers_max = config.local_containers;
+        let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
+        let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
+        let files = SimilarityPlace {
+            directory: cache,
+            repository: repository.id.clone(),
+            memory_bytes: config.similarity_bytes.0,
+            file_bytes: config.similarity_file_bytes.0,
+        };
+        let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
+        Ok(Indexes {
+            listing: listing.clone(),
+            container_indexes: shared,
+            chunks: Arc::new(Mutex::new(chunks)),
+            similarity: Arc::new(Mutex::new(similarity)),
+        })
+    }
+
+    /// Finds the stored operation lists of bases.
+    pub fn resolver(&self, store: &Arc<dyn Store>) -> Resolver {
+        let cache = self.cache(store, BASE_CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
+        Resolver::new(Locator::new(self.listing.clone(), cache))
+    }
+
+    /// The container indexes of one ModelEncode worker.
+    pub fn worker_container_indexes(&self, store: &Arc<dyn Store>) -> ContainerIndexes {
+        self.cache(store, WORKER_CONTAINER_INDEXES, WORKER_CONTAINER_INDEX_BYTES_MAX)
+    }
+
+    fn cache(&self, store: &Arc<dyn Store>, containers_max: usize, bytes_max: usize) -> ContainerIndexes {
+        ContainerIndexes::sharing(store.clone(), containers_max, bytes_max, self.container_indexes.clone())
+    }
+
+    /// Writes the features of this run for the next run: which container holds which session entries.
+    pub fn finish_similarity(&self, in_flight: &FramesInFlight) {
+        let share = |range: ContainerRange| SessionShare {
+            first: range.first_entry,
+            entries: range.entries,
+            container: range.container,
+        };
+        let shares: Vec<SessionShare> = in_flight.stored().into_iter().map(share).collect();
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
+        similarity.finish(&shares, chunks.stored().iter().copied());
+    }
+
+    /// Completes the chunk index and returns the hits of each level.
+    ///
+    /// # Errors
+    /// Those of the store and of the local database.
+    pub fn finish_chunks(&self) -> Result<Hits> {
+        let mut index = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        index.finish()?;
+        Ok(index.hits)
+    }
+}

@@ -1,0 +1,87 @@
+//! Request and report of a backup.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::read::ReadCounts;
+use super::save::Saved;
+use crate::metrics::{StageMetrics, StageSummary};
+use crate::repo::index::Hits;
+
+/// Paths to back up and labels of the snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct BackupRequest {
+    /// Paths as given.
+    pub paths: Vec<PathBuf>,
+    /// Labels of the snapshot.
+    pub tags: Vec<String>,
+    /// Host name to record.
+    pub host: String,
+    /// Read every file, even if it is unchanged since the parent snapshot.
+    pub force: bool,
+    /// Store the paths under their last names, as [`WalkPlan::bare`](crate::filesystem::WalkPlan::bare) does.
+    pub bare: bool,
+}
+
+/// Result of a backup.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct BackupReport {
+    /// Id of the new snapshot, 64 hex digits.
+    pub snapshot: String,
+    /// Id of the parent snapshot, if there was one.
+    pub parent: Option<String>,
+    /// Regular files in the snapshot.
+    pub files: u64,
+    /// Regular files that were not read because they are unchanged since the parent snapshot.
+    pub files_unchanged: u64,
+    /// Directories in the snapshot.
+    pub directories: u64,
+    /// Other entries in the snapshot.
+    pub others: u64,
+    /// Bytes of file content in the snapshot.
+    pub bytes: u64,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// Chunks in the stream.
+    pub chunks: u64,
+    /// Chunks that the repository did not have.
+    pub chunks_new: u64,
+    /// Bytes of new chunks.
+    pub bytes_new: u64,
+    /// Bytes added to the repository (containers).
+    pub bytes_stored: u64,
+    /// Containers written.
+    pub containers: u64,
+    /// Containers adopted from interrupted runs.
+    pub containers_adopted: u64,
+    /// Entries that could not be read, or changed while they were read. Each one was logged.
+    pub problems: u64,
+    /// Seconds from start to commit.
+    pub seconds: f64,
+    /// Look-ups answered by each level of the chunk index.
+    pub index_hits: Hits,
+    /// Summary of each stage that ran, in order.
+    pub stages: Vec<StageSummary>,
+    /// Metrics of each stage with whole distributions.
+    #[serde(skip)]
+    pub metrics: Vec<StageMetrics>,
+}
+
+/// Counters that the snapshot records.
+pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
+    let counters = [
+        ("files", saved.files),
+        ("files_unchanged", counts.files_unchanged.load(Ordering::Relaxed)),
+        ("directories", saved.directories),
+        ("others", saved.others),
+        ("bytes", saved.bytes),
+        ("chunks", saved.chunks),
+        ("chunks_new", saved.chunks_new),
+        ("bytes_new", saved.bytes_new),
+        ("bytes_stored", saved.bytes_stored),
+        ("containers", saved.containers),
+        ("problems", counts.problems.load(Ordering::Relaxed)),
+    ];
+    counters.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}

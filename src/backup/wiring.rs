@@ -1,0 +1,182 @@
+//! Wiring: builds each stage of a backup from the configuration and links it to the stage before.
+//!
+//! A stage that has nothing to do under this configuration is left out: its link is passed on. Only ModelEncode can
+//! be left out. Identify runs even with `identify.enabled = false`, because it also finds incompressible chunks in
+//! parallel; SubDedup fills the frames and Compress encodes them whatever the configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::chunk::ChunkStage;
+use super::compress::CompressWorker;
+use super::dedup::DedupStage;
+use super::hash::HashWorker;
+use super::identify::IdentifyWorker;
+use super::indexes::Indexes;
+use super::message::{ChunkBatch, Packet, ReadBatch};
+use super::metadata::MetadataWriter;
+use super::model_encode::{BaseReader, ModelEncodeWorker};
+use super::read::ReadStage;
+use super::save::{SaveOptions, SaveStage, Saved};
+use super::subdedup::SubDedupStage;
+use crate::chunk::classify::ChunkClassifier;
+use crate::codec::{Scratch, compress_codec};
+use crate::config::{Config, FloatCodec};
+use crate::error::Result;
+use crate::kernel::sieve::Sieve;
+use crate::metrics::{Progress, StageMetrics};
+use crate::model::delta_plan::DeltaPlanner;
+use crate::pipeline::{Link, Pipeline};
+use crate::repo::Repository;
+use crate::repo::container::FramesInFlight;
+use crate::similar::{Bases, Candidates, Strategy, strategy};
+
+/// Packets from SubDedup that a queue holds for each batch in the queues before it. A packet is smaller than a batch,
+/// and most packets need no encoding, so longer queues keep the workers busy.
+const PACKETS_PER_BATCH: usize = 4;
+
+/// The objects of a run that several stages share.
+#[derive(Clone, Copy)]
+pub struct RunParts<'a> {
+    /// Where to store.
+    pub repository: &'a Repository,
+    /// Configuration of the run.
+    pub config: &'a Config,
+    /// Indexes of stored chunks.
+    pub indexes: &'a Indexes,
+    /// Counters for the progress display.
+    pub progress: &'a Progress,
+    /// Start of the backup, nanoseconds since 1970.
+    pub time_ns: i64,
+}
+
+/// A pipeline under construction and the objects that its stages share.
+pub struct Wiring<'a> {
+    parts: RunParts<'a>,
+    pipeline: Pipeline<'a>,
+    in_flight: Arc<FramesInFlight>,
+    chunker_seed: u64,
+}
+
+impl<'a> Wiring<'a> {
+    /// An empty pipeline; setting `stop` interrupts the run.
+    pub fn new(parts: RunParts<'a>, stop: &Arc<AtomicBool>) -> Self {
+        let pipeline = Pipeline::new(parts.config.pipeline.queue_depth, stop.clone());
+        let chunker_seed = parts.repository.key.seed("chunker");
+        Wiring { parts, pipeline, in_flight: Arc::default(), chunker_seed }
+    }
+
+    /// Starts the pipeline with Read.
+    pub fn read(&mut self, stage: ReadStage<'a>) -> Link<'a, ReadBatch> {
+        self.pipeline.source(stage)
+    }
+
+    /// Adds Chunk.
+    pub fn chunk(&mut self, link: Link<'a, ReadBatch>) -> Link<'a, ChunkBatch> {
+        let RunParts { repository, config, .. } = self.parts;
+        let stage = ChunkStage::new(&repository.config, self.chunker_seed, config.pipeline.batch_bytes.0);
+        self.pipeline.stage(link, stage)
+    }
+
+    /// Adds Hash.
+    pub fn hash(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
+        let RunParts { repository, config, .. } = self.parts;
+        let workers = config.pipeline.workers_of(config.pipeline.hash_workers);
+        self.pipeline.parallel(link, workers, || HashWorker { key: repository.key })
+    }
+
+    /// Adds Dedup.
+    pub fn dedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
+        self.pipeline.stage(link, DedupStage { index: self.parts.indexes.chunks.clone() })
+    }
+
+    /// Adds Identify.
+    pub fn identify(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
+        let RunParts { config, indexes, .. } = self.parts;
+        let sieve = self.strategy().wants_anchors().then(|| Sieve::new(self.chunker_seed));
+        let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
+        self.pipeline.parallel(link, workers, || IdentifyWorker {
+            classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
+            sieve: sieve.clone(),
+            candidates: Candidates::new(indexes.similarity.clone()),
+        })
+    }
+
+    /// Adds SubDedup, and longer queues after it.
+    pub fn subdedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, Packet> {
+        let RunParts { repository, config, indexes, .. } = self.parts;
+        let store = &repository.store;
+        let candidates = Candidates::new(indexes.similarity.clone());
+        let resolver = indexes.resolver(store);
+        let bases = Bases::new(store.clone(), resolver, self.in_flight.clone(), &config.subdedup, candidates);
+        let planner = DeltaPlanner::new(store.clone(), &config.model);
+        let chunk_bytes_avg = repository.config.chunk_bytes_avg.0;
+        let stage = SubDedupStage::new(self.strategy(), bases, planner, config, chunk_bytes_avg);
+        let link = self.pipeline.stage(link, stage);
+        self.pipeline.set_queue_depth(PACKETS_PER_BATCH * config.pipeline.queue_depth);
+        link
+    }
+
+    /// Adds ModelEncode, unless no frame can be a float frame or a delta.
+    pub fn model_encode(&mut self, link: Link<'a, Packet>) -> Link<'a, Packet> {
+        let RunParts { repository, config, indexes, .. } = self.parts;
+        if !config.model.detect_formats && !config.identify.enabled {
+            return link;
+        }
+        let (store, in_flight) = (&repository.store, &self.in_flight);
+        let workers = config.pipeline.workers_of(config.pipeline.model_encode_workers);
+        self.pipeline.parallel(link, workers, || ModelEncodeWorker {
+            codec: config.model.codec,
+            level: float_level(config),
+            verify: config.model.verify,
+            decoded: Vec::new(),
+            scratch: Scratch::default(),
+            bases: BaseReader {
+                store: store.clone(),
+                in_flight: in_flight.clone(),
+                container_indexes: indexes.worker_container_indexes(store),
+            },
+        })
+    }
+
+    /// Adds Compress.
+    pub fn compress(&mut self, link: Link<'a, Packet>) -> Link<'a, Packet> {
+        let config = self.parts.config;
+        let workers = config.pipeline.workers_of(config.pipeline.compress_workers);
+        self.pipeline.parallel(link, workers, || CompressWorker {
+            codec: compress_codec(config.compress.codec),
+            level: config.compress.level,
+            scratch: Scratch::default(),
+            space: Vec::new(),
+        })
+    }
+
+    /// Ends the pipeline with Save and runs it. Returns the totals and the metrics of each stage.
+    ///
+    /// # Errors
+    /// The first error of any stage.
+    pub fn save(self, link: Link<'a, Packet>) -> Result<(Saved, Vec<StageMetrics>)> {
+        let RunParts { repository, config, indexes, progress, time_ns } = self.parts;
+        let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
+        let metadata = MetadataWriter::new(repository.key, index.clone(), container_bytes);
+        let options = SaveOptions { container_bytes, hard_links_max: config.read.hard_links_max, time_ns };
+        let store = repository.store.clone();
+        let save = SaveStage::new(store, index.clone(), self.in_flight.clone(), metadata, options, progress);
+        let done = self.pipeline.run(link, save)?;
+        indexes.finish_similarity(&self.in_flight);
+        Ok(done)
+    }
+
+    fn strategy(&self) -> Box<dyn Strategy> {
+        let RunParts { repository, config, .. } = self.parts;
+        strategy(&config.subdedup, repository.key.seed("sub-blocks"), self.chunker_seed)
+    }
+}
+
+/// zstd level of float frames that are not deltas.
+fn float_level(config: &Config) -> i32 {
+    match config.model.codec {
+        FloatCodec::Zstandard => config.compress.level,
+        _ => config.model.planes_zstd_level,
+    }
+}
