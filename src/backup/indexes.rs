@@ -37,12 +37,7 @@ impl Indexes {
     ///
     /// # Errors
     /// Those of the store and of the local database.
-    pub fn open(
-        repository: &Repository,
-        config: &IndexConfig,
-        listing: &Arc<Listing>,
-        cache: PathBuf,
-    ) -> Result<Self> {
+    pub fn open(repository: &Repository, config: &IndexConfig, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
         let store = &repository.store;
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
         let shared = Arc::<SharedContainerIndexes>::default();

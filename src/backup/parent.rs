@@ -53,7 +53,9 @@ impl ParentCursor {
             match level.cursor.next(&mut self.reader) {
                 Ok(next) => level.next = next,
                 Err(error) => {
-                    tracing::warn!("reading all files of a directory again: the parent snapshot is unreadable there: {error}");
+                    tracing::warn!(
+                        "reading all files of a directory again: the parent snapshot is unreadable there: {error}"
+                    );
                     *slot = None;
                     return None;
                 }

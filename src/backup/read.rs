@@ -233,8 +233,7 @@ impl<'a> ReadStage<'a> {
                 break;
             }
         }
-        for HoistCandidate { path, node: before, record } in if models.len() > 1 { order(models) } else { Vec::new() }
-        {
+        for HoistCandidate { path, node: before, record } in if models.len() > 1 { order(models) } else { Vec::new() } {
             let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
             let model = match is_same(&before, &node) {
                 true => Ok(Some(Arc::new(ModelFile { record, previous_version: None }))),

@@ -246,7 +246,8 @@ impl<'a> SaveStage<'a> {
             TreeItem::Enter(node) => self.directories.push(OpenDirectory::new(Some(node))),
             TreeItem::Leave => {
                 let directory = self.directories.pop().filter(|directory| directory.has_node());
-                let directory = directory.ok_or_else(|| Error::internal("Save got the end of a directory that had not begun"))?;
+                let directory =
+                    directory.ok_or_else(|| Error::internal("Save got the end of a directory that had not begun"))?;
                 if let Some(node) = directory.finish(&mut self.metadata)? {
                     self.saved.directories += 1;
                     self.append(&node)?;
@@ -278,7 +279,8 @@ impl<'a> SaveStage<'a> {
 
     /// Stores the record of a model whose content is now known, and adds it to the catalogue.
     fn model(&mut self, record: &ModelRecord, content: Option<ContentReference>) -> Result<()> {
-        let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content else {
+        let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) = content
+        else {
             return Ok(());
         };
         let record = ModelRecord { content: Some(fingerprint), ..record.clone() };

@@ -68,3 +68,18 @@ fn containers_do_not_depend_on_the_number_of_workers() {
         last = expected.len();
     }
 }
+
+#[test]
+fn model_encode_is_left_out_if_no_frame_can_need_it() {
+    let source = tempfile::tempdir().unwrap();
+    write_input(source.path(), 0);
+    let place = Place::new();
+    let config = place.path("config.toml");
+    write(config.clone(), b"identify.enabled = false\nmodel.detect_formats = false\n");
+    let arguments = ["backup", ".", "--config", config.to_str().unwrap()];
+    let report = finished(place.command(source.path(), &arguments).output().unwrap(), "backup");
+    let names: Vec<&str> =
+        report["stages"].as_array().unwrap().iter().filter_map(|stage| stage["name"].as_str()).collect();
+    assert_eq!(names, ["read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save"]);
+    place.run(&["check", "--read-data"]);
+}
