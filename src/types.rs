@@ -1,8 +1,8 @@
-//! Identifiers: 32-byte names that are never confused with one another.
+//! Identifiers: 32-byte names, with one type for each kind of object.
 
 use std::fmt;
 
-/// Lower-case hex of `bytes`.
+/// Formats `bytes` as lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -11,7 +11,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Parses exactly 64 hex digits (either case) into 32 bytes.
+/// Parses exactly 64 hex digits, of either case, into 32 bytes.
 pub fn unhex(text: &str) -> Option<[u8; 32]> {
     if text.len() != 64 || !text.is_ascii() {
         return None;
@@ -34,7 +34,7 @@ macro_rules! identifier {
             pub fn parse(text: &str) -> Option<Self> {
                 unhex(text).map(Self)
             }
-            /// The first eight bytes as a little-endian number: uniformly spread, for tables.
+            /// The first eight bytes as a little-endian number. Uniformly distributed, for use as a hash.
             pub fn prefix(&self) -> u64 {
                 let mut first = [0u8; 8];
                 first.copy_from_slice(&self.0[..8]);
@@ -85,7 +85,7 @@ identifier! {
     SnapshotId
 }
 
-/// The repository's 32-byte secret: keys fingerprints, seeds the chunker.
+/// The repository's 32-byte secret: the key of fingerprints and the source of seeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RepositoryKey(pub [u8; 32]);
 
@@ -100,7 +100,7 @@ impl RepositoryKey {
     pub fn fingerprint(&self, bytes: &[u8]) -> Fingerprint {
         Fingerprint(*blake3::keyed_hash(&self.0, bytes).as_bytes())
     }
-    /// A 64-bit seed for a named purpose, derived from the key.
+    /// Derives a 64-bit seed for a named purpose from the key.
     pub fn seed(&self, purpose: &str) -> u64 {
         let digest = blake3::keyed_hash(&self.0, purpose.as_bytes());
         Fingerprint(*digest.as_bytes()).prefix()

@@ -1,7 +1,7 @@
-//! Byte-level reading and writing: little-endian integers, LEB128 varints and the typed, checksummed envelope.
+//! Byte-level reading and writing: little-endian integers, LEB128 varints, and the typed, checksummed envelope.
 //!
-//! A [`WireReader`] never reads past its slice and never trusts a count: every error names the blob, the offset,
-//! what was expected and what was found.
+//! A [`WireReader`] never reads past its slice and never trusts a count. Each error has the name of the blob, the
+//! offset, the expected value and the actual value.
 
 use crate::error::{Error, Result};
 use crate::types::hex;
@@ -15,7 +15,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Maps a signed number to an unsigned one so that small magnitudes stay small.
+/// Maps a signed number to an unsigned one. Small magnitudes stay small.
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
@@ -35,27 +35,27 @@ pub struct WireReader<'a> {
 }
 
 impl<'a> WireReader<'a> {
-    /// Reads `bytes`, which start at byte `base` of the blob called `what`.
+    /// A reader of `bytes`, which start at byte `base` of the blob `what`.
     pub fn new(what: &'a str, base: u64, bytes: &'a [u8]) -> Self {
         WireReader { bytes, position: 0, what, base }
     }
-    /// Offset in the blob of the next byte.
+    /// Offset of the next byte in the blob.
     pub fn offset(&self) -> u64 {
         self.base + self.position as u64
     }
-    /// Bytes not read yet.
+    /// Number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
-    /// An error at the current offset.
+    /// Returns an error at the current offset.
     pub fn error(&self, expected: impl Into<String>, got: impl Into<String>) -> Error {
         Error::corrupt(self.what, self.offset(), expected, got)
     }
-    /// The error of a structure that a newer version wrote; `unknown` as in `codec 9`.
+    /// Returns the error of a structure that a newer version wrote. `unknown` names the part, as in `codec 9`.
     pub fn unsupported(&self, unknown: impl Into<String>) -> Error {
         Error::unsupported(self.what, unknown)
     }
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.position.checked_add(count).filter(|end| *end <= self.bytes.len());
         let slice = end.and_then(|end| self.bytes.get(self.position..end));
@@ -67,29 +67,29 @@ impl<'a> WireReader<'a> {
             None => Err(self.error(format!("{count} more bytes"), format!("{}", self.remaining()))),
         }
     }
-    /// The next `N` bytes as an array.
+    /// Reads `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0u8; N];
         array.copy_from_slice(self.bytes(N)?);
         Ok(array)
     }
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
-    /// Little-endian `u16`.
+    /// Reads a little-endian `u16`.
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
-    /// Little-endian `u32`.
+    /// Reads a little-endian `u32`.
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
-    /// Little-endian `u64`.
+    /// Reads a little-endian `u64`.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
-    /// A varint of at most 64 bits.
+    /// Reads a varint of at most 64 bits.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -105,7 +105,7 @@ impl<'a> WireReader<'a> {
         }
         Err(self.error("a varint of at most 10 bytes", "a longer one"))
     }
-    /// A varint no larger than `limit`; `name` says what it counts.
+    /// Reads a varint of at most `limit`. `name` describes it in the error.
     pub fn bounded(&mut self, name: &str, limit: u64) -> Result<u64> {
         let value = self.varint()?;
         if value > limit {
@@ -113,7 +113,7 @@ impl<'a> WireReader<'a> {
         }
         Ok(value)
     }
-    /// Fails unless everything was read.
+    /// Fails if there are unread bytes.
     pub fn finish(&self) -> Result<()> {
         match self.remaining() {
             0 => Ok(()),
@@ -122,14 +122,18 @@ impl<'a> WireReader<'a> {
     }
 }
 
-/// Checks a recorded BLAKE3 prefix (any length up to 32) against the bytes it covers.
+/// Checks a recorded BLAKE3 prefix of 1 to 32 bytes against the bytes that it covers.
+///
+/// # Errors
+/// [`Error::ChecksumMismatch`] if they differ. [`Error::Internal`] if `recorded` has another length.
 pub fn verify(what: &str, offset: u64, recorded: &[u8], covered: &[&[u8]]) -> Result<()> {
     let mut hasher = blake3::Hasher::new();
     for part in covered {
         hasher.update(part);
     }
     let digest = hasher.finalize();
-    let computed = digest.as_bytes().get(..recorded.len()).unwrap_or_default();
+    let computed = digest.as_bytes().get(..recorded.len()).filter(|computed| !computed.is_empty());
+    let computed = computed.ok_or_else(|| Error::internal(format!("a checksum of {} bytes", recorded.len())))?;
     if computed == recorded {
         return Ok(());
     }
@@ -141,29 +145,29 @@ pub const ENVELOPE_HEADER_BYTES: usize = 34;
 /// Bytes after an envelope's payload.
 pub const ENVELOPE_CHECKSUM_BYTES: usize = 32;
 
-/// Type and feature bits of a blob: the part every version can read.
+/// Type and feature bits of a blob. Every version can read this part.
 ///
 /// On disk: magic (8), format version (`u16`), reader-required bits (`u64`), writer-required bits (`u64`),
-/// payload length (`u64`), payload, BLAKE3-256 of all that precedes it. Integers are little-endian.
+/// payload length (`u64`), payload, BLAKE3-256 of all preceding bytes. Integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// Eight ASCII letters naming the blob's type.
+    /// Type of the blob, eight ASCII letters.
     pub magic: [u8; 8],
-    /// Features a program must know to read the blob.
+    /// Features that a program must support to read the blob.
     pub reader_features: u64,
-    /// Features a program must know to write into the repository.
+    /// Features that a program must support to write into the repository.
     pub writer_features: u64,
 }
 
-/// Version of the envelope and of the formats in it.
+/// Version of the envelope and of its payload.
 pub const FORMAT_VERSION: u16 = 1;
-/// Writer-required features this program knows.
+/// Writer-required features that this program supports.
 pub const WRITER_FEATURES_KNOWN: u64 = 0;
-/// WireReader-required features this program knows.
+/// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 
 impl Envelope {
-    /// An envelope of this type without feature bits.
+    /// An envelope of the type `magic` without feature bits.
     pub const fn new(magic: [u8; 8]) -> Self {
         Envelope { magic, reader_features: 0, writer_features: 0 }
     }
@@ -182,7 +186,7 @@ impl Envelope {
         out
     }
 
-    /// Unwraps a blob called `what`: checks type, version, features, length and checksum.
+    /// Unwraps the blob `what`. Checks type, version, features, length and checksum.
     pub fn open<'a>(magic: [u8; 8], what: &str, blob: &'a [u8]) -> Result<(Envelope, &'a [u8])> {
         let mut reader = WireReader::new(what, 0, blob);
         let found: [u8; 8] = reader.array()?;
@@ -204,7 +208,8 @@ impl Envelope {
             );
         }
         let (covered, recorded) = blob.split_at(blob.len() - ENVELOPE_CHECKSUM_BYTES);
-        let payload = covered.get(ENVELOPE_HEADER_BYTES..).unwrap_or_default();
+        let payload = covered.get(ENVELOPE_HEADER_BYTES..);
+        let payload = payload.ok_or_else(|| Error::internal("the length of an envelope was not checked"))?;
         verify(what, 0, recorded, &[covered])?;
         Ok((Envelope { magic, reader_features, writer_features }, payload))
     }
@@ -233,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn every_flipped_bit_of_an_envelope_is_noticed(payload: Vec<u8>, position: prop::sample::Index, bit in 0u8..8) {
+        fn every_flipped_bit_of_an_envelope_is_found(payload: Vec<u8>, position: prop::sample::Index, bit in 0u8..8) {
             let mut blob = Envelope::new(*b"FHRDTEST").seal(&payload);
             prop_assert_eq!(Envelope::open(*b"FHRDTEST", "test", &blob).ok().map(|(_, p)| p.to_vec()), Some(payload));
             let at = position.index(blob.len());

@@ -1,10 +1,10 @@
-//! A cache bounded by the bytes of what it keeps; the least recently used goes first.
+//! A least-recently-used cache whose limit is the bytes of its values.
 
 use std::hash::Hash;
 
 use lru::LruCache;
 
-/// Values by key, each with a weight in bytes.
+/// Values by key, each with its size in bytes.
 pub struct ByteLru<K: Hash + Eq, V> {
     values: LruCache<K, (usize, V)>,
     bytes: usize,
@@ -17,12 +17,12 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
         ByteLru { values: LruCache::unbounded(), bytes: 0, bytes_max }
     }
 
-    /// Bytes of all values kept.
+    /// Sum of the sizes of all values, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The value of `key`, which becomes the most recently used.
+    /// Returns the value of `key`, and makes it the most recently used.
     pub fn get(&mut self, key: &K) -> Option<V>
     where
         V: Clone,
@@ -30,12 +30,13 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
         self.values.get(key).map(|(_, value)| value.clone())
     }
 
-    /// Whether there is a value of `key`; it does not count as used.
+    /// Whether there is a value of `key`. Does not count as a use.
     pub fn contains(&self, key: &K) -> bool {
         self.values.contains(key)
     }
 
-    /// Keeps a value of `bytes` bytes; others make room.
+    /// Adds or replaces a value of `bytes` bytes, and evicts the least recently used ones above the limit. A value that
+    /// exceeds the limit empties the cache.
     pub fn put(&mut self, key: K, value: V, bytes: usize) {
         self.bytes += bytes;
         if let Some((_, (old, _))) = self.values.push(key, (bytes, value)) {
@@ -53,16 +54,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_makes_room() {
-        let mut kept = ByteLru::new(100);
-        kept.put(1, "one", 40);
-        kept.put(2, "two", 40);
-        assert_eq!(kept.get(&1), Some("one"));
-        kept.put(3, "three", 40);
-        assert_eq!((kept.get(&1), kept.get(&2), kept.get(&3)), (Some("one"), None, Some("three")));
-        kept.put(3, "three again", 60);
-        assert_eq!((kept.get(&1), kept.get(&3)), (Some("one"), Some("three again")));
-        kept.put(4, "too large", 101);
-        assert_eq!((kept.bytes(), kept.values.len()), (0, 0));
+    fn the_least_recently_used_value_is_evicted() {
+        let mut cache = ByteLru::new(100);
+        cache.put(1, "one", 40);
+        cache.put(2, "two", 40);
+        assert_eq!(cache.get(&1), Some("one"));
+        cache.put(3, "three", 40);
+        assert_eq!((cache.get(&1), cache.get(&2), cache.get(&3)), (Some("one"), None, Some("three")));
+        cache.put(3, "three again", 60);
+        assert_eq!((cache.get(&1), cache.get(&3)), (Some("one"), Some("three again")));
+        cache.put(4, "too large", 101);
+        assert_eq!((cache.bytes(), cache.values.len()), (0, 0));
     }
 }

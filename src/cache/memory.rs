@@ -1,7 +1,7 @@
-//! Large blocks of memory, in huge pages where the system has them.
+//! Large blocks of memory in huge pages, where the system has them.
 //!
-//! A page of 4 KiB is given by the system when it is touched first, which on a virtual machine takes longer than
-//! filling it. Caches of tens of megabytes are therefore laid in blocks that ask for pages of 2 MiB and are used again.
+//! The system maps a page of 4 KiB on first access. On a virtual machine that takes longer than filling the page.
+//! Caches of tens of megabytes therefore consist of reusable blocks that request pages of 2 MiB.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,21 +9,21 @@ use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
 
-/// Blocks are multiples of this, bytes: a huge page.
+/// Size of a huge page, bytes. Block sizes are multiples of it.
 pub const BLOCK_BYTES: usize = 2 << 20;
 
-/// A block of memory, zeros at first.
+/// A block of memory, initially zero.
 #[derive(Debug)]
 pub struct MemoryBlock(MmapMut);
 
 impl MemoryBlock {
-    /// A block of at least `bytes` bytes.
+    /// Allocates a block of at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::Io`] where the system has no more.
+    /// [`Error::Io`] if the system has no memory left.
     pub fn new(bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(BLOCK_BYTES);
-        let map = MmapMut::map_anon(bytes).map_err(|error| Error::io("get memory", format!("{bytes} bytes"), error))?;
+        let map = MmapMut::map_anon(bytes).map_err(|error| Error::io("allocate", format!("{bytes} bytes"), error))?;
         #[cfg(target_os = "linux")]
         if let Err(error) = map.advise(memmap2::Advice::HugePage) {
             tracing::debug!("no huge pages: {error}");
@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_whole_pages_of_zeros() {
+    fn a_block_consists_of_whole_zeroed_pages() {
         for (bytes, want) in [(0, 1), (1, 1), (BLOCK_BYTES, 1), (BLOCK_BYTES + 1, 2)] {
-            let mut memory = MemoryBlock::new(bytes).expect("gets memory");
+            let mut memory = MemoryBlock::new(bytes).expect("allocates");
             assert_eq!(memory.len(), want * BLOCK_BYTES);
             assert!(memory.iter().all(|byte| *byte == 0));
             memory.fill(7);

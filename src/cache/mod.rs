@@ -1,4 +1,4 @@
-//! Memory that is bounded: a least-recently-used cache bounded by bytes, and large blocks in huge pages.
+//! Bounded memory: a least-recently-used cache with a limit in bytes, and large blocks of huge pages.
 
 mod byte_lru;
 mod memory;

@@ -1,12 +1,12 @@
-//! Gives a restored entry its metadata.
+//! Applies metadata to a restored entry.
 //!
-//! 1. Owner first, because changing it clears the set-ID bits. A user who may not give files away keeps them, as
-//!    with other tools; then the set-ID bits are left out, for they would name somebody else.
-//! 2. Extended attributes, ACLs among them, while the owner may still write.
-//! 3. Mode.
-//! 4. Times last, because all before changes them.
+//! 1. Owner and group come first, because changing them clears the set-ID bits. A user who may not change the owner
+//!    keeps the file, as with other tools. The set-ID bits are then omitted, because they would apply to another user.
+//! 2. Extended attributes, including ACLs, are set while the owner may still write.
+//! 3. The mode is set.
+//! 4. Times come last, because all other steps change them.
 //!
-//! Steps are independent: what one cannot do is reported, and the next goes on.
+//! Steps are independent: the failure of one is reported, and the next is still done.
 
 use crate::error::Error;
 use crate::repo::tree::{Node, NodeKind, Timestamp};
@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// The metadata to give to one entry.
+/// The metadata to apply to one entry.
 pub(super) struct Metadata<'a> {
     node: &'a Node,
     /// Full path, for messages.
@@ -40,7 +40,7 @@ impl<'a> Metadata<'a> {
         self.note("set the times of", futimens(entry, &self.times()));
     }
 
-    /// Applies everything to the entry `name` of an open directory, which is neither file nor directory.
+    /// Applies everything to the entry `name` of an open directory. The entry is neither a file nor a directory.
     pub(super) fn apply_to_name(mut self, directory: BorrowedFd<'_>, name: &OsStr) {
         let mode = self.own(|owner, group| chownat(directory, name, owner, group, AtFlags::SYMLINK_NOFOLLOW));
         #[cfg(not(target_vendor = "apple"))]
@@ -63,10 +63,11 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Sets owner and group as far as allowed; the mode that suits the result.
+    /// Sets owner and group as far as allowed. Returns the mode, without the set-ID bit of an owner or group that was
+    /// not set.
     fn own(&mut self, set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>) -> Mode {
         let mode = Mode::from_bits_truncate((self.node.mode & 0o7777) as rustix::fs::RawMode);
-        // The highest number means "no change" to the system.
+        // The system reads the highest number as "no change".
         let owner = Some(self.node.uid).filter(|uid| *uid != u32::MAX).map(Uid::from_raw);
         let group = Some(self.node.gid).filter(|gid| *gid != u32::MAX).map(Gid::from_raw);
         let user = rustix::process::geteuid();
@@ -89,7 +90,7 @@ impl<'a> Metadata<'a> {
             let Err(error) = set(&xattr.name, &xattr.value) else { continue };
             let is_reserved = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
             if error == Errno::PERM && is_reserved && !rustix::process::geteuid().is_root() {
-                continue; // not a user's to set
+                continue; // only root may set it
             }
             let error = io::Error::other(format!("{}: {error}", xattr.name.escape_ascii()));
             self.problems.push(Error::io("set an extended attribute of", self.path, error));
@@ -104,12 +105,12 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Larger numbers of nanoseconds have a special meaning to the system.
+/// Limits the nanoseconds, because the system gives larger numbers a special meaning.
 fn timespec(time: Timestamp) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.min(999_999_999).into() }
 }
 
-/// Sets the mode of a pipe or device node without opening it and without following a link put in its place.
+/// Sets the mode of a pipe or device node without opening it, and without following a link that has replaced it.
 #[cfg(not(target_vendor = "apple"))]
 fn set_mode_of_name(directory: BorrowedFd<'_>, name: &OsStr, mode: Mode) -> rustix::io::Result<()> {
     use rustix::fs::{FileType, OFlags, chmod, fstat, openat};

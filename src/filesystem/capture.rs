@@ -1,10 +1,10 @@
 //! Reads the metadata of one entry of the source file system into a [`Node`].
 //!
-//! 1. One `stat` relative to the open parent directory gives kind, owner, times, size and identity; symbolic links
+//! 1. One `stat` relative to the open parent directory returns kind, owner, times, size and identity. Symbolic links
 //!    are not followed.
-//! 2. Names of owners come from caches, so that each user and group is looked up once.
-//! 3. Links give their target, and every entry its extended attributes. Attributes that cannot be read are
-//!    reported and left out; a file system without attributes has none.
+//! 2. Names of users and groups are cached, so that each is looked up once.
+//! 3. The target of a link and the extended attributes of every entry are read. Attributes that cannot be read are
+//!    reported and omitted.
 
 use crate::error::{Error, Result};
 use crate::repo::tree::{DeviceNumber, FileIdentity, Node, NodeKind, Timestamp, Xattr};
@@ -17,10 +17,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uzers::{Groups, Users, UsersCache};
 
-/// Most bytes of extended attributes taken from one entry; more are reported and left out.
+/// Limit of the extended attributes of one entry, bytes. Attributes above it are reported and omitted.
 const XATTR_BYTES_MAX: usize = 8 << 20;
 
-/// Reads metadata; owns the caches of user and group names.
+/// Reads metadata, with a cache of user and group names.
 pub struct Capturer {
     owners: UsersCache,
     has_descriptor_paths: bool,
@@ -39,13 +39,13 @@ impl Default for Capturer {
 }
 
 impl Capturer {
-    /// A capturer with empty caches.
+    /// A capturer with an empty cache.
     pub fn new() -> Self {
         Capturer { owners: UsersCache::new(), has_descriptor_paths: Path::new("/proc/self/fd").is_dir() }
     }
 
-    /// Reads the entry `name` of the open `directory`; a symbolic link is read itself. `path` is the entry's full
-    /// path, for messages. What could not be read without harm to the rest goes to `warnings`.
+    /// Reads the entry `name` of the open `directory`, without following a link. `path` is its full path, for messages.
+    /// Appends errors of optional metadata to `warnings`.
     ///
     /// # Errors
     /// [`Error::Io`] if the entry is gone or cannot be read.
@@ -68,7 +68,8 @@ impl Capturer {
         Ok(node)
     }
 
-    /// Reads the entry at `path`, with its last component as name; `follow` reads what a symbolic link points to.
+    /// Reads the entry at `path`, and names it by the last component. With `follow`, reads the target of a symbolic
+    /// link.
     ///
     /// # Errors
     /// [`Error::Io`] if the entry is gone or cannot be read.
@@ -86,11 +87,10 @@ impl Capturer {
         Ok(node)
     }
 
-    /// Attributes of an entry that is not followed.
+    /// Reads the attributes of an entry, without following a link.
     ///
-    /// The path of a descriptor leads to the entry itself, however long its own path is and whatever was put in
-    /// place of a directory above, but the system takes 2 µs to follow it. So the plain path is asked first: most
-    /// entries have no attributes.
+    /// The path of a descriptor refers to the entry even if its own path is too long or a parent was replaced, but
+    /// resolving it takes 2 µs. The plain path is therefore tried first: most entries have no attributes.
     fn xattrs(&self, directory: BorrowedFd<'_>, name: &OsStr, path: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
         if !self.has_descriptor_paths || directory.as_raw_fd() == CWD.as_raw_fd() {
             return XattrSource { path, follow: false }.xattrs(path, warnings);
@@ -108,21 +108,21 @@ impl Capturer {
     }
 }
 
-/// A path to the entry `name` of an open directory that is short and does not depend on where the directory is.
+/// Returns a short path of the entry `name` that does not depend on the path of the open directory.
 pub(super) fn descriptor_path(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     path.push(name);
     path
 }
 
-/// How the attributes of an entry are reached.
+/// Where to read the attributes of an entry.
 struct XattrSource<'a> {
     path: &'a Path,
     follow: bool,
 }
 
 impl XattrSource<'_> {
-    /// All attributes, ascending by name; messages name `entry`.
+    /// Reads all attributes, ascending by name. Errors name the path `entry`.
     fn xattrs(&self, entry: &Path, warnings: &mut Vec<Error>) -> Vec<Xattr> {
         let names = if self.follow { xattr::list_deref(self.path) } else { xattr::list(self.path) };
         let names = match names {
@@ -134,16 +134,16 @@ impl XattrSource<'_> {
             }
         };
         let mut xattrs = Vec::new();
-        let mut room = XATTR_BYTES_MAX;
+        let mut bytes_left = XATTR_BYTES_MAX;
         for name in names {
             let value = if self.follow { xattr::get_deref(self.path, &name) } else { xattr::get(self.path, &name) };
             match value {
-                Ok(Some(value)) if value.len() + name.len() > room => {
+                Ok(Some(value)) if value.len() + name.len() > bytes_left => {
                     let error = io::Error::other("they are longer than 8 MiB");
                     warnings.push(Error::io("store all extended attributes of", entry, error));
                 }
                 Ok(Some(value)) => {
-                    room -= value.len() + name.len();
+                    bytes_left -= value.len() + name.len();
                     xattrs.push(Xattr { name: name.into_encoded_bytes(), value });
                 }
                 Ok(None) => {}
@@ -156,7 +156,7 @@ impl XattrSource<'_> {
     }
 }
 
-/// The node of what `stat` tells, without name, owners' names, link target and attributes.
+/// Creates a node from `stat`, without name, names of owners, link target and attributes.
 #[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
 pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -167,7 +167,7 @@ pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
         FileType::Socket => NodeKind::Socket,
         FileType::CharacterDevice => NodeKind::CharacterDevice,
         FileType::BlockDevice => NodeKind::BlockDevice,
-        FileType::Unknown => return Err(Error::io("read", path, io::Error::other("its type is not known"))),
+        FileType::Unknown => return Err(Error::io("read", path, io::Error::other("its type is unknown"))),
     };
     let identity = identity_of(stat);
     let is_device = matches!(kind, NodeKind::CharacterDevice | NodeKind::BlockDevice);
@@ -190,7 +190,7 @@ pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
     })
 }
 
-/// Device and inode.
+/// Returns device and inode.
 #[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
 pub(super) fn identity_of(stat: &Stat) -> FileIdentity {
     FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_capturer_moves_between_threads() {
+    fn a_capturer_is_send() {
         fn moves<T: Send>() {}
         moves::<Capturer>();
     }
 
     #[test]
-    fn a_file_gives_mode_size_owner_and_links() {
+    fn a_file_has_mode_size_owner_and_links() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, b"12345").unwrap();
@@ -236,21 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn links_are_read_not_followed() {
+    fn links_are_not_followed() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, target) in [("dangling", &b"no\xff/where"[..]), ("folder", b"."), ("loop", b"loop")] {
+        for (name, target) in [("dangling", &b"no\xff/where"[..]), ("directory", b"."), ("loop", b"loop")] {
             let path = directory.path().join(name);
             symlink(OsStr::from_bytes(target), &path).unwrap();
             let node = capture(&path);
             assert_eq!((node.kind, node.size), (NodeKind::Symlink, 0));
             assert_eq!(node.link_target.as_deref(), Some(target));
         }
-        let followed = Capturer::new().capture_path(&directory.path().join("folder"), true, &mut Vec::new()).unwrap();
+        let followed =
+            Capturer::new().capture_path(&directory.path().join("directory"), true, &mut Vec::new()).unwrap();
         assert_eq!(followed.kind, NodeKind::Directory);
     }
 
     #[test]
-    fn special_files_are_told_apart() {
+    fn special_files_have_their_own_kinds() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_come_sorted_through_both_ways() {
+    fn attributes_are_sorted_by_path_and_by_descriptor() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, b"").unwrap();

@@ -1,41 +1,41 @@
-//! What a walk tells, entry by entry.
+//! Events of a walk.
 
 use crate::error::Error;
 use crate::repo::tree::Node;
 use std::path::PathBuf;
 
-/// A step of the walk. Paths are those in the snapshot: relative, without a leading slash.
+/// One event of a walk. Paths are those in the snapshot: relative, without a leading slash.
 #[derive(Debug)]
 pub enum Event {
-    /// A directory; its entries follow, then its [`Event::Leave`].
+    /// Start of a directory. Its entries follow, then its [`Event::Leave`].
     Enter {
-        /// Where it is stored.
+        /// Path in the snapshot.
         path: PathBuf,
-        /// Its metadata.
+        /// Metadata.
         node: Node,
     },
-    /// Anything that is not a directory.
+    /// An entry that is not a directory.
     Entry {
-        /// Where it is stored.
+        /// Path in the snapshot.
         path: PathBuf,
-        /// Its metadata.
+        /// Metadata.
         node: Node,
     },
-    /// The end of the directory entered last and not yet left.
+    /// End of the innermost open directory.
     Leave {
-        /// Where it is stored.
+        /// Path in the snapshot.
         path: PathBuf,
     },
-    /// Something could not be read. The walk goes on without it.
+    /// An entry that could not be read. The walk continues without it.
     Problem {
-        /// Where it would be stored.
+        /// Path that it would have in the snapshot.
         path: PathBuf,
-        /// What happened, with the path on disk.
+        /// The error, with the path on disk.
         error: Error,
     },
-    /// A directory that the walk was told to leave out.
+    /// A directory that the walk skips on request.
     Skipped {
-        /// Where it would be stored.
+        /// Path that it would have in the snapshot.
         path: PathBuf,
     },
 }

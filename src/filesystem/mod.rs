@@ -1,5 +1,5 @@
-//! The source and the target file system: metadata in both directions, walking a source tree, reading files with
-//! their holes, and writing a tree without ever leaving its root.
+//! The source and target file systems: capture and apply metadata, walk a source tree, read files with their holes,
+//! and write a tree without ever leaving its root.
 
 mod apply;
 mod capture;

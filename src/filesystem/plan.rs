@@ -1,11 +1,11 @@
-//! Turns the paths of a backup into the tree that is stored: which path lies where, and which are stored whole.
+//! Plans a walk: maps the paths of a backup to their paths in the snapshot.
 //!
-//! 1. A relative path is stored as given, without `.`; one with `..` and an absolute one are stored with their
-//!    full path, without the leading slash.
-//! 2. A path that does not exist is noted as missing and left out.
-//! 3. What lies above a path becomes a directory of the plan; a path below another one is part of that one.
-//! 4. A bare plan stores paths under their last names and leaves out what lies above them.
-//! 5. Two different places on disk that would be stored under one name are refused.
+//! 1. A relative path is stored as given, without `.` components. Absolute paths and paths with `..` are stored as full
+//!    paths, without the leading slash.
+//! 2. A path that does not exist is recorded as missing and omitted.
+//! 3. The parents of a path become directories of the plan. A path below another path is part of that path.
+//! 4. A bare plan stores each path under its last name, without its parents.
+//! 5. Two different paths on disk must not have the same path in the snapshot.
 
 use crate::error::{Error, Result};
 use rustix::fs::lstat;
@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// What to walk.
+/// The paths of a walk.
 #[derive(Debug, Default)]
 pub struct WalkPlan {
     pub(super) root: PlannedEntry,
@@ -22,30 +22,30 @@ pub struct WalkPlan {
     found: usize,
 }
 
-/// One name of the plan: a path to store whole, or a directory above such paths.
+/// One name of the plan: a path to store whole, or a parent of such paths.
 #[derive(Debug, Default)]
 pub(super) struct PlannedEntry {
-    /// Where it is on disk: absolute, or relative to the current directory (empty for that itself).
+    /// Path on disk: absolute, or relative to the current directory. Empty for the current directory itself.
     pub(super) source: PathBuf,
-    /// Everything below is stored; there are no `children` then.
+    /// Whether everything below is stored. There are no `children` then.
     pub(super) is_whole: bool,
-    /// What is planned below, by name.
+    /// Planned entries below this one, by name.
     pub(super) children: BTreeMap<Vec<u8>, PlannedEntry>,
 }
 
 impl WalkPlan {
-    /// Plans the paths as given on a command line, relative to the process's current directory.
+    /// Plans paths as given on a command line, relative to the current directory of the process.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a path is empty or two places on disk would be stored under one name;
+    /// [`Error::Usage`] if a path is empty, or if two paths on disk have the same path in the snapshot.
     /// [`Error::Io`] if there is no current directory.
     pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<WalkPlan> {
         let current = std::env::current_dir().map_err(|error| Error::io("find", "the current directory", error))?;
         Self::relative_to(&current, paths)
     }
 
-    /// Plans existing paths to be stored under their last names, without what lies above them; under their full paths
-    /// where two have the same last name.
+    /// Plans existing paths to be stored under their last names, without their parents. If two have the same last name,
+    /// all are stored as by [`WalkPlan::new`].
     ///
     /// # Errors
     /// As [`WalkPlan::new`].
@@ -66,7 +66,7 @@ impl WalkPlan {
         for path in paths {
             let path = path.as_ref();
             if path.as_os_str().is_empty() {
-                return Err(Error::Usage("cannot store a path that is empty".into()));
+                return Err(Error::Usage("cannot store an empty path".into()));
             }
             let source = clean(current, path);
             match lstat(current.join(&source)) {
@@ -80,56 +80,56 @@ impl WalkPlan {
         Ok(plan)
     }
 
-    /// How many of the paths exist: with 0 there is nothing to back up.
+    /// Number of paths that exist. If it is 0, there is nothing to back up.
     pub fn found(&self) -> usize {
         self.found
     }
 
-    /// How many of the paths do not exist or cannot be reached. The walk reports each.
+    /// Number of paths that do not exist or cannot be reached. The walk reports each of them.
     pub fn missing(&self) -> usize {
         self.missing.len()
     }
 }
 
 impl PlannedEntry {
-    /// Adds a path to store whole below the root `self`.
+    /// Adds a path to store whole. `self` is the root.
     fn insert(&mut self, current: &Path, source: &Path) -> Result<()> {
-        let mut place = if source.is_absolute() { PathBuf::from("/") } else { PathBuf::new() };
+        let mut path = if source.is_absolute() { PathBuf::from("/") } else { PathBuf::new() };
         let mut entry = self;
         for name in names(source) {
             if entry.is_whole {
                 let reached = current.join(&entry.source).join(name);
-                place.push(name);
-                if reached != current.join(&place) {
-                    return Err(conflict(&reached, &current.join(&place)));
+                path.push(name);
+                if reached != current.join(&path) {
+                    return Err(conflict(&reached, &current.join(&path)));
                 }
-                // Below the first name, sources cannot part any more.
+                // The first name decides the source, so all deeper paths agree too.
                 return Ok(());
             }
-            place.push(name);
+            path.push(name);
             entry = entry
                 .children
                 .entry(name.as_bytes().to_vec())
-                .or_insert_with(|| PlannedEntry { source: place.clone(), ..PlannedEntry::default() });
-            if current.join(&entry.source) != current.join(&place) {
-                return Err(conflict(&current.join(&entry.source), &current.join(&place)));
+                .or_insert_with(|| PlannedEntry { source: path.clone(), ..PlannedEntry::default() });
+            if current.join(&entry.source) != current.join(&path) {
+                return Err(conflict(&current.join(&entry.source), &current.join(&path)));
             }
         }
-        if entry.is_whole && current.join(&entry.source) != current.join(&place) {
-            return Err(conflict(&current.join(&entry.source), &current.join(&place)));
+        if entry.is_whole && current.join(&entry.source) != current.join(&path) {
+            return Err(conflict(&current.join(&entry.source), &current.join(&path)));
         }
         for (name, child) in &entry.children {
-            let below = current.join(&place).join(OsStr::from_bytes(name));
+            let below = current.join(&path).join(OsStr::from_bytes(name));
             if current.join(&child.source) != below {
                 return Err(conflict(&current.join(&child.source), &below));
             }
         }
-        *entry = PlannedEntry { source: place, is_whole: true, children: BTreeMap::new() };
+        *entry = PlannedEntry { source: path, is_whole: true, children: BTreeMap::new() };
         Ok(())
     }
 }
 
-/// The last names of paths, if each has one and all differ.
+/// Returns the last names of `paths` if each path has one and all differ.
 pub fn last_names(paths: &[PathBuf]) -> Option<Vec<&OsStr>> {
     let names: Vec<&OsStr> = paths.iter().map(|path| path.file_name()).collect::<Option<_>>()?;
     let distinct: BTreeSet<&OsStr> = names.iter().copied().collect();
@@ -138,7 +138,7 @@ pub fn last_names(paths: &[PathBuf]) -> Option<Vec<&OsStr>> {
 
 fn conflict(one: &Path, other: &Path) -> Error {
     Error::Usage(format!(
-        "{} and {} would be stored under the same name; give both as absolute paths",
+        "{} and {} have the same path in the snapshot; give both as absolute paths",
         one.display(),
         other.display()
     ))
@@ -155,7 +155,7 @@ fn stored_path(source: &Path) -> PathBuf {
     names(source).collect()
 }
 
-/// Removes `.` and doubled slashes; makes a path with `..` absolute, by asking the file system where that leads.
+/// Removes `.` and repeated slashes. Makes a path with `..` absolute, as the file system resolves it.
 fn clean(current: &Path, path: &Path) -> PathBuf {
     let components: Vec<Component<'_>> = path.components().filter(|part| *part != Component::CurDir).collect();
     let Some(last_up) = components.iter().rposition(|part| *part == Component::ParentDir) else {
@@ -168,7 +168,7 @@ fn clean(current: &Path, path: &Path) -> PathBuf {
     cleaned
 }
 
-/// Resolves `..` by the names alone, for paths that do not exist.
+/// Resolves `..` without the file system, for paths that do not exist.
 fn lexically(path: &Path) -> PathBuf {
     let mut cleaned = PathBuf::new();
     for component in path.components() {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_stay_and_overlaps_merge() {
+    fn relative_paths_stay_relative_and_overlaps_merge() {
         let (_directory, root) = directory();
         let plan = |paths: &[&str]| whole(&WalkPlan::relative_to(&root, paths).unwrap());
         let entry = |path: &str| (format!("/{path}"), PathBuf::from(path));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_plan_stores_last_names_unless_they_are_the_same() {
+    fn a_bare_plan_stores_last_names_if_they_differ() {
         let directory = tempfile::tempdir().unwrap();
         let paths: Vec<PathBuf> = ["a/x", "b/x", "b/y"].iter().map(|name| directory.path().join(name)).collect();
         for path in &paths {
@@ -240,20 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn absolute_paths_and_those_with_parents_keep_their_full_path() {
+    fn absolute_paths_and_those_with_parents_are_stored_as_full_paths() {
         let (_directory, root) = directory();
         let entry = |path: PathBuf| (path.to_str().unwrap().to_owned(), path);
         let plan = |current: &Path, path: &Path| whole(&WalkPlan::relative_to(current, &[path]).unwrap());
         assert_eq!(plan(&root, &root.join("a")), [entry(root.join("a"))]);
         assert_eq!(plan(&root.join("d"), Path::new("../a/b")), [entry(root.join("a/b"))]);
         assert_eq!(plan(&root.join("a"), Path::new("b/..")), [entry(root.join("a"))]);
-        // `..` after a link leads to the parent of where the link leads
+        // `..` after a link is the parent of the link's target
         assert_eq!(plan(&root, Path::new("link/../b")), [entry(root.join("a/b"))]);
         assert_eq!(plan(&root, Path::new("/")), [(String::new(), PathBuf::from("/"))]);
     }
 
     #[test]
-    fn missing_paths_are_counted_and_left_out() {
+    fn missing_paths_are_counted_and_omitted() {
         let (_directory, root) = directory();
         let long = "x/".repeat(100_000);
         let plan = WalkPlan::relative_to(&root, &["none", "a", "d/../none", "a/none/x", &long]).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn two_places_under_one_name_are_refused() {
+    fn two_paths_on_disk_with_one_path_in_the_snapshot_are_refused() {
         let (_directory, root) = directory();
         fs::create_dir_all(root.join("etc")).unwrap();
         for paths in [["etc", "/etc"], ["/etc", "etc"], [".", "/etc"], ["/etc", "."], [".", "/"], ["/", "."]] {

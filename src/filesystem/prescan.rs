@@ -1,6 +1,6 @@
-//! Survey: finds files whose names suggest models, before the walk, without reading or naming anything else.
+//! Pre-scan: finds files whose names suggest models, before the walk. Reads nothing but directories.
 //!
-//! What it finds decides the order in which contents are stored, nothing more: the walk meets every file again.
+//! The result affects only the order in which files are stored, because the walk visits every file again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use crate::repo::tree::FileIdentity;
 
-/// Endings of names that model files have.
-const ENDINGS: &[&str] = &["safetensors", "gguf", "ggml", "bin", "pt", "pth", "ckpt", "npz", "npy"];
-/// Folder of a hub's cache in which contents lie under their hashes.
+/// File name extensions of model files.
+const EXTENSIONS: &[&str] = &["safetensors", "gguf", "ggml", "bin", "pt", "pth", "ckpt", "npz", "npy"];
+/// Directory of a model hub's cache, in which files are named by their hashes.
 const BLOBS: &str = "blobs";
 
-/// Paths of such files below `paths`, at most `files_max`, in the order of their names. Links are not followed,
-/// directories in `skip` are left out, and what cannot be read is passed over: the walk reports it.
+/// Returns the paths of likely model files below `paths`: at most `files_max`, in order of their names.
+///
+/// Does not follow links, and skips the directories in `skip`. Ignores unreadable entries: the walk reports them.
 pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usize) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
     let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
@@ -48,9 +49,9 @@ pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usiz
 }
 
 fn suggests_model(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
+    let extension = path.extension().and_then(|extension| extension.to_str());
     let in_blobs = path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS);
-    in_blobs || ending.is_some_and(|ending| ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending)))
+    in_blobs || extension.is_some_and(|it| EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(it)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! Reads the content of one source file: opened without following links, waiting for pipes or touching access
-//! times, checked to be the file that was found, and cut into data and holes.
+//! Reads the content of one source file, split into data and holes.
+//!
+//! Opening does not follow links, does not wait for pipes and does not change access times. The opened file must be the
+//! one that was captured.
 
 use super::capture::{identity_of, node_of};
 use crate::error::{Error, Result};
@@ -13,19 +15,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A stretch of a file.
+/// A range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileRange {
     /// Bytes to read.
     Data {
-        /// Where they start.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// How many.
+        /// Length, bytes.
         len: u64,
     },
-    /// Zeros that take no space.
+    /// Zeros that are not stored.
     Hole {
-        /// How many.
+        /// Length, bytes.
         len: u64,
     },
 }
@@ -42,15 +44,15 @@ impl SourceFile {
     /// Opens the file `path` that was captured as `node`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be opened or is no longer that regular file.
+    /// [`Error::Io`] if it cannot be opened, or if another file has replaced it.
     pub fn open(path: &Path, node: &Node) -> Result<Self> {
         Self::open_at(CWD, path.as_os_str(), path, node)
     }
 
-    /// Opens `name` in an open directory; `path` is its full path, for messages.
+    /// Opens `name` in an open directory. `path` is its full path, for messages.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be opened or is no longer the regular file captured as `node`.
+    /// [`Error::Io`] if it cannot be opened, or if another file has replaced the one captured as `node`.
     pub fn open_at(directory: BorrowedFd<'_>, name: &OsStr, path: &Path, node: &Node) -> Result<Self> {
         let wrap = |error: io::Error| Error::io("open", path, error);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -58,27 +60,27 @@ impl SourceFile {
         let stat = fstat(&descriptor).map_err(|error| wrap(error.into()))?;
         let opened = node_of(&stat, path)?;
         if opened.kind != NodeKind::File || identity_of(&stat) != node.identity() {
-            return Err(wrap(io::Error::other("another file took its place")));
+            return Err(wrap(io::Error::other("another file has replaced it")));
         }
         Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened })
     }
 
-    /// Its path on disk, for messages.
+    /// Path on disk, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file; its position is not to be relied on.
+    /// The open file. Its position is undefined.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes of content when it was opened.
+    /// Length when the file was opened, bytes.
     pub fn size(&self) -> u64 {
         self.opened.size
     }
 
-    /// Brings a node captured earlier to the state at opening: size and times belong to the content read from here.
+    /// Updates a captured node to the state at opening, so that size and times match the content that is read.
     pub fn refresh(&self, node: &mut Node) {
         node.size = self.opened.size;
         node.mtime = self.opened.mtime;
@@ -86,7 +88,7 @@ impl SourceFile {
         node.sparse = self.opened.sparse;
     }
 
-    /// Reads from `offset` on until `space` is full or the file ends; returns the bytes read.
+    /// Reads from byte `offset` on, until `space` is full or the file ends. Returns the number of bytes read.
     ///
     /// # Errors
     /// Those of the system.
@@ -103,10 +105,10 @@ impl SourceFile {
         Ok(filled)
     }
 
-    /// Whether the file changed since it was opened.
+    /// Whether the file has changed since it was opened.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system cannot tell.
+    /// [`Error::Io`] if its metadata cannot be read.
     pub fn is_changed(&self) -> Result<bool> {
         let stat: Stat = fstat(&self.file).map_err(|error| Error::io("read", &self.path, error))?;
         let now = node_of(&stat, &self.path)?;
@@ -114,27 +116,27 @@ impl SourceFile {
         Ok(state(&now) != state(&self.opened))
     }
 
-    /// Cuts the content into data and holes of at least `hole_bytes_min`; shorter holes count as data.
+    /// Splits the content into data and holes of at least `hole_bytes_min` bytes. Shorter holes count as data.
     pub fn ranges(&self, hole_bytes_min: u64) -> FileRanges<'_> {
         let holes_in = self.opened.sparse.then_some(&self.file);
         FileRanges { holes_in, size: self.opened.size, position: 0, hole_bytes_min: hole_bytes_min.max(1) }
     }
 }
 
-/// Opens for reading without changing the access time where that is allowed.
+/// Opens for reading, without changing the access time if that is allowed.
 pub(super) fn open_quietly(directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match rustix::io::retry_on_intr(|| openat(directory, name, flags | OFlags::NOATIME, Mode::empty())) {
-        Err(Errno::PERM) => {} // only the owner may ask for this
+        Err(Errno::PERM) => {} // only the owner may request this
         result => return result,
     }
     rustix::io::retry_on_intr(|| openat(directory, name, flags, Mode::empty()))
 }
 
-/// The stretches of a file in ascending order, covering exactly the size it had when opened.
+/// Iterates over the ranges of a file in ascending order. They cover exactly the length at opening.
 ///
-/// A file system that does not know about holes, or that contradicts itself, gives data.
+/// If the file system does not support holes, or contradicts itself, everything is data.
 #[derive(Debug)]
 pub struct FileRanges<'a> {
     holes_in: Option<&'a File>,
@@ -144,7 +146,7 @@ pub struct FileRanges<'a> {
 }
 
 impl FileRanges<'_> {
-    /// The first data at or after `position`, the file's size if there is none.
+    /// Returns the offset of the first data at or after `position`, or the file's length if there is none.
     fn data_from(&self, position: u64) -> u64 {
         #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
         if let Some(file) = self.holes_in {
@@ -157,7 +159,7 @@ impl FileRanges<'_> {
         position
     }
 
-    /// The first hole after the data at `position`, the file's size if there is none.
+    /// Returns the offset of the first hole after the data at `position`, or the file's length if there is none.
     fn hole_from(&self, position: u64) -> u64 {
         #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
         if let Some(file) = self.holes_in
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_found_and_short_ones_read() {
+    fn long_holes_are_found_and_short_ones_are_data() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sparse");
         let file = File::create(&path).unwrap();
@@ -222,7 +224,7 @@ mod tests {
         let hole = |blocks: u64| FileRange::Hole { len: blocks * BLOCK };
         let ranges = |least: u64| source.ranges(least).collect::<Vec<_>>();
         if ranges(1) == [data(0, 10)] {
-            return; // the file system does not tell
+            return; // the file system does not report holes
         }
         assert_eq!(ranges(0), [hole(2), data(2, 3), hole(1), data(4, 6), hole(4)]);
         assert_eq!(ranges(BLOCK), ranges(0));
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_and_empty_files_have_one_segment_or_none() {
+    fn a_file_without_holes_is_one_range_and_an_empty_file_has_none() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         for (content, expected) in [(&b""[..], None), (b"abc", Some(FileRange::Data { offset: 0, len: 3 }))] {
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_in_its_place_is_refused() {
+    fn a_replaced_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, b"one").unwrap();
@@ -262,12 +264,12 @@ mod tests {
         {
             let fifo = directory.path().join("fifo");
             rustix::fs::mkfifoat(CWD, &fifo, 0o600.into()).unwrap();
-            assert!(open(&fifo).is_err()); // and does not wait for a writer
+            assert!(open(&fifo).is_err()); // without waiting for a writer
         }
     }
 
     #[test]
-    fn growth_while_open_is_noticed() {
+    fn a_change_while_open_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, b"one").unwrap();

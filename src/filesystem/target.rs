@@ -1,13 +1,13 @@
-//! Creates restored entries below a root, safe against hostile snapshots and against what lies in the root.
+//! Creates restored entries below a root, safe against hostile snapshots and against existing entries in the root.
 //!
-//! 1. The root is opened once. Every entry is created relative to the descriptor of its parent directory under a
-//!    single checked name, so nothing can leave the root.
-//! 2. A directory is entered only if it is one: links are never followed. Anything else that exists is left alone
-//!    and is an error.
-//! 3. The engine goes depth-first through a [`Descent`], which keeps the deepest directories open. One that was
-//!    closed is reached again from the root, name by name, and must be the same directory.
-//! 4. Files stay private to the owner until [`Target::finish_file`]; directories get their metadata when they are
-//!    left; all else gets it when it is created.
+//! 1. The root is opened once. Every entry is created under one checked name, relative to the descriptor of its parent,
+//!    so nothing can leave the root.
+//! 2. Existing directories are entered without following links. Any other existing entry is left unchanged and is an
+//!    error.
+//! 3. The restore goes depth-first through a [`Descent`], which keeps the deepest directories open. A closed one is
+//!    reopened from the root, name by name, and must be the same directory.
+//! 4. A file is accessible by its owner only until [`Target::finish_file`]. A directory gets its metadata when it is
+//!    left. All other entries get theirs when they are created.
 
 use super::apply::Metadata;
 use super::capture::identity_of;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Directories of a [`Descent`] that stay open at a time, the deepest ones.
+/// Number of directories of a [`Descent`] that stay open, the deepest ones.
 const OPEN_DIRECTORIES_MAX: usize = 64;
 
 /// The directory that a restore writes into.
@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the directory at `path`, and creates it with what lies above it if it does not exist.
+    /// Opens the directory at `path`. Creates it and its parents if they do not exist.
     ///
     /// # Errors
     /// [`Error::Io`] if that fails.
@@ -45,21 +45,13 @@ impl Target {
         Ok(Target { root, path: path.to_path_buf() })
     }
 
-    /// Which directory it is, to tell it from the repository.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the system cannot tell.
-    pub fn identity(&self) -> Result<FileIdentity> {
-        fstat(&self.root).map(|stat| identity_of(&stat)).map_err(|error| Error::io("read", &self.path, error))
-    }
-
-    /// Gives a written file its metadata. `path` is relative to the root, for messages; what could not be set goes
-    /// to `problems`. The times come last: nothing may be written to the file afterwards.
+    /// Applies metadata to a complete file. `path` is relative to the root, for messages. Appends errors to `problems`.
+    /// Nothing may be written to the file afterwards, because that would change its times.
     pub fn finish_file(&self, path: &Path, file: &File, node: &Node, problems: &mut Vec<Error>) {
         Metadata::new(node, &self.path.join(path), problems).apply_to(file.as_fd());
     }
 
-    /// Gives the root itself metadata, after everything below it is done.
+    /// Applies metadata to the root, after everything below it is complete.
     pub fn finish_root(&self, node: &Node, problems: &mut Vec<Error>) {
         Metadata::new(node, &self.path, problems).apply_to(self.root.as_fd());
     }
@@ -79,7 +71,7 @@ fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Ow
     openat(parent, name, flags, Mode::empty())
 }
 
-/// The way from the root to the directory that is being filled.
+/// The directories from the root to the one that is being filled.
 #[derive(Debug)]
 pub struct Descent {
     target: Arc<Target>,
@@ -88,7 +80,7 @@ pub struct Descent {
     path: PathBuf,
 }
 
-/// A directory below the root on the way.
+/// One directory of a [`Descent`], below the root.
 #[derive(Debug)]
 struct DescentLevel {
     name: OsString,
@@ -107,11 +99,11 @@ impl Descent {
         &self.path
     }
 
-    /// Creates the directory `node` if there is none of its name, and goes into it.
+    /// Enters the directory `node`. Creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if something else than a directory is there, a link to one included;
-    /// [`Error::Corrupt`] if the node is hostile; [`Error::Io`] if the system refuses.
+    /// [`Error::AlreadyExists`] if the name is taken by anything but a directory, including a link to one.
+    /// [`Error::Corrupt`] if the node is invalid. [`Error::Io`].
     pub fn enter(&mut self, node: &Node) -> Result<()> {
         let name = checked_name(node, &[NodeKind::Directory])?.to_owned();
         let parent = self.directory()?;
@@ -130,11 +122,11 @@ impl Descent {
         Ok(())
     }
 
-    /// Ends the directory entered last; with a node it gets that metadata. What could not be set goes to
+    /// Leaves the directory entered last, and applies the metadata of `node` to it. Appends errors of metadata to
     /// `problems`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it or the directory above was moved or replaced meanwhile; it is left in any case.
+    /// [`Error::Io`] if the directory or its parent was moved or replaced. The directory is left in any case.
     pub fn leave(&mut self, node: Option<&Node>, problems: &mut Vec<Error>) -> Result<()> {
         let whole = self.target.path.join(&self.path);
         let applied = match node {
@@ -148,11 +140,11 @@ impl Descent {
         applied.and(self.reopen())
     }
 
-    /// Creates an empty file, readable by its owner alone; [`Target::finish_file`] gives it its metadata. Where
-    /// the node is sparse, the file has its full size at once.
+    /// Creates an empty file, accessible by its owner only. [`Target::finish_file`] applies its metadata. A sparse file
+    /// gets its full length at once.
     ///
     /// # Errors
-    /// As [`Descent::create_symlink`].
+    /// Those of [`Descent::create_symlink`].
     pub fn create_file(&self, node: &Node) -> Result<File> {
         let name = checked_name(node, &[NodeKind::File])?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -164,11 +156,10 @@ impl Descent {
         Ok(file)
     }
 
-    /// Creates a symbolic link with its metadata; what could not be set goes to `problems`.
+    /// Creates a symbolic link with its metadata. Appends errors of metadata to `problems`.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if anything of that name exists; [`Error::Corrupt`] if the node is hostile;
-    /// [`Error::Io`] if the system refuses.
+    /// [`Error::AlreadyExists`] if the name is taken. [`Error::Corrupt`] if the node is invalid. [`Error::Io`].
     pub fn create_symlink(&self, node: &Node, problems: &mut Vec<Error>) -> Result<()> {
         let name = checked_name(node, &[NodeKind::Symlink])?;
         let link_target = OsStr::from_bytes(node.link_target.as_deref().unwrap_or_default());
@@ -178,46 +169,46 @@ impl Descent {
         Ok(())
     }
 
-    /// Creates a named pipe or a device node with its metadata. False where that is not possible: sockets, which
-    /// only their server can make, and all of these on Apple systems.
+    /// Creates a named pipe or a device node with its metadata. Returns `false` for sockets, which only their server
+    /// can create, and for all special files on Apple systems.
     ///
     /// # Errors
-    /// As [`Descent::create_symlink`]; only root may create device nodes.
+    /// Those of [`Descent::create_symlink`]. Only root may create device nodes.
     pub fn create_special(&self, node: &Node, problems: &mut Vec<Error>) -> Result<bool> {
         let kinds = [NodeKind::Fifo, NodeKind::CharacterDevice, NodeKind::BlockDevice, NodeKind::Socket];
         let name = checked_name(node, &kinds)?;
         let directory = self.directory()?;
         match make_special(directory, name, node) {
             None => return Ok(false),
-            Some(made) => made.map_err(|error| self.refused(node, error))?,
+            Some(created) => created.map_err(|error| self.refused(node, error))?,
         }
         Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory, name);
         Ok(true)
     }
 
-    /// Creates `node` as another name of the entry at `existing`, a path relative to the root that was restored
-    /// before and is of the same kind.
+    /// Creates `node` as another name of the restored entry at `existing`, a path relative to the root. Both must be of
+    /// the same kind.
     ///
     /// # Errors
-    /// As [`Descent::create_symlink`].
+    /// Those of [`Descent::create_symlink`].
     pub fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<()> {
         use NodeKind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
         let name = checked_name(node, &[File, Symlink, Fifo, Socket, CharacterDevice, BlockDevice])?;
         let wrap = |error: io::Error| Error::io("link to", self.target.path.join(existing), error);
         let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
         let Some((last, above)) = parts.as_deref().and_then(<[&OsStr]>::split_last) else {
-            return Err(wrap(io::Error::other("it is no path below the target")));
+            return Err(wrap(io::Error::other("it is not a path below the target")));
         };
         let from = self.target.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
         let stat = statat(&from, *last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != file_type(node.kind) {
-            return Err(wrap(io::Error::other("it is of another kind")));
+            return Err(wrap(io::Error::other("it is an entry of another kind")));
         }
-        let made = linkat(&from, *last, self.directory()?, name, AtFlags::empty());
-        made.map_err(|error| self.refused(node, error))
+        let linked = linkat(&from, *last, self.directory()?, name, AtFlags::empty());
+        linked.map_err(|error| self.refused(node, error))
     }
 
-    /// The open directory on top.
+    /// Returns the open directory on top.
     fn directory(&self) -> Result<BorrowedFd<'_>> {
         match self.levels.last() {
             None => Ok(self.target.root.as_fd()),
@@ -229,7 +220,7 @@ impl Descent {
         }
     }
 
-    /// Closes the directory that is too far above the top to stay open.
+    /// Closes the one directory that is now too far above the top to stay open.
     fn close_upper(&mut self) {
         if let Some(index) = self.levels.len().checked_sub(OPEN_DIRECTORIES_MAX + 1)
             && let Some(level) = self.levels.get_mut(index)
@@ -238,7 +229,7 @@ impl Descent {
         }
     }
 
-    /// Opens the directory on top again if it was closed, and those above it that may stay open.
+    /// Reopens the directory on top if it is closed, and those above it that may stay open.
     fn reopen(&mut self) -> Result<()> {
         let depth = self.levels.len();
         if self.levels.last().is_none_or(|level| level.open.is_some()) {
@@ -263,7 +254,7 @@ impl Descent {
         self.target.path.join(&self.path).join(OsStr::from_bytes(&node.name))
     }
 
-    /// The error of an entry that could not be created.
+    /// Returns the error of an entry that could not be created.
     fn refused(&self, node: &Node, error: Errno) -> Error {
         let path = self.whole_path(node);
         if error != Errno::EXIST {
@@ -281,7 +272,7 @@ impl Descent {
     }
 }
 
-/// The node's name, if the node is usable and of one of the `kinds`.
+/// Returns the node's name. Fails if the node is invalid or not of one of the `kinds`.
 fn checked_name<'a>(node: &'a Node, kinds: &[NodeKind]) -> Result<&'a OsStr> {
     let defect = node.defect().or_else(|| (!kinds.contains(&node.kind)).then_some("an entry of another kind"));
     match defect {
@@ -312,7 +303,7 @@ fn file_type(kind: NodeKind) -> FileType {
     }
 }
 
-/// Makes a pipe or a device node; none where the system or the kind does not allow it.
+/// Creates a pipe or a device node. `None` for a socket, and on systems without that call.
 #[cfg(not(target_vendor = "apple"))]
 fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Option<rustix::io::Result<()>> {
     if node.kind == NodeKind::Socket {
@@ -323,7 +314,7 @@ fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Option<
     Some(rustix::fs::mknodat(directory, name, file_type(node.kind), Mode::RUSR | Mode::WUSR, device))
 }
 
-/// Makes nothing: the system has no call that is safe against links.
+/// `None`: the system has no call that is safe against links.
 #[cfg(target_vendor = "apple")]
 fn make_special(_: BorrowedFd<'_>, _: &OsStr, _: &Node) -> Option<rustix::io::Result<()>> {
     None

@@ -1,4 +1,4 @@
-//! Restores of single entries, honest and hostile.
+//! Restores of single entries, valid and hostile.
 
 use super::*;
 use crate::filesystem::Capturer;
@@ -15,7 +15,7 @@ struct Fixture {
 
 fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
-    let root = directory.path().join("made/on/the/way");
+    let root = directory.path().join("created/with/parents");
     let descent = Descent::new(Arc::new(Target::create(&root).unwrap()));
     Fixture { _directory: directory, root, descent, problems: Vec::new() }
 }
@@ -41,7 +41,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn a_file_is_private_until_finished_and_then_as_captured() {
+fn a_file_is_private_until_it_is_finished() {
     let mut test = fixture();
     for (index, mode) in [0o4755, 0o2750, 0o1644, 0o444, 0].into_iter().enumerate() {
         let node = owned(format!("{index}").as_bytes(), NodeKind::File, mode);
@@ -80,7 +80,7 @@ fn owners_are_restored_by_root() {
 }
 
 #[test]
-fn times_reach_from_before_1970_to_after_2038() {
+fn times_before_1970_and_after_2038_are_restored() {
     let mut test = fixture();
     for seconds in [-1, -2_000_000_000, 0, 1 << 31, 8_000_000_000] {
         let mtime = Timestamp { seconds, nanoseconds: 999_999_999 };
@@ -121,7 +121,7 @@ fn a_directory_gets_its_metadata_when_it_is_left() {
 }
 
 #[test]
-fn a_sparse_file_has_its_data_where_it_was() {
+fn a_sparse_file_keeps_its_holes() {
     let test = fixture();
     let node = Node { size: 8 << 20, sparse: true, ..owned(b"sparse", NodeKind::File, 0o600) };
     let file = test.descent.create_file(&node).unwrap();
@@ -138,7 +138,7 @@ fn a_sparse_file_has_its_data_where_it_was() {
 }
 
 #[test]
-fn links_pipes_and_devices_come_back() {
+fn links_pipes_and_devices_are_restored() {
     let mut test = fixture();
     let target = Some(b"../\xff dangling".to_vec());
     let link = Node { link_target: target.clone(), ..owned(b"link", NodeKind::Symlink, 0o777) };
@@ -191,7 +191,7 @@ fn attributes_come_back_even_on_read_only_files() {
 #[test]
 fn hard_links_join_what_was_restored() {
     let mut test = fixture();
-    let directory = owned(b"folder", NodeKind::Directory, 0o700);
+    let directory = owned(b"directory", NodeKind::Directory, 0o700);
     test.descent.enter(&directory).unwrap();
     let file = owned(b"one", NodeKind::File, 0o600);
     test.descent.create_file(&file).unwrap();
@@ -199,27 +199,27 @@ fn hard_links_join_what_was_restored() {
     test.descent.create_symlink(&link, &mut test.problems).unwrap();
     test.descent.leave(Some(&directory), &mut test.problems).unwrap();
     let second = owned(b"two", NodeKind::File, 0o600);
-    test.descent.create_hard_link(Path::new("folder/one"), &second).unwrap();
-    assert_eq!(test.captured("two").identity(), test.captured("folder/one").identity());
+    test.descent.create_hard_link(Path::new("directory/one"), &second).unwrap();
+    assert_eq!(test.captured("two").identity(), test.captured("directory/one").identity());
     let other = Node { name: b"link two".to_vec(), ..link };
-    test.descent.create_hard_link(Path::new("folder/link"), &other).unwrap();
-    assert_eq!(test.captured("link two").identity(), test.captured("folder/link").identity());
+    test.descent.create_hard_link(Path::new("directory/link"), &other).unwrap();
+    assert_eq!(test.captured("link two").identity(), test.captured("directory/link").identity());
 
-    symlink("folder", test.root.join("planted")).unwrap();
+    symlink("directory", test.root.join("planted")).unwrap();
     let third = owned(b"three", NodeKind::File, 0o600);
-    for existing in ["folder/none", "planted/one", "folder/link", "folder", "../x", "/etc/passwd", ""] {
+    for existing in ["directory/none", "planted/one", "directory/link", "directory", "../x", "/etc/passwd", ""] {
         assert!(test.descent.create_hard_link(Path::new(existing), &third).is_err(), "{existing}");
     }
     assert!(!test.root.join("three").exists());
 }
 
 #[test]
-fn nothing_that_exists_is_overwritten() {
+fn existing_entries_are_not_overwritten() {
     let mut test = fixture();
     fs::write(test.root.join("file"), b"old").unwrap();
-    fs::create_dir(test.root.join("folder")).unwrap();
+    fs::create_dir(test.root.join("directory")).unwrap();
     symlink("/no/where", test.root.join("link")).unwrap();
-    for (name, what) in [("file", "a file"), ("folder", "a directory"), ("link", "a symbolic link")] {
+    for (name, what) in [("file", "a file"), ("directory", "a directory"), ("link", "a symbolic link")] {
         let path = test.root.join(name);
         let is_refused =
             |error: Error| matches!(error, Error::AlreadyExists { path: p, what: w } if p == path && w == what);
@@ -227,17 +227,17 @@ fn nothing_that_exists_is_overwritten() {
         assert!(is_refused(test.descent.create_file(&node(NodeKind::File)).unwrap_err()));
         let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
         assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
-        if name != "folder" {
+        if name != "directory" {
             assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
         }
         if cfg!(target_os = "linux") {
             assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
         }
     }
-    fs::write(test.root.join("folder/kept"), b"old").unwrap();
-    test.descent.enter(&owned(b"folder", NodeKind::Directory, 0o700)).unwrap();
+    fs::write(test.root.join("directory/existing"), b"old").unwrap();
+    test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700)).unwrap();
     test.descent.leave(None, &mut test.problems).unwrap();
-    assert_eq!(fs::read(test.root.join("folder/kept")).unwrap(), b"old");
+    assert_eq!(fs::read(test.root.join("directory/existing")).unwrap(), b"old");
     assert_eq!(fs::read(test.root.join("file")).unwrap(), b"old");
 }
 
@@ -245,10 +245,10 @@ fn nothing_that_exists_is_overwritten() {
 fn a_planted_link_is_not_followed() {
     let mut test = fixture();
     let outside = tempfile::tempdir().unwrap();
-    symlink(outside.path(), test.root.join("folder")).unwrap();
-    let error = test.descent.enter(&owned(b"folder", NodeKind::Directory, 0o700)).unwrap_err();
+    symlink(outside.path(), test.root.join("directory")).unwrap();
+    let error = test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700)).unwrap_err();
     assert!(matches!(error, Error::AlreadyExists { what: "a symbolic link", .. }));
-    // The descent is still in the root, and nothing was made elsewhere.
+    // The descent is still in the root, and nothing was created elsewhere.
     test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert!(test.root.join("file").exists());
     symlink(outside.path().join("new"), test.root.join("dangling")).unwrap();
@@ -274,7 +274,7 @@ fn hostile_names_are_refused() {
 }
 
 #[test]
-fn deep_trees_are_filled_on_the_way_up_with_few_open_directories() {
+fn deep_trees_need_few_open_directories() {
     const DEPTH: usize = 300;
     let mut test = fixture();
     let directory = owned(&[b'd'; 100], NodeKind::Directory, 0o700);
@@ -293,7 +293,7 @@ fn deep_trees_are_filled_on_the_way_up_with_few_open_directories() {
 }
 
 #[test]
-fn a_directory_replaced_above_is_noticed_when_it_is_reached_again() {
+fn a_replaced_parent_is_detected_when_it_is_reopened() {
     let mut test = fixture();
     let directory = owned(b"d", NodeKind::Directory, 0o700);
     for _ in 0..=OPEN_DIRECTORIES_MAX {

@@ -1,11 +1,11 @@
-//! Walks the source depth-first and names every entry once, children in the order of their names' bytes.
+//! Walks the source depth-first and reports every entry once, siblings in byte order of their names.
 //!
-//! 1. Names of the plan come first: directories above the paths to store are entered by path, following links.
-//! 2. A directory to store is opened without following links, checked to be the one that was captured, and read
-//!    whole: its sorted names are all that is kept of it.
-//! 3. Each name is captured relative to its open directory, so paths may have any length. Only the deepest
-//!    directories stay open; one that was closed is opened again from below through `..`, if that is still it.
-//! 4. What cannot be read is reported as a problem, and the walk goes on. The stack is explicit.
+//! 1. The walk starts with the names of the plan. It enters the parents of planned paths by path, following links.
+//! 2. A directory to store is opened without following links and must be the one that was captured. All its names are
+//!    read and sorted.
+//! 3. Each name is captured relative to its open directory, so paths may have any length.
+//! 4. Only the deepest directories stay open. A closed one is reopened from below through `..` and must be the same.
+//! 5. An entry that cannot be read is reported as a problem, and the walk continues. The stack is explicit.
 
 use super::capture::{Capturer, identity_of};
 use super::event::Event;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::vec;
 
-/// Directories that stay open at a time, the deepest ones.
+/// Number of directories that stay open, the deepest ones.
 const OPEN_DIRECTORIES_MAX: usize = 64;
 
 /// Iterates over the events of a walk.
@@ -35,7 +35,7 @@ pub struct Walker {
     pending: VecDeque<Event>,
     /// Path in the snapshot of the directory on top of the stack.
     stored: PathBuf,
-    /// Path on disk of the directory on top, or of the entry looked at last where the top is planned.
+    /// Path on disk of the directory on top. If that is planned, path of the last entry visited.
     source: PathBuf,
     root: Option<Node>,
 }
@@ -48,7 +48,7 @@ enum WalkedDirectory {
 }
 
 impl Walker {
-    /// Starts the walk of `plan`. Directories in `skip` are reported and left out.
+    /// Starts the walk of `plan`. Directories in `skip` are reported and skipped.
     pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>) -> Self {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
@@ -68,8 +68,8 @@ impl Walker {
         walker
     }
 
-    /// Metadata of the snapshot's root, with an empty name, if a path to store is the root itself (`.` or `/`).
-    /// There are no [`Event::Enter`] and [`Event::Leave`] for the root.
+    /// Metadata of the snapshot's root, with an empty name, if a planned path is the root itself (`.` or `/`). The root
+    /// has no [`Event::Enter`] and no [`Event::Leave`].
     pub fn root(&self) -> Option<&Node> {
         self.root.as_ref()
     }
@@ -77,7 +77,7 @@ impl Walker {
     /// Opens the file of the [`Event::Entry`] that was returned last.
     ///
     /// # Errors
-    /// [`Error::Io`] if it is gone or another file took its place.
+    /// [`Error::Io`] if it is gone, or if another file has replaced it.
     pub fn open_file(&self, node: &Node) -> Result<SourceFile> {
         match self.directories.last() {
             Some(WalkedDirectory::Listed { open: Some(directory), .. }) => {
@@ -88,18 +88,18 @@ impl Walker {
         }
     }
 
-    /// Starts with a directory whose entries go into the snapshot's root.
+    /// Starts with a directory whose entries are stored in the snapshot's root.
     fn start_at(&mut self, source: &Path) {
         self.source = source.to_path_buf();
-        let place = place(source);
+        let path = openable(source);
         let mut warnings = Vec::new();
-        let node = self.capturer.capture_path(place, false, &mut warnings);
+        let node = self.capturer.capture_path(path, false, &mut warnings);
         self.report(warnings);
         match node {
             Ok(node) if self.skip.contains(&node.identity()) => {
                 self.pending.push_back(Event::Skipped { path: PathBuf::new() });
             }
-            Ok(mut node) => match self.open(CWD, place.as_os_str(), &node) {
+            Ok(mut node) => match self.open(CWD, path.as_os_str(), &node) {
                 Ok(directory) => {
                     node.name.clear();
                     self.directories.push(directory);
@@ -120,8 +120,8 @@ impl Walker {
         match captured {
             Err(error) => self.pending.push_back(Event::Problem { path: self.stored.clone(), error }),
             Ok(node) if entry.is_whole => {
-                let place = self.source.clone();
-                if self.admit(CWD, place.as_os_str(), node) {
+                let path = self.source.clone();
+                if self.admit(CWD, path.as_os_str(), node) {
                     return;
                 }
             }
@@ -154,7 +154,7 @@ impl Walker {
         }
     }
 
-    /// Reports the entry at `self.stored`; enters it if it is a directory, and says so.
+    /// Reports the entry at `self.stored`. Enters it and returns `true` if it is a directory.
     fn admit(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: Node) -> bool {
         let path = self.stored.clone();
         if node.kind != NodeKind::Directory {
@@ -174,7 +174,7 @@ impl Walker {
             Err(error) => {
                 self.problem(error.into());
                 if !matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
-                    // It is there and keeps its metadata; only its entries cannot be read.
+                    // The directory exists, so its metadata is stored. Only its entries cannot be read.
                     self.pending.push_back(Event::Enter { path: path.clone(), node });
                     self.pending.push_back(Event::Leave { path });
                 }
@@ -183,7 +183,7 @@ impl Walker {
         }
     }
 
-    /// Opens the directory `name` and reads its names; reports what stops the reading.
+    /// Opens the directory `name` and reads its names. Reports an error that ends the reading early.
     fn open(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
         let open = open_directory(parent, name, identity)?;
@@ -229,7 +229,7 @@ impl Walker {
                 }
                 _ => Err(Errno::NOENT),
             };
-            match from_below.or_else(|_| open_directory(CWD, place(&self.source).as_os_str(), identity)) {
+            match from_below.or_else(|_| open_directory(CWD, openable(&self.source).as_os_str(), identity)) {
                 Ok(found) => *open = Some(found),
                 Err(error) => {
                     if let Some(WalkedDirectory::Listed { names, .. }) = self.directories.last_mut() {
@@ -252,7 +252,7 @@ impl Walker {
         self.pending.extend(warnings.into_iter().map(|error| Event::Problem { path: path.clone(), error }));
     }
 
-    /// Does the next piece of work; false when there is none.
+    /// Visits the next entry or leaves a directory. Returns `false` at the end of the walk.
     fn advance(&mut self) -> bool {
         match self.directories.last_mut() {
             None => return false,
@@ -293,12 +293,12 @@ impl Iterator for Walker {
     }
 }
 
-/// The path to give to the system for `source`, which is empty for the current directory.
-fn place(source: &Path) -> &Path {
+/// Returns the path by which the system opens `source`: `.` if it is empty.
+fn openable(source: &Path) -> &Path {
     if source.as_os_str().is_empty() { Path::new(".") } else { source }
 }
 
-/// Opens the directory `name` if it is the one with this identity.
+/// Opens the directory `name`. Fails if it does not have this identity.
 fn open_directory(parent: BorrowedFd<'_>, name: &OsStr, identity: FileIdentity) -> Result<OwnedFd, Errno> {
     let open = open_quietly(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
     match identity_of(&fstat(&open)?) == identity {

@@ -47,7 +47,7 @@ fn tree(paths: &[&[u8]]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn children_come_in_the_order_of_their_bytes() {
+fn siblings_come_in_byte_order() {
     let (_directory, root) = tree(&[b"a/z", b"a/Z", b"a/b/c", b"a/b-", b"a/empty/"]);
     symlink("b", root.join("a/to-b")).unwrap();
     let expected =
@@ -73,7 +73,7 @@ fn several_paths_share_their_ancestors() {
 }
 
 #[test]
-fn ancestors_are_followed_and_targets_are_not() {
+fn links_are_followed_in_parents_but_not_in_targets() {
     let (_directory, root) = tree(&[b"real/x", b"real/y"]);
     symlink("real", root.join("link")).unwrap();
     assert_eq!(walk(&root, &["link/x"], &[]), ["+", "+link", "link/x", "-link", "-"]);
@@ -90,7 +90,7 @@ fn directories_to_skip_are_reported() {
 }
 
 #[test]
-fn what_vanishes_is_a_problem_and_the_rest_goes_on() {
+fn a_vanished_entry_is_a_problem_and_the_walk_continues() {
     let (_directory, root) = tree(&[b"a/1", b"a/2", b"a/3/x", b"a/4/x", b"a/5"]);
     let mut walker = Walker::new(WalkPlan::new(&[root.join("a")]).unwrap(), BTreeSet::new());
     let mut texts = Vec::new();
@@ -143,7 +143,7 @@ fn a_file_named_on_the_command_line_can_be_opened() {
 }
 
 #[test]
-fn the_root_itself_has_no_events_but_metadata() {
+fn the_root_has_metadata_but_no_events() {
     let (_directory, root) = tree(&[b"a/b"]);
     let mut walker = Walker::new(WalkPlan::default(), BTreeSet::new());
     assert!(walker.next().is_none());

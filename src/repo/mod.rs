@@ -1,7 +1,7 @@
 //! The repository: its configuration, and every object that it stores.
 //!
-//! Containers hold encoded chunks, the index finds them, recipes and trees say how files are made of them, and
-//! snapshots name the roots. The reader puts all of these back together.
+//! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
+//! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
 
 pub mod container;
 pub mod index;

@@ -1,7 +1,8 @@
-//! Reading chunks, recipes and trees back: the random-access side of the repository.
+//! Random access to chunks, recipes and trees.
 //!
-//! A chunk is located, its range resolved to literal bytes of frames, the frames decoded (through a bounded cache) and
-//! the bytes put together and checked against the fingerprint.
+//! 1. The index locates the chunk, and its operations are resolved to ranges of frames.
+//! 2. The frames are decoded through a bounded cache.
+//! 3. The chunk is assembled from the ranges and checked against its fingerprint.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::Store;
 use crate::types::{Fingerprint, RepositoryKey};
 
-/// Container directories a reader keeps.
+/// Container indexes that a reader caches.
 const CONTAINER_INDEXES_MAX: usize = 32;
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Memory for the runs of entries.
+/// Memory for the extent maps of entries.
 const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
-/// No recipe tree is deeper.
+/// Deepest tree of recipes that is accepted.
 const RECIPE_LEVELS_MAX: usize = 16;
 
 /// Reads chunks by fingerprint.
@@ -41,7 +42,7 @@ pub struct ChunkReader {
 }
 
 impl ChunkReader {
-    /// A reader over `listing` with a cache of `frame_bytes_max` decoded bytes.
+    /// A reader of the containers in `listing`, with a cache of `frame_bytes_max` decoded bytes.
     pub fn new(repository: &Repository, listing: Arc<Listing>, frame_bytes_max: usize) -> Self {
         let store = repository.store.clone();
         let container_indexes = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
@@ -57,22 +58,22 @@ impl ChunkReader {
         }
     }
 
-    /// Number of an entry of this chunk.
+    /// Returns the number of an entry that stores the chunk.
     ///
     /// # Errors
-    /// [`Error::ChunkMissing`] when no listed container has it.
+    /// [`Error::ChunkMissing`] if no listed container has one.
     pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<EntryNumber> {
         let located = self.resolver.locator.locate(fingerprint)?;
         let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
         Ok(self.resolver.number_of(&located))
     }
 
-    /// The literal runs of entry `number`.
+    /// Returns the extent map of entry `number`.
     pub fn extent_map(&mut self, number: EntryNumber) -> Result<Arc<ExtentMap>> {
         self.extent_cache.extent_map(&mut self.resolver, number)
     }
 
-    /// A decoded frame.
+    /// Returns frame `number`, decoded.
     pub fn frame(&mut self, number: FrameNumber) -> Result<Bytes> {
         if let Some(frame) = self.frames.get(&number) {
             return Ok(frame.clone());
@@ -91,7 +92,7 @@ impl ChunkReader {
         Ok(frame)
     }
 
-    /// The bytes of entry `number`, checked against `fingerprint`.
+    /// Returns the bytes of entry `number`, checked against `fingerprint`.
     pub fn read_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         let extent_map = self.extent_map(number)?;
         let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
@@ -111,16 +112,16 @@ impl ChunkReader {
         Ok(bytes)
     }
 
-    /// The bytes of a chunk, checked.
+    /// Returns the bytes of a chunk, checked against its fingerprint.
     pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         let number = self.entry_of(fingerprint)?;
         self.read_entry(number, fingerprint)
     }
 
-    /// All bytes of a content held in memory: for directory listings.
+    /// Returns a whole content. Meant for directory listings.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it would be longer than `bytes_max`.
+    /// [`Error::Corrupt`] if the content is longer than `bytes_max`.
     pub fn read_content(&mut self, reference: ContentReference, bytes_max: u64) -> Result<Vec<u8>> {
         if reference.content_len() > bytes_max {
             let got = reference.content_len().to_string();
@@ -138,22 +139,22 @@ impl ChunkReader {
     }
 }
 
-/// Walks a content's recipes depth first and yields its chunks and holes in order.
+/// Walks the recipes of a content depth-first and yields its chunks and holes in order.
 ///
-/// Levels must fall by one and lengths must add up; nothing is read ahead.
+/// Each recipe must be one level below its parent, and lengths must add up. Recipes are not read in advance.
 pub struct RecipeWalk {
     stack: Vec<std::vec::IntoIter<ContentReference>>,
-    /// Recipes read so far.
+    /// Number of recipes read.
     pub recipes_read: usize,
 }
 
 impl RecipeWalk {
-    /// Starts at a file's or directory's content.
+    /// Starts at the content of a file or directory.
     pub fn new(content: ContentReference) -> Self {
         RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0 }
     }
 
-    /// The next chunk or hole.
+    /// Returns the next chunk or hole.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<ContentReference>> {
         loop {
             let Some(top) = self.stack.last_mut() else { return Ok(None) };
@@ -183,7 +184,7 @@ impl RecipeWalk {
     }
 }
 
-/// Capacity that is never zero.
+/// `capacity`, or 1 if it is zero.
 pub fn at_least_one(capacity: usize) -> NonZeroUsize {
     NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN)
 }

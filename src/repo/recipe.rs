@@ -1,51 +1,50 @@
-//! Recipes: how the bytes of a file are put together again, as a list of [`ContentReference`]s.
+//! Recipes: lists of [`ContentReference`]s that describe the bytes of a file.
 
 use crate::error::{Error, Result};
 use crate::types::Fingerprint;
 use minicbor::decode::{self, Decoder};
 use minicbor::{Decode, Encode};
 
-/// One step of a recipe: where the next `len` bytes of the content come from.
+/// One step of a recipe: the source of the next `len` bytes of the content.
 ///
-/// CBOR: an array of the variant's number and its fields. The numbers and the order are fixed for ever.
+/// CBOR: an array of the variant's number and its fields. Numbers and order never change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
 #[cbor(flat)]
 pub enum ContentReference {
-    /// The bytes of one chunk.
+    /// The bytes of a chunk.
     #[n(0)]
     Chunk {
-        /// Name of the chunk.
+        /// Fingerprint of the chunk.
         #[n(0)]
         fingerprint: Fingerprint,
-        /// Bytes in it.
+        /// Length of the chunk, bytes.
         #[n(1)]
         len: u64,
     },
-    /// The bytes that a stored recipe gives.
+    /// The bytes that a stored recipe describes.
     #[n(1)]
     Recipe {
-        /// Levels of recipes down to the chunks, at least 1: all references of a recipe of level 1 are chunks or
-        /// holes.
+        /// Number of recipe levels above the chunks, at least 1. A recipe of level 1 refers to chunks and holes only.
         #[cbor(n(0), decode_with = "decode_level")]
         level: u8,
-        /// Name of the chunk that holds the recipe.
+        /// Fingerprint of the chunk that holds the recipe.
         #[n(1)]
         fingerprint: Fingerprint,
-        /// Bytes of content that it gives.
+        /// Length of the described content, bytes.
         #[n(2)]
         len: u64,
     },
-    /// Zeros that take no space.
+    /// Zeros that are not stored.
     #[n(2)]
     Hole {
-        /// Number of zeros.
+        /// Number of zeros, bytes.
         #[n(0)]
         len: u64,
     },
 }
 
 impl ContentReference {
-    /// Name of the chunk or recipe; a hole has none.
+    /// Fingerprint of the chunk or recipe. A hole has none.
     pub fn fingerprint(self) -> Option<Fingerprint> {
         match self {
             ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
@@ -55,7 +54,7 @@ impl ContentReference {
         }
     }
 
-    /// Bytes of content that it stands for.
+    /// Length of the described content, bytes.
     pub fn content_len(&self) -> u64 {
         match *self {
             ContentReference::Chunk { len, .. }
@@ -73,24 +72,28 @@ fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<
     }
 }
 
-/// References in one stored recipe, at most.
+/// Longest stored recipe, references.
 const REFERENCES_MAX: usize = 2048;
-/// On average a recipe ends after this many references (a power of two).
+/// Average length of a stored recipe, references (a power of two).
 const REFERENCES_AVERAGE: u64 = 512;
-/// First bytes of a stored recipe: type and version.
+/// First bytes of a stored recipe: its type and version.
 const PREFIX: [u8; 2] = [b'R', 1];
 
 /// Builds the recipe of one content, level by level.
 ///
-/// A stored recipe ends where a fingerprint says so (its low bits are zero) or at [`REFERENCES_MAX`], so an unchanged
-/// stretch of a large file costs one reference in its next version. A content of one reference needs no recipe.
+/// A stored recipe ends after a fingerprint whose low bits are zero, or at [`REFERENCES_MAX`]. The end depends on
+/// content only, so unchanged parts of a large file share recipes with its next version. A content of one reference
+/// needs no recipe.
 #[derive(Debug, Default)]
 pub struct RecipeBuilder {
     levels: Vec<Vec<ContentReference>>,
 }
 
 impl RecipeBuilder {
-    /// Appends a reference; `store` stores a recipe's bytes and gives their fingerprint.
+    /// Appends a reference. `store` stores the bytes of a recipe and returns their fingerprint.
+    ///
+    /// # Errors
+    /// Those of `store`.
     pub fn push(
         &mut self,
         reference: ContentReference,
@@ -114,7 +117,9 @@ impl RecipeBuilder {
         if level == self.levels.len() {
             self.levels.push(Vec::new());
         }
-        let Some(list) = self.levels.get_mut(level) else { return Ok(()) };
+        let Some(list) = self.levels.get_mut(level) else {
+            return Err(Error::internal(format!("a recipe has no level {level}")));
+        };
         list.push(reference);
         let ends = match reference {
             ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. } => {
@@ -125,7 +130,7 @@ impl RecipeBuilder {
         if list.len() >= REFERENCES_MAX || ends && list.len() > 1 { self.close(level, store) } else { Ok(()) }
     }
 
-    /// Stores the list of `level` as one recipe and refers to it from the level above.
+    /// Stores the list of `level` as a recipe and appends a reference to the level above.
     fn close(&mut self, level: usize, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<()> {
         let list = self.levels.get_mut(level).map(std::mem::take).unwrap_or_default();
         if list.is_empty() {
@@ -140,7 +145,10 @@ impl RecipeBuilder {
         self.push_at(level + 1, reference, store)
     }
 
-    /// Ends the content: its one reference, or `None` for an empty one.
+    /// Ends the content and returns a reference to it, or `None` if it is empty.
+    ///
+    /// # Errors
+    /// Those of `store`.
     pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<Fingerprint>) -> Result<Option<ContentReference>> {
         let mut level = 0;
         while let Some(list) = self.levels.get(level) {
@@ -156,10 +164,10 @@ impl RecipeBuilder {
     }
 }
 
-/// Parses the stored recipe `fingerprint` that stands for `len` bytes at `level`.
+/// Parses the stored recipe `fingerprint`, which describes `len` bytes and has the level `level`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when it does not parse, its references are not one level below, or the lengths do not add up.
+/// [`Error::Corrupt`] if it does not parse, a reference is not one level below, or the lengths do not add up.
 pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<ContentReference>> {
     let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
     let Some(list) = bytes.strip_prefix(&PREFIX) else {
@@ -176,7 +184,7 @@ pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8
     }
     let total = list.iter().try_fold(0u64, |sum, reference| sum.checked_add(reference.content_len()));
     if total != Some(len) {
-        return Err(corrupt(format!("references of {len} bytes in all"), format!("{total:?}")));
+        return Err(corrupt(format!("references of {len} bytes in total"), format!("{total:?}")));
     }
     Ok(list)
 }
@@ -187,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn encodings_are_frozen() {
+    fn encodings_never_change() {
         let fingerprint = Fingerprint([0xab; 32]);
         let mut chunk = vec![0x83, 0x00, 0x58, 0x20];
         chunk.extend([0xab; 32]);

@@ -1,4 +1,4 @@
-//! Snapshots: named roots. A snapshot's appearance in the store is the commit of a backup.
+//! Snapshots: named roots. Putting the snapshot into the store commits the backup.
 
 use std::collections::BTreeMap;
 
@@ -11,56 +11,56 @@ use crate::store::Store;
 use crate::types::{SnapshotId, hex};
 use crate::wire::Envelope;
 
-/// Store directory of snapshots.
+/// Prefix of snapshots in the store.
 pub const PREFIX: &str = "snapshots";
 const MAGIC: [u8; 8] = *b"FHRDSNAP";
 const BYTES_LIMIT: u64 = 64 << 20;
 
-/// One backup: CBOR map with integer keys in an envelope of type `FHRDSNAP`.
+/// One backup: a CBOR map with integer keys in an envelope of type `FHRDSNAP`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct Snapshot {
-    /// When the backup started, nanoseconds since 1970 (UTC).
+    /// Start of the backup, nanoseconds since 1970 (UTC).
     #[n(0)]
     pub time_ns: i64,
-    /// Machine.
+    /// Name of the machine.
     #[n(1)]
     pub host: String,
-    /// Who ran it.
+    /// Name of the user who ran the backup.
     #[n(2)]
     pub user: String,
-    /// The paths backed up, absolute, as bytes.
+    /// Absolute paths of the backup, as bytes.
     #[n(3)]
     pub paths: Vec<minicbor::bytes::ByteVec>,
-    /// Listing of the root directory; absent when it is empty.
+    /// Listing of the root directory. `None` if it is empty.
     #[n(4)]
     pub root: Option<ContentReference>,
-    /// The snapshot whose unchanged files were not read again.
+    /// Previous snapshot, whose unchanged files were not read again.
     #[n(5)]
     pub parent: Option<SnapshotId>,
     /// Labels.
     #[n(6)]
     pub tags: Vec<String>,
-    /// Program and version that wrote it.
+    /// Program that wrote the snapshot, with its version.
     #[n(7)]
     pub program: String,
     /// Counters of the backup, by name.
     #[n(8)]
     pub statistics: BTreeMap<String, u64>,
-    /// Open map: later fields, kept by programs that do not know them.
+    /// Fields of later versions. Programs preserve those that they do not know.
     #[n(9)]
     pub extra: BTreeMap<String, minicbor::bytes::ByteVec>,
-    /// Metadata of the root itself, where a path backed up was the root of the snapshot (`.` or `/`).
+    /// Metadata of the root, if a path of the backup was the root itself (`.` or `/`).
     #[n(10)]
     pub root_node: Option<Node>,
 }
 
-/// A snapshot with its name.
+/// A snapshot with its id.
 #[derive(Debug, Clone)]
 pub struct NamedSnapshot {
-    /// Its name.
+    /// Id of the snapshot.
     pub id: SnapshotId,
-    /// What it says.
+    /// The snapshot itself.
     pub snapshot: Snapshot,
 }
 
@@ -69,7 +69,10 @@ fn blob_name(id: &SnapshotId) -> String {
 }
 
 impl Snapshot {
-    /// Stores it: the commit.
+    /// Stores the snapshot, which commits the backup.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub fn save(&self, store: &dyn Store) -> Result<SnapshotId> {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
@@ -82,7 +85,7 @@ impl Snapshot {
     /// Reads the snapshot `id`.
     ///
     /// # Errors
-    /// [`Error::ChecksumMismatch`] when its bytes do not have its name, [`Error::Corrupt`] when it does not parse.
+    /// [`Error::ChecksumMismatch`] if its hash is not `id`. [`Error::Corrupt`] if it does not parse.
     pub fn load(store: &dyn Store, id: &SnapshotId) -> Result<Snapshot> {
         let name = blob_name(id);
         let blob = store.get(&name, BYTES_LIMIT)?;
@@ -96,10 +99,13 @@ impl Snapshot {
     }
 }
 
-/// A blob that could not be read, and why.
+/// Name of a blob that could not be read, with the error.
 pub type Unreadable = (String, Error);
 
-/// All snapshots by time, oldest first, and those that could not be read.
+/// Returns all snapshots, oldest first, and those that could not be read.
+///
+/// # Errors
+/// Those of listing the store.
 pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
     for listed in store.list(PREFIX)? {
@@ -117,7 +123,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
 /// Finds a snapshot by id, unique prefix or `latest`.
 ///
 /// # Errors
-/// [`Error::NoSuchSnapshot`] when none or several match; the error of the snapshot itself when it is damaged.
+/// [`Error::NoSuchSnapshot`] if none or several match. The error of the snapshot if it is damaged.
 pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
     if wanted == "latest" {
@@ -126,7 +132,7 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
         return match (last, damaged.pop()) {
             (Some(last), damaged) => {
                 if let Some((name, error)) = damaged {
-                    tracing::warn!("passing over {name}: {error}");
+                    tracing::warn!("skipping {name}: {error}");
                 }
                 Ok(last)
             }
@@ -148,6 +154,6 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     match matching.as_slice() {
         [id] => Ok(NamedSnapshot { id: *id, snapshot: Snapshot::load(store, id)? }),
         [] => Err(none(String::new())),
-        several => Err(none(format!(": {} snapshots begin like that; give more digits", several.len()))),
+        several => Err(none(format!(": {} snapshots have this prefix; give more digits", several.len()))),
     }
 }

@@ -1,8 +1,8 @@
-//! The bytes of a stored file at any offset, without restoring it.
+//! Reads a stored file at any offset, without restoring it.
 //!
-//! 1. The file's recipes are walked once: where each chunk begins and which bytes are a hole.
-//! 2. A read finds its chunk by bisection and takes as much as the chunk has. Chunks are read and checked against their
-//!    fingerprints by the [`ChunkReader`]; the last few are kept.
+//! 1. Opening walks the file's recipes once and lists the ranges of its chunks and holes.
+//! 2. A read finds its range by binary search and returns at most the rest of that range.
+//! 3. The [`ChunkReader`] reads chunks and checks their fingerprints. The most recently used ones are cached.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -17,40 +17,40 @@ use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
 
-/// Chunks kept of one file, bytes.
-const KEPT_BYTES: usize = 16 << 20;
+/// Cached chunks of one file, bytes.
+const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// A reader that several files are read through.
+/// A reader that several files share.
 pub type SharedReader = Rc<RefCell<ChunkReader>>;
 
-/// A run of a file's bytes.
+/// A range of a file that is one chunk or one hole.
 #[derive(Debug, Clone, Copy)]
 struct ContentRange {
-    /// Its first byte.
+    /// Offset in the file, bytes.
     start: u64,
-    /// Its bytes.
+    /// Length, bytes.
     len: u64,
-    /// The chunk that has them; none for zeros.
+    /// The chunk. `None` for a hole.
     chunk: Option<Fingerprint>,
 }
 
-/// A file of a snapshot, open for reading at offsets.
+/// An open file of a snapshot.
 pub struct StoredFile {
     reader: SharedReader,
-    parts: Vec<ContentRange>,
+    ranges: Vec<ContentRange>,
     len: u64,
-    kept: RefCell<ByteLru<Fingerprint, Rc<Vec<u8>>>>,
-    /// Chunks read so far.
+    cache: RefCell<ByteLru<Fingerprint, Rc<Vec<u8>>>>,
+    /// Distinct chunks read.
     read: RefCell<HashSet<Fingerprint>>,
 }
 
 impl StoredFile {
-    /// Opens the content of a file of `len` bytes. Recipes are read, chunks of the file are not.
+    /// Opens the content of a file of `len` bytes. Reads its recipes but none of its chunks.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the content is not `len` bytes long; those of reading recipes.
+    /// [`Error::Corrupt`] if the content is not `len` bytes long. Those of reading recipes.
     pub fn open(reader: SharedReader, content: Option<ContentReference>, len: u64) -> Result<Self> {
-        let mut parts = Vec::new();
+        let mut ranges = Vec::new();
         let mut start = 0u64;
         if let Some(content) = content {
             let mut walk = RecipeWalk::new(content);
@@ -60,41 +60,42 @@ impl StoredFile {
                     ContentReference::Chunk { fingerprint, .. } => Some(fingerprint),
                     _ => None,
                 };
-                let part = ContentRange { start, len: reference.content_len(), chunk };
-                let end = start.checked_add(part.len).filter(|end| *end <= len);
-                start = end.ok_or_else(|| wrong_length(len, format!("at least {}", start.saturating_add(part.len))))?;
-                parts.push(part);
+                let range = ContentRange { start, len: reference.content_len(), chunk };
+                let end = start.checked_add(range.len).filter(|end| *end <= len);
+                start =
+                    end.ok_or_else(|| wrong_length(len, format!("at least {}", start.saturating_add(range.len))))?;
+                ranges.push(range);
             }
         }
         if start != len {
             return Err(wrong_length(len, start.to_string()));
         }
-        let kept = RefCell::new(ByteLru::new(KEPT_BYTES));
-        Ok(StoredFile { reader, parts, len, kept, read: RefCell::default() })
+        let cache = RefCell::new(ByteLru::new(CACHE_BYTES_MAX));
+        Ok(StoredFile { reader, ranges, len, cache, read: RefCell::default() })
     }
 
-    /// Its bytes.
+    /// Length, bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Different chunks of its content read so far.
+    /// Number of distinct chunks read.
     pub fn chunks_read(&self) -> u64 {
         self.read.borrow().len() as u64
     }
 
-    /// Different chunks that its content is made of.
+    /// Number of distinct chunks of the content.
     pub fn chunks(&self) -> u64 {
-        self.parts.iter().filter_map(|part| part.chunk).collect::<HashSet<_>>().len() as u64
+        self.ranges.iter().filter_map(|range| range.chunk).collect::<HashSet<_>>().len() as u64
     }
 
     fn chunk(&self, fingerprint: &Fingerprint, len: u64) -> Result<Rc<Vec<u8>>> {
-        if let Some(bytes) = self.kept.borrow_mut().get(fingerprint) {
+        if let Some(bytes) = self.cache.borrow_mut().get(fingerprint) {
             return Ok(bytes);
         }
         let bytes = Rc::new(self.reader.borrow_mut().read(fingerprint)?);
@@ -103,23 +104,23 @@ impl StoredFile {
             let what = format!("chunk {fingerprint}");
             return Err(Error::corrupt(what, 0, format!("{len} bytes"), bytes.len().to_string()));
         }
-        self.kept.borrow_mut().put(*fingerprint, bytes.clone(), bytes.len());
+        self.cache.borrow_mut().put(*fingerprint, bytes.clone(), bytes.len());
         Ok(bytes)
     }
 }
 
 impl ReadAt for StoredFile {
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
-        let after = self.parts.partition_point(|part| part.start <= offset);
-        let Some(part) = after.checked_sub(1).and_then(|at| self.parts.get(at)) else { return Ok(0) };
-        let within = offset - part.start;
-        let rest = part.len.saturating_sub(within);
+        let after = self.ranges.partition_point(|range| range.start <= offset);
+        let Some(range) = after.checked_sub(1).and_then(|at| self.ranges.get(at)) else { return Ok(0) };
+        let within = offset - range.start;
+        let rest = range.len.saturating_sub(within);
         let count = usize::try_from(rest).unwrap_or(usize::MAX).min(space.len());
         let Some(space) = space.get_mut(..count) else { return Ok(0) };
-        match &part.chunk {
+        match &range.chunk {
             None => space.fill(0),
             Some(fingerprint) => {
-                let bytes = self.chunk(fingerprint, part.len).map_err(io::Error::other)?;
+                let bytes = self.chunk(fingerprint, range.len).map_err(io::Error::other)?;
                 let found = usize::try_from(within).ok().and_then(|from| bytes.get(from..from.checked_add(count)?));
                 space.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
             }
@@ -128,7 +129,7 @@ impl ReadAt for StoredFile {
     }
 }
 
-/// The first `count` bytes of a content, fewer if there are fewer; only the chunks that hold them are read.
+/// Returns the first `count` bytes of a content, or all of a shorter one. Reads only the chunks that hold them.
 ///
 /// # Errors
 /// Those of reading.
@@ -154,14 +155,14 @@ pub fn head(reader: &mut ChunkReader, content: Option<ContentReference>, count: 
 /// Fills `space` from byte `offset` on.
 ///
 /// # Errors
-/// Those of reading; [`io::ErrorKind::UnexpectedEof`] where the source ends before.
+/// Those of `source`. [`io::ErrorKind::UnexpectedEof`] if the source ends before `space` is full.
 pub fn fill(source: &dyn ReadAt, mut offset: u64, mut space: &mut [u8]) -> io::Result<()> {
     while !space.is_empty() {
         match source.read_at(offset, space) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 offset += count as u64;
-                space = space.get_mut(count..).unwrap_or_default();
+                space = space.get_mut(count..).ok_or_else(|| io::Error::other("a read returned too many bytes"))?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -170,7 +171,7 @@ pub fn fill(source: &dyn ReadAt, mut offset: u64, mut space: &mut [u8]) -> io::R
     Ok(())
 }
 
-/// The error of reading `path` at an offset: the repository's own, or the system's.
+/// Converts an error of reading `path`: returns the [`Error`] that it wraps, or wraps the system's error.
 pub fn unwrapped(error: io::Error, path: &Path) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::io("read", path, error))
 }

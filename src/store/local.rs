@@ -327,7 +327,7 @@ mod tests {
         let (_directory, store) = fresh();
         store.put_if_absent("a/b", &[b"x"]).expect("puts");
         assert!(matches!(store.put_if_absent("a", &[b"x"]), Err(Error::AlreadyExists { .. })));
-        assert_eq!(store.head("a").expect("looks"), None);
+        assert_eq!(store.head("a").expect("queries"), None);
         assert!(matches!(store.get("a", 10), Err(Error::BlobMissing { .. })));
         assert!(matches!(store.get_range("a", 0, 1), Err(Error::BlobMissing { .. })));
     }

@@ -1,7 +1,7 @@
 //! Streams the nodes of a stored directory.
 //!
-//! A listing is stored as chunks that each end between two nodes; one chunk at a time is in memory. Names ascend
-//! across chunks as within them.
+//! A listing is stored as chunks, and each chunk holds whole nodes. Only one chunk is in memory at a time. Names
+//! ascend within chunks and across them.
 
 use super::listing::NodeReader;
 use super::node::Node;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 
-/// See the module.
+/// Iterates over the nodes of one directory.
 pub struct TreeCursor {
     walk: Option<RecipeWalk>,
     nodes: std::vec::IntoIter<Node>,
@@ -17,15 +17,15 @@ pub struct TreeCursor {
 }
 
 impl TreeCursor {
-    /// Begins at the first node of a directory's content; nothing is read yet.
+    /// Starts at the first node of a directory's content. Reads nothing yet.
     pub fn open(content: Option<ContentReference>) -> Self {
         TreeCursor { walk: content.map(RecipeWalk::new), nodes: Vec::new().into_iter(), last: Vec::new() }
     }
 
-    /// The next node in name order.
+    /// Returns the next node, in order of names.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a listing that does not parse or is not in order; those of reading its chunks.
+    /// [`Error::Corrupt`] if the listing does not parse or is out of order. Those of reading its chunks.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<Node>> {
         loop {
             if let Some(node) = self.nodes.next() {

@@ -1,18 +1,18 @@
 //! The small holes of a sparse file.
 //!
-//! Holes that are long enough are steps of the file's recipe. Shorter ones are stored as zeros, so that chunks do not
-//! become small; this map remembers them, so that exactly they are holes again after a restore. It travels in the
-//! node's open map under [`KEY`]: pairs of varints, the distance from the end of the last hole and the length.
+//! Long holes are steps of the file's recipe. Short holes are stored as zeros, so that chunks do not become small. This
+//! map records the short holes, so that a restore recreates exactly those. It is stored in the node's `extra` field
+//! under [`KEY`]: for each hole, the distance from the end of the previous hole and the length, both as varints.
 
 use super::node::Node;
 use crate::wire::{WireReader, put_varint};
 
-/// Key in a node's open map.
+/// Key in [`Node::extra`].
 pub const KEY: &str = "holes";
-/// Longer maps are left out; a restore then makes holes of all aligned blocks of zeros.
+/// Longest stored map, bytes. Without a map, a restore creates holes for all aligned blocks of zeros.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Collects holes in ascending order.
+/// Encodes holes in ascending order.
 #[derive(Debug, Default)]
 pub struct HoleMap {
     encoded: Vec<u8>,
@@ -29,7 +29,7 @@ impl HoleMap {
         }
     }
 
-    /// Attaches the map to a sparse file's node, unless it is too long.
+    /// Attaches the map to the node of a sparse file, unless the map is too long.
     pub fn attach(self, node: &mut Node) {
         if node.sparse && self.encoded.len() <= BYTES_MAX {
             node.extra.insert(KEY.into(), self.encoded);
@@ -37,7 +37,7 @@ impl HoleMap {
     }
 }
 
-/// The small holes of a node, as (start, end) in ascending order; `None` if it has no map, or none that makes sense.
+/// Returns the small holes of a node as (start, end), in ascending order. `None` if the node has no valid map.
 pub fn small_holes(node: &Node) -> Option<Vec<(u64, u64)>> {
     let encoded = node.extra.get(KEY)?;
     let mut reader = WireReader::new("hole map", 0, encoded);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_comes_back() {
+    fn a_map_round_trips() {
         let holes = [(4096, 8192), (16384, 20480), (1 << 40, (1 << 40) + 4096)];
         let mut map = HoleMap::default();
         holes.iter().for_each(|(start, end)| map.push(*start, end - start));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_too_long_or_hostile_is_none() {
+    fn a_map_that_is_too_long_or_invalid_is_ignored() {
         let mut map = HoleMap::default();
         (0..200_000u64).for_each(|number| map.push(number * 8192, 4096));
         let mut node = node();

@@ -1,21 +1,21 @@
-//! A directory's stored form: its nodes in ascending order of their names' bytes, each as the length of its CBOR
-//! in bytes (varint), then the CBOR.
+//! Encodes a directory: its nodes in ascending byte order of their names, each as a varint length and that many bytes
+//! of CBOR.
 //!
-//! Reading trusts nothing: a node that is too long, does not parse, has a [`Node::defect`] or stands out of order
-//! ends the listing with an error that names the byte.
+//! Reading trusts nothing. A node that is too long, does not parse, has a [`Node::defect`] or is out of order ends the
+//! listing with an error that has its offset.
 
 use super::node::Node;
 use crate::error::{Error, Result};
 use crate::wire::{WireReader, put_varint};
 
-/// Longest encoding of one node, in bytes.
+/// Longest encoding of one node, bytes.
 pub const NODE_BYTES_MAX: u64 = 8 << 20;
 
 impl Node {
-    /// Appends the node to a listing. The caller adds nodes in ascending order of their names.
+    /// Appends the node to a listing. The caller appends nodes in ascending order of their names.
     ///
     /// # Errors
-    /// [`Error::Usage`] if no reader would accept the node; `out` is as it was.
+    /// [`Error::Usage`] if no reader would accept the node. `out` is then unchanged.
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<()> {
         let refuse = |why: &str| Error::Usage(format!("cannot store `{}`: {why}", self.name.escape_ascii()));
         if let Some(defect) = self.defect() {
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// Iterates over the nodes of a listing; after an error it ends.
+/// Iterates over the nodes of a listing, up to the first error.
 #[derive(Debug, Clone)]
 pub struct NodeReader<'a> {
     reader: WireReader<'a>,
@@ -57,7 +57,7 @@ pub struct NodeReader<'a> {
 }
 
 impl<'a> NodeReader<'a> {
-    /// Reads `bytes`, a whole listing; errors call it `what`.
+    /// A reader of the whole listing `bytes`, which errors call `what`.
     pub fn new(what: &'a str, bytes: &'a [u8]) -> Self {
         NodeReader { reader: WireReader::new(what, 0, bytes), last: None, failed: false }
     }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_is_frozen() {
+    fn the_encoding_never_changes() {
         let mut bytes = Vec::new();
         golden().append_to(&mut bytes).unwrap();
         assert_eq!(
@@ -235,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn hostile_nodes_are_neither_written_nor_read() {
+    fn invalid_nodes_are_neither_written_nor_read() {
         let link = Node { kind: NodeKind::Symlink, ..named(b"a") };
         let device = Node { kind: NodeKind::BlockDevice, ..named(b"a") };
         let late = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
         let xattr = |name: &[u8]| Xattr { name: name.to_vec(), value: Vec::new() };
-        let hostile = [
+        let invalid = [
             named(b""),
             named(b"."),
             named(b".."),
@@ -260,7 +260,7 @@ mod tests {
             link,
             device,
         ];
-        for node in hostile {
+        for node in invalid {
             assert!(matches!(node.append_to(&mut Vec::new()), Err(Error::Usage(_))), "{node:?}");
             let encoded = minicbor::to_vec(&node).unwrap();
             let mut bytes = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_later_version_are_passed_over() {
+    fn fields_of_a_later_version_are_skipped() {
         let mut encoder = minicbor::Encoder::new(Vec::new());
         encoder.map(5).unwrap();
         encoder.u8(0).unwrap().bytes(b"a").unwrap();

@@ -1,15 +1,15 @@
-//! The metadata of one directory entry, in the form in which it is stored.
+//! The stored metadata of one directory entry.
 //!
-//! A [`Node`] is a CBOR map with small integer keys. Keys are never reused; fields at their default are left out,
-//! so most nodes take about 60 bytes. A later version adds fields through [`Node::extra`], which every version
-//! keeps. [`Node::defect`] says what makes a node unusable; neither writing nor reading lets such a node pass.
+//! A [`Node`] is a CBOR map with small integer keys. Keys are never reused. Fields with default values are omitted, so
+//! most nodes take about 60 bytes. Later versions add fields through [`Node::extra`], which every version preserves.
+//! A node with a [`Node::defect`] is neither written nor read.
 
 use crate::repo::recipe::ContentReference;
 use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 
-/// What a directory entry is.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeKind {
@@ -48,35 +48,35 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What makes a file the same file under two names: its device and its inode there.
+/// Identity of a file on the source machine. Hard links to one file have equal identities.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
 pub struct FileIdentity {
-    /// Number of the file system.
+    /// Device number of the file system.
     #[n(0)]
     pub device: u64,
-    /// Number of the file in it.
+    /// Inode number in the file system.
     #[n(1)]
     pub inode: u64,
 }
 
-/// Which device a device node stands for.
+/// Number of the device that a device node refers to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
 pub struct DeviceNumber {
-    /// The driver.
+    /// Number of the driver.
     #[n(0)]
     pub major: u32,
-    /// The driver's instance.
+    /// Number of the driver's instance.
     #[n(1)]
     pub minor: u32,
 }
 
-/// One extended attribute. POSIX ACLs are those named `system.posix_acl_*`.
+/// One extended attribute. POSIX ACLs are the attributes `system.posix_acl_*`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
 pub struct Xattr {
-    /// Full name, with its name space.
+    /// Full name, including the name space.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub name: Vec<u8>,
-    /// Any bytes.
+    /// Value, any bytes.
     #[cbor(n(1), with = "minicbor::bytes")]
     pub value: Vec<u8>,
 }
@@ -85,37 +85,37 @@ pub struct Xattr {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
 #[cbor(map)]
 pub struct Node {
-    /// Name in its directory: any bytes but `/` and NUL.
+    /// Name in its directory: any bytes except `/` and NUL.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub name: Vec<u8>,
-    /// What it is.
+    /// Kind of the entry.
     #[n(1)]
     pub kind: NodeKind,
     /// Permission bits with set-user-ID, set-group-ID and sticky: at most `0o7777`.
     #[n(2)]
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     #[cbor(n(3), skip_if = "is_default")]
     pub uid: u32,
-    /// Group.
+    /// Group id.
     #[cbor(n(4), skip_if = "is_default")]
     pub gid: u32,
-    /// Owner's name where the backup ran, if it had one.
+    /// Name of the owner on the source machine, if it had one.
     #[n(5)]
     pub user: Option<String>,
-    /// Group's name where the backup ran, if it had one.
+    /// Name of the group on the source machine, if it had one.
     #[n(6)]
     pub group: Option<String>,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     #[n(7)]
     pub mtime: Timestamp,
-    /// Last access, where it is recorded.
+    /// Time of the last access, if it is recorded.
     #[n(8)]
     pub atime: Option<Timestamp>,
-    /// Last change of content or metadata; serves only to tell whether a file changed.
+    /// Time of the last change of content or metadata. Used only to detect changed files.
     #[cbor(n(9), skip_if = "is_default")]
     pub ctime: Timestamp,
-    /// Bytes of content of a regular file, holes included; 0 for all else.
+    /// Length of a regular file, bytes, holes included. 0 for all other kinds.
     #[cbor(n(10), skip_if = "is_default")]
     pub size: u64,
     /// Inode on the source file system.
@@ -124,39 +124,39 @@ pub struct Node {
     /// Device of the source file system.
     #[cbor(n(12), skip_if = "is_default")]
     pub device: u64,
-    /// Set where the same file has several names; all of them carry the same value.
+    /// Identity of a file with several names. All its nodes have the same value.
     #[n(13)]
     pub hard_link: Option<FileIdentity>,
     /// Target of a symbolic link.
     #[cbor(n(14), with = "minicbor::bytes")]
     pub link_target: Option<Vec<u8>>,
-    /// Which device a device node is.
+    /// Number of the device, for device nodes.
     #[n(15)]
     pub device_number: Option<DeviceNumber>,
     /// Extended attributes, ascending by name.
     #[cbor(n(16), skip_if = "Vec::is_empty")]
     pub xattrs: Vec<Xattr>,
-    /// The file had holes: restore leaves out long runs of zeros.
+    /// Whether the file had holes. A restore then recreates them.
     #[cbor(n(17), skip_if = "is_default")]
     pub sparse: bool,
-    /// Content of a file, or listing of a directory; an empty file or directory has none.
+    /// Content of a file, or listing of a directory. `None` if that is empty.
     #[n(18)]
     pub content: Option<ContentReference>,
-    /// The file changed while it was read: its content is of no single moment.
+    /// Whether the file changed while it was read, so that its content may be inconsistent.
     #[cbor(n(19), skip_if = "is_default")]
     pub changed: bool,
-    /// Room for what later versions record; every version keeps it as it is.
+    /// Fields of later versions. Every version preserves them.
     #[cbor(n(20), skip_if = "BTreeMap::is_empty", encode_with = "encode_extra", decode_with = "decode_extra")]
     pub extra: BTreeMap<String, Vec<u8>>,
 }
 
 impl Node {
-    /// What tells it from every other file of the source machine.
+    /// Identity of the file on the source machine.
     pub fn identity(&self) -> FileIdentity {
         FileIdentity { device: self.device, inode: self.inode }
     }
 
-    /// What makes the node unusable, if anything: no such node is ever stored or restored.
+    /// Describes what makes the node invalid, if anything. Invalid nodes are never stored or restored.
     pub fn defect(&self) -> Option<&'static str> {
         let times = [Some(self.mtime), self.atime, Some(self.ctime)];
         let is_device = matches!(self.kind, NodeKind::CharacterDevice | NodeKind::BlockDevice);
@@ -185,7 +185,7 @@ impl Node {
     }
 }
 
-/// What makes `name` unusable as the name of a directory entry, if anything.
+/// Describes what makes `name` invalid as the name of a directory entry, if anything.
 pub fn name_defect(name: &[u8]) -> Option<&'static str> {
     match name {
         b"" => Some("an empty name"),
