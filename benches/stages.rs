@@ -18,7 +18,7 @@ fn main() {
     divan::main();
 }
 
-/// Text-like bytes: words drawn by a fixed rule.
+/// Text-like bytes: words drawn by a fixed generator.
 fn text() -> Vec<u8> {
     let words = ["fingerprint ", "chunk ", "container ", "recipe\n", "snapshot ", "    let ", "return ", "0x7f "];
     let mut state = 1u64;
@@ -120,19 +120,19 @@ fn common_prefix(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = ["text", "floats"])]
 fn super_features(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = if kind == "text" { text() } else { floats() };
-    let strategy = Superfeature::new(1024, 48, 3, 7);
+    let strategy = Superfeature::new(&Config::default().subdedup, 7);
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench(|| strategy.super_features(&bytes));
 }
 
-/// Against an earlier version, or against a base that has nothing in common.
+/// Against a previous version, or against a base that shares nothing.
 #[divan::bench(args = ["version", "other"])]
 fn delta(bencher: Bencher<'_, '_>, base: &str) {
     let chunk = floats();
-    let mut earlier = chunk.clone();
+    let mut previous = chunk.clone();
     for at in (1000..CHUNK_BYTES - 1000).step_by(4000) {
-        earlier.splice(at..at + 20, [0; 33]);
+        previous.splice(at..at + 20, [0; 33]);
     }
-    let base = if base == "version" { earlier } else { text() };
+    let base = if base == "version" { previous } else { text() };
     let mut delta = DeltaMatcher::new(48);
     bencher
         .counter(BytesCount::new(CHUNK_BYTES))

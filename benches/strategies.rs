@@ -1,6 +1,6 @@
-//! Speed of finding a chunk's ranges in an earlier one: `cargo bench --bench strategies`.
+//! Speed of finding a chunk's ranges in a stored chunk: `cargo bench --bench strategies`.
 //!
-//! The base is the one chunk before, its frame still open, as for the next version of a file in one backup.
+//! The base is the only other chunk and its frame is still open, as for the next version of a file in one backup.
 #![expect(clippy::expect_used, reason = "a bench fails by panicking")]
 
 mod data;
@@ -35,7 +35,7 @@ fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
     Sieve::new(SEED).anchors(bytes)
 }
 
-/// Bases of a session that holds nothing yet, in an empty repository.
+/// Bases of an empty session in an empty repository.
 fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let listing = Arc::new(Listing::take(&store).expect("lists"));
@@ -73,8 +73,8 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
     }
 }
 
-/// The version after `chunk`: 20 bytes replaced by 33 at four places around the middle. Both ends have sub-blocks that
-/// are as they were.
+/// The next version of `chunk`: 20 bytes replaced by 33 at four offsets around the middle. Sub-blocks at both ends are
+/// unchanged.
 fn edited(chunk: &[u8]) -> Vec<u8> {
     let mut edited = chunk.to_vec();
     for at in (CHUNK_BYTES / 3..CHUNK_BYTES * 2 / 3).step_by(CHUNK_BYTES / 12) {
@@ -85,7 +85,7 @@ fn edited(chunk: &[u8]) -> Vec<u8> {
 
 fn run(bencher: Bencher<'_, '_>, kind: StrategyKind, is_version: bool) {
     let config = SubdedupConfig { strategy: kind, ..Config::default().subdedup };
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("makes a directory");
     let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, directory.path()));
     let base = generated("text", CHUNK_BYTES);
     add(&base, strategy.as_mut(), &mut bases);
@@ -98,13 +98,13 @@ fn run(bencher: Bencher<'_, '_>, kind: StrategyKind, is_version: bool) {
         .bench_local(|| strategy.find(&chunk, &anchors, &mut bases).expect("finds").matches.len());
 }
 
-/// The base is the version before.
+/// The base is the previous version.
 #[divan::bench(args = strategies())]
 fn version(bencher: Bencher<'_, '_>, strategy: StrategyKind) {
     run(bencher, strategy, true);
 }
 
-/// Nothing is found.
+/// The base shares nothing.
 #[divan::bench(args = strategies())]
 fn unlike(bencher: Bencher<'_, '_>, strategy: StrategyKind) {
     run(bencher, strategy, false);

@@ -24,7 +24,7 @@ use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
 use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameSource, Operation};
 use crate::repo::recipe::ContentReference;
-use crate::similar::Bases;
+use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
 use crate::types::Fingerprint;
 
@@ -82,14 +82,6 @@ pub struct DeltaPlanner {
     open: Option<OpenModel>,
     /// The last version of a file that is no model.
     previous_version: Option<PreviousVersion>,
-}
-
-/// A range of a base, by its entry number.
-#[derive(Debug, Clone, Copy)]
-struct BaseRange {
-    entry: EntryNumber,
-    offset: u32,
-    len: u32,
 }
 
 impl DeltaPlanner {
@@ -291,7 +283,7 @@ impl DeltaPlanner {
         }
         let Some(below) = bases.delta_parts(part.entry)? else { return Ok(false) };
         let (mut start, wanted) = (0u32, part.offset..part.offset + part.len);
-        for (entry, offset, len) in below {
+        for BaseRange { entry, offset, len } in below {
             let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
             if from < to {
                 let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };

@@ -1,17 +1,17 @@
-//! The anchors of a chunk, to be looked up by hash.
+//! A hash table of a chunk's anchors.
 
 use crate::kernel::sieve::Anchor;
 
 /// See the module.
 #[derive(Debug)]
 pub struct AnchorTable {
-    /// Hashes, each with its position plus one, or 0; open addressing.
+    /// Hash and position plus one of each anchor, by open addressing; (0, 0) for an empty slot.
     slots: Box<[(u32, u32)]>,
     shift: u32,
 }
 
 impl AnchorTable {
-    /// The table of `anchors`; of equal hashes the first counts.
+    /// Builds the table of `anchors`. Of equal hashes the first is kept.
     pub fn new(anchors: &[Anchor]) -> Self {
         let bits = (anchors.len() * 2).max(2).next_power_of_two().trailing_zeros();
         let mut slots = vec![(0, 0); 1 << bits].into_boxed_slice();
@@ -33,7 +33,7 @@ impl AnchorTable {
         AnchorTable { slots, shift }
     }
 
-    /// Where an anchor with this hash lies.
+    /// Position of the anchor with this hash.
     pub fn find(&self, hash: u32) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = (hash >> self.shift) as usize;
@@ -49,7 +49,7 @@ impl AnchorTable {
         None
     }
 
-    /// Memory it takes, bytes.
+    /// Memory of the table, bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_first_of_equal_hashes_and_no_other() {
+    fn the_first_of_equal_hashes_is_found_and_no_other() {
         let hashes = [7, 9, 7, 0, u64::MAX, 9 << 32 | 1, 0x8000_0000, 0x8000_0001];
         let anchors: Vec<Anchor> =
             hashes.iter().zip(0..).map(|(hash, position)| Anchor { position, hash: *hash }).collect();

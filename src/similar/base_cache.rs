@@ -1,8 +1,8 @@
-//! Contents of chunks as they were, by entry: new ones, and bases that were put together from frames.
+//! Base cache: bytes of chunks by entry, both new chunks and bases that were assembled from frames.
 //!
-//! One log of [blocks](MemoryBlock) of memory: contents are appended, and the oldest block makes room, whatever was used in
-//! between. The bases of a new version of something are as far back as the version is long, each is wanted for a while
-//! and then hardly again, and what was put together for them is appended, so an order of use would keep no more.
+//! The cache is one FIFO log of [memory blocks](MemoryBlock). New chunks are appended, and the oldest block is evicted.
+//! An order of use would keep no more: the bases of a new version lie as far back as the version is long, each is used
+//! for a short time, and assembled bases are appended anyway.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,106 +12,107 @@ use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
-/// Memory that a content takes besides its bytes and marks, about: many may be short.
-const ENTRY_BYTES: usize = 2 * (size_of::<Place>() + 2 * size_of::<u64>());
+/// Approximate memory of a cached chunk besides its bytes and anchors. It matters for many short chunks.
+const ENTRY_BYTES: usize = 2 * (size_of::<CachedChunk>() + 2 * size_of::<u64>());
 
 /// See the module.
 #[derive(Debug)]
 pub struct BaseCache {
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<LogBlock>,
     /// Number of the oldest block.
     first: u64,
-    places: HashMap<EntryNumber, Place>,
-    /// Memory of the blocks, marks and entries.
+    chunks: HashMap<EntryNumber, CachedChunk>,
+    /// Memory of the blocks, anchors and entries.
     bytes: usize,
     bytes_max: usize,
 }
 
+/// One block of the log.
 #[derive(Debug)]
-struct Block {
+struct LogBlock {
     memory: MemoryBlock,
     filled: usize,
     entries: Vec<EntryNumber>,
 }
 
-/// Where a content lies.
+/// Location of a chunk in the log.
 #[derive(Debug)]
-struct Place {
+struct CachedChunk {
     block: u64,
     start: usize,
     len: usize,
-    marks: Marks,
+    anchors: CachedAnchors,
 }
 
-/// What is known of a content's anchors.
+/// Anchors of a cached chunk.
 #[derive(Debug)]
-enum Marks {
+enum CachedAnchors {
     Unknown,
     Listed(Vec<Anchor>),
     Table(AnchorTable),
 }
 
-impl Marks {
+impl CachedAnchors {
     fn memory_bytes(&self) -> usize {
         match self {
-            Marks::Unknown => 0,
-            Marks::Listed(anchors) => anchors.capacity() * size_of::<Anchor>(),
-            Marks::Table(table) => table.memory_bytes(),
+            CachedAnchors::Unknown => 0,
+            CachedAnchors::Listed(anchors) => anchors.capacity() * size_of::<Anchor>(),
+            CachedAnchors::Table(table) => table.memory_bytes(),
         }
     }
 }
 
 impl BaseCache {
-    /// None yet; at most about `bytes_max` bytes of memory.
+    /// An empty cache of at most about `bytes_max` bytes of memory.
     pub fn new(bytes_max: usize) -> Self {
-        BaseCache { blocks: VecDeque::new(), first: 0, places: HashMap::new(), bytes: 0, bytes_max }
+        BaseCache { blocks: VecDeque::new(), first: 0, chunks: HashMap::new(), bytes: 0, bytes_max }
     }
 
-    /// From now on at most about `bytes_max` bytes of memory.
+    /// Sets the limit to about `bytes_max` bytes of memory and evicts what exceeds it.
     pub fn limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
-        self.make_room(0);
+        self.evict_for(0);
     }
 
-    /// Whether the content of an entry is there.
+    /// Whether an entry is cached.
     pub fn contains(&self, entry: EntryNumber) -> bool {
-        self.places.contains_key(&entry)
+        self.chunks.contains_key(&entry)
     }
 
-    /// The content of an entry.
+    /// The bytes of an entry.
     pub fn get(&self, entry: EntryNumber) -> Option<&[u8]> {
-        self.bytes_of(self.places.get(&entry)?)
+        self.bytes_of(self.chunks.get(&entry)?)
     }
 
-    /// The content of an entry and its anchors, where both are there.
-    pub fn tabulated(&self, entry: EntryNumber) -> Option<(&[u8], &AnchorTable)> {
-        let place = self.places.get(&entry)?;
-        let Marks::Table(table) = &place.marks else { return None };
-        Some((self.bytes_of(place)?, table))
+    /// The bytes and the anchor table of an entry; `None` if either is missing.
+    pub fn get_with_table(&self, entry: EntryNumber) -> Option<(&[u8], &AnchorTable)> {
+        let chunk = self.chunks.get(&entry)?;
+        let CachedAnchors::Table(table) = &chunk.anchors else { return None };
+        Some((self.bytes_of(chunk)?, table))
     }
 
-    /// Keeps a content and its anchors, if they are known.
+    /// Adds a chunk, and its anchors if they are known. A chunk that is too large is not added.
     ///
     /// # Errors
     /// Those of [`MemoryBlock::new`].
-    pub fn keep(&mut self, entry: EntryNumber, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+    pub fn insert(&mut self, entry: EntryNumber, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
         let copy = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
             Ok(())
         };
         if self.fill(entry, bytes.len(), copy)?
-            && let Some(place) = self.places.get_mut(&entry)
+            && let Some(chunk) = self.chunks.get_mut(&entry)
         {
-            place.marks = anchors.map_or(Marks::Unknown, Marks::Listed);
-            self.bytes += place.marks.memory_bytes();
+            chunk.anchors = anchors.map_or(CachedAnchors::Unknown, CachedAnchors::Listed);
+            self.bytes += chunk.anchors.memory_bytes();
         }
         Ok(())
     }
 
-    /// Keeps a content of `len` bytes that `fill` writes; `false` if it is too large.
+    /// Adds a chunk of `len` bytes that `fill` writes. Returns `false` if the chunk is too large.
     ///
     /// # Errors
-    /// Those of `fill` and of [`MemoryBlock::new`]; nothing is kept then.
+    /// Those of `fill` and of [`MemoryBlock::new`]. The chunk is not added then.
     pub fn fill(&mut self, entry: EntryNumber, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<bool> {
         if self.contains(entry) {
             return Ok(true);
@@ -125,39 +126,39 @@ impl BaseCache {
         fill(block.memory.get_mut(start..start + len).unwrap_or_default())?;
         block.filled += len;
         block.entries.push(entry);
-        self.places.insert(entry, Place { block: number, start, len, marks: Marks::Unknown });
+        self.chunks.insert(entry, CachedChunk { block: number, start, len, anchors: CachedAnchors::Unknown });
         self.bytes += ENTRY_BYTES;
-        self.make_room(0);
+        self.evict_for(0);
         Ok(self.contains(entry))
     }
 
-    /// Makes the anchors of a content ready to be looked up; `find` finds them where they are not known. `false` if the
-    /// content is not there.
-    pub fn tabulate(&mut self, entry: EntryNumber, find: impl FnOnce(&[u8], &mut Vec<Anchor>)) -> bool {
-        let Some(place) = self.places.get(&entry) else { return false };
-        let table = match &place.marks {
-            Marks::Table(_) => return true,
-            Marks::Listed(anchors) => AnchorTable::new(anchors),
-            Marks::Unknown => {
+    /// Builds the anchor table of an entry; `find` finds the anchors if they are unknown. Returns `false` if the entry
+    /// is not cached.
+    pub fn build_table(&mut self, entry: EntryNumber, find: impl FnOnce(&[u8], &mut Vec<Anchor>)) -> bool {
+        let Some(chunk) = self.chunks.get(&entry) else { return false };
+        let table = match &chunk.anchors {
+            CachedAnchors::Table(_) => return true,
+            CachedAnchors::Listed(anchors) => AnchorTable::new(anchors),
+            CachedAnchors::Unknown => {
                 let mut anchors = Vec::new();
-                find(self.bytes_of(place).unwrap_or_default(), &mut anchors);
+                find(self.bytes_of(chunk).unwrap_or_default(), &mut anchors);
                 AnchorTable::new(&anchors)
             }
         };
-        if let Some(place) = self.places.get_mut(&entry) {
-            self.bytes -= place.marks.memory_bytes();
-            place.marks = Marks::Table(table);
-            self.bytes += place.marks.memory_bytes();
+        if let Some(chunk) = self.chunks.get_mut(&entry) {
+            self.bytes -= chunk.anchors.memory_bytes();
+            chunk.anchors = CachedAnchors::Table(table);
+            self.bytes += chunk.anchors.memory_bytes();
         }
         true
     }
 
-    fn bytes_of(&self, place: &Place) -> Option<&[u8]> {
-        let block = self.blocks.get((place.block - self.first) as usize)?;
-        block.memory.get(place.start..place.start + place.len)
+    fn bytes_of(&self, chunk: &CachedChunk) -> Option<&[u8]> {
+        let block = self.blocks.get((chunk.block - self.first) as usize)?;
+        block.memory.get(chunk.start..chunk.start + chunk.len)
     }
 
-    /// Sees to it that the last block has room for `len` bytes; `false` if there may be no such block.
+    /// Ensures that the last block has `len` free bytes. Returns `false` if such a block would exceed the limit.
     fn open_block(&mut self, len: usize) -> Result<bool> {
         if self.blocks.back().is_some_and(|block| block.memory.len() - block.filled >= len) {
             return Ok(true);
@@ -166,27 +167,27 @@ impl BaseCache {
         if block_bytes > self.bytes_max {
             return Ok(false);
         }
-        let old = self.make_room(block_bytes).filter(|memory| memory.len() == block_bytes);
-        let memory = old.map_or_else(|| MemoryBlock::new(block_bytes), Ok)?;
+        let evicted = self.evict_for(block_bytes).filter(|memory| memory.len() == block_bytes);
+        let memory = evicted.map_or_else(|| MemoryBlock::new(block_bytes), Ok)?;
         self.bytes += memory.len();
-        self.blocks.push_back(Block { memory, filled: 0, entries: Vec::new() });
+        self.blocks.push_back(LogBlock { memory, filled: 0, entries: Vec::new() });
         Ok(true)
     }
 
-    /// Drops the oldest blocks until `bytes` more bytes fit, and gives the memory of the last one dropped.
-    fn make_room(&mut self, bytes: usize) -> Option<MemoryBlock> {
-        let mut dropped = None;
+    /// Evicts the oldest blocks until `bytes` more bytes fit. Returns the memory of the last evicted block for reuse.
+    fn evict_for(&mut self, bytes: usize) -> Option<MemoryBlock> {
+        let mut evicted = None;
         while self.bytes + bytes > self.bytes_max {
             let Some(block) = self.blocks.pop_front() else { break };
             self.first += 1;
             for entry in &block.entries {
-                let marks = self.places.remove(entry).map_or(0, |place| place.marks.memory_bytes());
-                self.bytes -= marks + ENTRY_BYTES;
+                let anchor_bytes = self.chunks.remove(entry).map_or(0, |chunk| chunk.anchors.memory_bytes());
+                self.bytes -= anchor_bytes + ENTRY_BYTES;
             }
             self.bytes -= block.memory.len();
-            dropped = Some(block.memory);
+            evicted = Some(block.memory);
         }
-        dropped
+        evicted
     }
 }
 

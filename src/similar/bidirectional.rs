@@ -1,14 +1,16 @@
 //! Bidirectional fixed-length sub-blocks (FHRD, section 3.2): duplicates from both ends of a chunk to its middle.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. Sub-blocks are laid from the head and from the
-//! tail towards the middle; what is left in the middle is one shorter or longer sub-block. An insertion in the middle
-//! of a chunk therefore leaves the sub-blocks of both ends as they were.
+//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. Sub-blocks start at the head and at the tail and
+//! meet in the middle. The rest there is one shorter or longer sub-block. An insertion in the middle leaves the
+//! sub-blocks of both ends unchanged.
 //!
-//! The paper is silent on the middle: here it takes part if it is at least a quarter of a sub-block.
+//! The paper does not cover the middle. Here it counts if it is at least a quarter of a sub-block.
 
 use super::sub_blocks::{SubBlock, sub_block_len};
 
+/// Position code of the last sub-block; those before it count up.
 const TAIL: u64 = 128;
+/// Position code of the middle.
 const MIDDLE: u64 = 255;
 
 /// Sub-blocks of a chunk of `len` bytes.
@@ -38,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_stay_when_the_middle_grows() {
+    fn sub_blocks_of_both_ends_stay_when_the_middle_grows() {
         let (old, new) = (layout(65_536), layout(65_536 + 100));
         assert_eq!(old[..4], new[..4]);
         let from_end =

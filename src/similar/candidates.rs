@@ -1,6 +1,6 @@
-//! Candidates: which entries, stored or of the running session, carry a feature.
+//! Candidates: the entries, stored or of the running session, that carry a feature.
 //!
-//! The similarity index, in the numbers that the resolver and the ring use.
+//! This wraps the similarity index and translates its results to entry numbers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,32 +9,33 @@ use crate::kernel::sieve::Anchor;
 use crate::repo::container::{EntryNumber, SessionEntryNumber};
 use crate::repo::index::{Resolver, Similar, SimilarityIndex};
 
-/// A chunk of whose features one in this many is known is likely to be copied for the most part.
+/// A chunk is likely to be mostly copied if one in this many of its features is known.
 const LIKELY_SHARE: usize = 3;
 
 /// See the module.
 pub struct Candidates {
-    /// Shared with the engine, which ends it when the run has ended well.
+    /// Shared with the engine, which closes it after a successful run.
     index: Arc<Mutex<SimilarityIndex>>,
 }
 
 impl Candidates {
-    /// Those that `index` knows.
+    /// Candidates in `index`.
     pub fn new(index: Arc<Mutex<SimilarityIndex>>) -> Self {
         Candidates { index }
     }
 
-    /// Whether a chunk with these anchors is likely to be copied for the most part. As the index grows meanwhile, so
-    /// may the answer change: nothing that is stored may depend on it.
+    /// Whether a chunk with these anchors is likely to be mostly copied.
+    ///
+    /// The index grows meanwhile, so the answer depends on timing. What is stored must not depend on it.
     pub fn are_likely(&self, anchors: &[Anchor]) -> bool {
         let features = features(anchors);
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = features.len().div_ceil(LIKELY_SHARE).max(1);
-        features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(wanted - 1).is_some()
+        let known_min = features.len().div_ceil(LIKELY_SHARE).max(1);
+        features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(known_min - 1).is_some()
     }
 
-    /// At most `count_max` entries for each feature that carry it, newest first: its position among `features` and the
-    /// entry.
+    /// Calls `found` with the position in `features` and the entry, for at most `count_max` entries per feature, newest
+    /// first.
     pub fn find(
         &mut self,
         features: &[u64],
@@ -74,10 +75,10 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_likely_where_a_third_of_the_features_is_known() {
+    fn a_copy_is_likely_if_a_third_of_the_features_is_known() {
         let store: Arc<dyn crate::store::Store> = Arc::new(MemoryStore::new());
         let listing = Arc::new(Listing::take(&store).expect("lists"));
-        let directory = tempfile::tempdir().expect("makes a folder");
+        let directory = tempfile::tempdir().expect("makes a directory");
         let (directory, repository) = (directory.path().into(), String::new());
         let place = SimilarityPlace { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, place))));

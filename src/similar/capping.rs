@@ -1,9 +1,12 @@
-//! Capping: a bound on the containers that a batch of chunks may draw on, after Destor's capping (Lillibridge, Eshghi,
+//! Capping: a bound on the containers that a batch of chunks may use, after Destor's capping (Lillibridge, Eshghi,
 //! Bhagwat, FAST 2013).
 //!
-//! Copies from many containers make restoring slow. A batch is a group of entries whose literal bytes share frames.
-//! The matches of each of its chunks are taken longest first; one that needs a container beyond the bound is given up
-//! and its bytes become literal. All containers of the running session count as one: they are written side by side.
+//! Copies from many containers slow down a restore. A batch is a group of entries whose literal bytes share frames.
+//!
+//! 1. The matches of each chunk of the batch are taken longest first.
+//! 2. A match that needs a container beyond the bound is dropped. Its bytes become literal.
+//!
+//! All containers of the running session count as one, because they are written in sequence.
 
 use std::collections::BTreeSet;
 
@@ -19,34 +22,35 @@ pub enum MatchOrigin {
     Session,
 }
 
-/// The containers drawn on by the batch.
+/// Bounds the containers of a batch.
 #[derive(Debug)]
 pub struct ContainerCapping {
     containers_max: usize,
-    drawn: BTreeSet<MatchOrigin>,
+    /// Containers that the batch uses so far.
+    used: BTreeSet<MatchOrigin>,
 }
 
 impl ContainerCapping {
-    /// At most `containers_max` containers a batch.
+    /// Allows `containers_max` containers per batch.
     pub fn new(containers_max: usize) -> Self {
-        ContainerCapping { containers_max, drawn: BTreeSet::new() }
+        ContainerCapping { containers_max, used: BTreeSet::new() }
     }
 
-    /// A new batch begins.
+    /// Starts a new batch.
     pub fn reset(&mut self) {
-        self.drawn.clear();
+        self.used.clear();
     }
 
-    /// Drops the matches that need too many containers; `origins` are those that each of them draws on.
+    /// Drops the matches that need too many containers. `origins` holds the containers of each match.
     pub fn apply(&mut self, matches: &mut Vec<Match>, origins: &[BTreeSet<MatchOrigin>]) {
         let mut order: Vec<usize> = (0..matches.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(matches.get(*at).map(|found| found.len)));
         let mut keep = vec![true; matches.len()];
         for at in order {
             let (Some(origins), Some(keep)) = (origins.get(at), keep.get_mut(at)) else { continue };
-            *keep = self.drawn.len() + origins.difference(&self.drawn).count() <= self.containers_max;
+            *keep = self.used.len() + origins.difference(&self.used).count() <= self.containers_max;
             if *keep {
-                self.drawn.extend(origins);
+                self.used.extend(origins);
             }
         }
         let mut keep = keep.into_iter();

@@ -1,58 +1,61 @@
-//! Delta: the ranges of a chunk that one base has, too, found by a table of the base's windows.
+//! Delta: the ranges that a chunk shares with one base, found by a table of the base's windows.
 //!
-//! 1. The common head and tail are found by comparison.
-//! 2. Every `stride`-th window of the base goes into a hash table (the first of equal windows stays).
-//! 3. Every position of the chunk between head and tail is looked up. A hit, and the place in the base that follows
-//!    the last copy, are extended byte by byte in both directions; the longer one of at least `copy_bytes_min` becomes
-//!    a copy, and the search goes on behind it.
+//! 1. Compare the common head and tail.
+//! 2. Enter every `stride`-th window of the base into a hash table. Of equal windows the first is kept.
+//! 3. Look up every position of the chunk between head and tail. Extend a hit, and the position in the base after the
+//!    last copy, byte by byte in both directions. The longer of both, of at least `copy_bytes_min`, becomes a copy, and
+//!    the search continues after it.
 //!
-//! Any common range of `copy_bytes_min` bytes, 16 or more, holds a window of those that are meant for the table; fewer
-//! than one in ten thousand find no room in it.
+//! Every common range of at least `copy_bytes_min` bytes, 16 or more, contains a window meant for the table. Fewer than
+//! one window in ten thousand finds no slot.
 
 use super::Match;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::repo::container::EntryNumber;
 
-/// Bytes that a hash covers.
+/// Bytes of a window.
 const WINDOW_BYTES: usize = 16;
-/// Bytes between two windows of the table, at most.
+/// Most bytes between two windows of the table.
 const STRIDE_MAX: usize = 32;
 const TABLE_BITS_MIN: u32 = 6;
-/// Slots tried for a window.
+/// Most slots tried for a window.
 const PROBES: usize = 32;
-/// The bits of a slot that hold a position plus one; the hash's upper bits lie above them, and 0 is no window.
+/// The bits of a slot that hold a position plus one. The upper bits of the hash are above them. A slot of 0 is empty.
 const POSITION_MASK: u64 = u32::MAX as u64;
 
-/// A delta matcher; keeps its table's memory.
+/// Finds the ranges that a chunk shares with a base. The memory of its table is reused.
 pub struct DeltaMatcher {
-    /// See [`POSITION_MASK`]. Windows of one slot lie behind it.
+    /// Slots as [`POSITION_MASK`] describes, with linear probing.
     table: Vec<u64>,
-    /// The table's size, a power of two, less one.
+    /// Slots of the table, a power of two, minus one.
     mask: usize,
-    /// Bits of the hashes in the table, at most one in 32 of them set: nearly all that is not there ends here.
+    /// One bit per hash in the table. At most one bit in 32 is set, so nearly every miss ends here.
     filter: Vec<u64>,
     copy_bytes_min: usize,
     stride: usize,
 }
 
-/// A range that chunk and base share: start and end in the chunk, start in the base.
+/// A range that chunk and base share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shared {
+struct SharedRange {
+    /// Start in the chunk.
     start: usize,
+    /// End in the chunk.
     end: usize,
+    /// Start in the base.
     offset: usize,
 }
 
 fn hash(window: &[u8; WINDOW_BYTES]) -> u64 {
     let (low, high) = window.split_at(8);
-    let word = |half: &[u8]| half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let mixed = word(low).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word(high).rotate_left(32);
+    let lane = |half: &[u8]| half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let mixed = lane(low).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ lane(high).rotate_left(32);
     let mixed = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93);
     mixed ^ (mixed >> 32)
 }
 
-/// Which word of the filter has the hash's bit: there is a word to four slots.
-fn filter_word(hash: u64, mask: usize) -> usize {
+/// Index of the filter lane with the hash's bit: one lane of 64 bits per four slots.
+fn filter_lane(hash: u64, mask: usize) -> usize {
     hash as usize & mask >> 2
 }
 
@@ -63,16 +66,17 @@ impl DeltaMatcher {
         DeltaMatcher { table: Vec::new(), mask: 0, filter: Vec::new(), copy_bytes_min: copy_bytes_min.max(1), stride }
     }
 
-    /// What `chunk` shares with `base`, the bytes of entry `entry`: ascending, not overlapping.
+    /// Finds the ranges that `chunk` shares with `base`, the bytes of entry `entry`. They are in ascending order and do
+    /// not overlap.
     pub fn find(&mut self, chunk: &[u8], base: &[u8], entry: EntryNumber) -> Vec<Match> {
         let mut matches = Vec::new();
-        let mut push = |shared: Shared| {
+        let mut push = |shared: SharedRange| {
             let len = (shared.end - shared.start) as u32;
             matches.push(Match { position: shared.start as u32, base: entry, offset: shared.offset as u32, len });
         };
         let mut head = common_prefix_len(chunk, base);
         if head >= self.copy_bytes_min {
-            push(Shared { start: 0, end: head, offset: 0 });
+            push(SharedRange { start: 0, end: head, offset: 0 });
         } else {
             head = 0;
         }
@@ -86,12 +90,12 @@ impl DeltaMatcher {
             self.scan(chunk.get(..middle_end).unwrap_or_default(), base, head, &mut push);
         }
         if tail > 0 {
-            push(Shared { start: middle_end, end: chunk.len(), offset: base.len() - tail });
+            push(SharedRange { start: middle_end, end: chunk.len(), offset: base.len() - tail });
         }
         matches
     }
 
-    /// Takes the base's windows into the table, which is at most half full.
+    /// Enters the base's windows into the table, which becomes at most half full.
     fn fill(&mut self, base: &[u8]) {
         let bits = (base.len() / self.stride * 2).next_power_of_two().trailing_zeros().max(TABLE_BITS_MIN);
         self.mask = (1 << bits) - 1;
@@ -102,8 +106,8 @@ impl DeltaMatcher {
         for (number, part) in base.windows(WINDOW_BYTES).step_by(self.stride).enumerate() {
             let Some(window) = part.first_chunk() else { continue };
             let hash = hash(window);
-            if let Some(word) = self.filter.get_mut(filter_word(hash, self.mask)) {
-                *word |= 1 << (hash >> 58);
+            if let Some(lane) = self.filter.get_mut(filter_lane(hash, self.mask)) {
+                *lane |= 1 << (hash >> 58);
             }
             for probe in 0..PROBES {
                 let Some(slot) = self.table.get_mut((hash as usize + probe) & self.mask) else { break };
@@ -118,10 +122,10 @@ impl DeltaMatcher {
         }
     }
 
-    /// Where the base has a window with this hash.
+    /// Position of a window with this hash in the base.
     #[inline]
     fn position(&self, hash: u64) -> Option<usize> {
-        if self.filter.get(filter_word(hash, self.mask))? >> (hash >> 58) & 1 == 0 {
+        if self.filter.get(filter_lane(hash, self.mask))? >> (hash >> 58) & 1 == 0 {
             return None;
         }
         for probe in 0..PROBES {
@@ -136,9 +140,9 @@ impl DeltaMatcher {
         None
     }
 
-    /// Looks `chunk` up from `start` on.
-    fn scan(&self, chunk: &[u8], base: &[u8], start: usize, push: &mut impl FnMut(Shared)) {
-        // Everything before `covered` has been decided; the last copy's base range ended at `expected` then.
+    /// Looks up the positions of `chunk` from `start` on.
+    fn scan(&self, chunk: &[u8], base: &[u8], start: usize, push: &mut impl FnMut(SharedRange)) {
+        // Bytes before `covered` are decided. The last copy ended there in the chunk, and at `expected` in the base.
         let (mut covered, mut expected) = (start, start);
         let mut at = start;
         while let Some(window) = chunk.get(at..).and_then(|rest| rest.first_chunk::<WINDOW_BYTES>()) {
@@ -147,8 +151,9 @@ impl DeltaMatcher {
                 continue;
             };
             let next = expected + (at - covered);
-            let found = extend(chunk, base, (at, hit), covered);
-            let following = if next == hit { None } else { extend(chunk, base, (at, next), covered) };
+            let found = extend(chunk, base, WindowHit { position: at, offset: hit }, covered);
+            let following =
+                if next == hit { None } else { extend(chunk, base, WindowHit { position: at, offset: next }, covered) };
             let longer = [following, found].into_iter().flatten().max_by_key(|shared| shared.end - shared.start);
             match longer.filter(|shared| shared.end - shared.start >= self.copy_bytes_min) {
                 Some(shared) => {
@@ -162,14 +167,23 @@ impl DeltaMatcher {
     }
 }
 
-/// The shared range around `at` in the chunk and `hit` in the base, not before `covered`; `None` if the window differs.
-fn extend(chunk: &[u8], base: &[u8], (at, hit): (usize, usize), covered: usize) -> Option<Shared> {
-    let ahead = common_prefix_len(chunk.get(at..)?, base.get(hit..)?);
-    if ahead < WINDOW_BYTES {
+/// A window that may be equal in chunk and base.
+struct WindowHit {
+    /// Offset in the chunk.
+    position: usize,
+    /// Offset in the base.
+    offset: usize,
+}
+
+/// The shared range around `hit`, not before `covered` in the chunk; `None` if the windows differ.
+fn extend(chunk: &[u8], base: &[u8], hit: WindowHit, covered: usize) -> Option<SharedRange> {
+    let WindowHit { position, offset } = hit;
+    let forward = common_prefix_len(chunk.get(position..)?, base.get(offset..)?);
+    if forward < WINDOW_BYTES {
         return None;
     }
-    let behind = common_suffix_len(chunk.get(covered..at)?, base.get(..hit)?);
-    Some(Shared { start: at - behind, end: at + ahead, offset: hit - behind })
+    let back = common_suffix_len(chunk.get(covered..position)?, base.get(..offset)?);
+    Some(SharedRange { start: position - back, end: position + forward, offset: offset - back })
 }
 
 #[cfg(test)]
@@ -206,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_cost_what_they_change() {
+    fn an_edit_costs_only_the_changed_bytes() {
         let base = noise(60_000, 1);
         let mut chunk = base.clone();
         chunk.splice(100..100, noise(10, 2));
@@ -219,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_common_range_of_the_least_length_is_found_wherever_it_lies() {
+    fn every_common_range_of_the_smallest_length_is_found_at_any_offset() {
         let base = noise(1000, 1);
         for at in 0..base.len() - 48 {
             let mut chunk = noise(200, 5);
@@ -229,28 +243,28 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_found() {
+    fn moved_ranges_are_found() {
         let base = noise(50_000, 1);
         let chunk = [&base[25_000..], &base[..25_000]].concat();
         assert_eq!(covered(&DeltaMatcher::new(48).find(&chunk, &base, entry(0))), chunk.len());
     }
 
-    /// Pieces of few sorts, so that the two have much in common, repeat themselves and run out at odd places.
+    /// Ranges of a few sorts, so that two results share much, repeat themselves and end at odd offsets.
     fn similar() -> impl Strategy<Value = Vec<u8>> {
-        let operation = (0u64..6, 0usize..300, 1usize..400);
-        proptest::collection::vec(operation, 0..20).prop_map(|operations| {
-            let part = |(sort, start, len): (u64, usize, usize)| match sort {
+        let part = (0u64..6, 0usize..300, 1usize..400);
+        proptest::collection::vec(part, 0..20).prop_map(|parts| {
+            let bytes = |(sort, start, len): (u64, usize, usize)| match sort {
                 0 => vec![0; len],
                 1 => b"abc".repeat(len / 3 + 1),
                 sort => noise(700, sort)[start..start + len].to_vec(),
             };
-            operations.into_iter().flat_map(part).collect()
+            parts.into_iter().flat_map(bytes).collect()
         })
     }
 
     proptest! {
         #[test]
-        fn copies_are_true_and_in_order(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
+        fn copies_are_equal_ranges_in_ascending_order(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
             let mut delta = DeltaMatcher::new(copy_bytes_min);
             for (chunk, base) in [(&chunk, &base), (&base, &chunk), (&chunk, &chunk)] {
                 let matches = delta.find(chunk, base, entry(9));

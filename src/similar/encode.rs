@@ -1,10 +1,12 @@
-//! From matches to a body: pieces, bases, depth.
+//! Encoding: turns matches into the operations, bases and depth of an entry.
 //!
-//! Matches become copies, the gaps between them literals. A chunk's depth is one more than the deepest of its bases;
-//! where that exceeds the bound the chunk is flattened whole: every copy is resolved to literal bytes of the chunks at
-//! the chain's ends, named by their offsets among those chunks' literal bytes, and the depth is 1 again.
+//! 1. Matches become copies, and the gaps between them become added literal bytes.
+//! 2. The depth is one more than the deepest base.
+//! 3. If that exceeds the bound, the chunk is flattened. Every copy is resolved to literal bytes of the chunks at the
+//!    end of the chain, given by their offsets among those chunks' literal bytes. The depth is then 1.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Match;
@@ -12,19 +14,19 @@ use super::bases::Bases;
 use crate::error::Result;
 use crate::repo::container::{Base, EntryNumber, ExtentMap, Operation};
 
-/// A chunk's body, with its literal bytes still in the chunk.
+/// The operations of a chunk. Its literal bytes are still in the chunk.
 #[derive(Debug, Default)]
 pub struct EncodedChunk {
-    /// Empty: store the chunk whole.
+    /// Operations in order; empty to store the chunk whole.
     pub operations: Vec<Operation>,
-    /// Names of the bases.
+    /// Fingerprints and digests of the bases.
     pub bases: Vec<Base>,
     /// Entry numbers of the bases.
     pub entries: Vec<EntryNumber>,
     /// Depth of the chain.
     pub depth: u8,
-    /// Ranges of the chunk that are literal.
-    pub literals: Vec<std::ops::Range<u32>>,
+    /// Literal ranges of the chunk.
+    pub literals: Vec<Range<u32>>,
 }
 
 impl EncodedChunk {
@@ -34,13 +36,14 @@ impl EncodedChunk {
         whole
     }
 
-    /// Bytes of the chunk that are literal.
+    /// Count of literal bytes.
     pub fn literal_len(&self) -> u32 {
         self.literals.iter().map(|range| range.end - range.start).sum()
     }
 
+    /// Position of `entry` among the bases. A new base is added.
     fn base(&mut self, entry: EntryNumber, bases: &mut Bases, slots: &mut HashMap<EntryNumber, u32>) -> Result<u32> {
-        // Nearly always there is one.
+        // Most chunks have a single base.
         if let (Some(last), Some(slot)) = (self.entries.last(), self.entries.len().checked_sub(1))
             && *last == entry
         {
@@ -57,7 +60,8 @@ impl EncodedChunk {
         Ok(slot)
     }
 
-    fn literal(&mut self, range: std::ops::Range<u32>) {
+    /// Adds literal bytes, if there are any.
+    fn literal(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
         }
@@ -66,24 +70,24 @@ impl EncodedChunk {
     }
 }
 
-/// Encodes a chunk of `len` bytes with these matches (ascending, not overlapping).
+/// Encodes a chunk of `len` bytes with `matches`, which are in ascending order without overlap.
 ///
 /// # Errors
-/// Those of reading a base's body; the caller then stores the chunk whole.
+/// Those of reading the operations of a base. The caller then stores the chunk whole.
 pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> Result<EncodedChunk> {
     if matches.is_empty() {
         return Ok(EncodedChunk::whole(len));
     }
-    let (mut deepest, mut asked) = (0, Vec::new());
+    let (mut deepest, mut seen) = (0, Vec::new());
     for found in matches {
-        if !asked.contains(&found.base) {
+        if !seen.contains(&found.base) {
             deepest = deepest.max(bases.depth(found.base)?);
-            asked.push(found.base);
+            seen.push(found.base);
         }
     }
     let flatten = deepest.saturating_add(1) > depth_max;
     let mut encoded = EncodedChunk { depth: if flatten { 1 } else { deepest + 1 }, ..EncodedChunk::default() };
-    let (mut slots, mut extent_cache) = (HashMap::new(), Vec::<(EntryNumber, Arc<ExtentMap>)>::new());
+    let (mut slots, mut extent_maps) = (HashMap::new(), Vec::<(EntryNumber, Arc<ExtentMap>)>::new());
     let mut position = 0;
     for found in matches {
         encoded.literal(position..found.position);
@@ -93,17 +97,17 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
             encoded.operations.push(Operation::Copy { base, offset: found.offset, len: found.len });
             continue;
         }
-        let extent_map = match extent_cache.iter().position(|known| known.0 == found.base) {
-            Some(at) => &extent_cache[at].1,
+        let extent_map = match extent_maps.iter().position(|known| known.0 == found.base) {
+            Some(at) => &extent_maps[at].1,
             None => {
-                extent_cache.push((found.base, bases.extent_map(found.base)?));
-                &extent_cache[extent_cache.len() - 1].1
+                extent_maps.push((found.base, bases.extent_map(found.base)?));
+                &extent_maps[extent_maps.len() - 1].1
             }
         };
-        for run in extent_map.extents_of(found.offset..found.offset + found.len)? {
-            let run = run?;
-            let base = encoded.base(run.owner, bases, &mut slots)?;
-            encoded.operations.push(Operation::LiteralCopy { base, offset: run.literal, len: run.len });
+        for extent in extent_map.extents_of(found.offset..found.offset + found.len)? {
+            let extent = extent?;
+            let base = encoded.base(extent.owner, bases, &mut slots)?;
+            encoded.operations.push(Operation::LiteralCopy { base, offset: extent.literal, len: extent.len });
         }
     }
     encoded.literal(position..len);

@@ -1,9 +1,13 @@
-//! Sub-block deduplication of ordinary chunks: strategies that find ranges of a new chunk in chunks stored before.
+//! Sub-block deduplication of opaque chunks: strategies that find ranges of a new chunk in stored chunks.
 //!
-//! A strategy says which bytes of a chunk are copies of which base; one encoder turns that into pieces, one decoder
-//! ([`crate::repo::container::resolve`]) reads them, whatever the strategy.
+//! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases.
+//! 2. [`encode`] turns these matches into copy and add operations, and bounds the depth of the chain.
+//! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
+//!
+//! A new strategy is one file here, one line in the table of [`StrategyKind`] and one arm of [`strategy`].
 
 mod aligned;
+mod anchor_matches;
 mod anchor_table;
 mod anchors;
 mod base_cache;
@@ -14,6 +18,7 @@ mod candidates;
 mod capping;
 mod delta;
 mod encode;
+mod none;
 mod ring;
 mod sub_blocks;
 mod superfeature;
@@ -25,6 +30,7 @@ pub use burst::Burst;
 pub use candidates::Candidates;
 pub use delta::DeltaMatcher;
 pub use encode::{EncodedChunk, encode};
+pub use none::WholeChunks;
 pub use ring::{Ring, SessionEntry};
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
@@ -36,7 +42,7 @@ use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
-/// The bits of a feature that are its hash; eight bits of position lie above them.
+/// The bits of a feature that are its hash. Eight bits of position code follow above them.
 pub const HASH_MASK: u64 = (1 << 48) - 1;
 
 /// A range of the new chunk that equals a range of a base.
@@ -48,74 +54,60 @@ pub struct Match {
     pub base: EntryNumber,
     /// Offset in the base.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// What a strategy found.
+/// A range of a base.
+#[derive(Debug, Clone, Copy)]
+pub struct BaseRange {
+    /// Entry number of the base.
+    pub entry: EntryNumber,
+    /// Offset in the base.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// Matches and features of one chunk.
 #[derive(Debug, Default)]
 pub struct StrategyOutput {
-    /// Ascending, not overlapping.
+    /// Matches in ascending order, without overlap.
     pub matches: Vec<Match>,
-    /// Features under which later chunks find this one: 48 bits of hash, above them 8 bits of position.
+    /// Features by which later chunks find this one: 48 bits of hash, and 8 bits of position code above them.
     pub features: Vec<u64>,
 }
 
 /// Finds duplicates below the chunk.
 pub trait Strategy: Send {
-    /// Whether it wants the anchors of each new chunk.
+    /// Whether the strategy needs the anchors of each new chunk.
     fn wants_anchors(&self) -> bool {
         false
     }
 
-    /// Whether it looks into bases at all.
+    /// Whether the strategy reads bases.
     fn wants_bases(&self) -> bool {
         true
     }
 
-    /// Looks for ranges of `chunk` in the chunks that `bases` offers. `anchors` are those of the chunk, empty for a
-    /// strategy that does not ask for them.
+    /// Finds ranges of `chunk` in the chunks of `bases`. `anchors` are the chunk's anchors, or empty if the strategy
+    /// does not need them. A base that cannot be read is skipped.
     ///
     /// # Errors
-    /// Only when the run is failing; a base that cannot be read is no base.
+    /// Only errors that fail the run.
     fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput>;
 }
 
-/// Stores every new chunk whole (BASE: exact deduplication only).
-pub struct Whole;
-
-impl Strategy for Whole {
-    fn wants_bases(&self) -> bool {
-        false
-    }
-
-    fn find(&mut self, _: &[u8], _: &[Anchor], _: &mut Bases) -> Result<StrategyOutput> {
-        Ok(StrategyOutput::default())
-    }
-}
-
-/// The strategy that the configuration names; `seed` keys its hashes, `anchor_seed` the sieve.
+/// Creates the configured strategy; `seed` keys its hashes, `anchor_seed` the sieve.
 pub fn strategy(config: &SubdedupConfig, seed: u64, anchor_seed: u64) -> Box<dyn Strategy> {
-    // A repository may be written by several strategies in turn: each hashes under a key of its own.
+    // Runs with different strategies share one similarity index, so each strategy hashes with a key of its own.
     let own_seed = xxh3_64_with_seed(config.strategy.name().as_bytes(), seed);
-    let (chunk_bytes_min, copy_bytes_min) = (config.chunk_bytes_min.0 as usize, config.copy_bytes_min.0 as usize);
-    let candidates_max = config.candidates_max;
-    let sub_blocks = |layout, seed| SubBlocks {
-        layout,
-        extend_matches: config.extend_matches,
-        chunk_bytes_min,
-        copy_bytes_min,
-        candidates_max,
-        seed,
-    };
     match config.strategy {
-        StrategyKind::None => Box::new(Whole),
-        StrategyKind::Burst => Box::new(Burst { chunk_bytes_min, copy_bytes_min, candidates_max, seed: own_seed }),
-        StrategyKind::Uniform => Box::new(sub_blocks(uniform::layout, own_seed)),
-        StrategyKind::Bidirectional => Box::new(sub_blocks(bidirectional::layout, seed)),
-        StrategyKind::Superfeature => {
-            Box::new(Superfeature::new(chunk_bytes_min, copy_bytes_min, candidates_max, own_seed))
-        }
+        StrategyKind::None => Box::new(WholeChunks),
+        StrategyKind::Burst => Box::new(Burst::new(config, own_seed)),
+        StrategyKind::Uniform => Box::new(SubBlocks::new(config, uniform::layout, own_seed)),
+        StrategyKind::Bidirectional => Box::new(SubBlocks::new(config, bidirectional::layout, seed)),
+        StrategyKind::Superfeature => Box::new(Superfeature::new(config, own_seed)),
         StrategyKind::Anchors => Box::new(Anchors::new(config, anchor_seed)),
     }
 }

@@ -1,7 +1,7 @@
-//! The latest entries of the running session, by number.
+//! Ring: the latest entries of the running session, by number.
 //!
-//! The ring holds at least twice what a container may hold, so the container of an entry that has left it fills up,
-//! and is stored, without further input.
+//! The ring holds at least twice the entries of a container. So the container of an entry that has left the ring is
+//! complete, and it is stored without further input.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,35 +15,36 @@ use crate::types::Fingerprint;
 /// A chunk encoded by this session.
 #[derive(Debug, Clone)]
 pub struct SessionEntry {
-    /// Name and digest of its body.
+    /// Fingerprint, and digest of its operations.
     pub name: Base,
-    /// Bytes of the chunk.
+    /// Length of the chunk, bytes.
     pub raw_len: u32,
     /// Frame of its literal bytes.
     pub frame: FrameNumber,
-    /// Where its literal bytes begin in the frame.
+    /// Offset of its literal bytes in the raw frame.
     pub literal_offset: u32,
-    /// How many there are.
+    /// Count of its literal bytes.
     pub literal_len: u32,
     /// Depth of its chain.
     pub depth: u8,
     /// Similarity features.
     pub features: Vec<u64>,
-    /// Pieces and bases.
+    /// Operations and bases.
     pub body: Arc<SessionOperations>,
 }
 
 impl SessionEntry {
-    /// Content name.
+    /// Fingerprint of the chunk.
     pub fn fingerprint(&self) -> Fingerprint {
         self.name.fingerprint
     }
+
     fn weight(&self) -> u64 {
         entry_weight(self.body.body.operations.len())
     }
 }
 
-/// The latest session entries.
+/// See the module.
 #[derive(Default)]
 pub struct Ring {
     first: SessionEntryNumber,
@@ -57,7 +58,7 @@ impl Ring {
         self.first.plus(self.entries.len() as u64)
     }
 
-    /// Adds an entry and gives its number; drops the oldest ones beyond the bound.
+    /// Adds an entry and returns its number. Entries beyond the bound leave the ring, oldest first.
     pub fn push(&mut self, entry: SessionEntry) -> SessionEntryNumber {
         let number = self.next();
         self.weight += entry.weight();
@@ -70,17 +71,17 @@ impl Ring {
         number
     }
 
-    /// Entry `number`, if the ring still holds it.
+    /// Entry `number`; `None` if it has left the ring.
     pub fn get(&self, number: SessionEntryNumber) -> Option<&SessionEntry> {
         self.entries.get(number.0.checked_sub(self.first.0)? as usize)
     }
 
-    /// Entry `number`, to set its frame.
+    /// Entry `number`, mutable; `None` if it has left the ring.
     pub fn get_mut(&mut self, number: SessionEntryNumber) -> Option<&mut SessionEntry> {
         self.entries.get_mut(number.0.checked_sub(self.first.0)? as usize)
     }
 
-    /// The body of entry `number`.
+    /// The operations of entry `number`; `None` if it has left the ring.
     pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
         let entry = self.get(number)?;
         let whole = entry.body.body.operations.is_empty();

@@ -1,18 +1,19 @@
-//! Sub-blocks of fixed length (FHRD, section 3.2): the three steps that all layouts of sub-blocks share.
+//! Sub-blocks of fixed length (FHRD, section 3.2): the three steps that all layouts share.
 //!
-//! 1. *Fine-hash*: the layout says where a chunk's sub-blocks lie; their length is the power of two nearest to a tenth
-//!    of the chunk. Each has a hash and a position code, from which its place in a chunk of known length follows.
-//! 2. *Fine-dedup*: each sub-block's hash is looked up among those of all chunks; a hit is compared byte by byte.
-//! 3. *Diff*: a hit is extended in both directions as far as the bytes agree. Without it (the paper's plain scheme)
-//!    only whole sub-blocks are copied.
+//! 1. *Fine-hash*: the layout divides a chunk into sub-blocks. Their length is the power of two nearest to a tenth of
+//!    the chunk. Each has a hash and a position code, which gives its offset in a chunk of known length.
+//! 2. *Fine-dedup*: each sub-block's hash is looked up among those of all chunks. A hit is compared byte by byte.
+//! 3. *Diff*: a hit is extended in both directions over equal bytes. Without this step, the paper's plain scheme, only
+//!    whole sub-blocks are copied.
 //!
-//! The paper is silent on small chunks (below `chunk_bytes_min` they are stored whole). Hashes are XXH3, 48 bits,
-//! keyed; equality is always decided by the bytes.
+//! The paper does not cover small chunks. Here chunks below `chunk_bytes_min` are stored whole. Hashes are 48 bits of
+//! keyed XXH3. Equality is always decided by the bytes.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
 use super::{HASH_MASK, Match, Strategy, StrategyOutput};
+use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
 use crate::kernel::sieve::Anchor;
@@ -21,31 +22,30 @@ use crate::repo::container::EntryNumber;
 /// A sub-block of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubBlock {
-    /// Names its place in a chunk of this length: below 256, no two of a chunk alike.
+    /// Position code, below 256 and unique in the chunk. It gives the offset in a chunk of this length.
     pub code: u64,
     /// Offset in the chunk.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// The sub-blocks of a chunk of so many bytes, ascending, not overlapping.
+/// Gives the sub-blocks of a chunk of a length, in ascending order and without overlap.
 pub type SubBlockLayout = fn(usize) -> Vec<SubBlock>;
 
-/// The strategies made of sub-blocks.
+/// Finds equal sub-blocks.
 pub struct SubBlocks {
-    /// Where they lie.
-    pub layout: SubBlockLayout,
+    layout: SubBlockLayout,
     /// Extend matches byte by byte.
-    pub extend_matches: bool,
+    extend_matches: bool,
     /// Smaller chunks have no sub-blocks.
-    pub chunk_bytes_min: usize,
-    /// Copies shorter than this do not pay.
-    pub copy_bytes_min: usize,
-    /// Similar chunks tried for a sub-block.
-    pub candidates_max: usize,
+    chunk_bytes_min: usize,
+    /// Shortest copy.
+    copy_bytes_min: usize,
+    /// Most similar chunks tried for a sub-block.
+    candidates_max: usize,
     /// Keys the hashes.
-    pub seed: u64,
+    seed: u64,
 }
 
 /// Length of the sub-blocks of a chunk of `len` bytes.
@@ -56,7 +56,19 @@ pub fn sub_block_len(len: usize) -> usize {
 }
 
 impl SubBlocks {
-    /// A base with a sub-block that equals this one: entry, its bytes, offset in it.
+    /// With the lengths of `config`; `seed` keys the hashes.
+    pub fn new(config: &SubdedupConfig, layout: SubBlockLayout, seed: u64) -> Self {
+        SubBlocks {
+            layout,
+            extend_matches: config.extend_matches,
+            chunk_bytes_min: config.chunk_bytes_min.0 as usize,
+            copy_bytes_min: config.copy_bytes_min.0 as usize,
+            candidates_max: config.candidates_max,
+            seed,
+        }
+    }
+
+    /// A base with a sub-block equal to `block`, and the offset of that sub-block in it.
     fn lookup(
         &self,
         block: &[u8],
@@ -65,14 +77,14 @@ impl SubBlocks {
         bases: &mut Bases,
     ) -> Result<Option<(EntryNumber, usize)>> {
         let mut candidates = bases.candidates(hash, self.candidates_max);
-        // The base of the match before is in memory and keeps copies together.
+        // The base of the last match is cached, and one base for several copies keeps the entry small.
         candidates.sort_by_key(|entry| Some(*entry) != last);
         for entry in candidates {
             let features = bases.features(entry)?;
             let Some(feature) = features.iter().find(|feature| **feature & HASH_MASK == hash) else { continue };
-            let Some(base) = bases.content(entry)? else { continue };
-            let of_base = (self.layout)(base.len());
-            let Some(found) = of_base.iter().find(|found| found.code == feature >> 48) else { continue };
+            let Some(base) = bases.bytes(entry)? else { continue };
+            let base_blocks = (self.layout)(base.len());
+            let Some(found) = base_blocks.iter().find(|found| found.code == feature >> 48) else { continue };
             if base.get(found.offset..found.offset + found.len) == Some(block) {
                 return Ok(Some((entry, found.offset)));
             }
@@ -87,7 +99,7 @@ impl Strategy for SubBlocks {
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);
         }
-        // Everything before `covered` is copied or was left literal for good.
+        // Bytes before `covered` are decided: copied or literal.
         let mut covered = 0;
         let mut last = None;
         for SubBlock { code, offset: at, len } in (self.layout)(chunk.len()) {
@@ -120,7 +132,7 @@ impl Strategy for SubBlocks {
     }
 }
 
-/// Adds a match, joined with the last one where both continue each other.
+/// Adds a match, or extends the last match if the new one continues it in the same base.
 fn push(matches: &mut Vec<Match>, start: usize, end: usize, base: EntryNumber, offset: usize) {
     let (position, offset, len) = (start as u32, offset as u32, (end - start) as u32);
     match matches.last_mut() {
@@ -135,7 +147,7 @@ fn push(matches: &mut Vec<Match>, start: usize, end: usize, base: EntryNumber, o
 pub(super) mod tests {
     use super::*;
 
-    /// What every layout keeps, for chunks of all sizes.
+    /// Checks what every layout must guarantee, for chunks of all lengths.
     pub(in crate::similar) fn check(layout: SubBlockLayout) {
         for len in (256..70_000).step_by(37).chain([65_536, 262_144]) {
             let size = sub_block_len(len);

@@ -1,33 +1,33 @@
-//! Super-features and delta (Odess: Zou et al., ICDE 2021, after N-transform and Finesse): one similar chunk, and the
+//! Super-features and delta (Odess: Zou et al., ICDE 2021, after N-transform and Finesse): one similar chunk and the
 //! difference from it.
 //!
-//! 1. A gear hash rolls over the chunk. Positions where seven of its bits are zero, one in 128, are sampled: content
-//!    chooses them.
-//! 2. Twelve linear transforms of each sampled hash; the greatest value of each is a feature.
-//! 3. Four features each are hashed into one of three super-features. Chunks that share one are very likely similar.
-//! 4. First fit: super-feature by super-feature, the newest readable chunk that has it is the base.
-//! 5. [`DeltaMatcher`] finds what the chunk shares with its base.
+//! 1. A gear hash rolls over the chunk. Positions where seven of its bits are zero, one in 128, are sampled.
+//! 2. Twelve linear transforms are applied to each sampled hash. The greatest value of each transform is a feature.
+//! 3. Groups of four features are hashed into three super-features. Chunks that share one are very likely similar.
+//! 4. First fit: the newest readable chunk with the first shared super-feature is the base.
+//! 5. [`DeltaMatcher`] finds the ranges that the chunk shares with its base.
 //!
-//! Read as follows where it is silent or differs: the paper's chunks are smaller, but 12 features in three groups are
-//! kept; features come of keyed 64-bit arithmetic, not of 32-bit. It encodes with Xdelta; here the delta gives copies
-//! and literals, as all strategies do, and the literals are compressed in solid frames. Whether a chunk
-//! stored as a delta may be a base is open: here it may, so that a chunk can follow the latest version, and `depth_max`
-//! bounds the chains (1 flattens them).
+//! Differences from the paper: its chunks are smaller, but 12 features in three groups are kept. Features come from
+//! keyed 64-bit arithmetic, not from 32-bit. The paper encodes with Xdelta; here matches become copies and literals, as
+//! for all strategies, and literals are compressed in solid frames. The paper leaves open whether a chunk stored as a
+//! delta may be a base. Here it may, so that a chunk can follow the latest version, and `depth_max` bounds the chains
+//! (1 flattens them).
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bases::Bases;
 use super::delta::DeltaMatcher;
 use super::{HASH_MASK, Strategy, StrategyOutput};
+use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::sieve::Anchor;
 
 const FEATURES: usize = 12;
 const SUPER_FEATURES: usize = 3;
-/// Seven bits, of windows of 17 to 47 bytes: one position in 128.
+/// Seven bits, which depend on the last 17 to 47 bytes: one position in 128 is sampled.
 const SAMPLE_MASK: u64 = 0x4004_4341_0000;
 
-/// The strategy.
+/// Finds one similar chunk by super-features.
 pub struct Superfeature {
     gear: Box<[u64; 256]>,
     /// Factor (odd) and addend of each transform.
@@ -39,17 +39,16 @@ pub struct Superfeature {
 }
 
 impl Superfeature {
-    /// Chunks below `chunk_bytes_min` are stored whole, copies below `copy_bytes_min` are literal; at most
-    /// `candidates_max` chunks are tried for a super-feature. `seed` keys the hashes.
-    pub fn new(chunk_bytes_min: usize, copy_bytes_min: usize, candidates_max: usize, seed: u64) -> Self {
+    /// With the lengths of `config`; `seed` keys the hashes.
+    pub fn new(config: &SubdedupConfig, seed: u64) -> Self {
         let random = |purpose: u8, number: usize| xxh3_64_with_seed(&[purpose, number as u8], seed);
         Superfeature {
             gear: Box::new(std::array::from_fn(|byte| random(0, byte))),
             transforms: std::array::from_fn(|number| (random(1, number) | 1, random(2, number))),
             seed,
-            chunk_bytes_min,
-            candidates_max,
-            delta: DeltaMatcher::new(copy_bytes_min),
+            chunk_bytes_min: config.chunk_bytes_min.0 as usize,
+            candidates_max: config.candidates_max,
+            delta: DeltaMatcher::new(config.copy_bytes_min.0 as usize),
         }
     }
 
@@ -69,7 +68,7 @@ impl Superfeature {
         sampled.then_some(features)
     }
 
-    /// Super-features with their numbers above them; none if no position is sampled.
+    /// Super-features, each with its number above the hash; empty if no position is sampled.
     pub fn super_features(&self, chunk: &[u8]) -> Vec<u64> {
         let Some(features) = self.features(chunk) else { return Vec::new() };
         let groups = features.chunks(FEATURES / SUPER_FEATURES).zip(0u64..);
@@ -93,7 +92,7 @@ impl Strategy for Superfeature {
                 if !bases.features(entry)?.contains(feature) {
                     continue;
                 }
-                if let Some(base) = bases.content(entry)? {
+                if let Some(base) = bases.bytes(entry)? {
                     found.matches = self.delta.find(chunk, base, entry);
                     return Ok(found);
                 }
@@ -108,12 +107,12 @@ mod tests {
     use super::*;
 
     fn noise(len: usize, seed: u64) -> Vec<u8> {
-        let words = (0..len.div_ceil(8)).flat_map(|n| xxh3_64_with_seed(&n.to_le_bytes(), seed).to_le_bytes());
-        words.take(len).collect()
+        let lanes = (0..len.div_ceil(8)).flat_map(|n| xxh3_64_with_seed(&n.to_le_bytes(), seed).to_le_bytes());
+        lanes.take(len).collect()
     }
 
     fn shared(a: &[u8], b: &[u8]) -> usize {
-        let strategy = Superfeature::new(1024, 48, 3, 5);
+        let strategy = Superfeature::new(&SubdedupConfig::default(), 5);
         let (a, b) = (strategy.super_features(a), strategy.super_features(b));
         assert_eq!((a.len(), b.len()), (SUPER_FEATURES, SUPER_FEATURES));
         a.iter().filter(|feature| b.contains(feature)).count()
@@ -133,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn a_position_in_about_128_is_sampled() {
-        let strategy = Superfeature::new(1024, 48, 3, 5);
+    fn about_one_position_in_128_is_sampled() {
+        let strategy = Superfeature::new(&SubdedupConfig::default(), 5);
         let chunk = noise(1 << 20, 1);
         let mut hash = 0u64;
         let sampled = chunk.iter().filter(|byte| {

@@ -1,15 +1,16 @@
 //! Uniform sub-blocks (FHRD's variant FHRD-2): equal parts of a chunk, from its head on.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. What is left at the end is a sub-block of its
-//! own. An insertion shifts every sub-block after it, which is what the bidirectional layout is measured against.
+//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The rest at the end is a sub-block of its own. An
+//! insertion shifts every sub-block after it. The bidirectional layout is measured against this.
 //!
-//! The paper says that a chunk is cut into equal parts, and not how their length is chosen: here it is that of the
-//! bidirectional layout, a power of two (8 to 15 parts), so that chunks of different lengths share sub-blocks. A tenth
-//! exactly would differ with each length and find nothing after any insertion. The rest takes part if it is at least a
-//! quarter of a sub-block.
+//! The paper divides a chunk into equal parts and does not say how long they are. Here their length is that of the
+//! bidirectional layout, a power of two (8 to 15 parts), so that chunks of different lengths share sub-blocks. An exact
+//! tenth would differ with each length and find nothing after an insertion. The rest counts if it is at least a quarter
+//! of a sub-block.
 
 use super::sub_blocks::{SubBlock, sub_block_len};
 
+/// Position code of the rest.
 const REST: u64 = 255;
 
 /// Sub-blocks of a chunk of `len` bytes.
@@ -36,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_but_the_last_are_equal() {
+    fn all_sub_blocks_but_the_last_have_equal_lengths() {
         assert_eq!(layout(65_536).len(), 8);
         let blocks = layout(65_536 + 3000);
         assert!(blocks[..8].iter().all(|block| block.len == 8192));

@@ -1,0 +1,157 @@
+//! Chunk bytes of bases, in the base cache or assembled from frames.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Bases;
+use crate::error::Result;
+use crate::kernel::sieve::Anchor;
+use crate::repo::container::{
+    EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, OpenFrame, OperationSource, SessionEntryNumber,
+};
+use crate::similar::base_cache::BaseCache;
+use crate::types::Fingerprint;
+
+/// Largest base that is cached, bytes.
+const BASE_BYTES_MAX: u32 = 4 << 20;
+
+impl Bases {
+    /// Allows more reads after `bytes` new bytes. At most the reads of 64 MiB accumulate.
+    pub fn grant_reads(&mut self, bytes: u64) {
+        self.frame_reader.grant(bytes);
+    }
+
+    /// The bytes of a stored chunk; `None` if it is not stored, cannot be read, or the budget of reads is exhausted.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn read_chunk(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let Some(entry) = self.entry_of(fingerprint)? else { return Ok(None) };
+        Ok(self.bytes(entry)?.map(<[u8]>::to_vec))
+    }
+
+    /// The bytes of a stored chunk of metadata, without regard to the budget; `None` if it is not stored.
+    ///
+    /// Metadata chunks are few, and the bases found through them are worth more than the reads.
+    pub fn read_metadata(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let budget = self.frame_reader.replace_budget(u64::MAX);
+        let read = self.read_chunk(fingerprint);
+        self.frame_reader.replace_budget(budget);
+        read
+    }
+
+    /// The bytes of an entry; `None` if it cannot be read, the budget of reads is exhausted, or it is too large.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn bytes(&mut self, entry: EntryNumber) -> Result<Option<&[u8]>> {
+        Ok(if self.fetch(entry, true)? { self.base_cache.get(entry) } else { None })
+    }
+
+    /// Chunks in memory.
+    pub fn base_cache(&self) -> &BaseCache {
+        &self.base_cache
+    }
+
+    /// Brings an entry into the base cache, with a table of its anchors. `find` finds the anchors if they are unknown.
+    /// The result and `may_decode` are those of [`Self::fetch`].
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn fetch_with_anchors(
+        &mut self,
+        entry: EntryNumber,
+        may_decode: bool,
+        find: impl FnOnce(&[u8], &mut Vec<Anchor>),
+    ) -> Result<bool> {
+        Ok(self.fetch(entry, may_decode)? && self.base_cache.build_table(entry, find))
+    }
+
+    /// Brings an entry into the base cache. Returns `false` if the entry cannot be read, the budget of reads is
+    /// exhausted, or a frame would have to be read or decoded and `may_decode` is not set.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn fetch(&mut self, entry: EntryNumber, may_decode: bool) -> Result<bool> {
+        if self.base_cache.contains(entry) {
+            return Ok(true);
+        }
+        let gathered = self.gather(entry, may_decode);
+        let Some(Some((extent_map, frames))) = self.tolerate(gathered)? else { return Ok(false) };
+        let Bases { base_cache, open_solid, open_incompressible, .. } = self;
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
+        for (number, raw) in extent_map.frames().iter().zip(&frames) {
+            slices.push(match number.address() {
+                FrameAddress::Open(OpenFrame::Solid) => open_solid,
+                FrameAddress::Open(OpenFrame::Incompressible) => open_incompressible,
+                FrameAddress::Stored { .. } | FrameAddress::Session(_) => raw,
+            });
+        }
+        let filled = base_cache.fill(entry, extent_map.len() as usize, |space| extent_map.fill(&slices, space));
+        Ok(self.tolerate(filled)?.unwrap_or(false))
+    }
+
+    /// The extent map of an entry and its raw frames. Open frames are returned empty.
+    fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
+        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
+            return Ok(None);
+        }
+        let extent_map = self.extent_map(entry)?;
+        // The bytes of a delta's chunk are in no frame, so nothing is copied from it.
+        if extent_map.is_delta() {
+            return Ok(None);
+        }
+        let is_cached = |frame: &FrameNumber| !frame.is_final() || self.frames.contains(frame);
+        if !may_decode && !extent_map.frames().iter().all(is_cached) {
+            return Ok(None);
+        }
+        let mut frames = Vec::with_capacity(extent_map.frames().len());
+        for number in extent_map.frames() {
+            let frame = if number.is_final() { self.frame(*number)? } else { Some(Bytes::new()) };
+            let Some(frame) = frame else { return Ok(None) };
+            frames.push(frame);
+        }
+        Ok(Some((extent_map, frames)))
+    }
+
+    /// A frame's raw bytes; `None` if the budget of reads is exhausted.
+    fn frame(&mut self, number: FrameNumber) -> Result<Option<Bytes>> {
+        if let Some(frame) = self.frames.get(&number) {
+            return Ok(Some(frame));
+        }
+        let raw = self.frame_reader.read(number, &mut self.resolver)?;
+        if let Some(raw) = &raw {
+            self.insert_frame(number, raw.clone());
+        }
+        Ok(raw)
+    }
+
+    /// Caches the raw bytes of a frame that was just emitted.
+    pub fn cache_frame(&mut self, number: FrameNumber, raw: Bytes) {
+        self.extent_cache.iter_mut().for_each(ExtentCache::seal);
+        self.insert_frame(number, raw);
+    }
+
+    fn insert_frame(&mut self, number: FrameNumber, raw: Bytes) {
+        let bytes = raw.len();
+        self.frames.put(number, raw, bytes);
+        self.base_cache.limit(self.bytes_max.saturating_sub(self.frames.bytes()));
+    }
+
+    /// Caches a chunk of the session, and its anchors if they are known.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) if the system has no memory left.
+    pub fn cache_chunk(
+        &mut self,
+        number: SessionEntryNumber,
+        bytes: &[u8],
+        anchors: Option<Vec<Anchor>>,
+    ) -> Result<()> {
+        if bytes.len() > BASE_BYTES_MAX as usize {
+            return Ok(());
+        }
+        self.base_cache.insert(EntryNumber::session(number), bytes, anchors)
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads frames of bases, from the running session and from stored containers, within a budget.
+//!
+//! One read of a container fetches the wanted frame and the following ones, up to [`READAHEAD_BYTES`]: the bases of the
+//! next chunks are likely to be there. Frames that are read ahead wait in a cache, still encoded.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::cache::ByteLru;
+use crate::codec::Scratch;
+use crate::error::{Error, Result};
+use crate::repo::container::{
+    FrameAddress, FrameInfo, FrameLocation, FrameNumber, FramesInFlight, blob_name, decode_frame,
+};
+use crate::repo::index::Resolver;
+use crate::store::Store;
+use crate::types::ContainerId;
+
+/// Stored bytes per read. A single longer frame is read whole.
+const READAHEAD_BYTES: usize = 1 << 20;
+/// Memory for frames that were read ahead, bytes.
+const READAHEAD_CACHE_BYTES_MAX: usize = 8 << 20;
+/// What one read takes from the budget. With this unit, a new byte adds `reads_per_mib` to the budget.
+const READ_COST: u64 = 1 << 20;
+/// New bytes whose reads are allowed from the start, as a power of two.
+const FIRST_BYTES_POWER: u32 = 23;
+/// New bytes whose reads may accumulate, as a power of two.
+const ACCUMULATED_BYTES_POWER: u32 = 26;
+
+/// See the module.
+pub struct FrameReader {
+    store: Arc<dyn Store>,
+    in_flight: Arc<FramesInFlight>,
+    readahead: ByteLru<FrameNumber, EncodedFrame>,
+    reads_per_mib: u64,
+    /// Reads left, in units of 1 / [`READ_COST`].
+    budget: u64,
+    scratch: Scratch,
+}
+
+/// A frame as it is stored in a container.
+#[derive(Clone)]
+struct EncodedFrame {
+    /// Store name of the container.
+    container_name: Arc<str>,
+    info: FrameInfo,
+    stored: Bytes,
+}
+
+impl FrameReader {
+    /// Allows `reads_per_mib` reads per MiB of new bytes.
+    pub fn new(store: Arc<dyn Store>, in_flight: Arc<FramesInFlight>, reads_per_mib: u32) -> Self {
+        let reads_per_mib = u64::from(reads_per_mib);
+        FrameReader {
+            store,
+            in_flight,
+            readahead: ByteLru::new(READAHEAD_CACHE_BYTES_MAX),
+            reads_per_mib,
+            budget: reads_per_mib << FIRST_BYTES_POWER,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Allows more reads after `bytes` new bytes.
+    pub fn grant(&mut self, bytes: u64) {
+        self.budget = (self.budget + bytes * self.reads_per_mib).min(self.reads_per_mib << ACCUMULATED_BYTES_POWER);
+    }
+
+    /// Sets the budget and returns the old one.
+    pub fn replace_budget(&mut self, budget: u64) -> u64 {
+        std::mem::replace(&mut self.budget, budget)
+    }
+
+    /// A frame's raw bytes; `None` if the budget is exhausted.
+    ///
+    /// # Errors
+    /// Those of reading and decoding, and [`Error::Internal`] for an open frame.
+    pub fn read(&mut self, number: FrameNumber, resolver: &mut Resolver) -> Result<Option<Bytes>> {
+        if let Some(frame) = self.readahead.get(&number) {
+            return self.decode(&frame).map(Some);
+        }
+        let Some(budget) = self.budget.checked_sub(READ_COST) else { return Ok(None) };
+        self.budget = budget;
+        let location = match number.address() {
+            FrameAddress::Session(number) => self.in_flight.frame(number)?,
+            FrameAddress::Stored { position, .. } => {
+                let (container, _) = resolver.frame_info(number)?;
+                FrameLocation::Stored { container, frame: position }
+            }
+            FrameAddress::Open(_) => return Err(Error::internal("an open frame was to be read")),
+        };
+        match location {
+            FrameLocation::Memory(frame) => Ok(Some(Bytes::from(frame.decode(&mut self.scratch)?))),
+            FrameLocation::Stored { container, frame } => {
+                self.read_ahead(number, &container, frame, resolver).map(Some)
+            }
+        }
+    }
+
+    /// Reads frame `frame` of a container, whose number is `number`, and the frames after it.
+    fn read_ahead(
+        &mut self,
+        number: FrameNumber,
+        container: &ContainerId,
+        frame: u32,
+        resolver: &mut Resolver,
+    ) -> Result<Bytes> {
+        let container_index = resolver.locator.container_indexes().load(container)?;
+        let container_name: Arc<str> = blob_name(container).into();
+        let frames = container_index.frames.get(frame as usize..).unwrap_or_default();
+        let Some(first) = frames.first() else {
+            return Err(Error::corrupt(&*container_name, 0, "a frame of the container index", frame.to_string()));
+        };
+        let (mut len, mut count) = (first.stored_bytes(), 1);
+        for next in frames.iter().skip(1) {
+            // The frames of an intact container index are adjacent.
+            if next.offset != first.offset + len as u64 || len + next.stored_bytes() > READAHEAD_BYTES {
+                break;
+            }
+            (len, count) = (len + next.stored_bytes(), count + 1);
+        }
+        let stored = Bytes::from(self.store.get_range(&container_name, first.offset, len)?);
+        let encoded = |info: &FrameInfo| {
+            let from = (info.offset - first.offset) as usize;
+            let stored = stored.slice(from..from + info.stored_bytes());
+            EncodedFrame { container_name: container_name.clone(), info: *info, stored }
+        };
+        for (info, count) in frames.iter().zip(0u32..).take(count).skip(1) {
+            let Some(number) = following_frame(number, count) else { break };
+            self.readahead.put(number, encoded(info), info.stored_bytes());
+        }
+        self.decode(&encoded(first))
+    }
+
+    fn decode(&mut self, frame: &EncodedFrame) -> Result<Bytes> {
+        decode_frame(&frame.container_name, &frame.info, &frame.stored, &mut self.scratch).map(Bytes::from)
+    }
+}
+
+/// The number of the frame `count` frames after `number` in the same container; `None` for an open frame.
+fn following_frame(number: FrameNumber, count: u32) -> Option<FrameNumber> {
+    match number.address() {
+        FrameAddress::Stored { container, position } => Some(FrameNumber::stored(container, position + count)),
+        FrameAddress::Session(number) => Some(FrameNumber::session(number.plus(u64::from(count)))),
+        FrameAddress::Open(_) => None,
+    }
+}
