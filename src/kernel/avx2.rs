@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 /// Bytes of a vector.
 pub(super) const VECTOR_BYTES: usize = 32;
 
-/// Where bytes may not be initialised.
-pub(super) type Room = [MaybeUninit<u8>];
+/// Bytes that may be uninitialised.
+pub(super) type UninitBytes = [MaybeUninit<u8>];
 
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -19,7 +19,7 @@ pub(super) fn load(bytes: &[u8; VECTOR_BYTES]) -> __m256i {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn store(room: &mut [MaybeUninit<u8>; VECTOR_BYTES], vector: __m256i) {
+pub(super) fn store(out: &mut [MaybeUninit<u8>; VECTOR_BYTES], vector: __m256i) {
     // SAFETY: the array is as long as the vector; the store needs no alignment.
-    unsafe { _mm256_storeu_si256(room.as_mut_ptr().cast(), vector) }
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), vector) }
 }

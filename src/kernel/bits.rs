@@ -1,8 +1,8 @@
-//! Bit planes: bytes to eight runs of bits, one for each place in a byte, and back.
+//! Bit planes: plane `i` holds bit `i` of every byte.
 //!
-//! Eight bytes are a matrix of 8 × 8 bits, which three rounds of swaps transpose: single bits across the diagonal of
-//! squares of two, then pairs of squares of four, then fours of all. Byte `i` of the result holds bit `i` of all eight.
-//! Blocks of such matrices are transposed at a time and their bytes then dealt out to the planes.
+//! 1. Eight bytes are a matrix of 8 × 8 bits. Three rounds of swaps transpose it: single bits within squares of two,
+//!    pairs of bits within squares of four, then groups of four bits. Byte `i` of the result holds bit `i` of each.
+//! 2. A block of matrices is transposed at a time. Then the bytes of the block are distributed to the planes.
 
 use super::planes::planes_mut;
 use super::vector::vectorised;
@@ -11,19 +11,20 @@ use super::vector::vectorised;
 const BLOCK: usize = 32;
 
 vectorised! {
-    /// Splits `bytes`, a multiple of eight, into `planes`, as many bytes: plane `i`, bit `i` of every byte, is at
-    /// `i * n` for `n` eights of bytes; the bit of byte `8 j + k` is bit `k` of the plane's byte `j`. Anything else is
-    /// left alone.
+    /// Deinterleaves `bytes` into eight bit planes, one after the other in `planes`.
+    ///
+    /// Bit `k` of a plane's byte `j` comes from byte `8 j + k`. Does nothing unless the length of `bytes` is a multiple
+    /// of eight and equals that of `planes`.
     pub fn deinterleave(bytes: &[u8], planes: &mut [u8]) = deinterleave_matrices
 }
 vectorised! {
-    /// Inverse of [`deinterleave`].
+    /// Inverse of [`deinterleave`], with the same conditions.
     pub fn interleave(planes: &[u8], bytes: &mut [u8]) = interleave_matrices
 }
 
-/// The matrix whose row `r` is byte `r`, transposed.
+/// Transposes the matrix whose row `r` is byte `r`.
 #[inline(always)]
-fn transposed(mut matrix: u64) -> u64 {
+fn transpose(mut matrix: u64) -> u64 {
     for (distance, mask) in [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)] {
         let swapped = (matrix ^ matrix >> distance) & mask;
         matrix ^= swapped ^ swapped << distance;
@@ -40,13 +41,13 @@ fn deinterleave_matrices(bytes: &[u8], planes: &mut [u8]) {
     let mut planes: [&mut [u8]; 8] = planes_mut(planes, matrices.len());
     for (index, block) in matrices.chunks(BLOCK).enumerate() {
         let start = index * BLOCK;
-        let mut rotated = [0; BLOCK];
-        for (rotated, matrix) in rotated.iter_mut().zip(block) {
-            *rotated = transposed(u64::from_le_bytes(*matrix));
+        let mut transposed = [0; BLOCK];
+        for (transposed, matrix) in transposed.iter_mut().zip(block) {
+            *transposed = transpose(u64::from_le_bytes(*matrix));
         }
         for (bit, plane) in planes.iter_mut().enumerate() {
-            for (byte, rotated) in plane[start..start + block.len()].iter_mut().zip(&rotated) {
-                *byte = (rotated >> (8 * bit)) as u8;
+            for (byte, transposed) in plane[start..start + block.len()].iter_mut().zip(&transposed) {
+                *byte = (transposed >> (8 * bit)) as u8;
             }
         }
     }
@@ -58,17 +59,17 @@ fn interleave_matrices(planes: &[u8], bytes: &mut [u8]) {
     if matrices.is_empty() || !rest.is_empty() || planes.len() != 8 * matrices.len() {
         return;
     }
-    let run = matrices.len();
+    let plane_len = matrices.len();
     for (index, block) in matrices.chunks_mut(BLOCK).enumerate() {
         let start = index * BLOCK;
-        let mut rotated = [0u64; BLOCK];
-        for (bit, plane) in planes.chunks_exact(run).enumerate() {
-            for (byte, rotated) in plane[start..start + block.len()].iter().zip(&mut rotated) {
-                *rotated |= u64::from(*byte) << (8 * bit);
+        let mut transposed = [0u64; BLOCK];
+        for (bit, plane) in planes.chunks_exact(plane_len).enumerate() {
+            for (byte, transposed) in plane[start..start + block.len()].iter().zip(&mut transposed) {
+                *transposed |= u64::from(*byte) << (8 * bit);
             }
         }
-        for (rotated, matrix) in rotated.iter().zip(block) {
-            *matrix = transposed(*rotated).to_le_bytes();
+        for (transposed, matrix) in transposed.iter().zip(block) {
+            *matrix = transpose(*transposed).to_le_bytes();
         }
     }
 }
@@ -77,7 +78,6 @@ fn interleave_matrices(planes: &[u8], bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// One bit after the other.
     fn deinterleave_scalar(bytes: &[u8]) -> Vec<u8> {
         let mut planes = vec![0; bytes.len()];
         for (at, byte) in bytes.iter().enumerate() {
@@ -93,29 +93,29 @@ mod tests {
     }
 
     #[test]
-    fn every_length_agrees_with_the_twin_and_joins_back() {
+    fn every_length_agrees_with_the_scalar_reference_and_round_trips() {
         for matrices in (0..70).chain([127, 128, 129, 511, 512, 513]) {
             let bytes = noise(8 * matrices);
-            let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
+            let (mut planes, mut interleaved) = (vec![0; bytes.len()], vec![0; bytes.len()]);
             deinterleave(&bytes, &mut planes);
             assert_eq!(planes, deinterleave_scalar(&bytes), "{matrices} matrices");
-            interleave(&planes, &mut joined);
-            assert_eq!(joined, bytes, "{matrices} matrices");
+            interleave(&planes, &mut interleaved);
+            assert_eq!(interleaved, bytes, "{matrices} matrices");
         }
     }
 
     #[test]
-    fn without_vectors_it_is_the_same() {
+    fn loops_without_vectors_agree_with_the_scalar_reference() {
         let bytes = noise(8 * 77);
-        let (mut planes, mut joined) = (vec![0; bytes.len()], vec![0; bytes.len()]);
+        let (mut planes, mut interleaved) = (vec![0; bytes.len()], vec![0; bytes.len()]);
         deinterleave_matrices(&bytes, &mut planes);
         assert_eq!(planes, deinterleave_scalar(&bytes));
-        interleave_matrices(&planes, &mut joined);
-        assert_eq!(joined, bytes);
+        interleave_matrices(&planes, &mut interleaved);
+        assert_eq!(interleaved, bytes);
     }
 
     #[test]
-    fn what_does_not_fit_is_left_alone() {
+    fn inputs_of_wrong_lengths_are_ignored() {
         let mut out = [9u8; 16];
         deinterleave(&[1; 8], &mut out);
         deinterleave(&[1; 12], &mut out[..12]);

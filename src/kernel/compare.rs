@@ -1,10 +1,10 @@
-//! Comparing bytes eight at a time: the first differing bit of the XOR of two words names the first differing byte.
+//! Comparison of bytes, eight at a time: the lowest bit of the XOR of two `u64` is in the first byte that differs.
 
-/// How many leading bytes `a` and `b` share.
+/// Number of leading bytes that `a` and `b` share.
 pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
-    let (words_a, words_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    let (lanes_a, lanes_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
     let mut len = 0;
-    for (x, y) in words_a.iter().zip(words_b) {
+    for (x, y) in lanes_a.iter().zip(lanes_b) {
         let difference = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         if difference != 0 {
             return len + (difference.trailing_zeros() / 8) as usize;
@@ -14,11 +14,11 @@ pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     len + a[len..].iter().zip(&b[len..]).take_while(|(x, y)| x == y).count()
 }
 
-/// How many trailing bytes `a` and `b` share.
+/// Number of trailing bytes that `a` and `b` share.
 pub fn common_suffix_len(a: &[u8], b: &[u8]) -> usize {
-    let (words_a, words_b) = (a.as_rchunks::<8>().1, b.as_rchunks::<8>().1);
+    let (lanes_a, lanes_b) = (a.as_rchunks::<8>().1, b.as_rchunks::<8>().1);
     let mut len = 0;
-    for (x, y) in words_a.iter().rev().zip(words_b.iter().rev()) {
+    for (x, y) in lanes_a.iter().rev().zip(lanes_b.iter().rev()) {
         let difference = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         if difference != 0 {
             return len + (difference.leading_zeros() / 8) as usize;
@@ -29,13 +29,13 @@ pub fn common_suffix_len(a: &[u8], b: &[u8]) -> usize {
     len + rest_a.iter().rev().zip(rest_b.iter().rev()).take_while(|(x, y)| x == y).count()
 }
 
-/// Whether every byte is zero (an empty slice is).
+/// Whether every byte is zero; true for an empty slice.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (blocks, tail) = bytes.as_chunks::<64>();
     blocks.iter().all(|block| block.iter().fold(0, |all, byte| all | byte) == 0) && tail.iter().all(|byte| *byte == 0)
 }
 
-/// Whether all bytes are the same (those of an empty slice are).
+/// Whether all bytes are the same; true for an empty slice.
 pub fn is_constant(bytes: &[u8]) -> bool {
     bytes.get(1..).is_none_or(|rest| common_prefix_len(rest, bytes) == rest.len())
 }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_every_differing_position_agrees_with_the_twin() {
+    fn every_length_and_position_agrees_with_the_scalar_reference() {
         for len in 0..40usize {
             let a: Vec<u8> = (0..len).map(|i| i as u8).collect();
             for other in len.saturating_sub(9)..len + 9 {

@@ -1,21 +1,21 @@
-//! Counts: how often each byte occurs.
+//! Counts: how often each byte value occurs.
 //!
-//! 1. Bytes are counted in several tables by turns, so that runs of one byte do not wait for their own count.
-//! 2. Many bytes of a narrow range, zero beside it, are counted as pairs: half as many counts, in a table of 12 bits,
-//!    whose rows and columns are added up in the end. Whether they are is found out in vectors.
+//! 1. Adjacent bytes are counted in different tables, so that equal bytes do not wait for each other's increment.
+//! 2. If all bytes are zero or in a narrow range, pairs of bytes are counted: half as many increments, in a table
+//!    of 4096 pairs. The rows and columns of the table are summed at the end. Vectors find the range of the bytes.
 
 use super::vector::vectorised;
 
 /// Byte values.
 const VALUES: usize = 256;
-/// Values of a range whose pairs are counted: zero, and 63 that follow each other.
+/// Values of a narrow range: zero, and 63 consecutive values.
 const RANGE: usize = 64;
-/// Bytes that are counted as pairs, at least: the tables must be worth it.
+/// Fewest bytes that are counted as pairs: for fewer, summing the table takes too long.
 const PAIRED_MIN: usize = 32 << 10;
-/// Bytes whose pairs are numbered at a time.
+/// Bytes whose pair numbers are computed at a time.
 const BLOCK: usize = 512;
 
-/// Counts of the bytes.
+/// Number of occurrences of each byte value.
 pub fn count(bytes: &[u8]) -> [u32; VALUES] {
     if bytes.len() >= PAIRED_MIN {
         let (least, most) = bounds(bytes);
@@ -30,10 +30,10 @@ fn count_each(bytes: &[u8]) -> [u32; VALUES] {
     let mut counts = [[0u32; VALUES]; 4];
     let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {
-        let word = u64::from_le_bytes(*eight);
+        let lane = u64::from_le_bytes(*eight);
         for (at, counts) in counts.iter_mut().enumerate() {
-            counts[usize::from((word >> (8 * at)) as u8)] += 1;
-            counts[usize::from((word >> (8 * at + 32)) as u8)] += 1;
+            counts[usize::from((lane >> (8 * at)) as u8)] += 1;
+            counts[usize::from((lane >> (8 * at + 32)) as u8)] += 1;
         }
     }
     rest.iter().for_each(|byte| counts[0][usize::from(*byte)] += 1);
@@ -41,22 +41,22 @@ fn count_each(bytes: &[u8]) -> [u32; VALUES] {
 }
 
 vectorised! {
-    /// One less than the least byte that is not zero, 255 without one, and the greatest byte.
-    fn bounds(bytes: &[u8]) -> (u8, u8) = bounds_of
+    /// The least byte that is not zero, less one (255 if there is none), and the greatest byte.
+    fn bounds(bytes: &[u8]) -> (u8, u8) = bounds_loop
 }
 
 #[inline(always)]
-fn bounds_of(bytes: &[u8]) -> (u8, u8) {
+fn bounds_loop(bytes: &[u8]) -> (u8, u8) {
     bytes.iter().fold((u8::MAX, 0), |(least, most), byte| (least.min(byte.wrapping_sub(1)), most.max(*byte)))
 }
 
 vectorised! {
-    /// Counts bytes that are zero, or more than `least` by less than [`RANGE`].
-    fn count_pairs(bytes: &[u8], least: u8) -> [u32; VALUES] = pairs_counted
+    /// [`count`] of bytes that are zero or in `least + 1..least + RANGE`.
+    fn count_pairs(bytes: &[u8], least: u8) -> [u32; VALUES] = count_pairs_loop
 }
 
 #[inline(always)]
-fn pairs_counted(bytes: &[u8], least: u8) -> [u32; VALUES] {
+fn count_pairs_loop(bytes: &[u8], least: u8) -> [u32; VALUES] {
     let mut pairs = [0u32; RANGE * RANGE];
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     for block in blocks {
@@ -83,26 +83,26 @@ fn pairs_counted(bytes: &[u8], least: u8) -> [u32; VALUES] {
     counts
 }
 
-/// Between which values all bytes are.
+/// Range of the values of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueRange {
-    /// Whether one is zero.
+    /// Whether a byte is zero.
     pub has_zero: bool,
-    /// The least of the others; 0 where there are no others.
+    /// The least byte that is not zero; 0 if there is none.
     pub least: u8,
-    /// The greatest of all.
+    /// The greatest byte.
     pub most: u8,
 }
 
 vectorised! {
-    /// The span of `bytes`.
+    /// The range of the values of `bytes`.
     pub fn value_range(bytes: &[u8]) -> ValueRange = value_range_loop
 }
 
 #[inline(always)]
 fn value_range_loop(bytes: &[u8]) -> ValueRange {
     let zero = bytes.iter().fold(u8::MAX, |zero, byte| zero.min(*byte));
-    let (least, most) = bounds_of(bytes);
+    let (least, most) = bounds_loop(bytes);
     ValueRange { has_zero: zero == 0 && !bytes.is_empty(), least: least.wrapping_add(1), most }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_range_agrees_with_the_twin() {
+    fn every_length_and_range_agrees_with_the_scalar_reference() {
         for len in [0, 1, 7, 8, 9, PAIRED_MIN - 1, PAIRED_MIN, PAIRED_MIN + 1, PAIRED_MIN + BLOCK - 1, 100_001] {
             for (range, first) in [(1, 0), (1, 255), (62, 1), (63, 1), (64, 1), (63, 193), (64, 192), (65, 9), (256, 0)]
             {
@@ -140,23 +140,23 @@ mod tests {
     }
 
     #[test]
-    fn all_bytes_are_in_the_span() {
-        let span_of_each = |bytes: &[u8]| {
+    fn all_bytes_are_in_the_range() {
+        let range_of = |bytes: &[u8]| {
             assert_eq!(value_range(bytes), value_range_loop(bytes));
             let ValueRange { has_zero, least, most } = value_range(bytes);
             (has_zero, least, most)
         };
-        assert_eq!(span_of_each(&bytes(5000, 63, 70, true)), (true, 70, 132));
-        assert_eq!(span_of_each(&bytes(5000, 63, 70, false)), (false, 70, 132));
-        assert_eq!(span_of_each(&[255; 40]), (false, 255, 255));
-        assert_eq!((span_of_each(&[]), span_of_each(&[0; 40])), ((false, 0, 0), (true, 0, 0)));
+        assert_eq!(range_of(&bytes(5000, 63, 70, true)), (true, 70, 132));
+        assert_eq!(range_of(&bytes(5000, 63, 70, false)), (false, 70, 132));
+        assert_eq!(range_of(&[255; 40]), (false, 255, 255));
+        assert_eq!((range_of(&[]), range_of(&[0; 40])), ((false, 0, 0), (true, 0, 0)));
     }
 
     #[test]
-    fn pairs_agree_without_vectors() {
+    fn loops_without_vectors_agree_with_the_scalar_reference() {
         let bytes = bytes(5000, 63, 70, true);
-        assert_eq!(bounds_of(&bytes), (69, 132));
-        assert_eq!(pairs_counted(&bytes, 69), scalar(&bytes));
-        assert_eq!((bounds_of(&[]), bounds_of(&[0; 9]), bounds_of(&[255])), ((255, 0), (255, 0), (254, 255)));
+        assert_eq!(bounds_loop(&bytes), (69, 132));
+        assert_eq!(count_pairs_loop(&bytes, 69), scalar(&bytes));
+        assert_eq!((bounds_loop(&[]), bounds_loop(&[0; 9]), bounds_loop(&[255])), ((255, 0), (255, 0), (254, 255)));
     }
 }

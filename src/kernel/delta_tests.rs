@@ -1,10 +1,10 @@
-//! Tokens by the rule, word by word, against the loops; for every difference of two bytes and all lengths of lanes.
+//! The loops agree with a scalar reference for every difference of two bytes and every length near a lane width.
 
 use super::*;
-use crate::kernel::lanes::Shifted;
+use crate::kernel::lanes::ShiftedLanes;
 
-/// Values without a pattern; the higher `few` bits are mostly clear.
-fn noise(words: usize, few: u32) -> Vec<u32> {
+/// Random values. The greater `few`, the more of the high bits are clear.
+fn noise(elements: usize, few: u32) -> Vec<u32> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     let mut next = move || {
         state ^= state << 13;
@@ -12,13 +12,13 @@ fn noise(words: usize, few: u32) -> Vec<u32> {
         state ^= state << 17;
         state
     };
-    (0..words).map(|_| (next() >> 32) as u32 >> (next() as u32 % (few + 1))).collect()
+    (0..elements).map(|_| (next() >> 32) as u32 >> (next() as u32 % (few + 1))).collect()
 }
 
-/// Place of a value of `bits` bits in the order of values.
-fn order(word: u32, bits: u32) -> i64 {
-    let size = i64::from(word & ((1 << (bits - 1)) - 1));
-    if word >> (bits - 1) == 0 { size } else { -1 - size }
+/// Position of a value of `bits` bits in the order of values.
+fn order(element: u32, bits: u32) -> i64 {
+    let size = i64::from(element & ((1 << (bits - 1)) - 1));
+    if element >> (bits - 1) == 0 { size } else { -1 - size }
 }
 
 fn folded_scalar(raw: u32, base: u32, bits: u32) -> u32 {
@@ -37,7 +37,7 @@ fn token_scalar(folded: u32) -> (u8, u32) {
     }
 }
 
-/// Tokens, contexts and kept bits by the rule.
+/// Tokens, contexts and extra bits, one element after the other.
 fn scalar(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let (mut tokens, mut contexts, mut bits) = (Vec::new(), Vec::new(), Vec::new());
     for (raw, base) in raw.iter().zip(base) {
@@ -52,67 +52,79 @@ fn scalar(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) -> (Vec<u
     (tokens, contexts, bytes)
 }
 
-fn bytes(words: &[u32], width: usize) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()[..width].to_vec()).collect()
+fn bytes(elements: &[u32], width: usize) -> Vec<u8> {
+    elements.iter().flat_map(|element| element.to_le_bytes()[..width].to_vec()).collect()
 }
 
 fn check(width: usize, raw: &[u32], base: &[u32], exponent: Exponent) {
-    let (want_tokens, want_contexts, want_kept) = scalar(width, raw, base, exponent);
+    let (want_tokens, want_contexts, want_extra) = scalar(width, raw, base, exponent);
     let (raw_bytes, base_bytes) = (bytes(raw, width), bytes(base, width));
-    let words = raw.len();
+    let elements = raw.len();
     for portable in [false, true] {
-        let (mut found, mut places, mut kept) =
-            (vec![0; words], vec![0; words], vec![0xa5; raw_bytes.len() + SLACK_BYTES]);
+        let (mut found, mut found_contexts, mut extra) =
+            (vec![0; elements], vec![0; elements], vec![0xa5; raw_bytes.len() + SLACK_BYTES]);
         let mut counts = [[0; CONTEXTS * SLOTS]; TABLES];
         let both = [raw_bytes.as_slice(), base_bytes.as_slice()];
         let run = match (portable, width) {
-            (false, _) => {
-                |width, both, exponent, tokens_out: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                    encode(width, both, exponent, tokens_out, places, counts, kept)
+            (false, _) => |width,
+                           both,
+                           exponent,
+                           tokens_out: &mut [u8],
+                           found_contexts: &mut [u8],
+                           counts: &mut _,
+                           extra: &mut [u8]| {
+                encode(width, both, exponent, tokens_out, found_contexts, counts, extra)
+            },
+            (true, 2) => {
+                |_, both, exponent, tokens: &mut [u8], found_contexts: &mut [u8], counts: &mut _, extra: &mut [u8]| {
+                    encode_loop::<u16, ShiftedLanes>(both, exponent, tokens, found_contexts, counts, extra)
                 }
             }
-            (true, 2) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                encode_of::<u16, Shifted>(both, exponent, tokens, places, counts, kept)
-            },
-            (true, _) => |_, both, exponent, tokens: &mut [u8], places: &mut [u8], counts: &mut _, kept: &mut [u8]| {
-                encode_of::<u32, Shifted>(both, exponent, tokens, places, counts, kept)
-            },
+            (true, _) => {
+                |_, both, exponent, tokens: &mut [u8], found_contexts: &mut [u8], counts: &mut _, extra: &mut [u8]| {
+                    encode_loop::<u32, ShiftedLanes>(both, exponent, tokens, found_contexts, counts, extra)
+                }
+            }
         };
-        let kept_len = run(width, both, exponent, &mut found, &mut places, &mut counts, &mut kept);
-        assert_eq!((&found, &places), (&want_tokens, &want_contexts), "{words} words of {width}");
-        assert_eq!(kept[..kept_len], want_kept, "{words} words of {width}");
-        let mut told = [[0; SLOTS]; CONTEXTS];
-        found.iter().zip(&places).for_each(|(token, place)| told[usize::from(*place)][usize::from(*token)] += 1);
+        let extra_len = run(width, both, exponent, &mut found, &mut found_contexts, &mut counts, &mut extra);
+        assert_eq!((&found, &found_contexts), (&want_tokens, &want_contexts), "{elements} elements of {width}");
+        assert_eq!(extra[..extra_len], want_extra, "{elements} elements of {width}");
+        let mut expected = [[0; SLOTS]; CONTEXTS];
+        found
+            .iter()
+            .zip(&found_contexts)
+            .for_each(|(token, context)| expected[usize::from(*context)][usize::from(*token)] += 1);
         let sum =
             |context: usize, token: usize| counts.iter().map(|counts| counts[context * SLOTS + token]).sum::<u32>();
-        assert!((0..CONTEXTS).all(|context| (0..SLOTS).all(|token| told[context][token] == sum(context, token))));
-        let (mut back, mut again) = (vec![0; raw_bytes.len()], vec![0; words]);
+        assert!((0..CONTEXTS).all(|context| (0..SLOTS).all(|token| expected[context][token] == sum(context, token))));
+        let (mut back, mut again) = (vec![0; raw_bytes.len()], vec![0; elements]);
         contexts(width, &base_bytes, exponent, &mut again);
-        assert_eq!(again, places);
-        let is_told = match (portable, width) {
-            (false, _) => super::decode(width, &found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, 2) => decode_of::<u16, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
-            (true, _) => decode_of::<u32, Shifted>(&found, &kept[..kept_len], &base_bytes, &mut back),
+        assert_eq!(again, found_contexts);
+        let is_decoded = match (portable, width) {
+            (false, _) => super::decode(width, &found, &extra[..extra_len], &base_bytes, &mut back),
+            (true, 2) => decode_loop::<u16, ShiftedLanes>(&found, &extra[..extra_len], &base_bytes, &mut back),
+            (true, _) => decode_loop::<u32, ShiftedLanes>(&found, &extra[..extra_len], &base_bytes, &mut back),
         };
-        assert!(is_told && back == raw_bytes, "{words} words of {width}");
-        kept.truncate(kept_len);
-        kept.push(0);
-        assert!(!super::decode(width, &found, &kept, &base_bytes, &mut back));
-        if kept_len > 0 {
-            assert!(!super::decode(width, &found, &kept[..kept_len - 1], &base_bytes, &mut back));
+        assert!(is_decoded && back == raw_bytes, "{elements} elements of {width}");
+        extra.truncate(extra_len);
+        extra.push(0);
+        assert!(!super::decode(width, &found, &extra, &base_bytes, &mut back));
+        if extra_len > 0 {
+            assert!(!super::decode(width, &found, &extra[..extra_len - 1], &base_bytes, &mut back));
         }
     }
 }
 
 #[test]
-fn every_length_of_lanes_agrees_with_the_twin() {
+fn every_length_agrees_with_the_scalar_reference() {
     let lanes = [8, 16, 32, 64, BLOCK, 2 * BLOCK].into_iter();
-    for words in lanes.flat_map(|lane| [lane - 1, lane, lane + 1]).chain(0..4) {
+    for elements in lanes.flat_map(|lane| [lane - 1, lane, lane + 1]).chain(0..4) {
         for few in [0, 14, 30] {
-            let base = noise(words, 0);
-            let wide: Vec<u32> = base.iter().zip(noise(words, few)).map(|(base, by)| base.wrapping_add(by)).collect();
+            let base = noise(elements, 0);
+            let wide: Vec<u32> =
+                base.iter().zip(noise(elements, few)).map(|(base, by)| base.wrapping_add(by)).collect();
             check(4, &wide, &base, Exponent { shift: 23, mask: 0xff, top: 127 });
-            let narrow = |words: &[u32]| words.iter().map(|word| word & 0xffff).collect::<Vec<_>>();
+            let narrow = |elements: &[u32]| elements.iter().map(|element| element & 0xffff).collect::<Vec<_>>();
             check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 7, mask: 0xff, top: 130 });
             check(2, &narrow(&wide), &narrow(&base), Exponent { shift: 10, mask: 0x1f, top: 14 });
         }
@@ -120,8 +132,8 @@ fn every_length_of_lanes_agrees_with_the_twin() {
 }
 
 #[test]
-fn what_is_left_over_after_eight_full_bytes_is_kept() {
-    // Only where the last word of a block is the last of all does nothing follow.
+fn bits_after_eight_full_bytes_are_written() {
+    // Only at the end of a block that is the last one does nothing follow these bits.
     let all = noise(BLOCK + 500, 1);
     for start in 0..500 {
         let raw = &all[start..start + BLOCK];
@@ -130,7 +142,7 @@ fn what_is_left_over_after_eight_full_bytes_is_kept() {
 }
 
 #[test]
-fn every_difference_of_two_bytes_agrees_with_the_twin() {
+fn every_difference_of_two_bytes_agrees_with_the_scalar_reference() {
     let all: Vec<u32> = (0..=0xffff).collect();
     for base in [0, 1, 0x3f80, 0x7f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff] {
         check(2, &all, &vec![base; all.len()], Exponent { shift: 7, mask: 0xff, top: 130 });
@@ -138,14 +150,14 @@ fn every_difference_of_two_bytes_agrees_with_the_twin() {
 }
 
 #[test]
-fn tokens_change_where_the_rule_says() {
+fn tokens_change_where_the_scalar_reference_does() {
     for token in 0..SLOTS as u8 {
-        let first = leading(u32::from(token), u32::from(kept_bits(token)));
-        let last = first + ((1u64 << kept_bits(token)) - 1) as u32;
+        let first = leading(u32::from(token), u32::from(extra_bits(token)));
+        let last = first + ((1u64 << extra_bits(token)) - 1) as u32;
         for folded in [first, first + (last - first) / 2, last] {
             assert_eq!(
-                (Word::token(folded), token_scalar(folded)),
-                (token, (token, u32::from(kept_bits(token)))),
+                (DeltaElement::token(folded), token_scalar(folded)),
+                (token, (token, u32::from(extra_bits(token)))),
                 "{folded:#x}"
             );
             if let Ok(narrow) = u16::try_from(folded) {
@@ -156,11 +168,11 @@ fn tokens_change_where_the_rule_says() {
 }
 
 #[test]
-fn tokens_without_a_meaning_are_refused() {
+fn unknown_tokens_are_refused() {
     let base = [0; 256];
     for (width, token, is_known) in [(2, 63, true), (2, 64, false), (4, 127, true), (4, 128, false), (4, 255, false)] {
-        let kept = vec![0; usize::from(kept_bits(token).div_ceil(8))];
-        assert_eq!(super::decode(width, &[token], &kept, &base, &mut vec![0; width]), is_known, "{width} {token}");
+        let extra = vec![0; usize::from(extra_bits(token).div_ceil(8))];
+        assert_eq!(super::decode(width, &[token], &extra, &base, &mut vec![0; width]), is_known, "{width} {token}");
     }
     assert!(!super::decode(2, &[0; 4], &[], &base[..6], &mut [0; 8]));
     assert!(!super::decode(2, &[0; 4], &[], &base, &mut [0; 6]));

@@ -1,52 +1,52 @@
-//! Words: turned by a bit, compared, combined and converted between float types, whole runs at a time.
+//! Elements: whole slices are combined bytewise and converted between float types.
 //!
-//! Conversion to a narrower type rounds to nearest, ties to even, as processors and libraries do; a NaN keeps the top
-//! of its payload and becomes quiet.
+//! Conversion to a narrower type rounds to nearest, ties to even, as processors and libraries do. A NaN keeps the top
+//! bits of its payload and becomes quiet.
 
 use super::vector::vectorised;
 
 #[inline(always)]
-fn xor_of(raw: &[u8], base: &[u8], out: &mut [u8]) {
+fn xor_loop(raw: &[u8], base: &[u8], out: &mut [u8]) {
     for ((out, raw), base) in out.iter_mut().zip(raw).zip(base) {
         *out = raw ^ base;
     }
 }
 
 #[inline(always)]
-fn difference_of(raw: &[u8], base: &[u8], out: &mut [u8]) {
+fn difference_loop(raw: &[u8], base: &[u8], out: &mut [u8]) {
     for ((out, raw), base) in out.iter_mut().zip(raw).zip(base) {
         *out = raw.wrapping_sub(*base);
     }
 }
 
 #[inline(always)]
-fn add_to(out: &mut [u8], base: &[u8]) {
+fn add_loop(out: &mut [u8], base: &[u8]) {
     for (out, base) in out.iter_mut().zip(base) {
         *out = out.wrapping_add(*base);
     }
 }
 
 #[inline(always)]
-fn xor_to(out: &mut [u8], base: &[u8]) {
+fn xor_in_place_loop(out: &mut [u8], base: &[u8]) {
     for (out, base) in out.iter_mut().zip(base) {
         *out ^= base;
     }
 }
 
-/// The bits of an FP32 word as BF16.
+/// Converts the bits of an FP32 element to those of a BF16 element.
 #[inline(always)]
-pub fn bf16(word: u32) -> u16 {
-    let rounded = word.wrapping_add(0x7fff + (word >> 16 & 1)) >> 16;
-    let nan = word & 0x7fff_ffff > 0x7f80_0000;
-    (if nan { word >> 16 | 0x40 } else { rounded }) as u16
+pub fn bf16(element: u32) -> u16 {
+    let rounded = element.wrapping_add(0x7fff + (element >> 16 & 1)) >> 16;
+    let nan = element & 0x7fff_ffff > 0x7f80_0000;
+    (if nan { element >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// The bits of an FP32 word as FP16.
+/// Converts the bits of an FP32 element to those of an FP16 element.
 #[inline(always)]
-pub fn fp16(word: u32) -> u16 {
-    let (sign, size) = (word >> 16 & 0x8000, word & 0x7fff_ffff);
+pub fn fp16(element: u32) -> u16 {
+    let (sign, size) = (element >> 16 & 0x8000, element & 0x7fff_ffff);
     let normal = size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (size >> 13 & 1)) >> 13;
-    // The sum with a half has its last bit where the smallest half-precision number has its own.
+    // In the sum with 0.5, the last bit has the value of the smallest half-precision number.
     let tiny = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let finite = if size < 0x3880_0000 { tiny } else { normal };
     let large = if size > 0x7f80_0000 { 0x7e00 | (size >> 13 & 0x3ff) } else { 0x7c00 };
@@ -54,38 +54,38 @@ pub fn fp16(word: u32) -> u16 {
 }
 
 #[inline(always)]
-fn bf16_of(words: &[u8], out: &mut [u8]) {
-    for (out, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-        *out = bf16(u32::from_le_bytes(*word)).to_le_bytes();
+fn fp32_to_bf16_loop(elements: &[u8], out: &mut [u8]) {
+    for (out, element) in out.as_chunks_mut::<2>().0.iter_mut().zip(elements.as_chunks::<4>().0) {
+        *out = bf16(u32::from_le_bytes(*element)).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn halves_of(words: &[u8], out: &mut [u8]) {
-    for (out, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-        *out = [word[2], word[3]];
+fn fp32_to_bf16_truncated_loop(elements: &[u8], out: &mut [u8]) {
+    for (out, element) in out.as_chunks_mut::<2>().0.iter_mut().zip(elements.as_chunks::<4>().0) {
+        *out = [element[2], element[3]];
     }
 }
 
 #[inline(always)]
-fn fp16_of(words: &[u8], out: &mut [u8]) {
-    for (out, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words.as_chunks::<4>().0) {
-        *out = fp16(u32::from_le_bytes(*word)).to_le_bytes();
+fn fp32_to_fp16_loop(elements: &[u8], out: &mut [u8]) {
+    for (out, element) in out.as_chunks_mut::<2>().0.iter_mut().zip(elements.as_chunks::<4>().0) {
+        *out = fp16(u32::from_le_bytes(*element)).to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn wide_bf16_of(words: &[u8], out: &mut [u8]) {
-    for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words.as_chunks::<2>().0) {
-        *out = [0, 0, word[0], word[1]];
+fn bf16_to_fp32_loop(elements: &[u8], out: &mut [u8]) {
+    for (out, element) in out.as_chunks_mut::<4>().0.iter_mut().zip(elements.as_chunks::<2>().0) {
+        *out = [0, 0, element[0], element[1]];
     }
 }
 
 #[inline(always)]
-fn wide_fp16_of(words: &[u8], out: &mut [u8]) {
-    for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words.as_chunks::<2>().0) {
-        let word = u32::from(u16::from_le_bytes(*word));
-        let (sign, size) = ((word & 0x8000) << 16, word & 0x7fff);
+fn fp16_to_fp32_loop(elements: &[u8], out: &mut [u8]) {
+    for (out, element) in out.as_chunks_mut::<4>().0.iter_mut().zip(elements.as_chunks::<2>().0) {
+        let element = u32::from(u16::from_le_bytes(*element));
+        let (sign, size) = ((element & 0x8000) << 16, element & 0x7fff);
         let normal = (size << 13) + 0x3800_0000;
         let tiny = (size as i32 as f32 * f32::from_bits(0x3380_0000)).to_bits();
         let finite = if size < 0x400 { tiny } else { normal };
@@ -94,40 +94,40 @@ fn wide_fp16_of(words: &[u8], out: &mut [u8]) {
 }
 
 vectorised! {
-    /// Exclusive or of `raw` and `base` in `out`, as far as all three go.
-    pub fn xor(raw: &[u8], base: &[u8], out: &mut [u8]) = xor_of
+    /// `out = raw ^ base`, up to the shortest length.
+    pub fn xor(raw: &[u8], base: &[u8], out: &mut [u8]) = xor_loop
 }
 vectorised! {
-    /// `raw` less `base` in `out`, byte by byte and without carries, as far as all three go.
-    pub fn difference(raw: &[u8], base: &[u8], out: &mut [u8]) = difference_of
+    /// `out = raw - base` for each byte, wrapping, up to the shortest length.
+    pub fn difference(raw: &[u8], base: &[u8], out: &mut [u8]) = difference_loop
 }
 vectorised! {
-    /// Adds `base` to `out`, the inverse of [`difference`].
-    pub fn add(out: &mut [u8], base: &[u8]) = add_to
+    /// `out += base` for each byte, wrapping: the inverse of [`difference`].
+    pub fn add(out: &mut [u8], base: &[u8]) = add_loop
 }
 vectorised! {
-    /// Exclusive or of `out` and `base` in `out`, the inverse of [`xor`].
-    pub fn xor_in_place(out: &mut [u8], base: &[u8]) = xor_to
+    /// `out ^= base`: the inverse of [`xor`].
+    pub fn xor_in_place(out: &mut [u8], base: &[u8]) = xor_in_place_loop
 }
 vectorised! {
-    /// FP32 to BF16.
-    pub fn fp32_to_bf16(words: &[u8], out: &mut [u8]) = bf16_of
+    /// Converts FP32 to BF16.
+    pub fn fp32_to_bf16(elements: &[u8], out: &mut [u8]) = fp32_to_bf16_loop
 }
 vectorised! {
-    /// FP32 to BF16 by dropping the lower half.
-    pub fn fp32_to_bf16_truncated(words: &[u8], out: &mut [u8]) = halves_of
+    /// Converts FP32 to BF16 by truncation.
+    pub fn fp32_to_bf16_truncated(elements: &[u8], out: &mut [u8]) = fp32_to_bf16_truncated_loop
 }
 vectorised! {
-    /// FP32 to FP16.
-    pub fn fp32_to_fp16(words: &[u8], out: &mut [u8]) = fp16_of
+    /// Converts FP32 to FP16.
+    pub fn fp32_to_fp16(elements: &[u8], out: &mut [u8]) = fp32_to_fp16_loop
 }
 vectorised! {
-    /// BF16 to FP32, which is exact.
-    pub fn bf16_to_fp32(words: &[u8], out: &mut [u8]) = wide_bf16_of
+    /// Converts BF16 to FP32, which is exact.
+    pub fn bf16_to_fp32(elements: &[u8], out: &mut [u8]) = bf16_to_fp32_loop
 }
 vectorised! {
-    /// FP16 to FP32, which is exact.
-    pub fn fp16_to_fp32(words: &[u8], out: &mut [u8]) = wide_fp16_of
+    /// Converts FP16 to FP32, which is exact.
+    pub fn fp16_to_fp32(elements: &[u8], out: &mut [u8]) = fp16_to_fp32_loop
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
     }
 
-    /// The value of a half-precision number that is no NaN.
+    /// Value of a half-precision number other than a NaN.
     fn value(half: u16) -> f64 {
         let (exponent, mantissa) = (i32::from(half >> 10 & 0x1f), f64::from(half & 0x3ff));
         let size = match exponent {
@@ -149,22 +149,22 @@ mod tests {
         if half >> 15 == 0 { size } else { -size }
     }
 
-    fn to_fp16(word: f32) -> u16 {
+    fn to_fp16(element: f32) -> u16 {
         let mut out = [0; 2];
-        fp32_to_fp16(&word.to_le_bytes(), &mut out);
+        fp32_to_fp16(&element.to_le_bytes(), &mut out);
         u16::from_le_bytes(out)
     }
 
     #[test]
-    fn every_half_is_widened_exactly_and_comes_back() {
+    fn every_half_is_widened_exactly_and_round_trips() {
         let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let (mut wide, mut scalar) = (vec![0; 4 << 16], vec![0; 4 << 16]);
         let (mut back, mut back_scalar) = (vec![0; 2 << 16], vec![0; 2 << 16]);
         fp16_to_fp32(&halves, &mut wide);
-        wide_fp16_of(&halves, &mut scalar);
+        fp16_to_fp32_loop(&halves, &mut scalar);
         assert!(wide == scalar);
         fp32_to_fp16(&wide, &mut back);
-        fp16_of(&wide, &mut back_scalar);
+        fp32_to_fp16_loop(&wide, &mut back_scalar);
         assert!(back == back_scalar);
         for half in 0..=u16::MAX {
             let at = usize::from(half);
@@ -181,15 +181,16 @@ mod tests {
         fp32_to_bf16(&wide, &mut back);
         fp32_to_bf16_truncated(&wide, &mut back_scalar);
         assert!(back_scalar == halves);
-        let kept = back.as_chunks::<2>().0.iter().zip(halves.as_chunks::<2>().0);
+        let pairs = back.as_chunks::<2>().0.iter().zip(halves.as_chunks::<2>().0);
         assert!(
-            kept.enumerate()
+            pairs
+                .enumerate()
                 .all(|(at, (back, half))| back == half || (at & 0x7fff > 0x7f80 && back[0] == half[0] | 0x40))
         );
     }
 
     #[test]
-    fn halves_between_are_rounded_to_the_nearest_and_to_even() {
+    fn fp16_rounds_to_nearest_and_ties_to_even() {
         for half in (0..0x7bffu16).chain(0x8000..0xfbff) {
             let (low, high) = (value(half), value(half + 1));
             let middle = ((low + high) / 2.0) as f32;
@@ -204,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn upper_halves_are_rounded_to_the_nearest_and_to_even() {
-        for (word, want) in [
+    fn bf16_rounds_to_nearest_and_ties_to_even() {
+        for (element, want) in [
             (0x3f80_8000u32, 0x3f80u16),
             (0x3f80_8001, 0x3f81),
             (0x3f81_8000, 0x3f82),
@@ -218,18 +219,18 @@ mod tests {
             (0x8000_0001, 0x8000),
         ] {
             let mut out = [0; 2];
-            fp32_to_bf16(&word.to_le_bytes(), &mut out);
-            assert_eq!(u16::from_le_bytes(out), want, "{word:#x}");
+            fp32_to_bf16(&element.to_le_bytes(), &mut out);
+            assert_eq!(u16::from_le_bytes(out), want, "{element:#x}");
         }
     }
 
     #[test]
-    fn combined_bytes_come_apart_again_at_every_length_of_lanes() {
+    fn combining_round_trips_at_every_length() {
         for len in [0usize, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257] {
             let (raw, base) = (noise(len), noise(len + 3)[3..].to_vec());
             let (mut out, mut scalar) = (vec![0; len], vec![0; len]);
             xor(&raw, &base, &mut out);
-            xor_of(&raw, &base, &mut scalar);
+            xor_loop(&raw, &base, &mut scalar);
             assert_eq!(out, scalar);
             assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw ^ base));
             xor_in_place(&mut out, &base);

@@ -1,26 +1,27 @@
-//! Sampled byte entropy: histograms of the eight byte groups (position mod 8), merged for narrower words.
+//! Sampled byte entropy: histograms of the eight byte groups (offset mod 8), merged for narrower elements.
 //!
-//! 1. [`sample`] takes 8-byte windows at 8-aligned offsets, one at a scattered place in each of equal stretches, so
-//!    that neither rows nor records of a fixed length can hide from it; byte `i` of a window counts in group `i`.
-//! 2. [`merge`] adds group `i + width` to group `i`: the groups of words of 4, 2 or 1 bytes.
+//! 1. [`sample`] takes 8-byte windows at offsets that are multiples of eight. It divides the bytes into ranges of equal
+//!    length and takes one window at a scattered offset of each, so that records of a fixed length cannot evade it.
+//!    Byte `i` of a window is counted in group `i`.
+//! 2. [`merge`] adds group `i + width` to group `i`, which gives the groups of elements of 4, 2 or 1 bytes.
 //! 3. [`entropy_bits`] is the plug-in entropy of a histogram with the Miller-Madow correction for few samples.
 
 use std::sync::LazyLock;
 
-/// Byte groups a sample tells apart.
+/// Byte groups of a sample.
 pub const GROUPS: usize = 8;
 
-/// Windows fetched at a time.
+/// Windows read at a time.
 const FETCHED: usize = 64;
 
-/// How often each byte value was seen.
+/// Number of occurrences of each byte value.
 pub type Histogram = [u32; 256];
 
 /// Histograms of the eight groups.
 pub type GroupHistograms = [Histogram; GROUPS];
 
-/// Counts the bytes of at most `windows_max` windows of `bytes` into `groups`, replacing what was there; returns how
-/// many windows were taken. All are taken where there are no more than `windows_max`.
+/// Overwrites `groups` with the histograms of at most `windows_max` windows of `bytes`; returns the number of windows.
+/// Takes all windows if there are at most `windows_max`.
 pub fn sample(bytes: &[u8], windows_max: usize, groups: &mut GroupHistograms) -> usize {
     for histogram in groups.iter_mut() {
         histogram.fill(0);
@@ -28,7 +29,7 @@ pub fn sample(bytes: &[u8], windows_max: usize, groups: &mut GroupHistograms) ->
     for_each_window(bytes, windows_max, |window| count(window, groups))
 }
 
-/// Share of bytes that are equal to the byte `lag` (1 to 7) later, in at most `windows_max` windows; 0 without any.
+/// Share of bytes that equal the byte `lag` (1 to 7) bytes later, in at most `windows_max` windows; 0 without windows.
 /// Records whose bytes change slowly repeat at the lag of their length.
 pub fn repeat_share(bytes: &[u8], windows_max: usize, lag: usize) -> f32 {
     let lag = lag.clamp(1, GROUPS - 1);
@@ -39,7 +40,7 @@ pub fn repeat_share(bytes: &[u8], windows_max: usize, lag: usize) -> f32 {
     equal as f32 / (windows * (GROUPS - lag)).max(1) as f32
 }
 
-/// Shows at most `windows_max` windows of `bytes`, one from each of equal stretches; returns how many.
+/// Calls `see` with at most `windows_max` windows of `bytes`, one from each of equal ranges; returns their number.
 #[inline]
 fn for_each_window(bytes: &[u8], windows_max: usize, mut see: impl FnMut(&[u8; GROUPS])) -> usize {
     let (windows, _) = bytes.as_chunks::<GROUPS>();
@@ -47,13 +48,13 @@ fn for_each_window(bytes: &[u8], windows_max: usize, mut see: impl FnMut(&[u8; G
         windows.iter().for_each(see);
         return windows.len();
     }
-    // The end of a stretch is its ordinal times the windows, over `windows_max`: in steps that need no division.
+    // Range `i` ends at window `(i + 1) * windows / windows_max`. These steps give the same ends without divisions.
     let (step, rest) = (windows.len() / windows_max, windows.len() % windows_max);
     let (mut start, mut remainder, mut scatter) = (0, 0, 0u32);
     let mut fetched = [[0; GROUPS]; FETCHED];
     let mut left = windows_max;
     while left > 0 {
-        // Nothing depends on the bytes here, so the processor waits for many windows at a time.
+        // The offsets do not depend on the bytes, so the processor loads many windows at the same time.
         let fetched = &mut fetched[..left.min(FETCHED)];
         for window in fetched.iter_mut() {
             remainder += rest;
@@ -77,7 +78,7 @@ fn count(window: &[u8; GROUPS], groups: &mut GroupHistograms) {
     }
 }
 
-/// Adds the upper half of `groups` to the lower half: from words of `groups.len()` bytes to words of half as many.
+/// Adds the upper half of `groups` to the lower half: the groups of elements of half the width.
 pub fn merge(groups: &mut [Histogram]) {
     let (low, high) = groups.split_at_mut(groups.len() / 2);
     for (into, from) in low.iter_mut().zip(high) {
@@ -87,14 +88,14 @@ pub fn merge(groups: &mut [Histogram]) {
     }
 }
 
-/// `c log2 c` for the counts a sample usually has.
+/// `c log2 c` for the usual counts `c` of a sample.
 static COUNT_LOG: LazyLock<[f32; 1025]> = LazyLock::new(|| std::array::from_fn(|count| count_log(count as u32)));
 
 fn count_log(count: u32) -> f32 {
     if count < 2 { 0.0 } else { count as f32 * (count as f32).log2() }
 }
 
-/// Entropy in bits per byte, 0 to 8, Miller-Madow corrected; 0 for an empty histogram.
+/// Entropy in bits per byte, 0 to 8, with the Miller-Madow correction; 0 for an empty histogram.
 pub fn entropy_bits(histogram: &Histogram) -> f32 {
     let table = &*COUNT_LOG;
     let (mut total, mut kinds, mut sum) = (0u32, 0u32, 0f32);
@@ -112,7 +113,7 @@ pub fn entropy_bits(histogram: &Histogram) -> f32 {
     (plug_in + correction).clamp(0.0, 8.0)
 }
 
-/// Entropy of every byte group, for words of 1, 2, 4 and 8 bytes.
+/// Entropy of every byte group, for elements of 1, 2, 4 and 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EntropyProfile {
     bits: [[f32; GROUPS]; 4],
@@ -134,7 +135,7 @@ impl EntropyProfile {
         EntropyProfile { bits }
     }
 
-    /// Bits per byte of the groups of words of `width` (1, 2, 4 or 8) bytes; no groups for any other width.
+    /// Bits per byte of each group of elements of `width` bytes (1, 2, 4 or 8). Empty for any other width.
     pub fn bits(&self, width: usize) -> &[f32] {
         match width {
             1 | 2 | 4 | 8 => &self.bits[width.trailing_zeros() as usize][..width],
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_agrees_with_the_formula() {
+    fn the_table_agrees_with_the_scalar_reference() {
         for total in [1usize, 2, 511, 512, 513, 4096, 40_000] {
             let mut histogram = [0u32; 256];
             noise(total).iter().for_each(|byte| histogram[usize::from(byte & 0x3f)] += 1);
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_apart_and_merge_into_narrower_words() {
+    fn groups_differ_and_merge_for_narrower_elements() {
         let mut bytes = noise(65_536);
         bytes.iter_mut().skip(3).step_by(4).for_each(|byte| *byte = 7);
         let mut groups = [[0; 256]; GROUPS];
@@ -209,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn one_window_is_taken_from_each_of_equal_stretches() {
+    fn one_window_is_taken_from_each_of_equal_ranges() {
         for (windows, taken) in [(513, 512), (1023, 512), (16_384, 512), (1000, 7), (65, 64), (9, 1)] {
             let bytes: Vec<u8> = (0..windows as u64).flat_map(u64::to_le_bytes).collect();
             let mut seen = Vec::new();
             assert_eq!(for_each_window(&bytes, taken, |window| seen.push(u64::from_le_bytes(*window) as usize)), taken);
-            let stretch = |ordinal: usize| windows * ordinal / taken..windows * (ordinal + 1) / taken;
-            assert!(seen.iter().enumerate().all(|(ordinal, at)| stretch(ordinal).contains(at)), "{windows}: {seen:?}");
+            let range = |ordinal: usize| windows * ordinal / taken..windows * (ordinal + 1) / taken;
+            assert!(seen.iter().enumerate().all(|(ordinal, at)| range(ordinal).contains(at)), "{windows}: {seen:?}");
         }
     }
 
     #[test]
-    fn short_inputs_are_counted_whole() {
+    fn all_windows_of_short_inputs_are_counted() {
         for len in [0usize, 1, 7, 8, 9, 63, 64, 65, 4095, 4096, 4097] {
             let mut groups = [[9; 256]; GROUPS];
             let taken = sample(&noise(len), 512, &mut groups);

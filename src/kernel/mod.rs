@@ -1,5 +1,7 @@
-//! Kernels: pure loops on slices that never fail; each has a readable twin as its oracle. The loops never allocate; the
-//! entropy coder makes its tables and its buffer in front of them.
+//! Kernels: pure loops on slices that never fail.
+//!
+//! The loops never allocate: the entropy coders make their tables and buffers beforehand. Tests compare each loop with
+//! a readable scalar reference. The kernel names no other module of the crate.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,6 +1,8 @@
-//! Vectors: one loop, compiled for each set of [cpu_features](super::instructions), chosen at run time.
+//! Vectors: one loop is compiled for each set of [CPU features](super::cpu_features) and chosen at run time.
 
-/// Defines a function whose body, an `#[inline(always)]` function of the same arguments, is compiled for each set.
+/// Defines a function that is compiled for each set of CPU features.
+///
+/// Its body is an `#[inline(always)]` function with the same arguments.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?)
         $(-> $result:ty)? = $body:path) => {
@@ -15,20 +17,20 @@ macro_rules! vectorised {
                 fn with_avx512($($argument: $type),*) $(-> $result)? {
                     $body($($argument),*)
                 }
-                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
+                #[expect(unsafe_code, reason = "calls a function for detected CPU features")]
                 // SAFETY: the processor has these features.
                 return unsafe { with_avx512($($argument),*) };
             }
             $crate::kernel::vector::up_to_avx2! {
-                fn with_less($($argument: $type),*) $(-> $result)? = $body
+                fn up_to_avx2($($argument: $type),*) $(-> $result)? = $body
             }
-            with_less($($argument),*)
+            up_to_avx2($($argument),*)
         }
     };
 }
 pub(super) use vectorised;
 
-/// As [`vectorised`], but never for AVX-512: for loops that go from bits to bits, which compilers make slower with it.
+/// Like [`vectorised`], but never for AVX-512. Compilers make loops over single bits slower with it.
 macro_rules! up_to_avx2 {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?)
         $(-> $result:ty)? = $body:path) => {
@@ -42,7 +44,7 @@ macro_rules! up_to_avx2 {
                 fn with_avx2($($argument: $type),*) $(-> $result)? {
                     $body($($argument),*)
                 }
-                #[expect(unsafe_code, reason = "the call of a function for a processor that has been asked")]
+                #[expect(unsafe_code, reason = "calls a function for detected CPU features")]
                 // SAFETY: the processor has these features.
                 return unsafe { with_avx2($($argument),*) };
             }

@@ -1,62 +1,64 @@
-//! The decoder: look-ups of several symbols, in several streams side by side.
+//! The decoder: each look-up gives several symbols, and several streams are decoded side by side.
 
 use super::{LENGTH_MAX, LENGTHS_BYTES, PrefixCode, STREAMS, SYMBOLS, segment_len};
 use crate::kernel::vector::up_to_avx2;
 
 /// Entries of a table.
 const ENTRIES: usize = 1 << LENGTH_MAX;
-/// Symbols of an entry, at most.
+/// Most symbols of an entry.
 const ENTRY_SYMBOLS: usize = 6;
-/// Where in an entry the symbols are; below is the number of bits.
+/// Position in an entry of the symbols. The number of bits is below.
 const SYMBOLS_AT: u32 = 8;
-/// Where in an entry the number of symbols is, in its highest byte.
+/// Position in an entry of the number of symbols: the highest byte.
 const COUNT_AT: u32 = 56;
-/// The symbols of an entry.
+/// Mask of the symbols of an entry.
 const SYMBOLS_MASK: u64 = (1 << COUNT_AT) - (1 << SYMBOLS_AT);
 
-/// Look-ups with each word of 64 bits: what is left of one behind 7 bits has as many words of the greatest length.
+/// Look-ups for each read of 64 bits: after up to 7 used bits, the others contain five codes of the greatest length.
 const LOOK_UPS: usize = 5;
-/// Stands in the highest place of a word: how far down it comes tells how many bits were taken.
+/// Set in the highest bit of a window: its shift is the number of bits taken.
 const MARK: u64 = 1 << 63;
-/// Bytes that are read or stored at once.
+/// Bytes of a read or a store.
 const ACCESS_BYTES: usize = size_of::<u64>();
-/// Bytes of a stream that a round takes at most.
+/// Most bytes of a stream that a round takes.
 const ROUND_BYTES: usize = (LOOK_UPS * LENGTH_MAX as usize).div_ceil(8);
-/// Symbols that a round gives at most.
+/// Most symbols that a round gives.
 const ROUND_SYMBOLS: usize = LOOK_UPS * ENTRY_SYMBOLS;
-const _: () = assert!(7 + LOOK_UPS * (LENGTH_MAX as usize) < 64, "a word is enough for a round");
+const _: () = assert!(7 + LOOK_UPS * (LENGTH_MAX as usize) < 64, "one window is enough for a round");
 
-/// Fills `out` from an encoding of as many symbols with the same code. False where `payload` is none: a stream ends
-/// early or late, or in bits that are not zero; what is in `out` is then of no meaning.
+/// Fills `out` from the encoding of its symbols with the same code.
+///
+/// False if `payload` is no such encoding: a stream ends early or late, or in bits that are not zero. Then the bytes of
+/// `out` are unspecified.
 pub fn decode(payload: &[u8], code: &PrefixCode, out: &mut [u8]) -> bool {
     let Some((lengths, streams)) = payload.split_at_checked(LENGTHS_BYTES) else { return false };
-    let mut places = [Place { bit: 0, end_bit: 0, position: 0, end: 0 }; STREAMS];
+    let mut cursors = [StreamCursor { bit: 0, end_bit: 0, position: 0, end: 0 }; STREAMS];
     let (mut from, segment) = (0, segment_len(out.len()));
-    for (number, place) in places.iter_mut().enumerate() {
+    for (number, cursor) in cursors.iter_mut().enumerate() {
         let length = lengths.as_chunks().0.get(number).map(|length| u32::from_le_bytes(*length) as usize);
         let to = length.map_or(streams.len(), |length| length.saturating_add(from));
         if to > streams.len() {
             return false;
         }
         let position = (number * segment).min(out.len());
-        *place = Place { bit: 8 * from, end_bit: 8 * to, position, end: (position + segment).min(out.len()) };
+        *cursor = StreamCursor { bit: 8 * from, end_bit: 8 * to, position, end: (position + segment).min(out.len()) };
         from = to;
     }
-    let mut words = [(0, 0); SYMBOLS];
+    let mut codes = [(0, 0); SYMBOLS];
     let mut used = 0;
     for (symbol, _, length) in code.codes() {
-        words[used] = (symbol, length);
+        codes[used] = (symbol, length);
         used += 1;
     }
-    let table = table_of(&words[..used], code.lengths());
-    decode_streams(streams, &table, code.lengths(), &mut places, out);
-    places.iter().all(|place| place.ends_well(streams))
+    let table = lookup_table(&codes[..used], code.lengths());
+    decode_streams(streams, &table, code.lengths(), &mut cursors, out);
+    cursors.iter().all(|cursor| cursor.ends_well(streams))
 }
 
-/// What the next [`LENGTH_MAX`] bits are: no entry has more than [`ENTRY_SYMBOLS`] symbols or [`LENGTH_MAX`] bits.
-struct Table([u64; ENTRIES]);
+/// The symbols of each [`LENGTH_MAX`] bits. No entry has more than [`ENTRY_SYMBOLS`] symbols or [`LENGTH_MAX`] bits.
+struct LookupTable([u64; ENTRIES]);
 
-/// The numbers of [`LENGTH_MAX`] bits, their bits in reverse.
+/// The numbers of [`LENGTH_MAX`] bits with their bits reversed.
 static REVERSED: [u16; ENTRIES] = {
     let (mut reversed, mut number) = ([0; ENTRIES], 0);
     while number < ENTRIES {
@@ -67,21 +69,23 @@ static REVERSED: [u16; ENTRIES] = {
 };
 
 up_to_avx2! {
-    fn table_of(words: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> Table = Table::new
+    fn lookup_table(codes: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> LookupTable = LookupTable::new
 }
 
-impl Table {
-    /// Makes the tables for all numbers of bits, the one for none first. That of `b` bits is at `1 << b` and has as
-    /// many entries, by bits of which the first is the highest: there, entries that begin with the same symbol follow
-    /// each other, in the order of the words. Each is that symbol and what there is for the bits behind its word.
+impl LookupTable {
+    /// Makes the table from the first bit on: a table for each number of bits `b`, each from the previous ones.
+    ///
+    /// The table for `b` bits has `1 << b` entries and starts at `1 << b`. The first bit is the highest of an index, so
+    /// the entries with the same first symbol are adjacent, in the order of the codes. Each entry is that symbol,
+    /// followed by the entry for the bits after its code.
     #[inline(always)]
-    fn new(words: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> Table {
+    fn new(codes: &[(u8, u32)], lengths: &[u8; SYMBOLS]) -> LookupTable {
         let mut tables = [0u64; 2 * ENTRIES];
-        let may_overflow = words.first().is_some_and(|(_, length)| *length == 1);
+        let may_overflow = codes.first().is_some_and(|(_, length)| *length == 1);
         for bits in 1..=LENGTH_MAX {
             let (shorter, table) = tables.split_at_mut(1 << bits);
             let mut from = 0;
-            for (symbol, length) in words.iter().take_while(|(_, length)| *length <= bits) {
+            for (symbol, length) in codes.iter().take_while(|(_, length)| *length <= bits) {
                 let len = 1 << (bits - length);
                 let (own, rest) = (&mut table[from..from + len], &shorter[len..2 * len]);
                 let first = 1 << COUNT_AT | u64::from(*symbol) << SYMBOLS_AT | u64::from(*length);
@@ -94,7 +98,7 @@ impl Table {
                 from += len;
             }
         }
-        let mut table = Table([0; ENTRIES]);
+        let mut table = LookupTable([0; ENTRIES]);
         for (reversed, entry) in REVERSED.iter().zip(&tables[ENTRIES..]) {
             table.0[usize::from(*reversed) % ENTRIES] = *entry;
         }
@@ -102,12 +106,12 @@ impl Table {
     }
 
     #[inline(always)]
-    fn entry(&self, word: u64) -> u64 {
-        self.0[word as usize % ENTRIES]
+    fn entry(&self, window: u64) -> u64 {
+        self.0[window as usize % ENTRIES]
     }
 }
 
-/// What an entry has too much that is a symbol and those of `rest`: one symbol less is counted, without its bits.
+/// The surplus of an entry that is one symbol and those of `rest`: the count and the bits of the seventh symbol.
 fn excess(rest: u64, lengths: &[u8; SYMBOLS]) -> u64 {
     if rest >> COUNT_AT < ENTRY_SYMBOLS as u64 {
         return 0;
@@ -116,19 +120,21 @@ fn excess(rest: u64, lengths: &[u8; SYMBOLS]) -> u64 {
     1 << COUNT_AT | u64::from(lengths[usize::from(last)])
 }
 
-/// Where a stream is decoded.
+/// Decoding position of a stream.
 #[derive(Clone, Copy)]
-struct Place {
-    /// The next bit of all streams, and where this one ends.
+struct StreamCursor {
+    /// The next bit, counted in all streams.
     bit: usize,
+    /// The end of this stream.
     end_bit: usize,
-    /// Where the next symbol goes, and where the segment ends.
+    /// Position of the next symbol in the output.
     position: usize,
+    /// The end of this segment.
     end: usize,
 }
 
-impl Place {
-    /// Rounds that neither read behind all streams nor write behind the segment or `out`.
+impl StreamCursor {
+    /// Rounds that neither read past the end of all streams nor write past the end of the segment or of `out`.
     #[inline(always)]
     fn rounds(&self, streams: &[u8], out: &[u8]) -> usize {
         let bytes = streams.len().saturating_sub(self.bit / 8).saturating_sub(ACCESS_BYTES);
@@ -136,7 +142,7 @@ impl Place {
         (bytes / ROUND_BYTES).min(symbols / ROUND_SYMBOLS)
     }
 
-    /// Whether all symbols were decoded from all bits but those that fill the last byte.
+    /// Whether all symbols were decoded, and only zeros that fill the last byte are left.
     fn ends_well(&self, streams: &[u8]) -> bool {
         let filled = self.end_bit.wrapping_sub(self.bit);
         let last = streams.get(self.bit / 8).map_or(0, |byte| byte >> (self.bit % 8));
@@ -145,70 +151,70 @@ impl Place {
 }
 
 up_to_avx2! {
-    fn decode_streams(streams: &[u8], table: &Table, lengths: &[u8; SYMBOLS], places: &mut [Place; STREAMS],
-        out: &mut [u8]) = decode_side_by_side
+    fn decode_streams(streams: &[u8], table: &LookupTable, lengths: &[u8; SYMBOLS], cursors: &mut [StreamCursor; STREAMS],
+        out: &mut [u8]) = decode_streams_loop
 }
 
 #[inline(always)]
-fn decode_side_by_side(
+fn decode_streams_loop(
     streams: &[u8],
-    table: &Table,
+    table: &LookupTable,
     lengths: &[u8; SYMBOLS],
-    places: &mut [Place; STREAMS],
+    cursors: &mut [StreamCursor; STREAMS],
     out: &mut [u8],
 ) {
-    while run(streams, table, places, out) {}
-    for place in places {
-        while run(streams, table, std::array::from_mut(place), out) {}
-        finish(streams, table, lengths, place, out);
+    while run(streams, table, cursors, out) {}
+    for cursor in cursors {
+        while run(streams, table, std::array::from_mut(cursor), out) {}
+        finish(streams, table, lengths, cursor, out);
     }
 }
 
-/// As many rounds as there may be of all these streams; false where that is none.
-#[expect(unsafe_code, reason = "checks in each look-up cost a third of the speed")]
+/// Runs all safe rounds of these streams; false if there are none.
+#[expect(unsafe_code, reason = "bounds checks in each look-up cost a third of the speed")]
 #[inline(always)]
-fn run<const N: usize>(streams: &[u8], table: &Table, places: &mut [Place; N], out: &mut [u8]) -> bool {
-    let rounds = places.iter().map(|place| place.rounds(streams, out)).min().unwrap_or(0);
-    let mut bits = places.each_ref().map(|place| place.bit);
-    let mut positions = places.each_ref().map(|place| place.position);
+fn run<const N: usize>(streams: &[u8], table: &LookupTable, cursors: &mut [StreamCursor; N], out: &mut [u8]) -> bool {
+    let rounds = cursors.iter().map(|cursor| cursor.rounds(streams, out)).min().unwrap_or(0);
+    let mut bits = cursors.each_ref().map(|cursor| cursor.bit);
+    let mut positions = cursors.each_ref().map(|cursor| cursor.position);
     for _ in 0..rounds {
-        let mut words = bits.map(|bit| {
+        let mut windows = bits.map(|bit| {
             // SAFETY: a round takes at most `ROUND_BYTES` bytes of a stream, as no entry has more than `LENGTH_MAX`
-            // bits; behind as many for each of the rounds there are `ACCESS_BYTES` more.
-            let word = unsafe { streams.as_ptr().add(bit / 8).cast::<[u8; ACCESS_BYTES]>().read() };
-            u64::from_le_bytes(word) >> (bit % 8) | MARK
+            // bits. After these bytes of all rounds, there are `ACCESS_BYTES` more.
+            let window = unsafe { streams.as_ptr().add(bit / 8).cast::<[u8; ACCESS_BYTES]>().read() };
+            u64::from_le_bytes(window) >> (bit % 8) | MARK
         });
         for _ in 0..LOOK_UPS {
-            for (word, position) in words.iter_mut().zip(&mut positions) {
-                let entry = table.entry(*word);
-                // The number of bits comes to stand behind the symbols, where the next store overwrites it.
+            for (window, position) in windows.iter_mut().zip(&mut positions) {
+                let entry = table.entry(*window);
+                // The number of bits moves behind the symbols, where the next store overwrites it.
                 let symbols = entry.rotate_right(SYMBOLS_AT).to_le_bytes();
                 // SAFETY: a round gives at most `ROUND_SYMBOLS` symbols of a stream, as no entry has more than
-                // `ENTRY_SYMBOLS`; behind as many for each of the rounds there are `ACCESS_BYTES` more.
+                // `ENTRY_SYMBOLS`. After these symbols of all rounds, there are `ACCESS_BYTES` more.
                 unsafe { out.as_mut_ptr().add(*position).cast::<[u8; ACCESS_BYTES]>().write(symbols) };
                 *position += (entry >> COUNT_AT) as usize;
-                *word >>= entry & 63;
+                *window >>= entry & 63;
             }
         }
-        for (bit, word) in bits.iter_mut().zip(words) {
-            *bit += word.leading_zeros() as usize;
+        for (bit, window) in bits.iter_mut().zip(windows) {
+            *bit += window.leading_zeros() as usize;
         }
     }
-    for ((place, bit), position) in places.iter_mut().zip(bits).zip(positions) {
-        (place.bit, place.position) = (bit, position);
+    for ((cursor, bit), position) in cursors.iter_mut().zip(bits).zip(positions) {
+        (cursor.bit, cursor.position) = (bit, position);
     }
     rounds > 0
 }
 
-/// What is left of a stream, one symbol after the other.
-fn finish(streams: &[u8], table: &Table, lengths: &[u8; SYMBOLS], place: &mut Place, out: &mut [u8]) {
-    while place.position < place.end && place.bit < place.end_bit {
+/// Decodes the rest of a stream, one symbol at a time.
+fn finish(streams: &[u8], table: &LookupTable, lengths: &[u8; SYMBOLS], cursor: &mut StreamCursor, out: &mut [u8]) {
+    while cursor.position < cursor.end && cursor.bit < cursor.end_bit {
         let mut bytes = [0; ACCESS_BYTES];
-        let rest = streams.get(place.bit / 8..).unwrap_or_default();
+        let rest = streams.get(cursor.bit / 8..).unwrap_or_default();
         bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        let symbol = (table.entry(u64::from_le_bytes(bytes) >> (place.bit % 8)) >> SYMBOLS_AT) as u8;
-        out[place.position] = symbol;
-        place.position += 1;
-        place.bit += usize::from(lengths[usize::from(symbol)]);
+        let symbol = (table.entry(u64::from_le_bytes(bytes) >> (cursor.bit % 8)) >> SYMBOLS_AT) as u8;
+        out[cursor.position] = symbol;
+        cursor.position += 1;
+        cursor.bit += usize::from(lengths[usize::from(symbol)]);
     }
 }

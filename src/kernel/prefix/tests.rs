@@ -1,4 +1,4 @@
-//! The loops against a twin that goes bit by bit, and whatever they may be given.
+//! The loops agree with a scalar reference that processes single bits, for any input.
 
 use proptest::prelude::*;
 
@@ -16,34 +16,34 @@ fn random(state: &mut u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Symbols below `alphabet`, the low ones more often the greater `skew` is, and `first` added.
+/// Symbols below `alphabet`, plus `first`. The greater `skew` is, the more frequent the low ones are.
 fn drawn(len: usize, alphabet: u64, skew: u32, first: u8, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut draw = || (0..=skew).map(|_| random(&mut state) % alphabet).min().unwrap() as u8;
     (0..len).map(|_| draw().wrapping_add(first)).collect()
 }
 
-/// The words of a canonical code as strings of bits, by symbol.
-fn elements_scalar(code: &PrefixCode) -> Vec<String> {
-    let mut words = vec![String::new(); 256];
+/// The codes of the symbols as strings of bits.
+fn codes_scalar(code: &PrefixCode) -> Vec<String> {
+    let mut codes = vec![String::new(); 256];
     let mut next = 0u32;
     for length in 1..=LENGTH_MAX as usize {
         next <<= 1;
         for symbol in (0..256).filter(|symbol| usize::from(code.lengths()[*symbol]) == length) {
-            words[symbol] = format!("{next:0length$b}");
+            codes[symbol] = format!("{next:0length$b}");
             next += 1;
         }
     }
-    words
+    codes
 }
 
 fn encode_scalar(symbols: &[u8], code: &PrefixCode) -> Vec<u8> {
-    let words = elements_scalar(code);
+    let codes = codes_scalar(code);
     let mut streams = Vec::new();
     for number in 0..STREAMS {
         let segment = symbols.len().div_ceil(STREAMS);
         let own = symbols.iter().skip(number * segment).take(segment);
-        let bits: String = own.map(|symbol| words[usize::from(*symbol)].as_str()).collect();
+        let bits: String = own.map(|symbol| codes[usize::from(*symbol)].as_str()).collect();
         let byte = |bits: &[u8]| bits.iter().enumerate().map(|(at, bit)| (bit - b'0') << at).sum();
         streams.push(bits.as_bytes().chunks(8).map(byte).collect::<Vec<u8>>());
     }
@@ -51,9 +51,9 @@ fn encode_scalar(symbols: &[u8], code: &PrefixCode) -> Vec<u8> {
     lengths.chain(streams.iter().flatten().copied()).collect()
 }
 
-/// None for what is no encoding.
+/// `None` if `payload` is no encoding.
 fn decode_scalar(payload: &[u8], code: &PrefixCode, len: usize) -> Option<Vec<u8>> {
-    let words = elements_scalar(code);
+    let codes = codes_scalar(code);
     let (lengths, mut rest) = payload.split_at_checked(LENGTHS_BYTES)?;
     let mut symbols = Vec::new();
     for number in 0..STREAMS {
@@ -65,11 +65,11 @@ fn decode_scalar(payload: &[u8], code: &PrefixCode, len: usize) -> Option<Vec<u8
         let mut bits = stream.iter().flat_map(|byte| (0..8).map(move |at| byte >> at & 1));
         let mut left = 8 * stream.len();
         for _ in 0..wanted {
-            let mut word = String::new();
+            let mut code = String::new();
             let found = loop {
-                word.push(char::from(b'0' + bits.next()?));
+                code.push(char::from(b'0' + bits.next()?));
                 left -= 1;
-                if let Some(symbol) = words.iter().position(|other| *other == word) {
+                if let Some(symbol) = codes.iter().position(|other| *other == code) {
                     break symbol;
                 }
             };
@@ -90,9 +90,9 @@ fn decoded(payload: &[u8], code: &PrefixCode, len: usize) -> Option<Vec<u8>> {
 fn round_trip(symbols: &[u8], code: &PrefixCode) -> Vec<u8> {
     let mut payload = vec![7];
     encode(symbols, code, &mut payload);
-    let mut in_order = vec![7];
-    super::encoder::encode_in_order(symbols, code, &mut in_order);
-    assert!(payload == in_order, "{} symbols in another way", symbols.len());
+    let mut portable = vec![7];
+    super::encoder::encode_portable(symbols, code, &mut portable);
+    assert!(payload == portable, "{} symbols", symbols.len());
     let payload = payload.split_off(1);
     assert!(decoded(&payload, code, symbols.len()).as_deref() == Some(symbols), "{} symbols", symbols.len());
     payload
@@ -124,8 +124,8 @@ fn every_length_round_trips() {
 }
 
 #[test]
-fn segments_of_other_symbols_round_trip() {
-    // Streams of very different lengths, one after the other.
+fn segments_of_different_symbols_round_trip() {
+    // The streams have very different lengths.
     let parts = [(40, 0), (40, 60), (2, 0), (256, 0)];
     let symbols: Vec<u8> = parts.iter().flat_map(|(alphabet, skew)| drawn(9000, *alphabet, *skew, 5, 1)).collect();
     round_trip(&symbols, &code_of(&symbols));
@@ -148,7 +148,7 @@ fn sizes_are_as_computed_and_near_the_entropy() {
     }
 }
 
-/// Lengths by Huffman's own method, without a limit; none where a word is too long.
+/// Cost of the code by Huffman's method, which has no limit of length. `None` if a code is too long.
 fn huffman_cost(counts: &[u32; 256]) -> Option<u64> {
     let mut nodes: Vec<(u64, u64, u32)> =
         counts.iter().filter(|count| **count > 0).map(|count| (u64::from(*count), 0, 0)).collect();
@@ -204,20 +204,20 @@ fn lengths_of_no_code_are_refused() {
 }
 
 #[test]
-fn words_are_canonical() {
+fn codes_are_canonical() {
     let code = code_of(&drawn(10_000, 50, 4, 30, 8));
-    let scalar = elements_scalar(&code);
+    let scalar = codes_scalar(&code);
     let mut number = 0;
-    for (symbol, word, length) in code.codes() {
-        let bits: String = (0..length).map(|at| char::from(b'0' + (word >> at & 1) as u8)).collect();
+    for (symbol, bits, length) in code.codes() {
+        let bits: String = (0..length).map(|at| char::from(b'0' + (bits >> at & 1) as u8)).collect();
         assert_eq!(bits, scalar[usize::from(symbol)]);
         number += 1;
     }
-    assert_eq!(number, scalar.iter().filter(|word| !word.is_empty()).count());
+    assert_eq!(number, scalar.iter().filter(|code| !code.is_empty()).count());
 }
 
 #[test]
-fn what_is_no_encoding_is_refused() {
+fn invalid_encodings_are_refused() {
     let symbols = drawn(5000, 60, 2, 0, 3);
     let code = code_of(&symbols);
     let payload = round_trip(&symbols, &code);
@@ -238,7 +238,7 @@ fn what_is_no_encoding_is_refused() {
 }
 
 #[test]
-fn symbols_without_a_word_do_no_harm() {
+fn symbols_without_a_code_do_no_harm() {
     let code = code_of(&[3; 10]);
     for len in [1, 1000, 20_000] {
         let mut out = Vec::new();
@@ -248,7 +248,7 @@ fn symbols_without_a_word_do_no_harm() {
 }
 
 #[test]
-fn nothing_is_encoded_as_empty_streams() {
+fn no_symbols_are_encoded_as_empty_streams() {
     let code = code_of(&[]);
     assert_eq!(round_trip(&[], &code), [0; LENGTHS_BYTES]);
     assert!(decoded(&[], &code, 0).is_none());
@@ -263,7 +263,7 @@ fn encodings_do_not_change() {
 }
 
 #[test]
-fn low_bits_come_back_for_every_length() {
+fn low_bits_round_trip_for_every_length() {
     for len in (0..=70).chain([511, 512, 513]) {
         let symbols = drawn(len, 256, 0, 0, len as u64);
         for bits in 0..=LOW_BITS_MAX {
@@ -285,7 +285,7 @@ fn low_bits_come_back_for_every_length() {
     }
 }
 
-/// A code of any lengths that fill the space, made by splitting words of others.
+/// A code with random lengths that fill the code space, made by splitting codes.
 fn any_code(seed: u64) -> PrefixCode {
     let mut state = seed;
     let splits = random(&mut state) % 255;
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_payloads_are_decoded_like_the_twin(
+    fn hostile_payloads_are_decoded_like_the_scalar_reference(
         streams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), STREAMS..=STREAMS),
         lie in prop::option::of((0..LENGTHS_BYTES, any::<u8>())), seed: u64, len in 0usize..1500
     ) {
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_encoding_is_decoded_like_the_twin(
+    fn a_changed_encoding_is_decoded_like_the_scalar_reference(
         seed: u64, at: prop::sample::Index, bit in 0u8..8, len in 1usize..1500
     ) {
         let symbols = drawn(len, 1 + seed % 256, (seed >> 60) as u32, seed as u8, seed);

@@ -1,31 +1,28 @@
 //! The loops for AVX2: four vectors of eight lanes.
 //!
-//! Words are compacted, and spread, by a shuffle of bytes that the mask of the lanes concerned chooses from a table.
-#![expect(
-    unsafe_code,
-    reason = "loads and stores of vectors, and calls of functions for processors that have been asked"
-)]
+//! Byte shuffles compact and spread units. The mask of the lanes selects a shuffle from a table.
+#![expect(unsafe_code, reason = "loads and stores vectors, and calls functions for detected CPU features")]
 
 use std::arch::x86_64::*;
 
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
-use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
-use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
+use super::tables::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
+use super::{LANES, RansDecoder, RansEncoder, STATE_MIN, UNIT_BYTES, portable};
 use crate::kernel::cpu_features::CpuFeatures;
 
 /// Lanes of a vector.
 const WIDTH: usize = 8;
-/// Vectors of all lanes.
+/// Vectors for all lanes.
 const VECTORS: usize = LANES / WIDTH;
-/// Bytes of a vector's words.
-const VECTOR_BYTES: usize = WIDTH * WORD_BYTES;
+/// Bytes of the units of a vector.
+const VECTOR_BYTES: usize = WIDTH * UNIT_BYTES;
 
 /// A shuffle for each mask of lanes.
 type Shuffles = [[u8; VECTOR_BYTES]; 1 << WIDTH];
 
-/// Moves the words of the lanes in the mask to the end, in their order.
+/// Moves the units of the lanes in the mask to the end, in their order.
 static COMPACT: Shuffles = shuffles(false);
-/// Moves the first words to the lanes in the mask; those of the other lanes become zero.
+/// Moves the first units to the lanes in the mask. The other lanes become zero.
 static SPREAD: Shuffles = shuffles(true);
 
 const fn shuffles(is_spread: bool) -> Shuffles {
@@ -83,7 +80,7 @@ fn all(value: u32) -> __m256i {
     _mm256_set1_epi32(value as i32)
 }
 
-/// The bit of each lane of a comparison.
+/// Mask of the lanes for which a comparison is true.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn mask_of(lanes: __m256i) -> usize {
@@ -103,9 +100,9 @@ fn rows_of(contexts: __m128i, rows: __m128i) -> __m128i {
     _mm_shuffle_epi8(rows, _mm_min_epu8(contexts, _mm_set1_epi8(LAST_CONTEXT as i8)))
 }
 
-/// Encodes like the portable twin.
-pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
-    assert!(is_available(), "AVX2 has been asked for");
+/// Encodes like [`portable::encode`].
+pub(super) fn encode(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
+    assert!(is_available(), "AVX2 was detected");
     // SAFETY: the processor has the features.
     unsafe {
         if contexts.is_empty() {
@@ -117,7 +114,7 @@ pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8])
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
+fn encode_with_features<const CONTEXTS: bool>(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
     let (groups, rest) = symbols.as_chunks::<LANES>();
     portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
@@ -130,22 +127,22 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     let contexts = contexts.as_chunks::<LANES>().0;
     for (number, group) in groups.iter().enumerate().rev() {
         let context = if CONTEXTS { contexts.get(number).unwrap_or(&none) } else { &none };
-        let places = if CONTEXTS { places(group, context, rows) } else { [0; LANES] };
-        // Where this group's words may be written, each vector's with what it has room for in front.
+        let indices = if CONTEXTS { indices_of(group, context, rows) } else { [0; LANES] };
+        // The bytes that this group's units may take, and a vector more in front, as each store has a whole vector.
         let front = &mut encoder.buffer[position - GROUP_BYTES - VECTOR_BYTES..position];
         let mut end = front.len();
         for vector in (0..VECTORS).rev() {
-            let place = |lane| usize::from(if CONTEXTS { places[lane] } else { u16::from(group[lane]) });
-            let (reciprocal, high) = gather_entries(entries, std::array::from_fn(|lane| place(WIDTH * vector + lane)));
+            let index = |lane| usize::from(if CONTEXTS { indices[lane] } else { u16::from(group[lane]) });
+            let (reciprocal, high) = gather_entries(entries, std::array::from_fn(|lane| index(WIDTH * vector + lane)));
             let x = states[vector];
             let is_over = _mm256_cmpgt_epi32(x, _mm256_or_si256(_mm256_srli_epi32::<1>(high), below));
             let low = _mm256_blend_epi16::<0xaa>(x, _mm256_setzero_si256());
-            let words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
+            let units = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
             let mask = mask_of(is_over);
-            let compact = _mm_shuffle_epi8(words, load_128(&COMPACT[mask]));
+            let compact = _mm_shuffle_epi8(units, load_128(&COMPACT[mask]));
             // SAFETY: each vector moves `end` by 16 at most, so it stays at 32 or more; the store ends there.
             unsafe { _mm_storeu_si128(front.as_mut_ptr().add(end - VECTOR_BYTES).cast(), compact) };
-            end -= WORD_BYTES * mask.count_ones() as usize;
+            end -= UNIT_BYTES * mask.count_ones() as usize;
 
             let x = _mm256_srlv_epi32(x, _mm256_and_si256(is_over, all(16)));
             let even = _mm256_mul_epu32(x, reciprocal);
@@ -163,33 +160,33 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     store_states(states, &mut encoder.states);
 }
 
-/// The number of each symbol's entry.
+/// Index of each symbol's entry.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn places(symbols: &[u8; LANES], contexts: &[u8; LANES], rows: __m128i) -> [u16; LANES] {
-    let mut places = [0; LANES];
-    for (half, places) in places.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+fn indices_of(symbols: &[u8; LANES], contexts: &[u8; LANES], rows: __m128i) -> [u16; LANES] {
+    let mut indices = [0; LANES];
+    for (half, indices) in indices.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let part = |all: &[u8; LANES]| load_128(&all.as_chunks().0[half]);
         let (symbols, contexts) = (part(symbols), rows_of(part(contexts), rows));
         // SAFETY: the array is as long as both vectors; the stores need no alignment.
         unsafe {
-            _mm_storeu_si128(places.as_mut_ptr().cast(), _mm_unpacklo_epi8(symbols, contexts));
-            _mm_storeu_si128(places.as_mut_ptr().add(8).cast(), _mm_unpackhi_epi8(symbols, contexts));
+            _mm_storeu_si128(indices.as_mut_ptr().cast(), _mm_unpacklo_epi8(symbols, contexts));
+            _mm_storeu_si128(indices.as_mut_ptr().add(8).cast(), _mm_unpackhi_epi8(symbols, contexts));
         }
     }
-    places
+    indices
 }
 
-/// The low and the high halves of a vector's entries.
+/// The low and the high halves of the entries at these indices.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn gather_entries(entries: &[u64], places: [usize; WIDTH]) -> (__m256i, __m256i) {
-    debug_assert!(places.iter().all(|place| *place < entries.len()));
+fn gather_entries(entries: &[u64], indices: [usize; WIDTH]) -> (__m256i, __m256i) {
+    debug_assert!(indices.iter().all(|index| *index < entries.len()));
     let pair = |lane: usize| {
-        // SAFETY: there are 256 entries in each row; the loads are of 8 bytes each.
+        // SAFETY: an index is a row of the table and a symbol, and each row has 256 entries; each load has 8 bytes.
         unsafe {
-            let low = _mm_loadl_epi64(entries.as_ptr().add(places[lane]).cast());
-            _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(low), entries.as_ptr().add(places[lane + 1]).cast()))
+            let low = _mm_loadl_epi64(entries.as_ptr().add(indices[lane]).cast());
+            _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(low), entries.as_ptr().add(indices[lane + 1]).cast()))
         }
     };
     let one = _mm256_castsi256_ps(_mm256_set_m128i(pair(4), pair(0)));
@@ -198,9 +195,9 @@ fn gather_entries(entries: &[u64], places: [usize; WIDTH]) -> (__m256i, __m256i)
     (low, _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(one, other)))
 }
 
-/// Decodes like the portable twin.
-pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
-    assert!(is_available(), "AVX2 has been asked for");
+/// Decodes like [`portable::decode`].
+pub(super) fn decode(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+    assert!(is_available(), "AVX2 was detected");
     // SAFETY: the processor has the features.
     let is_good = unsafe {
         if contexts.is_empty() {
@@ -213,32 +210,32 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
 }
 
 #[target_feature(enable = "avx2,popcnt")]
-fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+fn decode_with_features<const CONTEXTS: bool>(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
     let rows = load_rows(&decoder.tables.rows);
     let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));
     let mut states = load_states(&decoder.states);
-    let is_good = decode_each(decoder, contexts, out, |contexts, words, group| {
+    let is_good = decode_each(decoder, contexts, out, |contexts, units, group| {
         let mut taken = 0;
         let found: [__m256i; VECTORS] = std::array::from_fn(|vector| {
             let x = states[vector];
-            let mut place = _mm256_and_si256(x, slot_mask);
+            let mut index = _mm256_and_si256(x, slot_mask);
             if CONTEXTS {
                 // SAFETY: the vector's eight bytes lie in the array.
                 let context = unsafe { _mm_loadl_epi64(contexts.as_ptr().add(vector * WIDTH).cast()) };
-                place = _mm256_or_si256(place, _mm256_sll_epi32(_mm256_cvtepu8_epi32(rows_of(context, rows)), shift));
+                index = _mm256_or_si256(index, _mm256_sll_epi32(_mm256_cvtepu8_epi32(rows_of(context, rows)), shift));
             }
-            let slot = gather_slots(slots, place);
+            let slot = gather_slots(slots, index);
             let quotient = _mm256_srl_epi32(x, shift);
             let number = _mm256_and_si256(_mm256_srli_epi32::<{ NUMBER_AT as i32 }>(slot), all(NUMBER_MASK));
             let more = _mm256_mullo_epi32(_mm256_srli_epi32::<{ FREQUENCY_AT as i32 }>(slot), quotient);
             let next = _mm256_add_epi32(more, _mm256_add_epi32(quotient, number));
             let is_under = _mm256_cmpgt_epi32(all(STATE_MIN), next);
             let mask = mask_of(is_under);
-            // SAFETY: each vector takes 16 bytes at most, so the last of the loads ends within the group's words.
-            let words = unsafe { _mm_loadu_si128(words.as_ptr().add(taken).cast()) };
-            let spread = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(words, load_128(&SPREAD[mask])));
-            taken += WORD_BYTES * mask.count_ones() as usize;
+            // SAFETY: each vector takes 16 bytes at most, so the last load ends within the group's units.
+            let units = unsafe { _mm_loadu_si128(units.as_ptr().add(taken).cast()) };
+            let spread = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(units, load_128(&SPREAD[mask])));
+            taken += UNIT_BYTES * mask.count_ones() as usize;
             states[vector] = _mm256_or_si256(_mm256_sllv_epi32(next, _mm256_and_si256(is_under, all(16))), spread);
             slot
         });
@@ -249,22 +246,22 @@ fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, context
     is_good
 }
 
-/// The slots of these numbers.
+/// The entries of the slots at these indices.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn gather_slots(slots: &[u32], places: __m256i) -> __m256i {
-    // SAFETY: there are as many slots in each row as the places' low bits can name.
-    unsafe { _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), places) }
+fn gather_slots(slots: &[u32], indices: __m256i) -> __m256i {
+    // SAFETY: the low bits of an index are a slot, and its high bits are a row of the table.
+    unsafe { _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), indices) }
 }
 
-/// Writes the low bytes of all lanes.
+/// Stores the low bytes of all lanes.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn store_symbols([a, b, c, d]: [__m256i; VECTORS], group: &mut [u8; LANES]) {
     let low = |slots: __m256i| _mm256_and_si256(slots, all(0xff));
-    let words = (_mm256_packus_epi32(low(a), low(b)), _mm256_packus_epi32(low(c), low(d)));
-    // In each half of a vector, four bytes of each of the four.
-    let bytes = _mm256_packus_epi16(words.0, words.1);
+    let halves = (_mm256_packus_epi32(low(a), low(b)), _mm256_packus_epi32(low(c), low(d)));
+    // Each half of the vector has four bytes of each of the four.
+    let bytes = _mm256_packus_epi16(halves.0, halves.1);
     let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     // SAFETY: the array is as long as the vector; the store needs no alignment.
     unsafe { _mm256_storeu_si256(group.as_mut_ptr().cast(), _mm256_permutevar8x32_epi32(bytes, order)) };

@@ -1,19 +1,16 @@
-//! The loops for AVX-512: two vectors of sixteen lanes. Words are compacted and spread by instructions of its own.
-#![expect(
-    unsafe_code,
-    reason = "loads and stores of vectors, and calls of functions for processors that have been asked"
-)]
+//! The loops for AVX-512: two vectors of sixteen lanes. It has instructions that compact and spread units.
+#![expect(unsafe_code, reason = "loads and stores vectors, and calls functions for detected CPU features")]
 
 use std::arch::x86_64::*;
 
 use super::groups::{GROUP_BYTES, decode_each, decode_rest};
-use super::table::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
-use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES, portable};
+use super::tables::{BIAS_MASK, FREQUENCY_AT, LAST_CONTEXT, NUMBER_AT, NUMBER_MASK, Rows, SHIFT_AT, SHIFT_MASK};
+use super::{LANES, RansDecoder, RansEncoder, STATE_MIN, UNIT_BYTES, portable};
 use crate::kernel::cpu_features::CpuFeatures;
 
 /// Lanes of a vector.
 const WIDTH: usize = 16;
-/// Vectors of all lanes.
+/// Vectors for all lanes.
 const VECTORS: usize = LANES / WIDTH;
 
 pub(super) fn is_available() -> bool {
@@ -67,9 +64,9 @@ fn rows_of(contexts: __m128i, rows: __m128i) -> __m128i {
     _mm_shuffle_epi8(rows, _mm_min_epu8(contexts, _mm_set1_epi8(LAST_CONTEXT as i8)))
 }
 
-/// Encodes like the portable twin.
-pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
-    assert!(is_available(), "AVX-512 has been asked for");
+/// Encodes like [`portable::encode`].
+pub(super) fn encode(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
+    assert!(is_available(), "AVX-512 was detected");
     // SAFETY: the processor has the features.
     unsafe {
         if contexts.is_empty() {
@@ -81,7 +78,7 @@ pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8])
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
-fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
+fn encode_with_features<const CONTEXTS: bool>(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
     let (groups, rest) = symbols.as_chunks::<LANES>();
     portable::encode(encoder, rest, contexts.get(groups.len() * LANES..).unwrap_or_default());
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
@@ -94,23 +91,23 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     let contexts = contexts.as_chunks::<LANES>().0;
     for (number, group) in groups.iter().enumerate().rev() {
         let context = if CONTEXTS { contexts.get(number).unwrap_or(&none) } else { &none };
-        // Where this group's words may be written.
+        // The bytes that this group's units may take.
         let front = &mut encoder.buffer[position - GROUP_BYTES..position];
         let mut end = front.len();
         for vector in (0..VECTORS).rev() {
-            let mut places = _mm512_cvtepu8_epi32(load_bytes(group, vector));
+            let mut indices = _mm512_cvtepu8_epi32(load_bytes(group, vector));
             if CONTEXTS {
                 let context = rows_of(load_bytes(context, vector), rows);
-                places = _mm512_or_si512(places, _mm512_slli_epi32::<8>(_mm512_cvtepu8_epi32(context)));
+                indices = _mm512_or_si512(indices, _mm512_slli_epi32::<8>(_mm512_cvtepu8_epi32(context)));
             }
-            let (reciprocal, high) = gather_entries(entries, places);
+            let (reciprocal, high) = gather_entries(entries, indices);
             let x = states[vector];
             let is_over = _mm512_cmpgt_epu32_mask(x, _mm512_or_si512(_mm512_srli_epi32::<1>(high), below));
-            let words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(is_over, x));
+            let units = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(is_over, x));
             let count = is_over.count_ones();
-            end -= WORD_BYTES * count as usize;
-            // SAFETY: each vector moves `end` by 32 at most, so it lies in the slice; `count` words are stored.
-            unsafe { _mm256_mask_storeu_epi16(front.as_mut_ptr().add(end).cast(), ((1 << count) - 1) as u16, words) };
+            end -= UNIT_BYTES * count as usize;
+            // SAFETY: each vector moves `end` by 32 at most, so it stays in the slice; `count` units are stored.
+            unsafe { _mm256_mask_storeu_epi16(front.as_mut_ptr().add(end).cast(), ((1 << count) - 1) as u16, units) };
 
             let x = _mm512_mask_srli_epi32::<16>(x, is_over, x);
             let even = _mm512_mul_epu32(x, reciprocal);
@@ -128,13 +125,13 @@ fn encode_with_features<const CONTEXTS: bool>(encoder: &mut Encoder<'_>, symbols
     store_states(states, &mut encoder.states);
 }
 
-/// The low and the high halves of the entries at these places, which are numbers of entries.
+/// The low and the high halves of the entries at these indices.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn gather_entries(entries: &[u64], places: __m512i) -> (__m512i, __m512i) {
-    // SAFETY: there are 256 entries in each row, so every place is one of an entry.
+fn gather_entries(entries: &[u64], indices: __m512i) -> (__m512i, __m512i) {
+    // SAFETY: the low 8 bits of an index are a symbol, and its high bits are a row of the table.
     let (first, second) = unsafe {
-        let (low, high) = (_mm512_castsi512_si256(places), _mm512_extracti64x4_epi64::<1>(places));
+        let (low, high) = (_mm512_castsi512_si256(indices), _mm512_extracti64x4_epi64::<1>(indices));
         let start = entries.as_ptr().cast();
         (_mm512_i32gather_epi64::<8>(low, start), _mm512_i32gather_epi64::<8>(high, start))
     };
@@ -143,9 +140,9 @@ fn gather_entries(entries: &[u64], places: __m512i) -> (__m512i, __m512i) {
     (_mm512_permutex2var_epi32(first, even, second), _mm512_permutex2var_epi32(first, odd, second))
 }
 
-/// Decodes like the portable twin.
-pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
-    assert!(is_available(), "AVX-512 has been asked for");
+/// Decodes like [`portable::decode`].
+pub(super) fn decode(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+    assert!(is_available(), "AVX-512 was detected");
     // SAFETY: the processor has the features.
     let is_good = unsafe {
         if contexts.is_empty() {
@@ -158,31 +155,31 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
-fn decode_with_features<const CONTEXTS: bool>(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+fn decode_with_features<const CONTEXTS: bool>(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
     let rows = load_rows(&decoder.tables.rows);
     let (slot_mask, shift) = (all((1 << bits) - 1), _mm_cvtsi32_si128(bits as i32));
     let mut states = load_states(&decoder.states);
-    let is_good = decode_each(decoder, contexts, out, |contexts, words, group| {
+    let is_good = decode_each(decoder, contexts, out, |contexts, units, group| {
         let mut taken = 0;
         for (vector, symbols) in group.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
             let x = states[vector];
-            let mut place = _mm512_and_si512(x, slot_mask);
+            let mut index = _mm512_and_si512(x, slot_mask);
             if CONTEXTS {
                 let context = rows_of(load_bytes(contexts, vector), rows);
-                place = _mm512_or_si512(place, _mm512_sll_epi32(_mm512_cvtepu8_epi32(context), shift));
+                index = _mm512_or_si512(index, _mm512_sll_epi32(_mm512_cvtepu8_epi32(context), shift));
             }
-            // SAFETY: there are as many slots in each row as the places' low bits can name.
-            let slot = unsafe { _mm512_i32gather_epi32::<4>(place, slots.as_ptr().cast()) };
+            // SAFETY: the low bits of an index are a slot, and its high bits are a row of the table.
+            let slot = unsafe { _mm512_i32gather_epi32::<4>(index, slots.as_ptr().cast()) };
             let quotient = _mm512_srl_epi32(x, shift);
             let number = _mm512_and_si512(_mm512_srli_epi32::<NUMBER_AT>(slot), all(NUMBER_MASK));
             let more = _mm512_mullo_epi32(_mm512_srli_epi32::<FREQUENCY_AT>(slot), quotient);
             let next = _mm512_add_epi32(more, _mm512_add_epi32(quotient, number));
             let is_under = _mm512_cmplt_epu32_mask(next, all(STATE_MIN));
-            // SAFETY: each vector takes 32 bytes at most, so the second load ends within the group's words.
-            let words = unsafe { _mm256_loadu_epi16(words.as_ptr().add(taken).cast()) };
-            let spread = _mm512_maskz_expand_epi32(is_under, _mm512_cvtepu16_epi32(words));
-            taken += WORD_BYTES * is_under.count_ones() as usize;
+            // SAFETY: each vector takes 32 bytes at most, so the second load ends within the group's units.
+            let units = unsafe { _mm256_loadu_epi16(units.as_ptr().add(taken).cast()) };
+            let spread = _mm512_maskz_expand_epi32(is_under, _mm512_cvtepu16_epi32(units));
+            taken += UNIT_BYTES * is_under.count_ones() as usize;
             let shifted = _mm512_mask_slli_epi32::<16>(next, is_under, next);
             states[vector] = _mm512_or_si512(shifted, spread);
             // SAFETY: the array is as long as the vector; the store needs no alignment.

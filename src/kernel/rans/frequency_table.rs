@@ -2,7 +2,7 @@
 
 use super::{BITS_MAX, BITS_MIN};
 
-/// Symbols there are.
+/// Number of different symbols.
 const SYMBOLS: usize = 256;
 
 /// Frequencies that sum to `1 << bits`; every symbol counted has at least 1.

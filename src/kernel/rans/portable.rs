@@ -1,10 +1,10 @@
-//! The loops for any processor: one lane after the other.
+//! The loops for any processor: one lane at a time.
 
-use super::table::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK, row};
-use super::{Decoder, Encoder, LANES, STATE_MIN, WORD_BYTES};
+use super::tables::{BIAS_MASK, FREQUENCY_AT, NUMBER_AT, NUMBER_MASK, SHIFT_AT, SHIFT_MASK, row};
+use super::{LANES, RansDecoder, RansEncoder, STATE_MIN, UNIT_BYTES};
 
-/// Encodes `symbols`, whose first is of lane 0, last one first.
-pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8]) {
+/// Encodes `symbols`, the last one first. The first one belongs to lane 0.
+pub(super) fn encode(encoder: &mut RansEncoder<'_>, symbols: &[u8], contexts: &[u8]) {
     if contexts.is_empty() {
         encode_each(encoder, symbols, |_| 0);
     } else {
@@ -14,7 +14,7 @@ pub(super) fn encode(encoder: &mut Encoder<'_>, symbols: &[u8], contexts: &[u8])
 }
 
 #[inline(always)]
-fn encode_each(encoder: &mut Encoder<'_>, symbols: &[u8], first_of: impl Fn(usize) -> usize) {
+fn encode_each(encoder: &mut RansEncoder<'_>, symbols: &[u8], first_of: impl Fn(usize) -> usize) {
     let (entries, bits) = (&encoder.tables.entries[..], encoder.tables.bits);
     let below = (1u32 << (31 - bits)) - 1;
     let slots_less_one = (1u32 << bits) - 1;
@@ -26,8 +26,8 @@ fn encode_each(encoder: &mut Encoder<'_>, symbols: &[u8], first_of: impl Fn(usiz
             let high = (entry >> 32) as u32;
             let mut x = states[lane];
             if x > (high >> 1 | below) {
-                position -= WORD_BYTES;
-                buffer[position..position + WORD_BYTES].copy_from_slice(&(x as u16).to_le_bytes());
+                position -= UNIT_BYTES;
+                buffer[position..position + UNIT_BYTES].copy_from_slice(&(x as u16).to_le_bytes());
                 x >>= 16;
             }
             let product = (u64::from(x) * u64::from(entry as u32)) >> 32;
@@ -39,8 +39,8 @@ fn encode_each(encoder: &mut Encoder<'_>, symbols: &[u8], first_of: impl Fn(usiz
     encoder.position = position;
 }
 
-/// Decodes symbols, the first of lane 0, until `out` is full; false where the words end before.
-pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
+/// Fills `out` with symbols, the first one of lane 0. False if the units end too early.
+pub(super) fn decode(decoder: &mut RansDecoder<'_>, contexts: &[u8], out: &mut [u8]) -> bool {
     if contexts.is_empty() {
         decode_each(decoder, out, |_| 0)
     } else {
@@ -50,11 +50,11 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, contexts: &[u8], out: &mut [u8])
 }
 
 #[inline(always)]
-fn decode_each(decoder: &mut Decoder<'_>, out: &mut [u8], first_of: impl Fn(usize) -> usize) -> bool {
+fn decode_each(decoder: &mut RansDecoder<'_>, out: &mut [u8], first_of: impl Fn(usize) -> usize) -> bool {
     let (slots, bits) = (&decoder.tables.slots[..], decoder.tables.bits);
     let mask = (1u32 << bits) - 1;
     let states = &mut decoder.states;
-    let mut words = decoder.words.as_chunks::<WORD_BYTES>().0.iter();
+    let mut units = decoder.units.as_chunks::<UNIT_BYTES>().0.iter();
     for (group, symbols) in out.chunks_mut(LANES).enumerate() {
         for (lane, symbol) in symbols.iter_mut().enumerate() {
             let x = states[lane];
@@ -64,12 +64,12 @@ fn decode_each(decoder: &mut Decoder<'_>, out: &mut [u8], first_of: impl Fn(usiz
             let number = slot >> NUMBER_AT & NUMBER_MASK;
             let mut next = (slot >> FREQUENCY_AT) * quotient + quotient + number;
             if next < STATE_MIN {
-                let Some(word) = words.next() else { return false };
-                next = next << 16 | u32::from(u16::from_le_bytes(*word));
+                let Some(unit) = units.next() else { return false };
+                next = next << 16 | u32::from(u16::from_le_bytes(*unit));
             }
             states[lane] = next;
         }
     }
-    decoder.words = words.as_slice().as_flattened();
+    decoder.units = units.as_slice().as_flattened();
     true
 }

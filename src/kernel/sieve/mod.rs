@@ -1,18 +1,18 @@
-//! Sieve: a filter that keeps about one position in 256, and hashes of 32-byte windows at those.
+//! Sieve: a filter that selects about one position in 256, and hashes of the 32-byte windows before these positions.
 //!
-//! 1. *Filter*: a GF(2)-linear function of the last eight bytes, made by doubling: each byte and a map of the one
-//!    before it, each of these pairs and a map of the one two bytes before, each of those fours and a map of the one
-//!    four bytes before, combined by exclusive or. A position passes where it is a constant. (Of four bytes alone,
-//!    content of few letters has so few windows, nucleotides 256, that for some keys none of them passes.)
-//! 2. *Guard*: a position that follows another one within 15 bytes is dropped, so at most one in 16 is left, whatever
-//!    the bytes are. The decision depends on the last 23 bytes alone: equal content gives equal positions.
-//! 3. *Hash*: the 32 bytes before each position left, with two 128-bit products.
+//! 1. *Filter*: a GF(2)-linear function of the last eight bytes, made by doubling. A pair is a byte XOR a map of the
+//!    previous byte. A four is a pair XOR a map of the pair two bytes before. The function is a four XOR a map of the
+//!    four four bytes before. A position passes if the result is a constant. (Four bytes are not enough: content of few
+//!    letters, such as nucleotides, has so few windows of four bytes that with some keys none of them passes.)
+//! 2. *Guard*: a position within 15 bytes after another passing one is dropped, so at most one in 16 is left for any
+//!    input. The decision depends on the last 23 bytes alone: equal content gives equal positions.
+//! 3. *Hash*: the 32 bytes before each position that is left, with two 128-bit products.
 //!
-//! No run of one byte passes the filter: the padding of archives and images has no positions.
+//! No run of one byte passes the filter, so the padding of archives and images has no positions.
 //!
-//! The filter has a kernel for AVX-512 with GFNI (64 positions at a time, a matrix product for each of the eight
-//! bytes), one for AVX2 (32 positions, two look-ups of nibbles for each map) and a portable one (8 positions, a look-up
-//! for each byte). They give the same positions; the fastest that the processor has is taken when the sieve is made.
+//! The filter has three kernels with the same positions: one for AVX-512 with GFNI (64 positions at a time, a matrix
+//! product for each of the eight bytes), one for AVX2 (32 positions, two nibble look-ups for each map), and a portable
+//! one (8 positions, a look-up for each byte). The fastest one that is available is chosen when the sieve is made.
 
 mod portable;
 #[cfg(test)]
@@ -22,25 +22,25 @@ mod x86;
 
 /// Bytes before a position that its hash covers.
 pub const WINDOW_BYTES: usize = 32;
-/// Positions of a word of masks.
-const WORD_BITS: usize = u64::BITS as usize;
-/// Bytes in front of a position that the filter looks at.
+/// Positions of a mask.
+const MASK_BITS: usize = u64::BITS as usize;
+/// Bytes before a position that the filter depends on.
 const FILTER_BYTES: usize = 8;
-/// Of these, those in front of a position's own byte.
+/// Filter bytes before the last one.
 const FRONT_BYTES: usize = FILTER_BYTES - 1;
-/// Bytes that a word of masks depends on: those of its positions and the ones in front.
-const STRIP_BYTES: usize = WORD_BITS + FRONT_BYTES;
-/// Words masked at a time.
-const BLOCK_WORDS: usize = 64;
-/// The first position lies after the bytes that the guard looks at.
+/// Bytes that a mask depends on: those of its positions, and the filter bytes before them.
+const STRIP_BYTES: usize = MASK_BITS + FRONT_BYTES;
+/// Masks computed at a time.
+const BLOCK_MASKS: usize = 64;
+/// Bytes before the first position that is examined: those that the guard depends on.
 const FIRST: usize = 16;
 
-/// The maps of the three doublings as tables, the constant folded into the last: with the fours of a position and of
-/// the one four bytes before, the position passes where the former is what the last map gives for the latter.
+/// The maps of the three doublings. The last one includes the constant: a position passes if its four equals the last
+/// map of the four four bytes before.
 type Maps = [[u8; 256]; 3];
 
-/// The map of each of the eight bytes, the last one's first, the constant folded into that: a position passes where
-/// their exclusive or is zero.
+/// The map of each of the eight bytes, that of the last byte first. It includes the constant: a position passes if the
+/// XOR of the eight results is zero.
 fn of_each_byte([pair, four, eight]: &Maps) -> [[u8; 256]; FILTER_BYTES] {
     let constant = eight[0];
     let same: [u8; 256] = std::array::from_fn(|byte| byte as u8);
@@ -51,19 +51,19 @@ fn of_each_byte([pair, four, eight]: &Maps) -> [[u8; 256]; FILTER_BYTES] {
     all[0] = same.map(|value| value ^ constant);
     all
 }
-/// Bit `i` of word `n` stands for position `64 n + i` of a block.
-type Words = [u64; BLOCK_WORDS];
+/// Bit `i` of mask `n` is position `64 n + i` of a block.
+type BlockMasks = [u64; BLOCK_MASKS];
 
-/// A position in a chunk that its content alone determines, and the hash of the bytes before it.
+/// A position in a chunk that depends only on the content, and the hash of the bytes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
-    /// Bytes in front of it; at least [`WINDOW_BYTES`].
+    /// Bytes of the chunk before it; at least [`WINDOW_BYTES`].
     pub position: u32,
     /// Keyed hash of the [`WINDOW_BYTES`] before it.
     pub hash: u64,
 }
 
-/// How the filter is computed.
+/// Implementation of the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SieveKernel {
     /// AVX-512 (F, BW) and GFNI.
@@ -75,43 +75,43 @@ pub enum SieveKernel {
 }
 
 impl SieveKernel {
-    /// All of them, the fastest first.
+    /// All kernels, the fastest first.
     pub const ALL: [SieveKernel; 3] = [SieveKernel::Gfni, SieveKernel::Avx2, SieveKernel::Portable];
 }
 
 /// A kernel and its constants.
 #[derive(Debug, Clone)]
-enum Filter {
+enum SieveFilter {
     #[cfg(target_arch = "x86_64")]
-    Gfni(x86::Gfni),
+    Gfni(x86::GfniFilter),
     #[cfg(target_arch = "x86_64")]
-    Avx2(x86::Avx2),
-    Portable(portable::Portable),
+    Avx2(x86::Avx2Filter),
+    Portable(portable::PortableFilter),
 }
 
-impl Filter {
-    /// None where the processor lacks what the kernel needs.
+impl SieveFilter {
+    /// `None` if the processor lacks the CPU features of the kernel.
     fn new(kernel: SieveKernel, maps: &Maps) -> Option<Self> {
         match kernel {
             #[cfg(target_arch = "x86_64")]
-            SieveKernel::Gfni => x86::Gfni::new(maps).map(Filter::Gfni),
+            SieveKernel::Gfni => x86::GfniFilter::new(maps).map(SieveFilter::Gfni),
             #[cfg(target_arch = "x86_64")]
-            SieveKernel::Avx2 => x86::Avx2::new(maps).map(Filter::Avx2),
+            SieveKernel::Avx2 => x86::Avx2Filter::new(maps).map(SieveFilter::Avx2),
             #[cfg(not(target_arch = "x86_64"))]
             SieveKernel::Gfni | SieveKernel::Avx2 => None,
-            SieveKernel::Portable => Some(Filter::Portable(portable::Portable::new(maps))),
+            SieveKernel::Portable => Some(SieveFilter::Portable(portable::PortableFilter::new(maps))),
         }
     }
 
-    /// Sets bit `i` where the filter passes the position after byte `i + 7` of `block`, and gives the mask of the words
-    /// that are not zero.
-    fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
+    /// Sets bit `i` of `masks` if the position after byte `i + 7` of `block` passes. Bit `n` of the result says whether
+    /// mask `n` is not zero.
+    fn fill_masks(&self, block: &[u8], masks: &mut BlockMasks) -> u64 {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Filter::Gfni(filter) => filter.masks(block, words),
+            SieveFilter::Gfni(filter) => filter.fill_masks(block, masks),
             #[cfg(target_arch = "x86_64")]
-            Filter::Avx2(filter) => filter.masks(block, words),
-            Filter::Portable(filter) => filter.masks(block, words),
+            SieveFilter::Avx2(filter) => filter.fill_masks(block, masks),
+            SieveFilter::Portable(filter) => filter.fill_masks(block, masks),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Filter {
 /// The filter and the hash, keyed.
 #[derive(Debug, Clone)]
 pub struct Sieve {
-    filter: Filter,
+    filter: SieveFilter,
     keys: [u64; 4],
 }
 
@@ -132,7 +132,7 @@ fn next_random(state: &mut u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A bit matrix times a byte; row `i` gives bit `i`.
+/// The product of a bit matrix and a byte. Row `i` of the matrix gives bit `i`.
 fn apply(rows: u64, byte: u8) -> u8 {
     (0..8).fold(0, |result, bit| {
         let row = (rows >> (8 * bit)) as u8;
@@ -140,7 +140,7 @@ fn apply(rows: u64, byte: u8) -> u8 {
     })
 }
 
-/// The map of every byte by an invertible random matrix.
+/// The products of all bytes and a random invertible matrix.
 fn random_map(state: &mut u64) -> [u8; 256] {
     loop {
         let rows = next_random(state);
@@ -153,7 +153,7 @@ fn random_map(state: &mut u64) -> [u8; 256] {
     }
 }
 
-/// Maps and keys for `seed`, such that no run of one byte passes the filter.
+/// Maps and keys for `seed`. No run of one byte passes the filter.
 fn draw(seed: u64) -> (Box<Maps>, [u64; 4]) {
     let mut state = seed;
     loop {
@@ -170,22 +170,22 @@ fn draw(seed: u64) -> (Box<Maps>, [u64; 4]) {
 }
 
 impl Sieve {
-    /// A sieve keyed by `seed`, with the fastest kernel that this processor has.
+    /// A sieve keyed by `seed`, with the fastest kernel that is available.
     pub fn new(seed: u64) -> Self {
         let (maps, keys) = draw(seed);
-        let filter = SieveKernel::ALL.iter().find_map(|kernel| Filter::new(*kernel, &maps));
-        Sieve { filter: filter.unwrap_or_else(|| Filter::Portable(portable::Portable::new(&maps))), keys }
+        let filter = SieveKernel::ALL.iter().find_map(|kernel| SieveFilter::new(*kernel, &maps));
+        Sieve { filter: filter.unwrap_or_else(|| SieveFilter::Portable(portable::PortableFilter::new(&maps))), keys }
     }
 
-    /// The same with this kernel; none where the processor lacks it.
+    /// A sieve keyed by `seed`, with this kernel. `None` if the kernel is not available.
     pub fn with_kernel(seed: u64, kernel: SieveKernel) -> Option<Self> {
         let (maps, keys) = draw(seed);
-        Some(Sieve { filter: Filter::new(kernel, &maps)?, keys })
+        Some(Sieve { filter: SieveFilter::new(kernel, &maps)?, keys })
     }
 
     fn hash(&self, window: &[u8; WINDOW_BYTES]) -> u64 {
-        let [first, second, third, fourth] = [0, 1, 2, 3].map(|word| {
-            let bytes = window.as_chunks::<8>().0.get(word).copied().unwrap_or_default();
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|lane| {
+            let bytes = window.as_chunks::<8>().0.get(lane).copied().unwrap_or_default();
             u64::from_le_bytes(bytes)
         });
         let [a, b, c, d] = self.keys;
@@ -196,20 +196,20 @@ impl Sieve {
         (folded >> 64) as u64 ^ folded as u64
     }
 
-    /// Shows `visit` the anchors of `bytes` in order, until it answers `false`.
+    /// Calls `visit` with the anchors of `bytes` in order, until it returns false.
     pub fn scan(&self, bytes: &[u8], mut visit: impl FnMut(Anchor) -> bool) {
-        let mut words = [0; BLOCK_WORDS];
+        let mut masks = [0; BLOCK_MASKS];
         let mut before = 0;
         let mut at = FIRST;
         while at < bytes.len() {
-            let end = bytes.len().min(at + WORD_BITS * BLOCK_WORDS);
-            let mut occupied = self.filter.masks(bytes.get(at - FRONT_BYTES..end).unwrap_or_default(), &mut words);
+            let end = bytes.len().min(at + MASK_BITS * BLOCK_MASKS);
+            let mut occupied = self.filter.fill_masks(bytes.get(at - FRONT_BYTES..end).unwrap_or_default(), &mut masks);
             while occupied != 0 {
                 let number = occupied.trailing_zeros() as usize;
                 occupied &= occupied - 1;
-                let mut left = guarded(words[number], number.checked_sub(1).map_or(before, |number| words[number]));
+                let mut left = guarded(masks[number], number.checked_sub(1).map_or(before, |number| masks[number]));
                 while left != 0 {
-                    let position = at + WORD_BITS * number + left.trailing_zeros() as usize + 1;
+                    let position = at + MASK_BITS * number + left.trailing_zeros() as usize + 1;
                     left &= left - 1;
                     let front = bytes.get(..position).unwrap_or_default();
                     let Some(window) = front.last_chunk::<WINDOW_BYTES>() else { continue };
@@ -218,7 +218,7 @@ impl Sieve {
                     }
                 }
             }
-            before = words[BLOCK_WORDS - 1];
+            before = masks[BLOCK_MASKS - 1];
             at = end;
         }
     }
@@ -234,31 +234,31 @@ impl Sieve {
     }
 }
 
-/// `word` without the bits that follow another within 15 places, `before` being the word in front.
-fn guarded(word: u64, before: u64) -> u64 {
-    let both = u128::from(word) << 64 | u128::from(before);
+/// `mask` without the bits within 15 positions after another one; `before` is the previous mask.
+fn guarded(mask: u64, before: u64) -> u64 {
+    let both = u128::from(mask) << 64 | u128::from(before);
     let mut smeared = both << 1;
     smeared |= smeared << 1;
     smeared |= smeared << 2;
     smeared |= smeared << 4;
     smeared |= smeared << 7;
-    word & !((smeared >> 64) as u64)
+    mask & !((smeared >> 64) as u64)
 }
 
-/// Has `word` compute each word of masks from the bytes it depends on, the last filled up with zeros; gives the mask of
-/// the words that are not zero.
+/// Fills each mask with the result of `mask_of` for the bytes that it depends on; zeros follow the last bytes. Bit `n`
+/// of the result says whether mask `n` is not zero.
 #[inline(always)]
-fn each_word(block: &[u8], words: &mut Words, mut word: impl FnMut(&[u8; STRIP_BYTES]) -> u64) -> u64 {
+fn each_mask(block: &[u8], masks: &mut BlockMasks, mut mask_of: impl FnMut(&[u8; STRIP_BYTES]) -> u64) -> u64 {
     let mut occupied = 0;
-    for (number, slot) in words.iter_mut().enumerate() {
-        let rest = block.get(WORD_BITS * number..).unwrap_or_default();
+    for (number, slot) in masks.iter_mut().enumerate() {
+        let rest = block.get(MASK_BITS * number..).unwrap_or_default();
         *slot = match rest.first_chunk() {
-            Some(strip) => word(strip),
+            Some(strip) => mask_of(strip),
             None if rest.len() < FILTER_BYTES => 0,
             None => {
                 let mut strip = [0; STRIP_BYTES];
                 strip[..rest.len()].copy_from_slice(rest);
-                word(&strip) & !(u64::MAX << (rest.len() - FRONT_BYTES))
+                mask_of(&strip) & !(u64::MAX << (rest.len() - FRONT_BYTES))
             }
         };
         occupied |= u64::from(*slot != 0) << number;

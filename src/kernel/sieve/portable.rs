@@ -1,55 +1,55 @@
-//! The filter in portable code: a byte looked up once adds to its own position and the seven after it.
+//! The filter in portable code: one look-up gives the contribution of a byte to its position and the next seven.
 //!
-//! The values of eight positions are the bytes of one word. Each byte's entry, its eight maps side by side, is shifted
-//! to its position and combined by exclusive or; what runs over the word's end belongs to the next. Bytes of the word
-//! that are zero are positions that pass.
+//! The results of eight positions are the bytes of a `u64`. The entry of a byte has its eight maps side by side. It is
+//! shifted to the position of the byte and combined by XOR. The bits shifted out belong to the next `u64`. A position
+//! passes if its byte is zero.
 
-use super::{Maps, STRIP_BYTES, Words, each_word, of_each_byte};
+use super::{BlockMasks, Maps, STRIP_BYTES, each_mask, of_each_byte};
 
 const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-/// The maps of every byte, the last position's in the lowest byte.
+/// The eight maps of every byte. The map for the byte's own position is in the lowest byte.
 #[derive(Debug, Clone)]
-pub(super) struct Portable {
+pub(super) struct PortableFilter {
     entries: Box<[u64; 256]>,
 }
 
-impl Portable {
+impl PortableFilter {
     pub(super) fn new(maps: &Maps) -> Self {
         let maps = of_each_byte(maps);
         let entry = |byte: usize| u64::from_le_bytes(maps.each_ref().map(|map| map[byte]));
-        Portable { entries: Box::new(std::array::from_fn(entry)) }
+        PortableFilter { entries: Box::new(std::array::from_fn(entry)) }
     }
 
-    pub(super) fn masks(&self, block: &[u8], words: &mut Words) -> u64 {
-        each_word(block, words, |strip| self.word(strip))
+    pub(super) fn fill_masks(&self, block: &[u8], masks: &mut BlockMasks) -> u64 {
+        each_mask(block, masks, |strip| self.mask(strip))
     }
 
-    fn word(&self, strip: &[u8; STRIP_BYTES]) -> u64 {
+    fn mask(&self, strip: &[u8; STRIP_BYTES]) -> u64 {
         let entry = |byte: u8| self.entries[usize::from(byte)];
         let [a, b, c, d, e, f, g, rest @ ..] = strip;
         let [a, b, c, d, e, f, g] = [a, b, c, d, e, f, g].map(|byte| entry(*byte));
-        // What the bytes before a group of eight add to it.
-        let run_over = |b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64| {
+        // The contributions of the seven bytes before a group of eight.
+        let shifted_out = |b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64| {
             b >> 56 ^ c >> 48 ^ d >> 40 ^ e >> 32 ^ f >> 24 ^ g >> 16 ^ h >> 8
         };
-        let mut carry = run_over(a, b, c, d, e, f, g);
-        let mut word = 0;
+        let mut carry = shifted_out(a, b, c, d, e, f, g);
+        let mut mask = 0;
         for (number, eight) in rest.as_chunks::<8>().0.iter().enumerate() {
             let [a, b, c, d, e, f, g, h] = eight.map(entry);
             let front = a ^ b << 8 ^ c << 16 ^ d << 24 ^ e << 32;
             let values = carry ^ front ^ f << 40 ^ g << 48 ^ h << 56;
-            carry = run_over(b, c, d, e, f, g, h);
-            // Not zero for a byte that is zero, and now and then where there is none.
+            carry = shifted_out(b, c, d, e, f, g, h);
+            // Not zero if a byte is zero, and rarely if none is.
             if values.wrapping_sub(0x0101_0101_0101_0101) & !values & !LOW_BITS != 0 {
-                word |= zero_bytes(values) << (8 * number);
+                mask |= zero_bytes(values) << (8 * number);
             }
         }
-        word
+        mask
     }
 }
 
-/// Bit `i` for each byte `i` that is zero.
+/// Bit `i` is set if byte `i` is zero.
 pub(super) fn zero_bytes(values: u64) -> u64 {
     let tops = !((values & LOW_BITS).wrapping_add(LOW_BITS) | values | LOW_BITS);
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56

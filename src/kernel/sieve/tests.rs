@@ -1,19 +1,19 @@
-//! The kernels against the definition, position by position.
+//! The kernels agree with a scalar reference at every position.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The filter, the guard and the window, as they are defined.
-struct Definition {
+/// Scalar reference of the filter, the guard and the window.
+struct ScalarSieve {
     maps: Box<Maps>,
     sieve: Sieve,
 }
 
-impl Definition {
+impl ScalarSieve {
     fn new(seed: u64) -> Self {
         let sieve = Sieve::with_kernel(seed, SieveKernel::Portable).expect("any processor");
-        Definition { maps: draw(seed).0, sieve }
+        ScalarSieve { maps: draw(seed).0, sieve }
     }
 
     fn value(&self, bytes: &[u8], position: usize) -> u8 {
@@ -34,13 +34,13 @@ impl Definition {
             .collect()
     }
 
-    /// Bytes of which every position passes, after a random start.
+    /// Bytes after `start` of which every position passes.
     fn adversary(&self, start: [u8; 7], len: usize) -> Vec<u8> {
         let mut bytes = start.to_vec();
         while bytes.len() < len {
             let at = bytes.len();
             bytes.push(0);
-            // Its own byte is not mapped.
+            // The last byte is not mapped, so this XOR makes the result zero.
             bytes[at] = self.value(&bytes, at + 1);
         }
         bytes.truncate(len);
@@ -57,9 +57,9 @@ fn sieves(seed: u64) -> Vec<(SieveKernel, Sieve)> {
     SieveKernel::ALL.iter().filter_map(|kernel| Some((*kernel, Sieve::with_kernel(seed, *kernel)?))).collect()
 }
 
-/// Every kernel that the processor has gives what the definition says, and no more than one in 16 positions.
-fn check(definition: &Definition, sieves: &[(SieveKernel, Sieve)], bytes: &[u8]) {
-    let expected = definition.anchors(bytes);
+/// Checks that every available kernel gives the anchors of the scalar reference, at most one in 16 positions.
+fn check(scalar: &ScalarSieve, sieves: &[(SieveKernel, Sieve)], bytes: &[u8]) {
+    let expected = scalar.anchors(bytes);
     for (kernel, sieve) in sieves {
         assert_eq!(sieve.anchors(bytes), expected, "{kernel:?}, {} bytes", bytes.len());
     }
@@ -67,64 +67,64 @@ fn check(definition: &Definition, sieves: &[(SieveKernel, Sieve)], bytes: &[u8])
 }
 
 #[test]
-fn the_fastest_kernel_is_taken() {
+fn the_fastest_kernel_is_chosen() {
     let sieve = Sieve::new(1);
     let bytes = random(2, 100_000);
     assert_eq!(sieve.anchors(&bytes), sieves(1)[0].1.anchors(&bytes));
 }
 
 #[test]
-fn lengths_and_offsets_do_not_matter() {
-    let (definition, sieves) = (Definition::new(3), sieves(3));
+fn every_length_and_offset_agrees_with_the_scalar_reference() {
+    let (scalar, sieves) = (ScalarSieve::new(3), sieves(3));
     let bytes = random(4, 20_000);
     for len in 0..300 {
         for offset in [0, 1, 3, 7, 17, 63] {
-            check(&definition, &sieves, &bytes[offset..offset + len]);
+            check(&scalar, &sieves, &bytes[offset..offset + len]);
         }
     }
     for len in (4096 - 70..4096 + 90).chain(8192..8192 + 40) {
-        check(&definition, &sieves, &bytes[len % 61..][..len]);
+        check(&scalar, &sieves, &bytes[len % 61..][..len]);
     }
-    let anchors = definition.anchors(&bytes);
+    let anchors = scalar.anchors(&bytes);
     let per_anchor = bytes.len() / anchors.len();
     assert!((200..350).contains(&per_anchor), "{per_anchor} bytes to an anchor");
 }
 
 #[test]
-fn periods_and_constants() {
-    let (definition, sieves) = (Definition::new(5), sieves(5));
+fn periodic_bytes_agree_and_constant_bytes_have_no_anchors() {
+    let (scalar, sieves) = (ScalarSieve::new(5), sieves(5));
     for period in 1..=40 {
         for seed in 0..20 {
             let bytes: Vec<u8> = random(seed, period).into_iter().cycle().take(700).collect();
-            check(&definition, &sieves, &bytes);
+            check(&scalar, &sieves, &bytes);
         }
     }
     for byte in 0..=255 {
         let bytes = vec![byte; 5000];
-        check(&definition, &sieves, &bytes);
-        assert!(definition.anchors(&bytes).is_empty());
+        check(&scalar, &sieves, &bytes);
+        assert!(scalar.anchors(&bytes).is_empty());
     }
 }
 
 #[test]
-fn a_flood_of_positions_is_dropped() {
+fn adversarial_positions_are_dropped() {
     for seed in 0..8 {
-        let (definition, sieves) = (Definition::new(seed), sieves(seed));
-        let bytes = definition.adversary([seed as u8, 7, 200, 0, 1, 2, 3], 10_000);
-        assert!((8..=bytes.len()).all(|position| definition.value(&bytes, position) == 0), "all pass");
-        check(&definition, &sieves, &bytes);
-        assert!(definition.anchors(&bytes).is_empty());
-        // Pieces of it between random bytes, so that the distances vary.
+        let (scalar, sieves) = (ScalarSieve::new(seed), sieves(seed));
+        let bytes = scalar.adversary([seed as u8, 7, 200, 0, 1, 2, 3], 10_000);
+        assert!((8..=bytes.len()).all(|position| scalar.value(&bytes, position) == 0), "all pass");
+        check(&scalar, &sieves, &bytes);
+        assert!(scalar.anchors(&bytes).is_empty());
+        // Parts of it between random bytes, so that the distances vary.
         let mut mixed = random(seed, 40);
-        for piece in 1..120 {
-            mixed.extend_from_slice(&bytes[..piece % 37 + 8]);
-            mixed.extend(random(piece as u64, piece % 23));
+        for part in 1..120 {
+            mixed.extend_from_slice(&bytes[..part % 37 + 8]);
+            mixed.extend(random(part as u64, part % 23));
         }
-        check(&definition, &sieves, &mixed);
+        check(&scalar, &sieves, &mixed);
     }
 }
 
-/// Whatever the key: else a genome would be cut by length alone.
+/// With any key. Otherwise only the length would determine the chunk boundaries of a genome.
 #[test]
 fn content_of_four_letters_has_anchors() {
     let letters: Vec<u8> = random(6, 200_000).iter().map(|byte| b"ACGT"[usize::from(byte & 3)]).collect();
@@ -134,10 +134,10 @@ fn content_of_four_letters_has_anchors() {
     }
 }
 
-/// What the instruction does with the matrices, bit by bit, so that processors without it check them too.
+/// Emulates the instruction of GFNI, so that processors without it check the matrices too.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn matrices_stand_for_the_maps() {
+fn matrices_give_the_same_results_as_maps() {
     for seed in 0..8 {
         for map in of_each_byte(&draw(seed).0) {
             let rows = x86::matrix(&map).to_le_bytes();
@@ -151,7 +151,7 @@ fn matrices_stand_for_the_maps() {
 }
 
 #[test]
-fn eight_bytes_are_told_apart_exactly() {
+fn zero_bytes_are_found_exactly() {
     for seed in 0..2000 {
         let bytes: [u8; 8] = std::array::from_fn(|at| random(seed, 8)[at] & 3);
         let expected = (0..8).filter(|at| bytes[*at] == 0).fold(0, |mask, at| mask | 1 << at);
@@ -163,11 +163,11 @@ proptest! {
     #[test]
     fn kernels_agree(seed: u64, low in 1..=255u8, content in proptest::collection::vec(any::<u8>(), 0..9000)) {
         let bytes: Vec<u8> = content.iter().map(|byte| byte % low).collect();
-        check(&Definition::new(seed), &sieves(seed), &bytes);
+        check(&ScalarSieve::new(seed), &sieves(seed), &bytes);
     }
 
     #[test]
-    fn an_anchor_depends_on_its_window_alone(seed: u64, before in 0..5000usize, other: u64) {
+    fn an_anchor_depends_only_on_its_window(seed: u64, before in 0..5000usize, other: u64) {
         let sieve = Sieve::new(seed);
         let content = random(seed ^ 1, 9000);
         let mut moved = random(other, before);
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_ends_when_told(seed: u64, count in 1..20usize) {
+    fn a_scan_ends_when_the_visitor_returns_false(seed: u64, count in 1..20usize) {
         let (sieve, bytes) = (Sieve::new(seed), random(seed, 20_000));
         let mut seen = Vec::new();
         sieve.scan(&bytes, |anchor| { seen.push(anchor); seen.len() < count });
