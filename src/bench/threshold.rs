@@ -136,7 +136,7 @@ impl ThresholdBench {
         let mut pairs = Vec::new();
         for (at, (family, one)) in models.iter().enumerate() {
             for (other_family, other) in models.iter().skip(at + 1) {
-                let Some(bits) = distance(one, other, stop)?.of_family() else { continue };
+                let Some(bits) = distance(one, other, stop)?.bit_distance() else { continue };
                 let name = format!("{} and {}", one.label, other.label);
                 pairs.push(Pair { name, is_family: family == other_family, bits });
             }

@@ -66,7 +66,7 @@ impl Opener<'_> {
 
 fn document(first: &OpenModel, second: &OpenModel, found: &Distance) -> Value {
     let side = |side: &OpenModel| json!({"path": side.label, "format": side.model.format, "tensors": side.model.tensors.len()});
-    let family = found.of_family();
+    let family = found.bit_distance();
     let types: Vec<Value> = found.types.iter().map(of_type).collect();
     let left_out = found.left_out.iter().map(|left_out| {
         let model = if left_out.is_second { "second" } else { "first" };
@@ -119,7 +119,7 @@ fn write_report(out: &mut dyn Write, first: &OpenModel, second: &OpenModel, foun
         let tensors = tensors(side.model.tensors.len() as u64);
         writeln!(out, "{} ({}, {tensors})", printable(&side.label), side.model.format)?;
     }
-    match found.of_family() {
+    match found.bit_distance() {
         Some(distance) if distance < THRESHOLD => {
             writeln!(out, "bit distance {distance:.2}: the same family (below {THRESHOLD})")?;
         }

@@ -1,16 +1,17 @@
-//! Trace: names the chunks of a source tree in Destor's text format, for simulations of deduplication.
+//! Trace: writes the chunks of a source tree in Destor's text format, as input for simulations of deduplication.
 //!
-//! 1. The paths are walked as in a backup, sorted by name. Every name of a regular file is a file of the trace; there
-//!    is nothing else in it: no directories, links or metadata.
-//! 2. A file is read through a buffer of a few chunks and cut by the configured chunker; holes are read as zeros. The
-//!    chunker's seed is fixed, so the same bytes give the same chunks in every trace.
-//! 3. A chunk is named by the first 20 bytes of its BLAKE3.
+//! 1. Walk the paths as a backup does, sorted by name. Every name of a regular file is a file of the trace. The trace
+//!    has no directories, links or metadata.
+//! 2. Read each file through a buffer of a few chunks and split it with the configured chunker. Holes are read as zeros.
+//!    The chunker's seed is fixed, so equal bytes give equal chunks in every trace.
+//! 3. Name each chunk by the first 20 bytes of its BLAKE3.
 //!
-//! A trace is `file start N`, the name's N bytes, then a line for each chunk (40 upper-case hexadecimal digits and
-//! decimal bytes) and `file end`, for each file; `stream end` is the last line, without a line break.
+//! For each file, a trace has the line `file start N`, the N bytes of its name, a line for each chunk, and `file end`.
+//! A chunk's line is 40 upper-case hexadecimal digits and the decimal length in bytes. The trace ends with `stream end`
+//! without a line break.
 //!
-//! A file that cannot be opened is left out; one that cannot be read to its end, or changes meanwhile, ends where its
-//! reading did. Both are reported (`tracing::warn!`) and counted.
+//! A file that cannot be opened is skipped. A file that changes or cannot be read further ends early in the trace. Both
+//! are logged (`tracing::warn!`) and counted.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -25,16 +26,16 @@ use crate::kernel::sieve::Anchor;
 use crate::metrics::Progress;
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
 
-/// Seed of the chunkers that have a key: one for all traces, so that they can be compared.
+/// Seed of the keyed chunkers: the same for all traces, so that traces can be compared.
 pub const CHUNKER_SEED: u64 = 0;
 /// Bytes of a fingerprint.
 pub const FINGERPRINT_BYTES: usize = 20;
-/// The buffer that files are read through is at least so large, bytes.
+/// Minimum size of the read buffer, bytes.
 const BUFFER_BYTES_MIN: usize = 4 << 20;
-/// And at least so many of the largest chunks.
+/// Minimum size of the read buffer, chunks of the maximum size.
 const BUFFER_CHUNKS: usize = 4;
 
-/// What a trace holds.
+/// Statistics of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TraceReport {
     /// Files.
@@ -43,25 +44,25 @@ pub struct TraceReport {
     pub chunks: u64,
     /// Bytes of all chunks.
     pub bytes: u64,
-    /// What could not be read, or changed while it was: each was reported.
+    /// Files that could not be read, or changed meanwhile. Each is logged.
     pub problems: u64,
 }
 
-/// Where a trace is written to.
+/// Destination of a trace.
 pub struct TraceOutput<'a> {
-    /// Takes the text.
+    /// Receives the text.
     pub out: &'a mut dyn Write,
-    /// Its name in errors.
+    /// Name of the destination in errors.
     pub name: &'a Path,
-    /// The file that it is, which is no part of the trace.
+    /// Identity of the destination file. The trace skips this file.
     pub identity: Option<FileIdentity>,
 }
 
-/// Writes the trace of `paths`, cut as `config` says.
+/// Writes the trace of `paths` with the chunker of `config`.
 ///
 /// # Errors
-/// [`Error::Usage`] if none of the paths exists; [`Error::Io`] if the trace cannot be written; [`Error::Interrupted`]
-/// once `stop` is set.
+/// Fails with [`Error::Usage`] if no path exists, with [`Error::Io`] if the trace cannot be written, and with
+/// [`Error::Interrupted`] once `stop` is set.
 pub fn trace<P: AsRef<Path>>(
     paths: &[P],
     config: &RepositoryConfig,
@@ -157,17 +158,18 @@ impl Tracer<'_, '_> {
         Ok(())
     }
 
-    /// Writes the chunks of a file; the inner result says whether it could be read to its end.
+    /// Writes the chunks of a file. The inner result is an error if the file could not be read to its end.
     fn content(&mut self, source: &SourceFile) -> Result<Result<()>> {
         let (mut offset, mut held) = (0, 0);
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            let space = self.buffer.get_mut(held..).unwrap_or_default();
-            let want = (source.size() - offset).min(space.len() as u64) as usize;
-            let space = space.get_mut(..want).unwrap_or_default();
-            let (read, outcome) = match source.read_full(space, offset) {
+            let want = (source.size() - offset).min((self.buffer.len() - held) as u64) as usize;
+            let free = self.buffer.get_mut(held..held + want);
+            let free = free.filter(|_| want > 0 || offset == source.size());
+            let free = free.ok_or_else(|| Error::internal("a chunk fills the whole read buffer"))?;
+            let (read, outcome) = match source.read_full(free, offset) {
                 Ok(read) if read < want => (read, Err(changed(source))),
                 Ok(read) => (read, Ok(())),
                 Err(error) => (0, Err(Error::io("read", source.path(), error))),
@@ -175,24 +177,25 @@ impl Tracer<'_, '_> {
             offset += read as u64;
             self.progress.bytes_read.add(read as u64);
             let is_last = outcome.is_err() || offset == source.size();
-            held = self.cut(held + read, is_last)?;
+            held = self.split(held + read, is_last)?;
             if is_last {
                 return Ok(outcome);
             }
         }
     }
 
-    /// Cuts the first `filled` bytes of the buffer and moves what may go on to its front; gives how many those are.
-    fn cut(&mut self, filled: usize, is_last: bool) -> Result<usize> {
+    /// Splits the first `filled` bytes of the buffer and moves an incomplete chunk to the front. Returns its length.
+    fn split(&mut self, filled: usize, is_last: bool) -> Result<usize> {
+        let outside = || Error::internal("the chunker returned a chunk outside the buffer");
         let mut start = 0;
         while start < filled {
-            let rest = self.buffer.get(start..filled).unwrap_or_default();
+            let rest = self.buffer.get(start..filled).ok_or_else(outside)?;
             self.anchors.clear();
             let len = self.chunker.cut(rest, &mut self.anchors);
             if len == rest.len() && len < self.bytes_max && !is_last {
                 break;
             }
-            let line = chunk_line(rest.get(..len).unwrap_or_default());
+            let line = chunk_line(rest.get(..len).ok_or_else(outside)?);
             self.write(&line)?;
             self.report.chunks += 1;
             self.report.bytes += len as u64;
@@ -204,7 +207,7 @@ impl Tracer<'_, '_> {
 }
 
 fn changed(source: &SourceFile) -> Error {
-    let changed = io::Error::other("it changed while it was read; what was read is in the trace");
+    let changed = io::Error::other("it changed while it was read; the trace has the bytes that were read");
     Error::io("read consistently", source.path(), changed)
 }
 
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_destors_to_the_byte() {
+    fn the_text_equals_destors_format_byte_by_byte() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("f")).unwrap();
         std::fs::write(directory.path().join("f/b\nc"), [7; 1500]).unwrap();
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_zeros_and_the_trace_itself_is_left_out() {
+    fn holes_are_zeros_and_the_output_file_is_skipped() {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let hole = std::fs::File::create(directory.path().join("hole")).unwrap();
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_counted_and_nothing_at_all_refused() {
+    fn a_missing_path_is_counted_and_no_path_at_all_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("a"), "1").unwrap();
         let (there, missing) = (directory.path().join("a"), directory.path().join("b"));
@@ -277,7 +280,7 @@ mod tests {
         assert!(text.ends_with("file end\nstream end"));
         let output = TraceOutput { out: &mut Vec::new(), name: Path::new("x"), identity: None };
         let stop = AtomicBool::new(false);
-        let refused = trace(&[&missing], &RepositoryConfig::default(), output, &Progress::default(), &stop);
-        assert!(matches!(refused, Err(Error::Usage(_))));
+        let outcome = trace(&[&missing], &RepositoryConfig::default(), output, &Progress::default(), &stop);
+        assert!(matches!(outcome, Err(Error::Usage(_))));
     }
 }

@@ -1,30 +1,30 @@
-//! Tallies: at which bits how many values differ.
+//! Counts for each bit how many values of two models differ in it.
 //!
-//! What is counted is the XOR of two values, byte by byte: a table of 256 for each byte of a value takes one step for
-//! each byte, and the bits are counted once at the end.
+//! For each byte of a value, a table counts how often the XOR of two values has each of 256 results. That takes one step
+//! per byte. The bits are counted from the tables at the end.
 
 use crate::format::Dtype;
 use crate::kernel::elements::{bf16, fp16};
 
-/// Bytes compared at once, to pass over what is the same; a multiple of every width.
-const RUN_BYTES: usize = 4096;
-/// Widest value.
+/// Slices of this many bytes are skipped if they are equal. A multiple of every width.
+const SLICE_BYTES: usize = 4096;
+/// Bytes of the widest value.
 const WIDTH_MAX: usize = 8;
 
-/// What a bit of a value says.
+/// The part of a value that a bit belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitField {
-    /// The sign of a float.
+    /// Sign of a float.
     Sign,
-    /// A float's exponent.
+    /// Exponent of a float.
     Exponent,
-    /// A float's mantissa.
+    /// Mantissa of a float.
     Mantissa,
-    /// Anything else.
+    /// A bit of another type.
     Other,
 }
 
-/// Values compared, and where they differ.
+/// Number of compared values, and the bits in which they differ.
 #[derive(Debug, Clone)]
 pub struct BitTally {
     /// Type of the values.
@@ -33,7 +33,7 @@ pub struct BitTally {
     pub values: u64,
     /// Values that are the same, bit by bit.
     pub identical: u64,
-    /// For each byte of a value how often its XOR was which byte; that of zero is not counted.
+    /// For each byte of a value, the number of XORs with each result. Pairs of equal values are not counted.
     bytes: [[u64; 256]; WIDTH_MAX],
 }
 
@@ -50,20 +50,20 @@ impl BitField {
 }
 
 impl BitTally {
-    /// Nothing yet of values of this type.
+    /// An empty tally for values of type `dtype`.
     pub fn new(dtype: Dtype) -> Self {
         BitTally { dtype, values: 0, identical: 0, bytes: [[0; 256]; WIDTH_MAX] }
     }
 
-    /// Bytes of a value.
+    /// Bytes of a value; 1 for types without a fixed width.
     pub fn width(&self) -> usize {
         self.dtype.width().unwrap_or(1)
     }
 
-    /// Compares the values of two slices of one length, a multiple of the width.
+    /// Adds the values of two slices of equal length, a multiple of the width.
     pub fn add(&mut self, one: &[u8], other: &[u8]) {
         let width = self.width();
-        for (one, other) in one.chunks(RUN_BYTES).zip(other.chunks(RUN_BYTES)) {
+        for (one, other) in one.chunks(SLICE_BYTES).zip(other.chunks(SLICE_BYTES)) {
             let values = (one.len() / width) as u64;
             self.values += values;
             if one == other {
@@ -71,15 +71,15 @@ impl BitTally {
                 continue;
             }
             match width {
-                1 => self.add_run::<1>(one, other),
-                2 => self.add_run::<2>(one, other),
-                4 => self.add_run::<4>(one, other),
-                _ => self.add_run::<8>(one, other),
+                1 => self.add_slice::<1>(one, other),
+                2 => self.add_slice::<2>(one, other),
+                4 => self.add_slice::<4>(one, other),
+                _ => self.add_slice::<8>(one, other),
             }
         }
     }
 
-    fn add_run<const WIDTH: usize>(&mut self, one: &[u8], other: &[u8]) {
+    fn add_slice<const WIDTH: usize>(&mut self, one: &[u8], other: &[u8]) {
         for (one, other) in one.as_chunks::<WIDTH>().0.iter().zip(other.as_chunks::<WIDTH>().0) {
             if one == other {
                 self.identical += 1;
@@ -93,7 +93,7 @@ impl BitTally {
         }
     }
 
-    /// Values that differ at each bit, the highest bit first.
+    /// Number of values that differ in each bit, the highest bit first.
     pub fn bits(&self) -> Vec<u64> {
         let of = |table: &[u64; 256], bit: usize| {
             let set = table.iter().enumerate().filter(|(byte, _)| byte >> bit & 1 == 1);
@@ -103,23 +103,23 @@ impl BitTally {
         tables.flat_map(|table| (0..8).rev().map(move |bit| of(table, bit))).collect()
     }
 
-    /// Differing bits of all values.
+    /// Number of differing bits of all values.
     pub fn differing(&self) -> u64 {
         self.bits().iter().sum()
     }
 
-    /// Differing bits of a value, mean: ZipLLM's bit distance.
+    /// Mean number of differing bits of a value: ZipLLM's bit distance.
     pub fn bit_distance(&self) -> f64 {
         self.differing() as f64 / self.values.max(1) as f64
     }
 
-    /// What bit `index` from the highest one says.
+    /// The part of a value that bit `index` from the highest one belongs to.
     pub fn field(&self, index: usize) -> BitField {
         let exponent = match self.dtype {
             Dtype::Float64 => 11,
             Dtype::Float32 | Dtype::Bfloat16 => 8,
             Dtype::Float16 => 5,
-            // There are several 8-bit floats.
+            // 8-bit formats have exponents of different lengths.
             Dtype::Float8 if index == 0 => return BitField::Sign,
             _ => return BitField::Other,
         };
@@ -135,7 +135,7 @@ impl BitTally {
 pub fn rounded(wide: &[u8], narrow: Dtype) -> Vec<u8> {
     let round = if narrow == Dtype::Bfloat16 { bf16 } else { fp16 };
     let mut rounded = Vec::with_capacity(wide.len() / 2);
-    wide.as_chunks::<4>().0.iter().for_each(|word| rounded.extend(round(u32::from_le_bytes(*word)).to_le_bytes()));
+    wide.as_chunks::<4>().0.iter().for_each(|value| rounded.extend(round(u32::from_le_bytes(*value)).to_le_bytes()));
     rounded
 }
 
@@ -145,9 +145,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bits_are_where_the_format_has_them() {
+    fn bits_belong_to_the_fields_of_their_format() {
         let mut tally = BitTally::new(Dtype::Bfloat16);
-        // 1.0 against -1.0 is the sign, 1.0 against 2.0 all of the exponent, 1.0 against 1.0078125 the last bit.
+        // Against 1.0, -1.0 differs in the sign, 2.0 in the whole exponent, and 1.0078125 in the last bit.
         for other in [0xbf80u16, 0x4000, 0x3f81, 0x3f80] {
             tally.add(&0x3f80u16.to_le_bytes(), &other.to_le_bytes());
         }
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_counted_value_by_value(pairs: Vec<(u32, u32)>, same: u16) {
+        fn the_tally_equals_a_count_value_by_value(pairs: Vec<(u32, u32)>, same: u16) {
             let same = vec![(7u32, 7u32); usize::from(same)];
             let pairs = [same, pairs].concat();
             let bytes = |side: fn(&(u32, u32)) -> u32| pairs.iter().flat_map(|pair| side(pair).to_le_bytes()).collect();

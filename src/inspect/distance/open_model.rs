@@ -1,4 +1,4 @@
-//! One of the models compared: a file on disk, or a file of a snapshot.
+//! A model open for reading: a file on disk, or a file of a snapshot.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,44 +18,43 @@ use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
 use crate::repo::tree::NodeKind;
 
-/// Decoded frames kept, bytes.
+/// Cache of decoded frames, bytes.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// A model open for reading.
 pub struct OpenModel {
-    /// What people call it by.
+    /// Name to show: the path as the user gave it.
     pub label: String,
-    /// What it holds.
+    /// Its format and tensors.
     pub model: Recognised,
-    /// What the types of its tensors are called.
-    labels: DtypeNames,
+    dtype_names: DtypeNames,
     source: Box<dyn ReadAt>,
 }
 
-/// Opens files of snapshots, all through one reader.
+/// Opens models of snapshots. All share one reader.
 pub struct SnapshotModels {
     reader: SharedReader,
 }
 
 impl SnapshotModels {
-    /// Of this repository.
+    /// Opens models of `repository`.
     ///
     /// # Errors
-    /// Those of listing it.
+    /// Fails if the repository cannot be listed.
     pub fn new(repository: &Repository) -> Result<Self> {
         let listing = Arc::new(Listing::take(&repository.store)?);
         let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
         Ok(SnapshotModels { reader: Rc::new(RefCell::new(reader)) })
     }
 
-    /// The model at `path` of a snapshot.
+    /// Opens the model at `path` of a snapshot; `label` names it in reports and errors.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`], [`Error::Usage`] for what is no file or no model, and those of reading.
+    /// Fails with [`Error::NoSuchPath`], with [`Error::Usage`] if the path is not a model file, or if it cannot be read.
     pub fn open(&self, snapshot: &NamedSnapshot, path: &Path, label: &str) -> Result<OpenModel> {
         let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
         let file = node.filter(|node| node.kind == NodeKind::File);
-        let Some(node) = file else { return Err(no_model(label, "no regular file".into())) };
+        let Some(node) = file else { return Err(no_model(label, "something that is not a regular file".into())) };
         let file = StoredFile::open(self.reader.clone(), node.content, node.size)?;
         let len = file.len();
         OpenModel::of(label, Box::new(file), len)
@@ -63,15 +62,15 @@ impl SnapshotModels {
 }
 
 impl OpenModel {
-    /// The model in a file on disk.
+    /// Opens a model file on disk.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is no file or no model, and those of reading.
+    /// Fails with [`Error::Usage`] if the path is not a model file, or if it cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         let label = path.display().to_string();
         let metadata = path.metadata().map_err(|error| Error::io("read", path, error))?;
         if !metadata.is_file() {
-            return Err(no_model(&label, "no regular file".into()));
+            return Err(no_model(&label, "something that is not a regular file".into()));
         }
         let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         Self::of(&label, Box::new(file), metadata.len())
@@ -81,13 +80,13 @@ impl OpenModel {
         let failed = |error| unwrapped(error, Path::new(label));
         match recognise(&*source, len).map_err(failed)? {
             Recognition::Model(model) => {
-                let labels = DtypeNames::read(&*source, len).map_err(failed)?;
-                Ok(OpenModel { label: label.into(), model, labels, source })
+                let dtype_names = DtypeNames::read(&*source, len).map_err(failed)?;
+                Ok(OpenModel { label: label.into(), model, dtype_names, source })
             }
             Recognition::Opaque => {
                 let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];
                 fill(&*source, 0, &mut head).map_err(failed)?;
-                Err(no_model(label, unread(&head).unwrap_or("none of them").into()))
+                Err(no_model(label, unread(&head).unwrap_or("another format").into()))
             }
             Recognition::Defective { format, reason } => {
                 Err(no_model(label, format!("a defective {format}: {reason}")))
@@ -95,12 +94,12 @@ impl OpenModel {
         }
     }
 
-    /// What the type of one of its tensors is called.
-    pub fn label_of(&self, tensor: &Tensor) -> Cow<'static, str> {
-        self.labels.of(tensor)
+    /// Name of the type of one of its tensors, as the file gives it.
+    pub fn dtype_name(&self, tensor: &Tensor) -> Cow<'static, str> {
+        self.dtype_names.of(tensor)
     }
 
-    /// Its bytes.
+    /// The bytes of the file.
     pub fn source(&self) -> &dyn ReadAt {
         &*self.source
     }
@@ -108,5 +107,5 @@ impl OpenModel {
 
 fn no_model(label: &str, found: String) -> Error {
     let formats: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
-    Error::Usage(format!("{label} is no model: expected a file of tensors ({}), found {found}", formats.join(", ")))
+    Error::Usage(format!("{label} is not a model: expected a file of tensors ({}), found {found}", formats.join(", ")))
 }

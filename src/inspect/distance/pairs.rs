@@ -1,38 +1,37 @@
-//! Pairs: which tensor of the one model corresponds to which of the other.
+//! Pairs each tensor of one model with a tensor of another.
 //!
-//! 1. Tensors of one name are a pair.
-//! 2. The others are paired by shape: of the tensors of its shape that are left in the other model, a tensor gets the
-//!    one that stands about where it stands itself and that is nearest by sketch, as [`crate::model`] does where
-//!    formats name tensors otherwise.
-//! 3. A pair whose shapes or types do not go together is left out, and so is what has no counterpart.
+//! 1. Tensors with the same name are a pair.
+//! 2. Every other tensor is paired by shape. Among the free tensors of its shape, the neighbours of its rank compete,
+//!    and the nearest by sketch wins, because formats name tensors differently.
+//! 3. A tensor is left out if it has no counterpart, or if the shapes or types of its pair do not match.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::LeftOut;
+use super::compare::LeftOut;
 use super::open_model::OpenModel;
 use crate::error::Result;
 use crate::format::{Dtype, Tensor};
 use crate::model::{Sketched, compare, sample};
 use crate::repo::stored_file::unwrapped;
 
-/// Tensors of one shape tried on either side of the same place.
+/// Tensors of the same shape that are tried on either side of a rank.
 const NEIGHBOURS: usize = 4;
 
-/// What is compared with what.
+/// The pairs to compare.
 #[derive(Debug, Default)]
 pub struct Pairing<'a> {
-    /// By offset in the first model.
+    /// Sorted by offset in the first model.
     pub pairs: Vec<(&'a Tensor, &'a Tensor)>,
-    /// What is not compared.
+    /// Tensors without a pair to compare.
     pub left_out: Vec<LeftOut>,
 }
 
 /// Pairs the tensors of two models.
 ///
 /// # Errors
-/// Those of reading sketches.
+/// Fails if a sketch cannot be read.
 pub fn pair<'a>(first: &'a OpenModel, second: &'a OpenModel) -> Result<Pairing<'a>> {
     let (ones, others) = (&first.model.tensors, &second.model.tensors);
     let names: HashMap<&str, usize> = others.iter().enumerate().map(|(at, other)| (&*other.name, at)).collect();
@@ -46,10 +45,10 @@ pub fn pair<'a>(first: &'a OpenModel, second: &'a OpenModel) -> Result<Pairing<'
     let mut ranks: HashMap<Vec<u64>, usize> = HashMap::new();
     for (one, found) in ones.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
         let shape = shape_of(one);
-        let same = shapes.get(&shape).map(Vec::as_slice).unwrap_or_default();
+        let same_shape = shapes.get(&shape);
         let rank = ranks.entry(shape).or_default();
-        let (from, to) = (rank.saturating_sub(NEIGHBOURS), (*rank + NEIGHBOURS + 1).min(same.len()));
-        let near = same.get(from..to).unwrap_or_default().iter().copied();
+        let (from, to) = (rank.saturating_sub(NEIGHBOURS), *rank + NEIGHBOURS + 1);
+        let near = same_shape.into_iter().flatten().take(to).skip(from).copied();
         let free: Vec<usize> = near.filter(|at| is_taken.get(*at) == Some(&false)).collect();
         *rank += 1;
         *found = nearest(first, one, second, &free)?;
@@ -63,7 +62,7 @@ pub fn pair<'a>(first: &'a OpenModel, second: &'a OpenModel) -> Result<Pairing<'
     for (one, found) in ones.iter().zip(&found) {
         match found.and_then(|at| others.get(at)) {
             None => leave_out(one, false, "no counterpart".into()),
-            Some(other) => match obstacle(one, other, [first.label_of(one), second.label_of(other)]) {
+            Some(other) => match obstacle(one, other, [first.dtype_name(one), second.dtype_name(other)]) {
                 Some(reason) => leave_out(one, false, reason),
                 None => pairs.push((one, other)),
             },
@@ -82,7 +81,7 @@ fn mark(is_taken: &mut [bool], at: usize) {
     }
 }
 
-/// The candidate nearest by sketch; the only one as it is.
+/// The candidate that is nearest by sketch. A single candidate is not read.
 fn nearest(first: &OpenModel, one: &Tensor, second: &OpenModel, candidates: &[usize]) -> Result<Option<usize>> {
     if candidates.len() < 2 {
         return Ok(candidates.first().copied());
@@ -106,7 +105,7 @@ fn nearest(first: &OpenModel, one: &Tensor, second: &OpenModel, candidates: &[us
     Ok(best.map(|best| best.0).or(candidates.first().copied()))
 }
 
-/// Dimensions without those of one value.
+/// The dimensions other than 1.
 fn shape_of(tensor: &Tensor) -> Vec<u64> {
     tensor.shape.iter().copied().filter(|dimension| *dimension != 1).collect()
 }
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_said() {
+    fn a_mismatch_of_shape_type_or_length_is_reported() {
         let base = tensor("w", Dtype::Float32, &[4, 1], 16);
         let of = |dtype: Dtype, shape: &[u64], len| {
             obstacle(&base, &tensor("w", dtype, shape, len), ["F32".into(), dtype.name().into()])

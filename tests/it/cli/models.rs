@@ -301,11 +301,11 @@ fn what_is_no_model_is_named() {
     home.write("cut.safetensors", &Weights::base().bf16()[..5000]);
     let model = "m/a-base/model.safetensors";
     for (other, words) in [
-        ("m/letter.txt", "m/letter.txt is no model: expected a file of tensors (safetensors, gguf"),
+        ("m/letter.txt", "m/letter.txt is not a model: expected a file of tensors (safetensors, gguf"),
         ("cut.safetensors", "found a defective safetensors"),
-        ("latest:m/letter.txt", "latest:m/letter.txt is no model"),
-        ("latest:m", "no regular file"),
-        ("m", "no regular file"),
+        ("latest:m/letter.txt", "latest:m/letter.txt is not a model"),
+        ("latest:m", "not a regular file"),
+        ("m", "not a regular file"),
         ("absent", "absent"),
         ("latest:absent", "holds no `absent`"),
         ("ffff:absent", "no snapshot matches"),
