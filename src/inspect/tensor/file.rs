@@ -1,9 +1,11 @@
-//! Files of one tensor: numpy's and safetensors'.
+//! Writes one tensor as an npy or safetensors file.
 //!
-//! npy holds what numpy has a type for, in either order of the dimensions. safetensors holds the rest, too: values that
-//! it has no type for are bytes, and its metadata say what they are. Values are written as they lie where the file can
-//! say so, and else gathered ([`super::gather`]). The file is written under a temporary name in the directory it goes to,
-//! and linked to its own, so nothing that exists is overwritten and no half of a file bears the name.
+//! 1. npy supports the types of numpy, with rows or columns first. safetensors supports every tensor: values without a
+//!    safetensors type are written as bytes, and the metadata give their type and shape.
+//! 2. The values are copied in their stored order if the header can describe it. Otherwise they are gathered
+//!    ([`super::gather`]).
+//! 3. The file is written under a temporary name in the directory of the output, and then linked to its name. So nothing
+//!    is overwritten, and an incomplete file never has that name.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -18,53 +20,56 @@ use crate::format::{Array, ReadAt};
 use crate::repo::stored_file::unwrapped;
 use crate::types::hex;
 
-/// Values begin at a multiple of this in npy, and of 8 in safetensors.
+/// The values of an npy file start at a multiple of this, bytes.
 const NPY_ALIGNMENT: usize = 64;
+/// The values of a safetensors file start at a multiple of this, bytes.
 const SAFETENSORS_ALIGNMENT: usize = 8;
-/// What safetensors has no tensor by the name of.
+/// Key of the metadata in safetensors. No tensor can have this name.
 const METADATA: &str = "__metadata__";
 
-/// How a tensor is written.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// numpy's array file.
+    /// An array file of numpy.
     Npy,
-    /// safetensors with one tensor.
+    /// A safetensors file with one tensor.
     Safetensors,
 }
 
-/// What goes in front of the values, and how they follow.
+/// The bytes before the values, and the order of the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorHeader {
-    /// The bytes.
+    /// The bytes before the values.
     pub bytes: Vec<u8>,
     /// Type of the values in the file.
     pub written_as: String,
-    /// Whether the values are written in the order in which they lie.
-    pub as_they_lie: bool,
+    /// Whether the values are written in their stored order.
+    pub in_stored_order: bool,
 }
 
 impl FileFormat {
-    /// The format that goes with a file's extension.
+    /// The format of the file's extension.
     ///
     /// # Errors
-    /// [`Error::Usage`] for any other.
+    /// Fails with [`Error::Usage`] for an unknown extension.
     pub fn of(output: &Path) -> Result<Self> {
         match output.extension().and_then(|extension| extension.to_str()) {
             Some("npy") => Ok(FileFormat::Npy),
             Some("safetensors") => Ok(FileFormat::Safetensors),
             _ => {
                 let output = output.display();
-                Err(Error::Usage(format!("cannot tell how to write {output}: expected a name in .npy or .safetensors")))
+                Err(Error::Usage(format!(
+                    "no format for {output}: expected a name that ends with .npy or .safetensors"
+                )))
             }
         }
     }
 }
 
-/// The header of `array` in a file of its own.
+/// The header of a file that has only `array`.
 ///
 /// # Errors
-/// [`Error::Usage`] where the format has no way to hold it.
+/// Fails with [`Error::Usage`] if the format does not support the array.
 pub fn header(format: FileFormat, array: &Array) -> Result<TensorHeader> {
     match format {
         FileFormat::Npy => npy(array),
@@ -81,7 +86,7 @@ fn npy(array: &Array) -> Result<TensorHeader> {
     };
     let sizes: String = array.shape.iter().map(|size| format!("{size}, ")).collect();
     let shape = if array.shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
-    let (as_they_lie, order) = match array.is_column_major() {
+    let (in_stored_order, order) = match array.is_column_major() {
         true => (true, "True"),
         false => (array.strides.is_none(), "False"),
     };
@@ -91,12 +96,18 @@ fn npy(array: &Array) -> Result<TensorHeader> {
     text.push_str(&" ".repeat(unpadded.next_multiple_of(NPY_ALIGNMENT) - unpadded));
     text.push('\n');
     let len = (text.len() as u16).to_le_bytes();
-    Ok(TensorHeader { bytes: [prefix, &len[..], text.as_bytes()].concat(), written_as: descr.to_string(), as_they_lie })
+    Ok(TensorHeader {
+        bytes: [prefix, &len[..], text.as_bytes()].concat(),
+        written_as: descr.to_string(),
+        in_stored_order,
+    })
 }
 
 fn safetensors(array: &Array) -> Result<TensorHeader> {
     if array.name == METADATA {
-        return Err(Error::Usage(format!("safetensors cannot hold a tensor called `{METADATA}`: write a .npy file")));
+        return Err(Error::Usage(format!(
+            "safetensors does not support a tensor named `{METADATA}`: write a .npy file instead"
+        )));
     }
     let shape = json!(array.shape);
     let range = json!([0, array.len]);
@@ -112,74 +123,82 @@ fn safetensors(array: &Array) -> Result<TensorHeader> {
     text.push_str(&" ".repeat(text.len().next_multiple_of(SAFETENSORS_ALIGNMENT) - text.len()));
     let len = (text.len() as u64).to_le_bytes();
     let written_as = label.unwrap_or("U8").to_string();
-    Ok(TensorHeader { bytes: [&len[..], text.as_bytes()].concat(), written_as, as_they_lie: array.strides.is_none() })
+    Ok(TensorHeader {
+        bytes: [&len[..], text.as_bytes()].concat(),
+        written_as,
+        in_stored_order: array.strides.is_none(),
+    })
 }
 
-/// Fails where there is anything in place of `output`.
+/// Checks that `output` does not exist.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`].
+/// Fails with [`Error::AlreadyExists`] if it does.
 pub fn check_free(output: &Path) -> Result<()> {
     match output.symlink_metadata() {
-        Ok(_) => Err(taken(output)),
+        Ok(_) => Err(already_exists(output)),
         Err(_) => Ok(()),
     }
 }
 
-fn taken(output: &Path) -> Error {
+fn already_exists(output: &Path) -> Error {
     Error::AlreadyExists { path: output.into(), what: "something" }
 }
 
-/// Writes `header` and the values of `array`, which is in the file `source` of the snapshot's `path`.
+/// An array and the file to read it from.
+pub struct TensorSource<'a> {
+    /// Model file.
+    pub file: &'a dyn ReadAt,
+    /// Path of the model file in the snapshot, for errors.
+    pub path: &'a Path,
+    /// The array in that file.
+    pub array: &'a Array,
+}
+
+/// Writes `header` and the values of `source` to the new file `output`.
 ///
 /// # Errors
-/// Those of reading and writing; [`Error::Interrupted`] once `stop` is set. Nothing is left then.
-pub fn write(
-    output: &Path,
-    header: &TensorHeader,
-    source: &dyn ReadAt,
-    array: &Array,
-    path: &Path,
-    stop: &AtomicBool,
-) -> Result<()> {
+/// Fails if the source cannot be read or the output cannot be written, and with [`Error::Interrupted`] once `stop` is set.
+/// No file is left then.
+pub fn write(output: &Path, header: &TensorHeader, source: &TensorSource<'_>, stop: &AtomicBool) -> Result<()> {
     let failed = |error: io::Error| Error::io("write", output, error);
     let mut random = [0u8; 8];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
-    let aside = Aside(output.with_file_name(format!(".fhrd-{}", hex(&random))));
-    let file = OpenOptions::new().write(true).create_new(true).open(&aside.0).map_err(failed)?;
+    let temporary = TemporaryFile(output.with_file_name(format!(".fhrd-{}", hex(&random))));
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary.0).map_err(failed)?;
     let mut writer = BufWriter::new(&file);
     writer.write_all(&header.bytes).map_err(failed)?;
-    let give = if header.as_they_lie { copy } else { gather };
-    let given = give(source, array, &mut |bytes| {
+    let read = if header.in_stored_order { copy } else { gather };
+    let result = read(source.file, source.array, &mut |bytes| {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other(Error::Interrupted));
         }
         writer.write_all(bytes).map_err(|error| io::Error::other(failed(error)))
     });
-    given.map_err(|error| unwrapped(error, path))?;
+    result.map_err(|error| unwrapped(error, source.path))?;
     writer.flush().map_err(failed)?;
     drop(writer);
     file.sync_all().map_err(failed)?;
-    publish(&aside.0, output)
+    publish(&temporary.0, output)
 }
 
-/// Gives the file its name, unless that is taken.
-fn publish(aside: &Path, output: &Path) -> Result<()> {
-    let published = match fs::hard_link(aside, output) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(output)),
-        // A file system without links.
-        Err(_) => check_free(output).map(|()| fs::rename(aside, output))?,
+/// Links the temporary file to its name, unless that exists.
+fn publish(temporary: &Path, output: &Path) -> Result<()> {
+    let published = match fs::hard_link(temporary, output) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(already_exists(output)),
+        // The file system may not support hard links.
+        Err(_) => check_free(output).map(|()| fs::rename(temporary, output))?,
         linked => linked,
     };
     published.map_err(|error| Error::io("write", output, error))
 }
 
-/// A file that is gone when it is dropped.
-struct Aside(PathBuf);
+/// A file that is removed when the value is dropped.
+struct TemporaryFile(PathBuf);
 
-impl Drop for Aside {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // Renamed, it is not there any more.
+        // After a rename there is nothing to remove.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -194,12 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_numpy_are_aligned_and_say_type_order_and_shape() {
+    fn npy_headers_are_aligned_and_give_type_order_and_shape() {
         for (shape, text) in [(&[][..], "()"), (&[3][..], "(3,)"), (&[3, 4][..], "(3, 4)")] {
             let header = header(FileFormat::Npy, &array("w", Dtype::Float32, shape, 48)).unwrap();
-            assert!(header.bytes.len().is_multiple_of(64) && header.bytes.ends_with(b"\n") && header.as_they_lie);
-            let said = String::from_utf8_lossy(&header.bytes).into_owned();
-            assert!(said.contains(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {text}, }}")), "{said}");
+            assert!(header.bytes.len().is_multiple_of(64) && header.bytes.ends_with(b"\n") && header.in_stored_order);
+            let header_text = String::from_utf8_lossy(&header.bytes).into_owned();
+            assert!(
+                header_text.contains(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {text}, }}")),
+                "{header_text}"
+            );
         }
         let with = |strides: &[u64]| {
             let strides = Some(strides.to_vec());
@@ -208,20 +230,20 @@ mod tests {
         let (columns, gaps) = (with(&[1, 3]), with(&[8, 2]));
         assert!(String::from_utf8_lossy(&columns.bytes).contains("'fortran_order': True, 'shape': (3, 4)"));
         assert!(String::from_utf8_lossy(&gaps.bytes).contains("'fortran_order': False, 'shape': (3, 4)"));
-        assert!(columns.as_they_lie && !gaps.as_they_lie);
+        assert!(columns.in_stored_order && !gaps.in_stored_order);
         let error = header(FileFormat::Npy, &array("w", Dtype::Bfloat16, &[3], 6)).unwrap_err();
         assert!(error.to_string().contains(".safetensors"), "{error}");
         assert!(header(FileFormat::Npy, &array("w", Dtype::Quantised(8), &[32], 34)).is_err());
     }
 
     #[test]
-    fn what_safetensors_has_no_type_for_is_bytes() {
+    fn values_without_a_safetensors_type_are_bytes() {
         let parsed =
             |header: TensorHeader| -> serde_json::Value { serde_json::from_slice(&header.bytes[8..]).unwrap() };
         let quantised = array("a\"b", Dtype::Quantised(8), &[2, 32], 68);
-        let said = parsed(header(FileFormat::Safetensors, &quantised).unwrap());
-        assert_eq!(said["a\"b"], json!({"dtype": "U8", "shape": [68], "data_offsets": [0, 68]}));
-        assert_eq!(said[METADATA], json!({"dtype": "Q8_0", "shape": "[2,32]"}));
+        let parsed_header = parsed(header(FileFormat::Safetensors, &quantised).unwrap());
+        assert_eq!(parsed_header["a\"b"], json!({"dtype": "U8", "shape": [68], "data_offsets": [0, 68]}));
+        assert_eq!(parsed_header[METADATA], json!({"dtype": "Q8_0", "shape": "[2,32]"}));
         let plain = header(FileFormat::Safetensors, &array("w", Dtype::Bfloat16, &[3], 6)).unwrap();
         assert!((plain.bytes.len() - 8).is_multiple_of(8));
         assert_eq!(parsed(plain), json!({"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}));

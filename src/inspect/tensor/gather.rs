@@ -1,10 +1,11 @@
-//! Gathering: the values of an array in the order of their indices, wherever they lie.
+//! Reads the values of an array in the order of their indices, for any strides.
 //!
-//! 1. Values that lie in order are copied.
-//! 2. Others are gathered a piece at a time: as many indices of the first dimension as fit, or, where one does not, as
-//!    many of the second one, and so on. Memory is that of a piece, whatever the array.
-//! 3. Within a piece the dimensions are walked by descending stride, so the source is read forwards, through a small
-//!    window, and each value is put where its indices say.
+//! 1. Values that are stored in this order are copied.
+//! 2. Other values are gathered in batches. A batch has as many indices of the first dimension as fit. If one index does
+//!    not fit, the first dimension is walked, and the batch has indices of the second one, and so on. Memory is limited to
+//!    one batch.
+//! 3. Within a batch the dimensions are walked by descending stride. So the source is read forwards through a small
+//!    window, and each value is put at the position of its indices.
 
 use std::io;
 
@@ -13,69 +14,67 @@ use crate::repo::stored_file::fill;
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
-/// Bytes of the array gathered at a time.
-const OPERATION_BYTES: u64 = 32 << 20;
-/// Bytes of the source read at a time for that.
+/// Bytes of a batch.
+const BATCH_BYTES: u64 = 32 << 20;
+/// Bytes of the window on the source.
 const WINDOW_BYTES: u64 = 16 << 10;
 
-/// Takes bytes of the array in order.
+/// Receives the bytes of the array in order.
 pub type ByteSink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
-/// Hands `take` the bytes that lie in one run.
+/// Passes the stored bytes of the array to `sink`.
 ///
 /// # Errors
-/// Those of reading and of `take`.
-pub fn copy(source: &dyn ReadAt, array: &Array, take: &mut ByteSink<'_>) -> io::Result<()> {
-    let mut space = Vec::new();
+/// Fails if `source` cannot be read, and with the error of `sink`.
+pub fn copy(source: &dyn ReadAt, array: &Array, sink: &mut ByteSink<'_>) -> io::Result<()> {
+    let mut buffer = Vec::new();
     let mut at = 0;
     while at < array.len {
         let count = COPY_BYTES.min(array.len - at);
-        space.resize(count as usize, 0);
-        fill(source, array.offset + at, &mut space)?;
-        take(&space)?;
+        buffer.resize(count as usize, 0);
+        fill(source, array.offset + at, &mut buffer)?;
+        sink(&buffer)?;
         at += count;
     }
     Ok(())
 }
 
-/// Hands `take` the bytes of the values in the order of their indices.
+/// Passes the values of the array to `sink` in the order of their indices.
 ///
 /// # Errors
 /// As for [`copy`].
-pub fn gather(source: &dyn ReadAt, array: &Array, take: &mut ByteSink<'_>) -> io::Result<()> {
-    gather_by(source, array, OPERATION_BYTES, take)
+pub fn gather(source: &dyn ReadAt, array: &Array, sink: &mut ByteSink<'_>) -> io::Result<()> {
+    gather_by(source, array, BATCH_BYTES, sink)
 }
 
-fn gather_by(source: &dyn ReadAt, array: &Array, operation_bytes: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
-    let (Some(strides), Some(width)) = (&array.strides, array.value.width) else { return copy(source, array, take) };
-    // A size of none has no values at all.
+fn gather_by(source: &dyn ReadAt, array: &Array, batch_bytes: u64, sink: &mut ByteSink<'_>) -> io::Result<()> {
+    let (Some(strides), Some(width)) = (&array.strides, array.value.width) else { return copy(source, array, sink) };
+    // An array with a dimension of size 0 has no values.
     if array.len == 0 {
         return Ok(());
     }
-    // The stride of one index leads nowhere, whatever it is.
+    // The stride of a dimension of size 1 is never used and may have any value.
     let step = |size: u64, stride: u64| if size > 1 { stride * width } else { 0 };
-    let dimensions: Vec<(u64, u64)> =
-        array.shape.iter().zip(strides).map(|(size, by)| (*size, step(*size, *by))).collect();
-    let end = dimensions.iter().fold(array.offset + width, |end, (size, stride)| end + (size - 1) * stride);
+    let dimensions: Vec<SourceDimension> = std::iter::zip(&array.shape, strides)
+        .map(|(size, stride)| SourceDimension { size: *size, step: step(*size, *stride) })
+        .collect();
+    let end = dimensions.iter().fold(array.offset + width, |end, of| end + (of.size - 1) * of.step);
     let window = ReadWindow { source, end, start: 0, bytes: Vec::new() };
-    Gatherer { window, width, operation_bytes: operation_bytes.max(width), piece: Vec::new() }.part(
-        &dimensions,
-        array.offset,
-        take,
-    )
+    let mut gatherer = Gatherer { window, width, batch_bytes: batch_bytes.max(width), batch: Vec::new() };
+    gatherer.walk_array(&dimensions, array.offset, sink)
 }
 
-/// The bytes of the source around those read last.
+/// The bytes of the source that were read last.
 struct ReadWindow<'a> {
     source: &'a dyn ReadAt,
-    /// Behind the last byte that may be read.
+    /// End of the bytes that may be read.
     end: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl ReadWindow<'_> {
-    /// `len` bytes from byte `at`.
+    /// The `len` bytes at offset `at`.
     fn get(&mut self, at: u64, len: u64) -> io::Result<&[u8]> {
         let is_held = self.start <= at && at + len <= self.start + self.bytes.len() as u64;
         if !is_held {
@@ -89,80 +88,96 @@ impl ReadWindow<'_> {
     }
 }
 
+/// A dimension of the array.
+#[derive(Clone, Copy)]
+struct SourceDimension {
+    size: u64,
+    /// Bytes from one index to the next in the source.
+    step: u64,
+}
+
+/// A dimension of a batch.
+#[derive(Clone, Copy)]
+struct BatchDimension {
+    size: u64,
+    /// Bytes from one index to the next in the source.
+    source_step: u64,
+    /// Bytes from one index to the next in the batch.
+    batch_step: u64,
+}
+
 struct Gatherer<'a> {
     window: ReadWindow<'a>,
     /// Bytes of a value.
     width: u64,
-    operation_bytes: u64,
-    piece: Vec<u8>,
+    batch_bytes: u64,
+    batch: Vec<u8>,
 }
 
-/// A dimension of a piece: its size, bytes from one index to the next in the source, and in the piece.
-type Dimension = (u64, u64, u64);
-
 impl Gatherer<'_> {
-    /// Gives a part of the array whose first value is at byte `at`: sizes, and bytes from one index to the next.
-    fn part(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
-        let Some(((size, stride), inner)) = dimensions.split_first() else { return self.piece(&[], at, take) };
-        let inner_bytes = inner.iter().fold(self.width, |bytes, (size, _)| bytes.saturating_mul(*size));
-        let at_once = self.operation_bytes / inner_bytes;
+    /// Gathers the part of the array that has `dimensions` and whose first value is at byte `at`.
+    fn walk_array(&mut self, dimensions: &[SourceDimension], at: u64, sink: &mut ByteSink<'_>) -> io::Result<()> {
+        let Some((outer, inner)) = dimensions.split_first() else { return self.gather_batch(&[], at, sink) };
+        let inner_bytes = inner.iter().fold(self.width, |bytes, of| bytes.saturating_mul(of.size));
+        let batch_indices = self.batch_bytes / inner_bytes;
         let mut index = 0;
-        while index < *size {
-            let start = at + index * stride;
-            if at_once == 0 {
-                self.part(inner, start, take)?;
+        while index < outer.size {
+            let start = at + index * outer.step;
+            if batch_indices == 0 {
+                self.walk_array(inner, start, sink)?;
                 index += 1;
             } else {
-                let count = at_once.min(size - index);
-                self.piece(&[&[(count, *stride)], inner].concat(), start, take)?;
+                let count = batch_indices.min(outer.size - index);
+                self.gather_batch(&[&[SourceDimension { size: count, ..*outer }], inner].concat(), start, sink)?;
                 index += count;
             }
         }
         Ok(())
     }
 
-    /// Gives a part that fits.
-    fn piece(&mut self, dimensions: &[(u64, u64)], at: u64, take: &mut ByteSink<'_>) -> io::Result<()> {
-        let mut step = self.width;
-        let mut walked: Vec<Dimension> = Vec::with_capacity(dimensions.len());
-        for (size, stride) in dimensions.iter().rev() {
-            if *size > 1 {
-                walked.push((*size, *stride, step));
+    /// Gathers a part of the array that fits into a batch.
+    fn gather_batch(&mut self, dimensions: &[SourceDimension], at: u64, sink: &mut ByteSink<'_>) -> io::Result<()> {
+        let mut batch_step = self.width;
+        let mut walked: Vec<BatchDimension> = Vec::with_capacity(dimensions.len());
+        for SourceDimension { size, step } in dimensions.iter().rev().copied() {
+            if size > 1 {
+                walked.push(BatchDimension { size, source_step: step, batch_step });
             }
-            step *= size;
+            batch_step *= size;
         }
-        walked.sort_by_key(|(_, stride, _)| std::cmp::Reverse(*stride));
-        self.piece.resize(step as usize, 0);
-        let mut piece = std::mem::take(&mut self.piece);
-        let filled = self.walk(&walked, at, 0, &mut piece);
-        self.piece = piece;
+        walked.sort_by_key(|dimension| std::cmp::Reverse(dimension.source_step));
+        self.batch.resize(batch_step as usize, 0);
+        let mut batch = std::mem::take(&mut self.batch);
+        let filled = self.walk_batch(&walked, at, 0, &mut batch);
+        self.batch = batch;
         filled?;
-        take(&self.piece)
+        sink(&self.batch)
     }
 
-    fn walk(&mut self, dimensions: &[Dimension], from: u64, to: u64, piece: &mut [u8]) -> io::Result<()> {
+    /// Copies the values of `dimensions` from byte `from` of the source to byte `to` of the batch.
+    fn walk_batch(&mut self, dimensions: &[BatchDimension], from: u64, to: u64, batch: &mut [u8]) -> io::Result<()> {
         let width = self.width;
         match dimensions {
-            [] => self.put(from, to, width, piece),
-            [(size, stride, step)] if *stride == width && *step == width => {
+            [] => self.put(from, to, width, batch),
+            [BatchDimension { size, source_step, batch_step }] if *source_step == width && *batch_step == width => {
                 let mut done = 0;
                 while done < size * width {
                     let len = WINDOW_BYTES.min(size * width - done);
-                    self.put(from + done, to + done, len, piece)?;
+                    self.put(from + done, to + done, len, batch)?;
                     done += len;
                 }
                 Ok(())
             }
-            [(size, stride, step), inner @ ..] => {
-                (0..*size).try_for_each(|index| self.walk(inner, from + index * stride, to + index * step, piece))
-            }
+            [BatchDimension { size, source_step, batch_step }, inner @ ..] => (0..*size).try_for_each(|index| {
+                self.walk_batch(inner, from + index * source_step, to + index * batch_step, batch)
+            }),
         }
     }
 
-    fn put(&mut self, from: u64, to: u64, len: u64, piece: &mut [u8]) -> io::Result<()> {
+    fn put(&mut self, from: u64, to: u64, len: u64, batch: &mut [u8]) -> io::Result<()> {
         let bytes = self.window.get(from, len)?;
-        let place = piece.get_mut(to as usize..(to + len) as usize).ok_or(io::ErrorKind::InvalidData)?;
-        place.copy_from_slice(bytes);
+        let target = batch.get_mut(to as usize..(to + len) as usize).ok_or(io::ErrorKind::InvalidData)?;
+        target.copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -179,7 +194,7 @@ mod tests {
         Array { name: "w".into(), value, shape: shape.into(), strides: Some(strides.into()), offset, len }
     }
 
-    /// The values one by one, by their indices.
+    /// The values, looked up one by one by their indices.
     fn expected(source: &[u8], array: &Array) -> Vec<u8> {
         let (width, strides) = (array.value.width.unwrap(), array.strides.as_ref().unwrap());
         let count = array.shape.iter().product::<u64>();
@@ -195,21 +210,21 @@ mod tests {
         (0..count).flat_map(value).collect()
     }
 
-    fn gathered(source: &[u8], array: &Array, operation_bytes: u64) -> Vec<u8> {
+    fn gathered(source: &[u8], array: &Array, batch_bytes: u64) -> Vec<u8> {
         let mut all = Vec::new();
         let mut largest = 0;
-        gather_by(&source, array, operation_bytes, &mut |bytes| {
+        gather_by(&source, array, batch_bytes, &mut |bytes| {
             largest = largest.max(bytes.len() as u64);
             all.extend_from_slice(bytes);
             Ok(())
         })
         .unwrap();
-        assert!(largest <= operation_bytes.max(8), "{largest} bytes at once");
+        assert!(largest <= batch_bytes.max(8), "{largest} bytes at once");
         all
     }
 
     #[test]
-    fn transposed_sliced_repeated_and_empty() {
+    fn transposed_sliced_repeated_and_empty_arrays_are_gathered() {
         let source: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
         let of = |shape: &[u64], strides: &[u64], offset| array(Dtype::Float32, shape, strides, offset);
         let arrays = [
@@ -221,8 +236,8 @@ mod tests {
             of(&[9, 9], &[1, 1], 0),
         ];
         for array in &arrays {
-            for operation_bytes in [4, 100, 1000, 1 << 20] {
-                assert_eq!(gathered(&source, array, operation_bytes), expected(&source, array), "{array:?}");
+            for batch_bytes in [4, 100, 1000, 1 << 20] {
+                assert_eq!(gathered(&source, array, batch_bytes), expected(&source, array), "{array:?}");
             }
         }
         assert!(gathered(&source, &of(&[0, 5], &[5, 1], 0), 100).is_empty());
@@ -234,15 +249,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_by_indices(
+        fn gathered_values_equal_those_looked_up_by_indices(
             dimensions in proptest::collection::vec((1u64..7, 0u64..30), 0..5),
             offset in 0u64..50,
-            operation_bytes in 1u64..600,
+            batch_bytes in 1u64..600,
         ) {
             let source: Vec<u8> = (0..5000u32).map(|at| (at * 7 % 251) as u8).collect();
             let (shape, strides): (Vec<u64>, Vec<u64>) = dimensions.into_iter().unzip();
             let array = array(Dtype::Int16, &shape, &strides, offset);
-            prop_assert_eq!(gathered(&source, &array, operation_bytes), expected(&source, &array));
+            prop_assert_eq!(gathered(&source, &array, batch_bytes), expected(&source, &array));
         }
     }
 }

@@ -1,48 +1,48 @@
-//! SimilarNames that are offered where there is no tensor as asked for.
+//! Suggests names of tensors when the wanted name does not exist.
 //!
-//! A name is near where it and the one asked for have most of their bytes in common at either end, or where one is a
-//! part of the other. Of few names all are told.
+//! Two names are similar if they share most of their bytes at either end, or if one contains the other. If there are
+//! only a few names, all of them are suggested.
 
-/// SimilarNames told, at most.
+/// Maximum number of suggested names.
 const NAMES_MAX: usize = 5;
-/// Shorter names are parts of too many others.
+/// Shorter names are contained in too many others.
 const PART_BYTES_MIN: usize = 3;
 
-/// The names met that are nearest to one.
+/// The names seen so far that are most similar to the wanted one.
 #[derive(Debug, Clone)]
 pub struct SimilarNames {
     wanted: String,
-    /// The nearest ones, with how like they are.
+    /// The most similar names with their similarity, descending.
     near: Vec<(usize, String)>,
-    /// The first ones.
+    /// The first names.
     first: Vec<String>,
     count: u64,
 }
 
 impl SimilarNames {
-    /// None yet.
+    /// No names yet.
     pub fn new(wanted: &str) -> Self {
         SimilarNames { wanted: wanted.into(), near: Vec::new(), first: Vec::new(), count: 0 }
     }
 
-    /// Another name.
-    pub fn note(&mut self, name: &str) {
+    /// Adds a name.
+    pub fn add(&mut self, name: &str) {
         self.count += 1;
         if self.first.len() < NAMES_MAX {
             self.first.push(name.to_string());
         }
-        let likeness = likeness(&self.wanted, name);
-        if likeness == 0 || self.near.iter().any(|near| near.1 == name) {
+        let similarity = similarity(&self.wanted, name);
+        if similarity == 0 || self.near.iter().any(|near| near.1 == name) {
             return;
         }
-        let at = self.near.partition_point(|near| near.0 >= likeness);
+        let at = self.near.partition_point(|near| near.0 >= similarity);
         if at < NAMES_MAX {
-            self.near.insert(at, (likeness, name.to_string()));
+            self.near.insert(at, (similarity, name.to_string()));
             self.near.truncate(NAMES_MAX);
         }
     }
 
-    /// What to say of them behind "in so many files".
+    /// The suggestion: the end of the error "no tensor `x` in 2 model files".
     pub fn hint(&self) -> String {
         let quoted = |names: &mut dyn Iterator<Item = &String>| {
             names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -50,25 +50,25 @@ impl SimilarNames {
         match (self.near.is_empty(), self.count) {
             (false, _) => format!("; similar names: {}", quoted(&mut self.near.iter().map(|near| &near.1))),
             (true, 0) => String::new(),
-            (true, 1) => format!(": the only one is called {}", quoted(&mut self.first.iter())),
+            (true, 1) => format!("; its only tensor is {}", quoted(&mut self.first.iter())),
             (true, count) if count <= NAMES_MAX as u64 => {
-                format!(": they are called {}", quoted(&mut self.first.iter()))
+                format!("; the tensors are {}", quoted(&mut self.first.iter()))
             }
-            (true, count) => format!(": none of their {count} names is like it"),
+            (true, count) => format!("; none of the {count} names is similar"),
         }
     }
 }
 
-/// How like two names are: bytes that they have in common at either end, if those are most of the longer name, and
-/// the shorter one's where it is in the other; 0 for all else.
-fn likeness(wanted: &str, name: &str) -> usize {
+/// Similarity of two names, bytes: those they share at both ends, if these are most of the longer name. If one name
+/// contains the other, at least the length of the shorter one. Otherwise 0.
+fn similarity(wanted: &str, name: &str) -> usize {
     let common = |one: &mut dyn Iterator<Item = (u8, u8)>| one.take_while(|(one, other)| one == other).count();
-    let front = common(&mut wanted.bytes().zip(name.bytes()));
-    let back = common(&mut wanted.bytes().rev().zip(name.bytes().rev()));
+    let prefix = common(&mut wanted.bytes().zip(name.bytes()));
+    let suffix = common(&mut wanted.bytes().rev().zip(name.bytes().rev()));
     let (least, most) = (wanted.len().min(name.len()), wanted.len().max(name.len()));
-    let both = (front + back).min(least);
-    let is_part = least >= PART_BYTES_MIN && (name.contains(wanted) || wanted.contains(name));
-    match (2 * both >= most, is_part) {
+    let both = (prefix + suffix).min(least);
+    let contains = least >= PART_BYTES_MIN && (name.contains(wanted) || wanted.contains(name));
+    match (2 * both >= most, contains) {
         (_, true) => least.max(both),
         (true, false) => both,
         (false, false) => 0,
@@ -80,29 +80,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn similar_names_are_more_alike() {
+    fn a_name_closer_to_the_wanted_one_is_more_similar() {
         let wanted = "layer.1.attention.weight";
-        assert!(likeness(wanted, "layer.11.attention.weight") > likeness(wanted, "layer.1.attention.bias"));
-        assert!(likeness("attention", "layer.1.attention.weight") > likeness("attention", "embeddings"));
-        assert!(likeness("layer.weigth", "layer.weight") > 0);
+        assert!(similarity(wanted, "layer.11.attention.weight") > similarity(wanted, "layer.1.attention.bias"));
+        assert!(similarity("attention", "layer.1.attention.weight") > similarity("attention", "embeddings"));
+        assert!(similarity("layer.weigth", "layer.weight") > 0);
         for (one, other) in [("x", "y"), ("nope", "tree.000.0.feature"), ("e", "tree"), ("w", "layer.weight")] {
-            assert_eq!(likeness(one, other), 0, "{one} {other}");
+            assert_eq!(similarity(one, other), 0, "{one} {other}");
         }
     }
 
     #[test]
-    fn few_names_are_told_and_many_counted() {
+    fn few_names_are_suggested_and_many_are_counted() {
         let hint = |wanted: &str, names: &[&str]| {
             let mut all = SimilarNames::new(wanted);
-            names.iter().for_each(|name| all.note(name));
+            names.iter().for_each(|name| all.add(name));
             all.hint()
         };
         assert_eq!(hint("w", &[]), "");
-        assert_eq!(hint("weights", &["array"]), ": the only one is called `array`");
-        assert_eq!(hint("nope", &["a.1", "b.2"]), ": they are called `a.1`, `b.2`");
+        assert_eq!(hint("weights", &["array"]), "; its only tensor is `array`");
+        assert_eq!(hint("nope", &["a.1", "b.2"]), "; the tensors are `a.1`, `b.2`");
         assert_eq!(hint("lay.1", &["lay.2", "other"]), "; similar names: `lay.2`");
         let many: Vec<String> = (0..6).map(|number| format!("tree.{number}.feature")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(hint("nope", &many), ": none of their 6 names is like it");
+        assert_eq!(hint("nope", &many), "; none of the 6 names is similar");
     }
 }

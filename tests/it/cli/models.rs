@@ -342,7 +342,7 @@ fn one_tensor_comes_out_alone() {
             "3 files have a tensor `layer.weight`: m/a-base/model.safetensors",
         ),
         (&["--tensor", "layer.weigth", "--path", "m/a-base"], "similar names: `layer.weight`"),
-        (&["--tensor", "x", "--path", "m/letter.txt"], "there is no model there"),
+        (&["--tensor", "x", "--path", "m/letter.txt"], "no model file was found"),
         (&["--tensor", "embed", "--path", "m/absent"], "m/absent"),
         (&["--tensor", "embed", "--path", "m/a-base", "--output", "x.npy"], "numpy has no type for the BF16 values"),
         (&["--tensor", "embed", "--path", "m/a-base", "--output", "x.bin"], ".npy or .safetensors"),

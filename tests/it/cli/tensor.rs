@@ -174,13 +174,13 @@ fn why_there_is_no_tensor_is_told() {
     home.write("nul.safetensors", &safetensors(&[Tensor::new(hostile, "U8", &[4], vec![0; 4])]));
     home.backup(&["m", "nul.safetensors"]);
     for (tensor, path, words) in [
-        ("w", "m/x.npy", "no tensor `w` in 1 file of tensors: the only one is called `array`"),
+        ("w", "m/x.npy", "no tensor `w` in 1 model file; its only tensor is `array`"),
         ("w", "m/y.npz", "cannot read the tensor `w` of m/y.npz: it is stored compressed"),
-        ("w", "m/old.pt", "there is no model there; m/old.pt is a torch file from before the zip format"),
+        ("w", "m/old.pt", "no model file was found; m/old.pt is a torch file from before the zip format"),
         ("a", "m/cut.safetensors", "m/cut.safetensors is a defective safetensors: expected tensor \"a\" within"),
-        ("nope", "m/many.safetensors", "no tensor `nope` in 1 file of tensors: none of their 9 names is like it"),
-        ("nope", "m", "in 3 files of tensors"),
-        ("b", "nul.safetensors", "the only one is called `a?b??[31m/../../x`"),
+        ("nope", "m/many.safetensors", "no tensor `nope` in 1 model file; none of the 9 names is similar"),
+        ("nope", "m", "in 3 model files"),
+        ("b", "nul.safetensors", "its only tensor is `a?b??[31m/../../x`"),
     ] {
         let output = home.run(&["restore", "latest", "--tensor", tensor, "--path", path]);
         assert_eq!((code(&output), stdout(&output)), (1, String::new()), "{tensor} {path}");
