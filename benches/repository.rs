@@ -13,9 +13,10 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use fhrd::codec::{Codec, Raw};
 use fhrd::config::{Config, IndexConfig};
-use fhrd::repo::container::{ContainerKind, EntryFields, OperationList, Sealed, StoredFrame, Writer};
+use fhrd::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer, StoredFrame};
 use fhrd::repo::index::{
-    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Record, read_container_index, write_segment,
+    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, IndexRecord, read_container_index,
+    write_segment,
 };
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::Fingerprint;
@@ -37,12 +38,12 @@ fn fingerprint(number: u64) -> Fingerprint {
 }
 
 /// A container of `frames` frames that holds the chunks `first..first + CHUNKS`, each as long as the other.
-fn sealed(first: u64, frames: u32, payload: &Bytes) -> Sealed {
-    let mut writer = Writer::new(ContainerKind::Data);
+fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
+    let mut writer = ContainerWriter::new(ContainerKind::Data);
     let raw_len = payload.len() as u32;
     let frame = StoredFrame { codec: Raw.id(), raw_len, payload: payload.clone() };
     (0..frames).for_each(|_| {
-        writer.push_frame(&frame);
+        writer.push_frame(&frame).unwrap();
     });
     let of_frame = CHUNKS as u32 / frames;
     let chunk_bytes = raw_len / of_frame;
@@ -56,12 +57,12 @@ fn sealed(first: u64, frames: u32, payload: &Bytes) -> Sealed {
             depth: 1,
         };
         let features: [u64; 8] = std::array::from_fn(|place| (first + u64::from(number)) * 8 + place as u64);
-        writer.push_entry(fields, &OperationList::default(), &features);
+        writer.push_entry(fields, &OperationList::default(), &features).unwrap();
     }
     writer.seal().expect("seals")
 }
 
-fn put(store: &dyn Store, sealed: &Sealed) {
+fn put(store: &dyn Store, sealed: &SealedContainer) {
     let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
     assert!(store.put_if_absent(&sealed.blob_name(), &parts).expect("puts"), "a new container");
 }
@@ -94,14 +95,14 @@ fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig
         let sealed = sealed(container * CHUNKS, 1, &Bytes::from_static(&[0; CHUNKS as usize]));
         put(store.as_ref(), &sealed);
         ids.push(sealed.id);
-        records.extend((0..CHUNKS as u32).map(|entry| Record {
+        records.extend((0..CHUNKS as u32).map(|entry| IndexRecord {
             fingerprint: fingerprint(container * CHUNKS + u64::from(entry)),
             container: container as u32,
             entry,
         }));
     }
     write_segment(store.as_ref(), &ids, records).expect("writes");
-    let listing = Arc::new(Listing::take(&store).expect("lists"));
+    let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let cache_bytes = config.database_cache_bytes.0 as usize;
     let open = || Database::open(&directory.path().join(DATABASE_FILE), cache_bytes).expect("opens");
     let database = with_database.then(open).flatten();

@@ -14,7 +14,7 @@ use divan::counter::BytesCount;
 use fhrd::config::{Config, StrategyKind, SubdedupConfig};
 use fhrd::kernel::sieve::{Anchor, Sieve};
 use fhrd::repo::container::{Base, FrameNumber, FramesInFlight, OpenFrame, WHOLE_DIGEST};
-use fhrd::repo::index::{ContainerIndexes, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
+use fhrd::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
 use fhrd::similar::{Bases, Candidates, SessionEntry, Strategy, strategy};
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::RepositoryKey;
@@ -38,8 +38,8 @@ fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
 /// Bases of an empty session in an empty repository.
 fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let listing = Arc::new(Listing::take(&store).expect("lists"));
-    let place = SimilarityPlace {
+    let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
+    let place = SimilarityFiles {
         directory: directory.into(),
         repository: String::new(),
         memory_bytes: 1 << 20,
@@ -64,7 +64,7 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
         literal_len: len,
         depth: 1,
         features: found.features.clone(),
-        body: Arc::default(),
+        operations: Arc::default(),
     });
     bases.open_solid.extend_from_slice(chunk);
     bases.index(number, &found.features);

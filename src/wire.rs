@@ -43,6 +43,10 @@ impl<'a> WireReader<'a> {
     pub fn offset(&self) -> u64 {
         self.base + self.position as u64
     }
+    /// Bytes read so far.
+    pub fn consumed(&self) -> &'a [u8] {
+        &self.bytes[..self.position]
+    }
     /// Number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
@@ -120,6 +124,18 @@ impl<'a> WireReader<'a> {
             more => Err(self.error("the end", format!("{more} more bytes"))),
         }
     }
+}
+
+/// The first `N` bytes of the BLAKE3 of `covered`, at most 32.
+pub fn checksum<const N: usize>(covered: &[&[u8]]) -> [u8; N] {
+    const { assert!(N <= blake3::OUT_LEN) };
+    let mut hasher = blake3::Hasher::new();
+    for part in covered {
+        hasher.update(part);
+    }
+    let mut checksum = [0; N];
+    checksum.copy_from_slice(&hasher.finalize().as_bytes()[..N]);
+    checksum
 }
 
 /// Checks a recorded BLAKE3 prefix of 1 to 32 bytes against the bytes that it covers.

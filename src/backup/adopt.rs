@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::repo::Repository;
-use crate::repo::index::{Listing, Record, read_container_index, write_segment};
+use crate::repo::index::{ContainerListing, IndexRecord, read_container_index, write_segment};
 use crate::types::ContainerId;
 
 /// Listings taken before adoption is left to a later run.
@@ -25,16 +25,16 @@ const RECORDS_MAX: usize = 1 << 18;
 ///
 /// # Errors
 /// Those of the store.
-pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
+pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, u64)> {
     let store = &repository.store;
-    let mut listing = Listing::take(store)?;
+    let mut listing = ContainerListing::take(store)?;
     for (name, error) in &listing.damaged {
         tracing::warn!("skipping {name}: {error}; `fhrd check` reports details");
     }
     let mut adopted = 0;
     if !listing.orphans().is_empty() {
         for _ in 0..LISTINGS_MAX {
-            let again = Listing::take(store)?;
+            let again = ContainerListing::take(store)?;
             let is_stable = again.containers == listing.containers;
             listing = again;
             if is_stable {
@@ -43,7 +43,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<Listing>, u64)> {
             }
         }
         if adopted > 0 {
-            listing = Listing::take(store)?;
+            listing = ContainerListing::take(store)?;
         }
         listing.forget_orphans();
     }
@@ -69,7 +69,7 @@ fn adopt(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
         let container = containers.len() as u32;
         containers.push(*id);
         let entries = container_index.entries.iter().zip(0..);
-        records.extend(entries.map(|(e, entry)| Record { fingerprint: e.fingerprint, container, entry }));
+        records.extend(entries.map(|(e, entry)| IndexRecord { fingerprint: e.fingerprint, container, entry }));
         adopted += 1;
         if records.len() > RECORDS_MAX {
             write_segment(store, &std::mem::take(&mut containers), std::mem::take(&mut records))?;

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, DATABASE_FILE, Database, Hits, Listing, Locator, Resolver, SessionShare,
-    SharedContainerIndexes, SimilarityIndex, SimilarityPlace,
+    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver, SessionContainer,
+    SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
 
@@ -23,7 +23,7 @@ const WORKER_CONTAINER_INDEX_BYTES_MAX: usize = 4 << 20;
 
 /// The indexes that the stages of a backup share.
 pub struct Indexes {
-    listing: Arc<Listing>,
+    listing: Arc<ContainerListing>,
     /// Container indexes in memory, shared by all caches of them.
     container_indexes: Arc<SharedContainerIndexes>,
     /// Fingerprint to location.
@@ -37,14 +37,19 @@ impl Indexes {
     ///
     /// # Errors
     /// Those of the store and of the local database.
-    pub fn open(repository: &Repository, config: &IndexConfig, listing: &Arc<Listing>, cache: PathBuf) -> Result<Self> {
+    pub fn open(
+        repository: &Repository,
+        config: &IndexConfig,
+        listing: &Arc<ContainerListing>,
+        cache: PathBuf,
+    ) -> Result<Self> {
         let store = &repository.store;
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
         let shared = Arc::<SharedContainerIndexes>::default();
         let containers_max = config.local_containers;
         let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
         let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
-        let files = SimilarityPlace {
+        let files = SimilarityFiles {
             directory: cache,
             repository: repository.id.clone(),
             memory_bytes: config.similarity_bytes.0,
@@ -76,12 +81,12 @@ impl Indexes {
 
     /// Writes the features of this run for the next run: which container holds which session entries.
     pub fn finish_similarity(&self, in_flight: &FramesInFlight) {
-        let share = |range: ContainerRange| SessionShare {
+        let share = |range: ContainerRange| SessionContainer {
             first: range.first_entry,
             entries: range.entries,
             container: range.container,
         };
-        let shares: Vec<SessionShare> = in_flight.stored().into_iter().map(share).collect();
+        let shares: Vec<SessionContainer> = in_flight.stored().into_iter().map(share).collect();
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
         similarity.finish(&shares, chunks.stored().iter().copied());

@@ -124,7 +124,7 @@ pub struct ChunkBatch {
 pub enum SaveItem {
     /// Structure.
     Tree(TreeItem),
-    /// Record of the current file, a model; all its chunks have been sent.
+    /// IndexRecord of the current file, a model; all its chunks have been sent.
     Model(Arc<ModelRecord>),
     /// The next chunk of the current file.
     Chunk {
@@ -183,7 +183,7 @@ pub struct NewEntry {
     /// Depth of its chain.
     pub depth: u8,
     /// Operations and bases; empty for a whole chunk.
-    pub body: Arc<SessionOperations>,
+    pub operations: Arc<SessionOperations>,
     /// Similarity features.
     pub features: Vec<u64>,
 }
@@ -192,7 +192,7 @@ impl NewEntry {
     /// Turns a delta into a whole chunk: its base is damaged, so its frame holds the chunk itself.
     pub fn make_whole(&mut self) {
         (self.literal_len, self.depth) = (self.raw_len, 1);
-        self.body = Arc::default();
+        self.operations = Arc::default();
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::compress::compress;
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
-use crate::repo::container::{ContainerKind, EntryFields, OperationList, Sealed, Writer};
+use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer};
 use crate::repo::index::ChunkIndex;
 use crate::types::{Fingerprint, RepositoryKey};
 
@@ -21,7 +21,7 @@ pub struct MetadataWriter {
     key: RepositoryKey,
     index: Arc<Mutex<ChunkIndex>>,
     bytes_target: u64,
-    writer: Writer,
+    writer: ContainerWriter,
     frame: Vec<u8>,
     pending: Vec<EntryFields>,
     scratch: Scratch,
@@ -35,7 +35,7 @@ impl MetadataWriter {
             key,
             index,
             bytes_target,
-            writer: Writer::new(ContainerKind::Metadata),
+            writer: ContainerWriter::new(ContainerKind::Metadata),
             frame: Vec::new(),
             pending: Vec::new(),
             scratch: Scratch::default(),
@@ -69,9 +69,9 @@ impl MetadataWriter {
         }
         let raw = Bytes::from(std::mem::take(&mut self.frame));
         let stored = compress(&Zstandard, &raw, LEVEL, &mut self.scratch, &mut self.space)?;
-        let number = self.writer.push_frame(&stored);
+        let number = self.writer.push_frame(&stored)?;
         for fields in self.pending.drain(..) {
-            self.writer.push_entry(EntryFields { frame: number, ..fields }, &OperationList::default(), &[]);
+            self.writer.push_entry(EntryFields { frame: number, ..fields }, &OperationList::default(), &[])?;
         }
         Ok(())
     }
@@ -80,12 +80,12 @@ impl MetadataWriter {
     ///
     /// # Errors
     /// Those of encoding.
-    pub fn take_full(&mut self, at_end: bool) -> Result<Option<Sealed>> {
+    pub fn take_full(&mut self, at_end: bool) -> Result<Option<SealedContainer>> {
         if at_end {
             self.end_frame()?;
         }
         if self.writer.is_full(self.bytes_target) || at_end && !self.writer.is_empty() {
-            let full = std::mem::replace(&mut self.writer, Writer::new(ContainerKind::Metadata));
+            let full = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Metadata));
             return full.seal().map(Some);
         }
         Ok(None)

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::delta_plan::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
-    ExtentMap, FrameLocation, FrameNumber, FrameSource, FramesInFlight, StoredFrame, blob_name, decode_frame,
+    ExtentMap, FrameLocation, FrameNumber, FrameReference, FramesInFlight, StoredFrame, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
 use crate::store::Store;
@@ -51,10 +51,10 @@ pub struct BaseReader {
 }
 
 impl BaseReader {
-    fn frame(&mut self, source: FrameSource, scratch: &mut Scratch) -> Result<Bytes> {
+    fn frame(&mut self, source: FrameReference, scratch: &mut Scratch) -> Result<Bytes> {
         let (container, info) = match source {
-            FrameSource::Stored(container, info) => (container, info),
-            FrameSource::Session(number) => match self.in_flight.frame(number)? {
+            FrameReference::Stored(container, info) => (container, info),
+            FrameReference::Session(number) => match self.in_flight.frame(number)? {
                 FrameLocation::Memory(frame) => return frame.decode(scratch).map(Bytes::from),
                 FrameLocation::Stored { container, frame } => {
                     let container_index = self.container_indexes.load(&container)?;
@@ -110,7 +110,7 @@ fn part(
     };
     let (start, end) = (range.start as usize, range.end as usize);
     if end > whole.len() || start > end {
-        return Err(Error::corrupt("chunk body", start as u64, format!("{end} bytes"), whole.len().to_string()));
+        return Err(Error::corrupt("chunk operations", start as u64, format!("{end} bytes"), whole.len().to_string()));
     }
     Ok(whole.slice(start..end))
 }

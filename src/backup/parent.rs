@@ -1,6 +1,6 @@
 //! A cursor into the parent snapshot that follows the walk of the source and finds files that need not be read.
 
-use crate::repo::index::Presence;
+use crate::repo::index::ChunkPresence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
@@ -19,7 +19,7 @@ struct ParentDirectory {
 /// A cursor into the tree of the parent snapshot.
 pub struct ParentCursor {
     reader: ChunkReader,
-    presence: Presence,
+    presence: ChunkPresence,
     /// Start of the parent snapshot's backup.
     time_ns: i64,
     /// Open directories; `None` where the parent has none or it cannot be read.
@@ -33,7 +33,7 @@ fn nanoseconds(time: Timestamp) -> i128 {
 
 impl ParentCursor {
     /// A cursor at `root`, the tree of a snapshot whose backup started at `time_ns`.
-    pub fn new(mut reader: ChunkReader, presence: Presence, root: Option<ContentReference>, time_ns: i64) -> Self {
+    pub fn new(mut reader: ChunkReader, presence: ChunkPresence, root: Option<ContentReference>, time_ns: i64) -> Self {
         let level = Self::open(&mut reader, root);
         ParentCursor { reader, presence, time_ns, levels: vec![level], previous_version: None }
     }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
-use crate::repo::index::{Listing, Presence};
+use crate::repo::index::{ChunkPresence, ContainerListing};
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
@@ -157,9 +157,9 @@ fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8
 }
 
 /// A cursor at the root of the parent snapshot.
-fn parent_cursor(repository: &Repository, listing: &Arc<Listing>, parent: &NamedSnapshot) -> ParentCursor {
+fn parent_cursor(repository: &Repository, listing: &Arc<ContainerListing>, parent: &NamedSnapshot) -> ParentCursor {
     let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-    let presence = Presence::new(repository.store.clone(), listing.clone());
+    let presence = ChunkPresence::new(repository.store.clone(), listing.clone());
     ParentCursor::new(reader, presence, parent.snapshot.root, parent.snapshot.time_ns)
 }
 

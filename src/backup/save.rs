@@ -17,8 +17,8 @@ use crate::metrics::Progress;
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
 use crate::repo::container::{
-    ContainerIndex, ContainerKind, ContainerRange, EntryFields, FramesInFlight, SessionEntryNumber, SessionFrameNumber,
-    TO_THE_END, Writer,
+    ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, SessionEntryNumber,
+    SessionFrameNumber, TO_THE_END,
 };
 use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
@@ -86,7 +86,7 @@ pub struct SaveStage<'a> {
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
     container_bytes: u64,
-    writer: Writer,
+    writer: ContainerWriter,
     /// Session number of the open container's first frame.
     first_frame: SessionFrameNumber,
     /// Session number of the open container's first entry.
@@ -124,7 +124,7 @@ impl<'a> SaveStage<'a> {
             in_flight,
             progress,
             container_bytes: options.container_bytes,
-            writer: Writer::new(ContainerKind::Data),
+            writer: ContainerWriter::new(ContainerKind::Data),
             first_frame: SessionFrameNumber::default(),
             first_entry: SessionEntryNumber::default(),
             entries: 0,
@@ -146,7 +146,7 @@ impl<'a> SaveStage<'a> {
         if matches!(frame.kind, FrameKind::Delta(_)) {
             self.deltas.insert(frame.number, stored.raw_len);
         }
-        self.writer.push_frame(&stored);
+        self.writer.push_frame(&stored)?;
         self.in_flight.publish(frame.number, stored);
         Ok(())
     }
@@ -168,7 +168,7 @@ impl<'a> SaveStage<'a> {
                 literal_len: entry.literal_len,
                 depth: entry.depth,
             };
-            self.writer.push_entry(fields, &entry.body.body, &entry.features);
+            self.writer.push_entry(fields, &entry.operations.list, &entry.features)?;
         }
         if self.writer.is_full(self.container_bytes) { self.seal() } else { Ok(()) }
     }
@@ -178,7 +178,7 @@ impl<'a> SaveStage<'a> {
         if self.writer.is_empty() {
             return Ok(());
         }
-        let sealed = std::mem::replace(&mut self.writer, Writer::new(ContainerKind::Data)).seal()?;
+        let sealed = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Data)).seal()?;
         let frames = sealed.container_index.frames.len() as u32;
         let container_range = ContainerRange {
             first_frame: self.first_frame,
@@ -348,7 +348,7 @@ impl<'a> SaveStage<'a> {
     }
 }
 
-fn store_container(store: &dyn Store, sealed: crate::repo::container::Sealed) -> Result<Arc<ContainerIndex>> {
+fn store_container(store: &dyn Store, sealed: crate::repo::container::SealedContainer) -> Result<Arc<ContainerIndex>> {
     let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
     let name = sealed.blob_name();
     // Equal chunks make a container of the same name. If the stored one is damaged, this one replaces it.

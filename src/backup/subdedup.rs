@@ -122,7 +122,7 @@ impl SubDedupStage {
             literal_len: TO_THE_END,
             depth: planned.depth,
             features: Vec::new(),
-            body: session_operations(planned.operations, planned.bases, planned.entries),
+            operations: session_operations(planned.operations, planned.bases, planned.entries),
         }))
     }
 
@@ -163,7 +163,7 @@ impl SubDedupStage {
             literal_len: chunk.len,
             depth: 1,
             features: features.clone(),
-            body: Arc::default(),
+            operations: Arc::default(),
         });
         self.bases.index(number, &features);
         Ok(number)
@@ -203,7 +203,7 @@ impl SubDedupStage {
             literal_len: literal_len as u32,
             depth: encoded.depth,
             features: features.clone(),
-            body: session_operations(encoded.operations, encoded.bases, encoded.entries),
+            operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
         });
         self.bases.index(number, &features);
         if self.strategy.wants_bases() {
@@ -288,7 +288,7 @@ impl SubDedupStage {
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
-                body: entry.body.clone(),
+                operations: entry.operations.clone(),
                 features: entry.features.clone(),
             });
         }
@@ -304,7 +304,7 @@ fn session_operations(
     bases: Vec<Base>,
     entries: Vec<EntryNumber>,
 ) -> Arc<SessionOperations> {
-    Arc::new(SessionOperations { body: OperationList { operations, bases }, entries })
+    Arc::new(SessionOperations { list: OperationList { operations, bases }, entries })
 }
 
 impl Stage for SubDedupStage {

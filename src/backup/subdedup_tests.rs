@@ -7,7 +7,7 @@ use super::*;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::{Pipeline, Sink, Source};
 use crate::repo::container::FramesInFlight;
-use crate::repo::index::{ContainerIndexes, Listing, Locator, Resolver, SimilarityIndex, SimilarityPlace};
+use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
 use crate::similar::{Candidates, strategy};
 use crate::store::{MemoryStore, Store};
 use crate::types::Fingerprint;
@@ -73,10 +73,10 @@ fn floats(seed: u64) -> Vec<u8> {
 fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
     let config = Config::default();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let listing = Arc::new(Listing::take(&store).expect("lists"));
+    let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let directory = tempfile::tempdir().expect("makes a folder");
     let (path, repository) = (directory.path().into(), String::new());
-    let place = SimilarityPlace { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+    let place = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
     let similarity = SimilarityIndex::new(store.clone(), listing.clone(), place);
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));

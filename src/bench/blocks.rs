@@ -65,7 +65,7 @@ pub struct Block {
 }
 
 /// A run of bytes of a file.
-struct Extent {
+struct FileExtent {
     path: PathBuf,
     start: u64,
     len: u64,
@@ -73,7 +73,7 @@ struct Extent {
 
 /// Draws blocks from the extents of one class.
 pub struct Blocks {
-    extents: Vec<Extent>,
+    extents: Vec<FileExtent>,
     transform: Option<Transform>,
     block_bytes: usize,
     random: Random,
@@ -99,7 +99,7 @@ impl Blocks {
                     Some(dtype) => extents.extend(tensor_extents(&path, dtype)?),
                     None => {
                         let len = path.metadata().map_err(|error| Error::io("read", &path, error))?.len();
-                        extents.push(Extent { path, start: 0, len });
+                        extents.push(FileExtent { path, start: 0, len });
                     }
                 }
             }
@@ -177,7 +177,7 @@ fn files_of(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
 const HEADER_BYTES_MAX: u64 = 100 << 20;
 
 /// Extents of the tensors of `dtype` in a safetensors file, adjacent ones merged.
-fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<Extent>> {
+fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<FileExtent>> {
     #[derive(Deserialize)]
     struct Tensor {
         dtype: String,
@@ -201,12 +201,12 @@ fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<Extent>> {
         }
     }
     spans.sort_unstable();
-    let mut extents: Vec<Extent> = Vec::new();
+    let mut extents: Vec<FileExtent> = Vec::new();
     for (from, to) in spans {
         let start = 8 + len + from;
         match extents.last_mut() {
             Some(last) if last.start + last.len == start => last.len += to - from,
-            _ => extents.push(Extent { path: path.to_path_buf(), start, len: to - from }),
+            _ => extents.push(FileExtent { path: path.to_path_buf(), start, len: to - from }),
         }
     }
     Ok(extents)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -33,7 +33,7 @@ pub fn list(
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
 ) -> Result<()> {
-    let listing = Arc::new(Listing::take(&repository.store)?);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
     walk(&mut reader, snapshot, path, &mut |path, node| visit(path, node).map(|()| true))
 }

@@ -20,7 +20,7 @@ use super::shards::{ModelReaders, ModelShard, ShardGroup, pattern};
 use crate::error::{Error, Result};
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -82,7 +82,7 @@ pub struct FoundModels {
 /// # Errors
 /// Fails if a tree cannot be read, and with [`Error::Interrupted`] once `stop` is set.
 pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &AtomicBool) -> Result<FoundModels> {
-    let listing = Arc::new(Listing::take(&repository.store)?);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut readers = ModelReaders {
         metadata: ChunkReader::new(repository, listing.clone(), CACHE_BYTES),
         files: Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES))),

@@ -22,7 +22,7 @@ use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameSource, Operation};
+use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
@@ -45,7 +45,7 @@ pub struct DeltaPlan {
     /// Ranges of bases, one after another.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
     /// The frames of all of them, by number.
-    pub frames: Vec<(FrameNumber, FrameSource)>,
+    pub frames: Vec<(FrameNumber, FrameReference)>,
 }
 
 /// A block planned as a delta.
@@ -334,7 +334,7 @@ fn planned(
         let extent_map = bases.extent_map(part.entry)?;
         for number in extent_map.frames() {
             if !planned.plan.frames.iter().any(|frame| frame.0 == *number) {
-                let Some(source) = bases.frame_source(*number)? else { return Ok(None) };
+                let Some(source) = bases.frame_reference(*number)? else { return Ok(None) };
                 planned.plan.frames.push((*number, source));
             }
         }

@@ -15,7 +15,7 @@ use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, blob_name, decode_frame};
-use crate::repo::index::{ContainerIndexes, Listing, Locator, Resolver};
+use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver};
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::Store;
 use crate::types::{Fingerprint, RepositoryKey};
@@ -43,7 +43,7 @@ pub struct ChunkReader {
 
 impl ChunkReader {
     /// A reader of the containers in `listing`, with a cache of `frame_bytes_max` decoded bytes.
-    pub fn new(repository: &Repository, listing: Arc<Listing>, frame_bytes_max: usize) -> Self {
+    pub fn new(repository: &Repository, listing: Arc<ContainerListing>, frame_bytes_max: usize) -> Self {
         let store = repository.store.clone();
         let container_indexes = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
         ChunkReader {

@@ -19,7 +19,7 @@ use crate::filesystem::Target;
 use crate::metrics::{Progress, StageMetrics, StageSummary};
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -73,7 +73,7 @@ pub fn restore(
     stop: &Arc<AtomicBool>,
 ) -> Result<RestoreReport> {
     let started = Instant::now();
-    let listing = Arc::new(Listing::take(&repository.store)?);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = ChunkReader::new(repository, listing, METADATA_CACHE_BYTES);
     let root = Arc::new(Target::create(target)?);
     let counts = Arc::new(RestoreCounts::default());

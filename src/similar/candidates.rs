@@ -64,7 +64,7 @@ impl Candidates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repo::index::{Listing, SimilarityPlace};
+    use crate::repo::index::{ContainerListing, SimilarityFiles};
     use crate::store::MemoryStore;
 
     fn anchors(hashes: impl Iterator<Item = u64>) -> Vec<Anchor> {
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn a_copy_is_likely_if_a_third_of_the_features_is_known() {
         let store: Arc<dyn crate::store::Store> = Arc::new(MemoryStore::new());
-        let listing = Arc::new(Listing::take(&store).expect("lists"));
+        let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let directory = tempfile::tempdir().expect("makes a directory");
         let (directory, repository) = (directory.path().into(), String::new());
-        let place = SimilarityPlace { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+        let place = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, place))));
         let stored = anchors(1..9);
         assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));

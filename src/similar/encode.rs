@@ -105,7 +105,6 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
             }
         };
         for extent in extent_map.extents_of(found.offset..found.offset + found.len)? {
-            let extent = extent?;
             let base = encoded.base(extent.owner, bases, &mut slots)?;
             encoded.operations.push(Operation::LiteralCopy { base, offset: extent.literal, len: extent.len });
         }

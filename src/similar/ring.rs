@@ -30,7 +30,7 @@ pub struct SessionEntry {
     /// Similarity features.
     pub features: Vec<u64>,
     /// Operations and bases.
-    pub body: Arc<SessionOperations>,
+    pub operations: Arc<SessionOperations>,
 }
 
 impl SessionEntry {
@@ -40,7 +40,7 @@ impl SessionEntry {
     }
 
     fn weight(&self) -> u64 {
-        entry_weight(self.body.body.operations.len())
+        entry_weight(self.operations.list.operations.len())
     }
 }
 
@@ -84,7 +84,7 @@ impl Ring {
     /// The operations of entry `number`; `None` if it has left the ring.
     pub fn view(&self, number: SessionEntryNumber) -> Option<OperationView> {
         let entry = self.get(number)?;
-        let whole = entry.body.body.operations.is_empty();
+        let whole = entry.operations.list.operations.is_empty();
         Some(OperationView {
             entry: EntryNumber::session(number),
             raw_len: entry.raw_len,
@@ -92,7 +92,7 @@ impl Ring {
             literal_offset: entry.literal_offset,
             literal_len: entry.literal_len,
             depth: entry.depth,
-            operations: if whole { OperationSlice::Whole } else { OperationSlice::Session(entry.body.clone()) },
+            operations: if whole { OperationSlice::Whole } else { OperationSlice::Session(entry.operations.clone()) },
         })
     }
 }

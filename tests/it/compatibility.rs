@@ -18,7 +18,7 @@ use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::Operation;
-use fhrd::repo::index::{Listing, read_container_index};
+use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::repo::reader::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
@@ -220,7 +220,7 @@ struct Covered {
     recipes_max: usize,
 }
 
-fn cover_containers(repository: &Repository, listing: &Listing, covered: &mut Covered) {
+fn cover_containers(repository: &Repository, listing: &ContainerListing, covered: &mut Covered) {
     for id in &listing.containers {
         let container_index = read_container_index(repository.store.as_ref(), id).unwrap();
         covered.containers += 1;
@@ -259,7 +259,7 @@ fn cover_tree(reader: &mut ChunkReader, content: Option<ContentReference>, cover
 
 fn cover(path: &Path) -> Covered {
     let repository = Repository::open_at(path).unwrap();
-    let listing = Arc::new(Listing::take(&repository.store).unwrap());
+    let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
     assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments.len() == 2);
     let mut covered = Covered::default();
     cover_containers(&repository, &listing, &mut covered);
@@ -368,7 +368,7 @@ fn models_of_version_1_restore_to_the_last_byte_and_are_known_again() {
     let repository = Repository::open_at(place.repository()).unwrap();
     let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
     assert_eq!(report.defects, Vec::<String>::new());
-    let listing = Listing::take(&repository.store).unwrap();
+    let listing = ContainerListing::take(&repository.store).unwrap();
     let mut deltas = 0;
     for id in &listing.containers {
         let container_index = read_container_index(repository.store.as_ref(), id).unwrap();

@@ -19,7 +19,7 @@ use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
-use fhrd::repo::index::Listing;
+use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
@@ -198,14 +198,14 @@ fn every_operation_of_a_backup_may_fail() {
             }
             interrupted += usize::from(result.is_err());
             assert_restores(&repository, &scene.first, &source, &scene.before, &what);
-            let orphans = Listing::take(&repository.store).unwrap().orphans().len() as u64;
+            let orphans = ContainerListing::take(&repository.store).unwrap().orphans().len() as u64;
             let stored = containers(&repository) > before;
             let retry = back_up(&repository, &source).unwrap();
             assert_eq!(retry.containers_adopted, orphans, "{what}");
             assert!(!stored || retry.bytes_stored < whole.bytes_stored, "{what}: {retry:?}");
             took_over += orphans;
             assert_restores(&repository, &retry.snapshot, &source, &scene.after, &what);
-            assert_eq!(Listing::take(&repository.store).unwrap().orphans(), [], "{what}");
+            assert_eq!(ContainerListing::take(&repository.store).unwrap().orphans(), [], "{what}");
             assert_sound(&repository, &what);
         }
     }
@@ -218,7 +218,7 @@ fn every_operation_of_taking_over_may_fail() {
     let source = scene.source();
     let interrupted = Copy::of(&scene.repository());
     // The segment of the new containers is the last but one that is put: find the moment before it.
-    let orphans = |copy: &Copy| Listing::take(&copy.open().store).unwrap().orphans().len();
+    let orphans = |copy: &Copy| ContainerListing::take(&copy.open().store).unwrap().orphans().len();
     let (_, operations) = troubled(&Copy::of(&scene.repository()), &source, InjectedFault::None);
     let cut = InjectedFault::PowerCut { operation: operations - 2, took_effect: false };
     assert!(troubled(&interrupted, &source, cut).0.is_err());

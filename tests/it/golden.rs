@@ -10,10 +10,10 @@ use bytes::Bytes;
 use fhrd::Error;
 use fhrd::codec::{ByteGroupLayout, Codec, Planes, Scratch};
 use fhrd::repo::container::{
-    Base, ContainerIndex, ContainerKind, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList, StoredFrame,
-    Writer, decode_frame, operations_digest, parse_header,
+    Base, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, Footer, Operation, OperationList,
+    StoredFrame, decode_frame, operations_digest, parse_header,
 };
-use fhrd::repo::index::{Record, Segment, read_container_index, write_segment};
+use fhrd::repo::index::{IndexRecord, IndexSegment, read_container_index, write_segment};
 use fhrd::repo::recipe::{ContentReference, RecipeBuilder, decode_recipe};
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{MemoryStore, Store};
@@ -81,15 +81,15 @@ fn a_body_digest() {
 
 #[test]
 fn a_container() {
-    let mut writer = Writer::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data);
     let frame = StoredFrame { codec: 0, raw_len: 12, payload: Bytes::from_static(b"hello, world") };
-    assert_eq!(writer.push_frame(&frame), 0);
+    assert_eq!(writer.push_frame(&frame).unwrap(), 0);
     let whole =
         EntryFields { fingerprint: fingerprint(3), raw_len: 8, frame: 0, literal_offset: 0, literal_len: 8, depth: 1 };
-    writer.push_entry(whole, &OperationList::default(), &[0x0005_1122_3344_5566]);
+    writer.push_entry(whole, &OperationList::default(), &[0x0005_1122_3344_5566]).unwrap();
     let copied =
         EntryFields { fingerprint: fingerprint(4), raw_len: 354, literal_offset: 8, literal_len: 4, depth: 2, ..whole };
-    writer.push_entry(copied, &body(), &[]);
+    writer.push_entry(copied, &body(), &[]).unwrap();
     let sealed = writer.seal().unwrap();
     let bytes = sealed.parts.concat();
     assert_bytes(
@@ -126,7 +126,7 @@ fn a_container() {
 
 #[test]
 fn a_container_with_an_unknown_feature_is_refused() {
-    let sealed = Writer::new(ContainerKind::Data).seal().unwrap();
+    let sealed = ContainerWriter::new(ContainerKind::Data).seal().unwrap();
     let mut bytes = sealed.parts.concat();
     let store = MemoryStore::new();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
@@ -146,7 +146,7 @@ fn a_container_with_an_unknown_feature_is_refused() {
 fn an_index_segment() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
-    let record = |seed, container, entry| Record { fingerprint: fingerprint(seed), container, entry };
+    let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
     let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
     let name = write_segment(store.as_ref(), &containers, records).unwrap();
     let bytes = store.get(&name, 1 << 20).unwrap();
@@ -164,7 +164,7 @@ fn an_index_segment() {
     );
     assert!(bytes[64 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
     assert_eq!(name, "index/72328ee1d30fbe1f03e01bd520428e318a886c2f680697243c12ea1e4ae46713");
-    let segment = Segment::open(store, &name).unwrap();
+    let segment = IndexSegment::open(store, &name).unwrap();
     assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
     assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use fhrd::config::Config;
 use fhrd::kernel::elements::fp16;
 use fhrd::repo::container::Operation;
-use fhrd::repo::index::{Listing, read_container_index};
+use fhrd::repo::index::{ContainerListing, read_container_index};
 
 use crate::input::{TestRepository, files, write};
 use crate::program::{Place, number};
@@ -261,7 +261,7 @@ fn deltas_are_bounded_and_point_at_what_is_there() {
         embedding = tuned(&embedding, 50 + step, 0.0002);
     }
     let opened = repository.open();
-    let listing = Listing::take(&opened.store).unwrap();
+    let listing = ContainerListing::take(&opened.store).unwrap();
     let mut deltas = 0;
     for id in &listing.containers {
         let directory = read_container_index(opened.store.as_ref(), id).unwrap();

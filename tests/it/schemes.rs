@@ -12,7 +12,7 @@ use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::{Operation, blob_name};
-use fhrd::repo::index::{Listing, read_container_index};
+use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
 
@@ -53,7 +53,7 @@ struct Seen {
 
 fn look(repository: &Repository) -> Seen {
     let mut seen = Seen::default();
-    for id in &Listing::take(&repository.store).unwrap().containers {
+    for id in &ContainerListing::take(&repository.store).unwrap().containers {
         let name = blob_name(id);
         let is_data = repository.store.get_range(&name, 10, 1).unwrap()[0] == 0;
         let directory = read_container_index(repository.store.as_ref(), id).unwrap();

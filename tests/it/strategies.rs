@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytesize::ByteSize;
 use fhrd::config::{Config, RepositoryConfig, StrategyKind};
 use fhrd::repo::container::{ContainerNumber, EntryAddress, EntryNumber, ExtentCache, Operation, OperationSource};
-use fhrd::repo::index::Listing;
+use fhrd::repo::index::ContainerListing;
 use fhrd::repo::reader::ChunkReader;
 use fhrd::types::{ContainerId, Fingerprint};
 use proptest::prelude::*;
@@ -109,7 +109,7 @@ impl Inspection {
         }
         assert!(!path.contains(&number), "a cycle of references: {path:?}, {number:?}");
         path.push(number);
-        let view = self.reader.resolver.body(number).unwrap();
+        let view = self.reader.resolver.view(number).unwrap();
         let mut below = 0;
         for operation in view.operations.as_slice() {
             let (base, is_literal) = match *operation {
@@ -135,7 +135,6 @@ impl Inspection {
         let extent_map = self.extent_cache.extent_map(&mut self.reader.resolver, number).unwrap();
         let mut bytes = Vec::new();
         for run in extent_map.extents_of(range).unwrap() {
-            let run = run.unwrap();
             bytes.extend_from_slice(run.slice_of(&self.reader.frame(run.frame).unwrap()).unwrap());
         }
         bytes
@@ -145,7 +144,7 @@ impl Inspection {
 /// Asserts all of the module's claims on every entry of the repository.
 fn inspect(place: &TestRepository, contents: &[Vec<u8>], depth_max: u8) -> Seen {
     let repository = place.open();
-    let listing = Arc::new(Listing::take(&repository.store).unwrap());
+    let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
     let reader = ChunkReader::new(&repository, listing.clone(), 8 << 20);
     let extent_cache = ExtentCache::new(4 << 10);
     let mut inspection = Inspection { reader, extent_cache, depth_max, depths: HashMap::new(), seen: Seen::default() };

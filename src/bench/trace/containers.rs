@@ -15,18 +15,18 @@ use crate::error::{Error, Result};
 /// Number of a distinct chunk.
 pub type ChunkNumber = u32;
 /// Number of a container, in the order they were filled in.
-pub type ContainerNumber = u32;
+pub type SimulatedContainer = u32;
 
 /// No container: the chunk is not stored.
-const NOWHERE: ContainerNumber = ContainerNumber::MAX;
+const NOWHERE: SimulatedContainer = SimulatedContainer::MAX;
 
 /// All containers and the chunks in them.
 #[derive(Debug)]
 pub struct Containers {
     bytes_target: u64,
     numbers: HashMap<TraceFingerprint, ChunkNumber>,
-    newest: Vec<ContainerNumber>,
-    older: HashMap<ChunkNumber, Vec<ContainerNumber>>,
+    newest: Vec<SimulatedContainer>,
+    older: HashMap<ChunkNumber, Vec<SimulatedContainer>>,
     bytes: Vec<u64>,
     is_open: bool,
     stored_bytes: u64,
@@ -62,12 +62,12 @@ impl Containers {
     }
 
     /// The container of a chunk's newest copy.
-    pub fn newest(&self, chunk: ChunkNumber) -> Option<ContainerNumber> {
+    pub fn newest(&self, chunk: ChunkNumber) -> Option<SimulatedContainer> {
         self.newest.get(chunk as usize).copied().filter(|container| *container != NOWHERE)
     }
 
     /// The containers of all copies of a chunk, the newest first.
-    pub fn copies(&self, chunk: ChunkNumber) -> impl Iterator<Item = ContainerNumber> {
+    pub fn copies(&self, chunk: ChunkNumber) -> impl Iterator<Item = SimulatedContainer> {
         let older = self.older.get(&chunk).map(Vec::as_slice).unwrap_or_default();
         self.newest(chunk).into_iter().chain(older.iter().rev().copied())
     }
@@ -76,14 +76,14 @@ impl Containers {
     ///
     /// # Errors
     /// [`Error::Usage`] for more containers than numbers.
-    pub fn store(&mut self, chunk: ChunkNumber, bytes: u32) -> Result<ContainerNumber> {
+    pub fn store(&mut self, chunk: ChunkNumber, bytes: u32) -> Result<SimulatedContainer> {
         let bytes = u64::from(bytes);
         let fits = self.bytes.last().is_some_and(|filled| self.is_open && filled + bytes <= self.bytes_target);
         if !fits {
             self.bytes.push(0);
             self.is_open = true;
         }
-        let number = ContainerNumber::try_from(self.bytes.len() - 1).ok().filter(|number| *number < NOWHERE);
+        let number = SimulatedContainer::try_from(self.bytes.len() - 1).ok().filter(|number| *number < NOWHERE);
         let number = number.ok_or_else(|| Error::Usage("traces of more than 2^32 containers".into()))?;
         if let Some(filled) = self.bytes.last_mut() {
             *filled += bytes;
@@ -99,8 +99,8 @@ impl Containers {
     }
 
     /// The container being filled.
-    pub fn open(&self) -> Option<ContainerNumber> {
-        self.is_open.then(|| self.bytes.len() as ContainerNumber - 1)
+    pub fn open(&self) -> Option<SimulatedContainer> {
+        self.is_open.then(|| self.bytes.len() as SimulatedContainer - 1)
     }
 
     /// Ends the container being filled.
@@ -109,7 +109,7 @@ impl Containers {
     }
 
     /// Bytes that a container holds.
-    pub fn bytes(&self, container: ContainerNumber) -> u64 {
+    pub fn bytes(&self, container: SimulatedContainer) -> u64 {
         self.bytes.get(container as usize).copied().unwrap_or(0)
     }
 

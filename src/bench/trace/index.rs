@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-use super::containers::{ChunkNumber, ContainerNumber, Containers};
+use super::containers::{ChunkNumber, Containers, SimulatedContainer};
 use super::item::TraceFingerprint;
 
 /// Bytes of an entry: a fingerprint and the number of a container.
@@ -37,7 +37,7 @@ pub struct IndexCounts {
 /// The index with its cache.
 pub struct Index {
     rate: u64,
-    cache: LruCache<ContainerNumber, ()>,
+    cache: LruCache<SimulatedContainer, ()>,
     entries: u64,
     counts: IndexCounts,
 }
@@ -54,7 +54,7 @@ impl Index {
         chunk: ChunkNumber,
         fingerprint: &TraceFingerprint,
         containers: &Containers,
-    ) -> Option<ContainerNumber> {
+    ) -> Option<SimulatedContainer> {
         let open = containers.open();
         let known = containers.copies(chunk).find(|copy| Some(*copy) == open || self.cache.contains(copy));
         if let Some(container) = known {

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::containers::{ChunkNumber, ContainerNumber, Containers};
+use super::containers::{ChunkNumber, Containers, SimulatedContainer};
 use super::index::{Index, IndexCounts};
 use super::item::{Trace, TraceChunk, TraceItem, open};
 use super::plan::TraceBench;
@@ -35,7 +35,7 @@ pub struct Simulation<'a> {
     index: Index,
     history: History,
     in_flight: HashSet<ChunkNumber>,
-    rewritten: HashMap<ChunkNumber, ContainerNumber>,
+    rewritten: HashMap<ChunkNumber, SimulatedContainer>,
     recipe: Option<Vec<Piece>>,
     counts: Stored,
 }
@@ -156,7 +156,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The container that the stream takes a chunk from, which is stored if it must be.
-    fn place(&mut self, located: &Located, rewrite: bool) -> Result<ContainerNumber> {
+    fn place(&mut self, located: &Located, rewrite: bool) -> Result<SimulatedContainer> {
         let bytes = u64::from(located.bytes);
         let newest = self.containers.newest(located.chunk);
         match (located.found, newest) {
@@ -183,7 +183,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn put(&mut self, located: &Located) -> Result<ContainerNumber> {
+    fn put(&mut self, located: &Located) -> Result<SimulatedContainer> {
         let is_first = self.containers.newest(located.chunk).is_none();
         self.index.update(&located.fingerprint, is_first);
         self.containers.store(located.chunk, located.bytes)

@@ -19,9 +19,9 @@ use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerIndex, Entry, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
+    ContainerEntry, ContainerIndex, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
 };
-use crate::repo::index::{Listing, read_container_index};
+use crate::repo::index::{ContainerListing, read_container_index};
 use crate::repo::reader::ChunkReader;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -33,7 +33,7 @@ const CACHE_BYTES_MIN: usize = 4 << 20;
 pub(super) fn check(
     repository: &Repository,
     config: &Config,
-    listing: &Arc<Listing>,
+    listing: &Arc<ContainerListing>,
     read_data: bool,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
@@ -199,7 +199,7 @@ impl CheckWorker<'_> {
         }
     }
 
-    fn entry(&mut self, number: EntryNumber, entry: &Entry) -> Result<()> {
+    fn entry(&mut self, number: EntryNumber, entry: &ContainerEntry) -> Result<()> {
         if self.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
@@ -208,7 +208,6 @@ impl CheckWorker<'_> {
             self.reader.resolver.frame_info(*frame)?;
         }
         for extent in extent_map.extents() {
-            let extent = extent?;
             let (container, frame) = self.reader.resolver.frame_info(extent.frame)?;
             let end = u64::from(extent.offset) + u64::from(extent.len);
             if end > u64::from(frame.raw_len) {
@@ -274,7 +273,7 @@ impl Sink for CollectSink<'_> {
 /// Logs the suspects whose base is not in a container that the segments do not name, as of now.
 fn confirm(
     repository: &Repository,
-    listing: &Listing,
+    listing: &ContainerListing,
     candidates: Vec<MissingBase>,
     log: &mut DefectLog,
     stop: &AtomicBool,

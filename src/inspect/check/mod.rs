@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::model;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::snapshot;
 
 /// Defects a report tells of, at most; the rest is only counted.
@@ -91,7 +91,7 @@ pub fn check(
         }
     }
 
-    let mut listing = Listing::take(&repository.store)?;
+    let mut listing = ContainerListing::take(&repository.store)?;
     for (name, error) in listing.damaged.drain(..) {
         log.damaged(&name, &damage(error)?);
     }

@@ -12,7 +12,7 @@ use super::log::{DefectLog, damage};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
-use crate::repo::index::{Listing, Record, Segment, read_container_index};
+use crate::repo::index::{ContainerListing, IndexRecord, IndexSegment, read_container_index};
 use crate::store::Store;
 use crate::types::hex;
 
@@ -24,7 +24,7 @@ const HASH_BYTES: usize = 1 << 20;
 /// Checks every segment of the listing.
 pub(super) fn check(
     repository: &Repository,
-    listing: &Listing,
+    listing: &ContainerListing,
     log: &mut DefectLog,
     stop: &Arc<AtomicBool>,
 ) -> Result<()> {
@@ -45,8 +45,8 @@ pub(super) fn check(
 
 struct SegmentCheck<'a> {
     repository: &'a Repository,
-    listing: &'a Listing,
-    segment: &'a Segment,
+    listing: &'a ContainerListing,
+    segment: &'a IndexSegment,
     log: &'a mut DefectLog,
     stop: &'a AtomicBool,
 }
@@ -78,7 +78,7 @@ impl SegmentCheck<'_> {
     }
 
     /// Compares records with the directories of their containers. One that cannot be read is told of elsewhere.
-    fn batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
+    fn batch(&mut self, batch: &mut Vec<IndexRecord>) -> Result<()> {
         batch.sort_unstable_by_key(|record| (record.container, record.entry));
         for records in batch.chunk_by(|one, next| one.container == next.container) {
             go_on(self.stop)?;

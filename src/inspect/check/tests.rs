@@ -11,35 +11,36 @@ use crate::config::{Config, RepositoryConfig};
 use crate::metrics::Progress;
 use crate::repo::Repository;
 use crate::repo::container::{
-    Base, ContainerKind, EntryFields, Operation, OperationList, Sealed, StoredFrame, WHOLE_DIGEST, Writer,
+    Base, ContainerKind, ContainerWriter, EntryFields, Operation, OperationList, SealedContainer, StoredFrame,
+    WHOLE_DIGEST,
 };
-use crate::repo::index::{Record, write_segment};
+use crate::repo::index::{IndexRecord, write_segment};
 use crate::store::{MemoryStore, Store};
 use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);
 
 /// One frame of 100 bytes; `entries` are the fields but the frame, with their bodies.
-fn container(entries: &[(Fingerprint, u32, u32, u32, OperationList)]) -> Sealed {
-    let mut writer = Writer::new(ContainerKind::Data);
+fn container(entries: &[(Fingerprint, u32, u32, u32, OperationList)]) -> SealedContainer {
+    let mut writer = ContainerWriter::new(ContainerKind::Data);
     let payload: Vec<u8> = (0..100).collect();
-    let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 100, payload: Bytes::from(payload) });
+    let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 100, payload: Bytes::from(payload) }).unwrap();
     for (fingerprint, raw_len, literal_offset, literal_len, body) in entries {
         let (fingerprint, raw_len, literal_offset, literal_len) =
             (*fingerprint, *raw_len, *literal_offset, *literal_len);
         let depth = 1 + u8::from(!body.bases.is_empty());
         let fields = EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth };
-        writer.push_entry(fields, body, &[]);
+        writer.push_entry(fields, body, &[]).unwrap();
     }
     writer.seal().unwrap()
 }
 
-fn put(store: &MemoryStore, sealed: &Sealed) {
+fn put(store: &MemoryStore, sealed: &SealedContainer) {
     store.put_if_absent(&sealed.blob_name(), &[&sealed.parts.concat()]).unwrap();
 }
 
-fn index(store: &MemoryStore, sealed: &Sealed, wrong_entry: bool) {
-    let records = sealed.container_index.entries.iter().zip(0u32..).map(|(entry, number)| Record {
+fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
+    let records = sealed.container_index.entries.iter().zip(0u32..).map(|(entry, number)| IndexRecord {
         fingerprint: entry.fingerprint,
         container: 0,
         entry: number + u32::from(wrong_entry),
@@ -69,7 +70,7 @@ fn literal(len: u32) -> Fingerprint {
 }
 
 /// 20 literal bytes, and the second half of them copied from the first chunk.
-fn sound() -> Sealed {
+fn sound() -> SealedContainer {
     let base = Base { fingerprint: literal(20), digest: WHOLE_DIGEST };
     let copy = OperationList { operations: vec![Operation::Copy { base: 0, offset: 5, len: 10 }], bases: vec![base] };
     let copied = KEY.fingerprint(&(5..15).collect::<Vec<u8>>());

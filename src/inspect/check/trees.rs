@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::OperationSource;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
@@ -30,7 +30,7 @@ const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 pub(super) fn check(
     repository: &Repository,
     config: &Config,
-    listing: &Arc<Listing>,
+    listing: &Arc<ContainerListing>,
     snapshots: &[NamedSnapshot],
     log: &mut DefectLog,
     stop: &Arc<AtomicBool>,
@@ -121,7 +121,7 @@ impl TreeCheck<'_> {
 
     fn chunk(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<()> {
         let number = self.reader.entry_of(fingerprint)?;
-        let raw_len = self.reader.resolver.body(number)?.raw_len;
+        let raw_len = self.reader.resolver.view(number)?.raw_len;
         if u64::from(raw_len) == len {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor
 use crate::inspect::dtype_names::DtypeNames;
 use crate::inspect::list::find;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
@@ -42,7 +42,7 @@ impl SnapshotModels {
     /// # Errors
     /// Fails if the repository cannot be listed.
     pub fn new(repository: &Repository) -> Result<Self> {
-        let listing = Arc::new(Listing::take(&repository.store)?);
+        let listing = Arc::new(ContainerListing::take(&repository.store)?);
         let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
         Ok(SnapshotModels { reader: Rc::new(RefCell::new(reader)) })
     }

@@ -15,7 +15,7 @@ use crate::format::Listed;
 use crate::inspect::model_summaries::ModelSummaries;
 use crate::inspect::models::is_model;
 use crate::repo::Repository;
-use crate::repo::index::Listing;
+use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -76,7 +76,7 @@ pub fn tensor(
 ) -> Result<TensorReport> {
     let format = FileFormat::of(request.output)?;
     file::check_free(request.output)?;
-    let listing = Arc::new(Listing::take(&repository.store)?);
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
     let summaries = ModelSummaries::load(repository.store.as_ref())?;
     let mut search = TensorSearch::new(reader, snapshot, request, stop);

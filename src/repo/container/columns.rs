@@ -1,25 +1,26 @@
-//! The directory on disk: six sections, column by column.
+//! The container index on disk: six sections, column by column.
 //!
-//! A section is: codec (`u8`: 0 raw, 1 zstd), raw length and stored length (varints), stored bytes. In this order:
-//! frames, bases, fingerprints, entries, features, pieces. A section of more than 256 KiB is cut into several parts,
-//! preceded by their count, so that decoding is bounded.
+//! The sections are, in this order: frames, bases, fingerprints, entries, features, operations. A section is split into
+//! parts of at most 256 KiB, so that decoding is bounded, and starts with their count. A part has a codec (`u8`: 0 raw,
+//! 1 zstd), its raw and its stored length (varints), and the stored bytes.
 
-use super::{Base, ContainerIndex, Entry, FEATURES_MAX, FrameInfo, Operation};
+use super::container_index::{ContainerEntry, ContainerIndex, Span};
+use super::entry_check::{EntryBounds, Violation, check_base, check_frame, check_length, check_offset, check_totals};
+use super::frame::{FRAME_HEADER_BYTES, FrameInfo};
+use super::layout::{Footer, HEADER_BYTES};
+use super::operations::{Base, Operation};
 use crate::codec::Scratch;
-use crate::config::{CHUNK_BYTES_LIMIT, DELTA_BASE_BYTES_LIMIT, FRAME_BYTES_LIMIT};
-use crate::error::Result;
-use crate::repo::container::frame::FRAME_HEADER_BYTES;
-use crate::repo::container::layout::{Footer, HEADER_BYTES};
-use crate::repo::container::resolve::DEPTH_LIMIT;
+use crate::error::{Error, Result};
 use crate::types::Fingerprint;
 use crate::wire::{WireReader, put_varint, unzigzag, zigzag};
 
 const PART_BYTES: usize = 256 << 10;
 const LEVEL: i32 = 3;
-/// No directory section is longer, bytes.
+/// Bytes of a section, at most.
 const SECTION_BYTES_LIMIT: u64 = 1 << 30;
 const ENTRIES_LIMIT: u64 = 1 << 22;
-/// Sections before that of the fingerprints.
+const SECTIONS: usize = 6;
+/// Sections before the fingerprints.
 const FINGERPRINTS_SECTION: usize = 2;
 
 fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<()> {
@@ -36,7 +37,7 @@ fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<(
     Ok(())
 }
 
-/// A part as stored: codec, raw length and bytes.
+/// Codec, raw length and stored bytes of a part.
 fn read_part<'a>(reader: &mut WireReader<'a>) -> Result<(u8, usize, &'a [u8])> {
     let codec = reader.u8()?;
     let raw_len = reader.bounded("bytes of a part", PART_BYTES as u64)? as usize;
@@ -51,20 +52,20 @@ fn read_part_count(reader: &mut WireReader<'_>) -> Result<u64> {
 fn read_section(reader: &mut WireReader<'_>, scratch: &mut Scratch) -> Result<Vec<u8>> {
     let mut raw = Vec::new();
     for _ in 0..read_part_count(reader)? {
-        let at = reader.clone();
+        let start = reader.clone();
         let (codec, raw_len, stored) = read_part(reader)?;
         match codec {
             0 if stored.len() == raw_len => raw.extend_from_slice(stored),
             1 => scratch
                 .decompress(stored, raw_len, &mut raw)
-                .map_err(|error| at.error("zstd data", error.to_string()))?,
-            other => return Err(at.unsupported(format!("codec {other}"))),
+                .map_err(|error| start.error("zstd data", error.to_string()))?,
+            other => return Err(start.unsupported(format!("codec {other}"))),
         }
     }
     Ok(raw)
 }
 
-/// The directory's bytes.
+/// Encodes a container index.
 pub(super) fn encode(container_index: &ContainerIndex) -> Result<Vec<u8>> {
     let mut scratch = Scratch::default();
     let mut out = Vec::new();
@@ -94,34 +95,37 @@ pub(super) fn encode(container_index: &ContainerIndex) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The value of one column for the entry of a number.
-type Column<'a> = &'a dyn Fn(usize, &Entry) -> u64;
+/// The value of one column for an entry, given the entry before it.
+type Column<'a> = &'a dyn Fn(Option<&ContainerEntry>, &ContainerEntry) -> u64;
 
-fn entry_columns(entries: &[Entry]) -> Vec<u8> {
+fn entry_columns(entries: &[ContainerEntry]) -> Vec<u8> {
     let mut raw = Vec::new();
     let columns: [Column<'_>; 7] = [
         &|_, entry| u64::from(entry.raw_len),
-        &|_, entry| u64::from(entry.raw_len - entry.literal_len.min(entry.raw_len)),
-        &|number, entry| {
-            let last = number.checked_sub(1).and_then(|last| entries.get(last)).map_or(0, |last| last.frame);
-            zigzag(i64::from(entry.frame) - i64::from(last))
-        },
-        &|number, entry| {
-            let last = number.checked_sub(1).and_then(|last| entries.get(last));
-            let guess =
-                last.filter(|last| last.frame == entry.frame).map_or(0, |last| last.literal_offset + last.literal_len);
+        &|_, entry| u64::from(entry.raw_len - entry.literal_len),
+        &|last, entry| zigzag(i64::from(entry.frame) - last.map_or(0, |last| i64::from(last.frame))),
+        &|last, entry| {
+            let guess = guess_literal_offset(last, i64::from(entry.frame));
             zigzag(i64::from(entry.literal_offset) - i64::from(guess))
         },
         &|_, entry| u64::from(entry.depth),
-        &|_, entry| u64::from(entry.operations.1),
-        &|_, entry| u64::from(entry.features.1),
+        &|_, entry| u64::from(entry.operations.len),
+        &|_, entry| u64::from(entry.features.len),
     ];
     for column in columns {
-        for (number, entry) in entries.iter().enumerate() {
-            put_varint(&mut raw, column(number, entry));
+        let mut last = None;
+        for entry in entries {
+            put_varint(&mut raw, column(last, entry));
+            last = Some(entry);
         }
     }
     raw
+}
+
+/// The literal bytes of an entry usually follow those of the last entry in the same frame.
+fn guess_literal_offset(last: Option<&ContainerEntry>, frame: i64) -> u32 {
+    let same_frame = last.filter(|last| i64::from(last.frame) == frame);
+    same_frame.map_or(0, |last| last.literal_offset + last.literal_len)
 }
 
 fn operation_columns(operations: &[Operation]) -> Vec<u8> {
@@ -142,29 +146,26 @@ fn operation_columns(operations: &[Operation]) -> Vec<u8> {
     raw
 }
 
-/// Parses a directory; `what` names the container in errors.
+/// Decodes a container index; `what` names the container in errors.
 pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<ContainerIndex> {
     let mut scratch = Scratch::default();
     let mut reader = WireReader::new(what, footer.index_offset, bytes);
-    let mut sections = Vec::with_capacity(6);
-    for _ in 0..6 {
-        sections.push(read_section(&mut reader, &mut scratch)?);
+    let mut sections: [Vec<u8>; SECTIONS] = Default::default();
+    for section in &mut sections {
+        *section = read_section(&mut reader, &mut scratch)?;
     }
     reader.finish()?;
-    let section = |number: usize| {
-        let raw: &[u8] = sections.get(number).map_or(&[], Vec::as_slice);
-        WireReader::new(what, footer.index_offset, raw)
-    };
-    let frames = decode_frames(section(0), footer)?;
-    let bases = decode_bases(section(1))?;
-    let operations = decode_operations(section(5), bases.len() as u64)?;
-    let (entries, feature_count) =
-        decode_entries(section(FINGERPRINTS_SECTION), section(3), footer, &frames, &operations)?;
-    let features = decode_features(section(4), feature_count)?;
+    let [frames, bases, fingerprints, entries, features, operations] =
+        sections.each_ref().map(|raw| WireReader::new(what, footer.index_offset, raw));
+    let frames = decode_frames(frames, footer)?;
+    let bases = decode_bases(bases)?;
+    let operations = decode_operations(operations, bases.len() as u64)?;
+    let (entries, feature_count) = decode_entries(fingerprints, entries, footer, &frames, &operations)?;
+    let features = decode_features(features, feature_count)?;
     Ok(ContainerIndex { frames, entries, bases, operations, features, by_prefix: Vec::new() })
 }
 
-/// The fingerprints of a directory; the sections before theirs are passed over and those behind it not looked at.
+/// Decodes only the fingerprints. The sections before them are skipped, those after them are not read.
 pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
     let mut reader = WireReader::new(what, footer.index_offset, bytes);
     for _ in 0..FINGERPRINTS_SECTION {
@@ -173,12 +174,12 @@ pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> 
         }
     }
     let raw = read_section(&mut reader, &mut Scratch::default())?;
-    let mut prints = fingerprints(WireReader::new(what, footer.index_offset, &raw), footer)?;
-    (0..footer.entries).map(|_| Ok(Fingerprint(prints.array()?))).collect()
+    let mut fingerprints = check_fingerprints(WireReader::new(what, footer.index_offset, &raw), footer)?;
+    (0..footer.entries).map(|_| Ok(Fingerprint(fingerprints.array()?))).collect()
 }
 
-/// The section of fingerprints, which has to have one for every entry.
-fn fingerprints<'a>(section: WireReader<'a>, footer: &Footer) -> Result<WireReader<'a>> {
+/// Checks that the section has one fingerprint per entry.
+fn check_fingerprints<'a>(section: WireReader<'a>, footer: &Footer) -> Result<WireReader<'a>> {
     let count = footer.entries as usize;
     if u64::from(footer.entries) > ENTRIES_LIMIT || section.remaining() != count * 32 {
         return Err(section.error(format!("{count} fingerprints"), format!("{} bytes", section.remaining())));
@@ -186,15 +187,19 @@ fn fingerprints<'a>(section: WireReader<'a>, footer: &Footer) -> Result<WireRead
     Ok(section)
 }
 
+fn damage(reader: &WireReader<'_>) -> impl Fn(Violation) -> Error {
+    |violation| reader.error(violation.expected, violation.found)
+}
+
 fn decode_frames(mut reader: WireReader<'_>, footer: &Footer) -> Result<Vec<FrameInfo>> {
     let mut frames = Vec::new();
     let mut offset = HEADER_BYTES as u64;
     for _ in 0..footer.frames {
         let codec = reader.u8()?;
-        let raw_len = reader.bounded("raw bytes of a frame", FRAME_BYTES_LIMIT)? as u32;
-        let stored_len = reader.bounded("stored bytes of a frame", 2 * FRAME_BYTES_LIMIT)? as u32;
-        frames.push(FrameInfo { offset, stored_len, raw_len, codec });
-        offset += FRAME_HEADER_BYTES as u64 + u64::from(stored_len);
+        let (raw_len, stored_len) = (reader.varint()?, reader.varint()?);
+        check_frame(raw_len, stored_len).map_err(damage(&reader))?;
+        frames.push(FrameInfo { offset, stored_len: stored_len as u32, raw_len: raw_len as u32, codec });
+        offset += FRAME_HEADER_BYTES as u64 + stored_len;
     }
     reader.finish()?;
     if offset != footer.index_offset {
@@ -226,24 +231,19 @@ fn decode_features(mut reader: WireReader<'_>, count: u64) -> Result<Vec<u64>> {
 }
 
 fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<Operation>> {
-    let count = reader.bounded("pieces", reader.remaining() as u64)? as usize;
+    let count = reader.bounded("operations", reader.remaining() as u64)? as usize;
     let kinds = reader.bytes(count)?;
     let mut lens = Vec::with_capacity(count);
     for _ in 0..count {
-        match reader.bounded("bytes of a piece", CHUNK_BYTES_LIMIT)? {
-            0 => return Err(reader.error("a piece of at least one byte", "0")),
-            len => lens.push(len as u32),
-        }
+        let len = reader.varint()?;
+        lens.push(check_length(len).map_err(damage(&reader))?);
     }
     let copies = kinds.iter().filter(|kind| **kind != 0).count();
     let mut bases = Vec::with_capacity(copies);
     let mut last = 0i64;
     for _ in 0..copies {
         last = last.wrapping_add(unzigzag(reader.varint()?));
-        if last < 0 || last as u64 >= base_count {
-            return Err(reader.error(format!("a base below {base_count}"), last.to_string()));
-        }
-        bases.push(last as u32);
+        bases.push(check_base(last, base_count).map_err(damage(&reader))?);
     }
     let mut operations = Vec::with_capacity(count);
     let mut bases = bases.into_iter();
@@ -254,51 +254,28 @@ fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<
             continue;
         }
         let offset = last_end.wrapping_add(unzigzag(reader.varint()?));
-        let fits = (0..=CHUNK_BYTES_LIMIT as i64 - i64::from(len)).contains(&offset);
-        let (true, Some(base)) = (fits, bases.next()) else {
-            return Err(reader.error("a copy within a chunk", format!("offset {offset}, {len} bytes")));
-        };
-        last_end = offset + i64::from(len);
-        let offset = offset as u32;
+        let offset = check_offset(offset, len).map_err(damage(&reader))?;
+        let base = bases.next().ok_or_else(|| reader.error("a base for every copy", "none"))?;
+        last_end = i64::from(offset) + i64::from(len);
         operations.push(match kind {
             1 => Operation::Copy { base, offset, len },
             2 => Operation::LiteralCopy { base, offset, len },
             3 => Operation::Delta { base, offset, len },
-            other => return Err(reader.error("piece kind 0 to 3", other.to_string())),
+            other => return Err(reader.error("operation kind 0 to 3", other.to_string())),
         });
     }
     reader.finish()?;
     Ok(operations)
 }
 
-/// Checks that pieces cover the chunk and use up its literal bytes, or that all of them belong to a delta.
-fn check_operations(reader: &WireReader<'_>, entry: &Entry, operations: &[Operation]) -> Result<()> {
-    let sum = |fits: fn(&Operation) -> bool| -> u64 {
-        operations.iter().filter(|operation| fits(operation)).map(|operation| u64::from(operation.len())).sum()
-    };
-    let (total, literal) = (sum(|_| true), sum(|operation| matches!(operation, Operation::Add { .. })));
-    let delta = sum(|operation| matches!(operation, Operation::Delta { .. }));
-    let (want, want_literal) = (u64::from(entry.raw_len), u64::from(entry.literal_len));
-    let fits = match (operations.is_empty(), delta) {
-        (true, _) => want == want_literal,
-        (false, 0) => total == want && literal == want_literal,
-        (false, _) => total == delta && delta <= DELTA_BASE_BYTES_LIMIT,
-    };
-    if fits {
-        return Ok(());
-    }
-    let expected = format!("pieces of {want} bytes, {want_literal} of them literal, or a delta's alone");
-    Err(reader.error(expected, format!("{total} bytes, {literal} literal, {delta} of a delta")))
-}
-
 fn decode_entries(
-    prints: WireReader<'_>,
+    fingerprints: WireReader<'_>,
     mut reader: WireReader<'_>,
     footer: &Footer,
     frames: &[FrameInfo],
     operations: &[Operation],
-) -> Result<(Vec<Entry>, u64)> {
-    let mut prints = fingerprints(prints, footer)?;
+) -> Result<(Vec<ContainerEntry>, u64)> {
+    let mut fingerprints = check_fingerprints(fingerprints, footer)?;
     let count = footer.entries as usize;
     let mut columns: [Vec<u64>; 7] = Default::default();
     for column in &mut columns {
@@ -307,55 +284,42 @@ fn decode_entries(
         }
     }
     reader.finish()?;
-    let cell = |column: usize, row: usize| columns.get(column).and_then(|column| column.get(row)).copied().unwrap_or(0);
-    let mut entries: Vec<Entry> = Vec::with_capacity(count);
-    let (mut piece_start, mut feature_start) = (0u64, 0u64);
+    let mut entries: Vec<ContainerEntry> = Vec::with_capacity(count);
+    let (mut operation_start, mut feature_start) = (0u64, 0u64);
     for row in 0..count {
-        let (raw_len, copied) = (cell(0, row), cell(1, row));
-        if raw_len > CHUNK_BYTES_LIMIT || copied > raw_len {
-            return Err(
-                reader.error(format!("a chunk of at most {CHUNK_BYTES_LIMIT} bytes"), format!("{raw_len}, {copied}"))
-            );
-        }
-        let literal_len = raw_len - copied;
+        let [raw_len, copied, frame, literal_offset, depth, operation_count, features] =
+            columns.each_ref().map(|column| column[row]);
+        let literal_len = raw_len.checked_sub(copied);
+        let literal_len =
+            literal_len.ok_or_else(|| reader.error(format!("at most {raw_len} copied bytes"), copied.to_string()))?;
         let last = entries.last();
-        let frame = unzigzag(cell(2, row)).wrapping_add(last.map_or(0, |last| i64::from(last.frame)));
-        let guess =
-            last.filter(|last| i64::from(last.frame) == frame).map_or(0, |last| last.literal_offset + last.literal_len);
-        let literal_offset = unzigzag(cell(3, row)).wrapping_add(i64::from(guess));
-        let frame_len =
-            u64::try_from(frame).ok().and_then(|frame| frames.get(frame as usize)).map(|frame| frame.raw_len);
-        let end = u64::try_from(literal_offset).ok().and_then(|offset| offset.checked_add(literal_len));
-        if literal_len > 0 && !matches!((frame_len, end), (Some(len), Some(end)) if end <= u64::from(len)) {
-            return Err(
-                reader.error("literal bytes within a frame", format!("frame {frame}, {literal_offset}+{literal_len}"))
-            );
-        }
-        let (depth, operation_count, feature_count) = (cell(4, row), cell(5, row), cell(6, row));
-        if depth == 0 || depth > u64::from(DEPTH_LIMIT) || feature_count > FEATURES_MAX as u64 {
-            return Err(reader.error("a depth of 1 to 64 and at most 64 features", format!("{depth}, {feature_count}")));
-        }
-        let own =
-            piece_start.checked_add(operation_count).and_then(|end| operations.get(piece_start as usize..end as usize));
-        let Some(own) = own else {
-            return Err(
-                reader.error(format!("{operation_count} pieces from {piece_start}"), operations.len().to_string())
-            );
-        };
-        let entry = Entry {
-            fingerprint: Fingerprint(prints.array()?),
+        let frame = unzigzag(frame).wrapping_add(last.map_or(0, |last| i64::from(last.frame)));
+        let guess = guess_literal_offset(last, frame);
+        let literal_offset = unzigzag(literal_offset).wrapping_add(i64::from(guess));
+        let info = usize::try_from(frame).ok().and_then(|frame| frames.get(frame));
+        let frame_raw_len = info.map(|info| info.raw_len);
+        let bounds = EntryBounds { raw_len, literal_offset, literal_len, frame_raw_len, depth, features };
+        bounds.check().map_err(damage(&reader))?;
+        let own = operation_start
+            .checked_add(operation_count)
+            .and_then(|end| operations.get(operation_start as usize..end as usize));
+        let own = own.ok_or_else(|| {
+            let expected = format!("{operation_count} operations from {operation_start}");
+            reader.error(expected, operations.len().to_string())
+        })?;
+        check_totals(raw_len, literal_len, own).map_err(damage(&reader))?;
+        entries.push(ContainerEntry {
+            fingerprint: Fingerprint(fingerprints.array()?),
             raw_len: raw_len as u32,
             frame: frame as u32,
             literal_offset: literal_offset as u32,
             literal_len: literal_len as u32,
             depth: depth as u8,
-            operations: (piece_start as u32, operation_count as u32),
-            features: (feature_start as u32, feature_count as u32),
-        };
-        check_operations(&reader, &entry, own)?;
-        entries.push(entry);
-        piece_start += operation_count;
-        feature_start += feature_count;
+            operations: Span { start: operation_start as u32, len: operation_count as u32 },
+            features: Span { start: feature_start as u32, len: features as u32 },
+        });
+        operation_start += operation_count;
+        feature_start += features;
     }
     Ok((entries, feature_start))
 }

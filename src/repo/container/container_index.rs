@@ -1,100 +1,125 @@
-//! The directory of a container: which frames and chunk entries it holds.
+//! The container index: which frames and chunk entries a container holds.
 //!
-//! In memory a flat table: entries refer to ranges of shared lists of pieces and features, and pieces to one list of
-//! bases. On disk a fixed sequence of sections, each a column group of its own, stored zstd-compressed where that is
-//! smaller (see `columns`).
+//! In memory all entries share one list of operations and one of features, and refer to spans of them. Operations refer
+//! to one shared list of bases. `columns` has the encoding on disk.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::columns;
+use super::entry_check::{Violation, check_entry, check_frame};
 use super::frame::FrameInfo;
+use super::layout::Footer;
 use super::operations::{Base, Operation, OperationList, operations_digest};
+use crate::error::{Error, Result};
 use crate::types::Fingerprint;
 
-#[path = "columns.rs"]
-mod columns;
-
-/// Features an entry may carry.
+/// Features of an entry, at most.
 pub const FEATURES_MAX: usize = 64;
 
 /// One encoding of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// Content name.
+pub struct ContainerEntry {
+    /// Name of the chunk.
     pub fingerprint: Fingerprint,
     /// Bytes of the chunk.
     pub raw_len: u32,
-    /// Frame of its literal bytes.
+    /// Frame of the literal bytes, as a position in the container index.
     pub frame: u32,
-    /// Where they begin in the decoded frame.
+    /// Offset of the literal bytes in the decoded frame.
     pub literal_offset: u32,
-    /// How many there are.
+    /// Number of literal bytes.
     pub literal_len: u32,
-    /// 1 for a chunk that needs no body but its own, else 1 + the deepest of its bases.
+    /// 1 for an entry that needs no other entry, else 1 + the depth of its deepest base.
     pub depth: u8,
-    operations: (u32, u32),
-    features: (u32, u32),
+    pub(super) operations: Span,
+    pub(super) features: Span,
 }
 
-/// Decoded directory.
+/// A range of a list that entries share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+impl Span {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// Decoded container index.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ContainerIndex {
-    /// In file order.
+    /// Frames in file order.
     pub frames: Vec<FrameInfo>,
-    /// In stream order.
-    pub entries: Vec<Entry>,
-    /// What the pieces' `base` counts in.
+    /// Entries in stream order.
+    pub entries: Vec<ContainerEntry>,
+    /// Bases of all entries, each once.
     pub bases: Vec<Base>,
-    operations: Vec<Operation>,
-    features: Vec<u64>,
-    /// The entries' numbers in the order of their fingerprints' prefixes, with these: a look-up touches little else.
-    by_prefix: Vec<(u64, u32)>,
-}
-
-fn span((start, len): (u32, u32)) -> Range<usize> {
-    start as usize..start as usize + len as usize
+    pub(super) operations: Vec<Operation>,
+    pub(super) features: Vec<u64>,
+    /// Prefix of the fingerprint and position of each entry, sorted. A look-up touches little else.
+    pub(super) by_prefix: Vec<(u64, u32)>,
 }
 
 impl ContainerIndex {
-    /// Pieces of an entry; empty for a whole chunk.
-    pub fn operations(&self, entry: &Entry) -> &[Operation] {
-        self.operations.get(span(entry.operations)).unwrap_or_default()
+    /// Decodes and checks the container index that `footer` describes; `what` names the container in errors.
+    ///
+    /// # Errors
+    /// [`Error::ChecksumMismatch`], and [`Error::Corrupt`] for any count, length or offset out of bounds.
+    pub fn parse(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Self> {
+        crate::wire::verify(what, footer.index_offset, &footer.index_checksum, &[bytes])?;
+        Ok(columns::decode(what, footer, bytes)?.index())
     }
 
-    /// Similarity features of an entry: 48 bits of hash, above them 8 bits of position.
-    pub fn features(&self, entry: &Entry) -> &[u64] {
-        self.features.get(span(entry.features)).unwrap_or_default()
+    /// Decodes only the fingerprints of the entries, in order.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`], for the checksum and for the decoded sections.
+    pub fn parse_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
+        crate::wire::verify(what, footer.index_offset, &footer.index_checksum, &[bytes])?;
+        columns::decode_fingerprints(what, footer, bytes)
     }
 
-    /// Digest of an entry's body.
-    pub fn digest(&self, entry: &Entry) -> u64 {
+    /// Operations of an entry of this index; empty if the chunk is stored whole.
+    pub fn operations(&self, entry: &ContainerEntry) -> &[Operation] {
+        &self.operations[entry.operations.range()]
+    }
+
+    /// Similarity features of an entry of this index: 48 bits of hash, above them 8 bits of position.
+    pub fn features(&self, entry: &ContainerEntry) -> &[u64] {
+        &self.features[entry.features.range()]
+    }
+
+    /// Digest of the operations of an entry of this index.
+    pub fn digest(&self, entry: &ContainerEntry) -> u64 {
         operations_digest(self.operations(entry), &self.bases)
     }
 
-    /// Number of the first entry with this fingerprint.
+    /// Position of the first entry with this fingerprint.
     pub fn find(&self, fingerprint: &Fingerprint) -> Option<u32> {
         self.with_fingerprint(fingerprint).next()
     }
 
-    /// Numbers of the entries with this fingerprint, ascending.
+    /// Positions of the entries with this fingerprint, ascending.
     fn with_fingerprint(&self, fingerprint: &Fingerprint) -> impl Iterator<Item = u32> {
         let prefix = fingerprint.prefix();
-        let at = self.by_prefix.partition_point(|known| known.0 < prefix);
-        let same = self.by_prefix.get(at..).unwrap_or_default().iter().take_while(move |known| known.0 == prefix);
-        let is_named =
-            |number: &u32| self.entries.get(*number as usize).is_some_and(|entry| entry.fingerprint == *fingerprint);
-        same.map(|known| known.1).filter(is_named)
+        let first = self.by_prefix.partition_point(|known| known.0 < prefix);
+        let same_prefix = self.by_prefix[first..].iter().take_while(move |known| known.0 == prefix);
+        same_prefix.map(|known| known.1).filter(|position| self.entries[*position as usize].fingerprint == *fingerprint)
     }
 
-    /// Number of the entry with this fingerprint and body digest.
+    /// Position of the entry with this fingerprint and operations digest.
     pub fn find_encoding(&self, base: &Base) -> Option<u32> {
-        self.with_fingerprint(&base.fingerprint)
-            .find(|number| self.entries.get(*number as usize).is_some_and(|entry| self.digest(entry) == base.digest))
+        let mut positions = self.with_fingerprint(&base.fingerprint);
+        positions.find(|position| self.digest(&self.entries[*position as usize]) == base.digest)
     }
 
-    /// Bytes of memory it takes, roughly.
+    /// Approximate memory, bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.entries.len() * (size_of::<Entry>() + size_of::<(u64, u32)>())
+        self.entries.len() * (size_of::<ContainerEntry>() + size_of::<(u64, u32)>())
             + self.frames.len() * size_of::<FrameInfo>()
             + self.bases.len() * size_of::<Base>()
             + self.operations.len() * size_of::<Operation>()
@@ -102,64 +127,71 @@ impl ContainerIndex {
     }
 
     fn index(mut self) -> Self {
-        self.by_prefix = self.entries.iter().zip(0..).map(|(entry, at)| (entry.fingerprint.prefix(), at)).collect();
+        let positions = self.entries.iter().zip(0..);
+        self.by_prefix = positions.map(|(entry, position)| (entry.fingerprint.prefix(), position)).collect();
         self.by_prefix.sort_unstable();
         self
     }
 }
 
-/// Collects the directory of a container being written.
-#[derive(Debug, Default)]
-pub struct ContainerIndexBuilder {
-    container_index: ContainerIndex,
-    base_numbers: HashMap<Base, u32>,
-}
-
-/// What a chunk entry says besides its body.
+/// The fields of a new entry, without its operations.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryFields {
-    /// Content name.
+    /// Name of the chunk.
     pub fingerprint: Fingerprint,
     /// Bytes of the chunk.
     pub raw_len: u32,
-    /// Frame in the container.
+    /// Frame of the literal bytes, as a position in the container index.
     pub frame: u32,
-    /// Offset in the decoded frame.
+    /// Offset of the literal bytes in the decoded frame.
     pub literal_offset: u32,
-    /// Literal bytes.
+    /// Number of literal bytes.
     pub literal_len: u32,
     /// Depth of the chain.
     pub depth: u8,
 }
 
+/// Collects the container index of a container that is being written.
+#[derive(Debug, Default)]
+pub struct ContainerIndexBuilder {
+    index: ContainerIndex,
+    base_numbers: HashMap<Base, u32>,
+}
+
 impl ContainerIndexBuilder {
-    /// Adds a frame and gives its number.
-    pub fn push_frame(&mut self, info: FrameInfo) -> u32 {
-        self.container_index.frames.push(info);
-        self.container_index.frames.len() as u32 - 1
+    /// Adds a frame and returns its position.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a reader would refuse the frame; nothing is added then.
+    pub fn push_frame(&mut self, info: FrameInfo) -> Result<u32> {
+        check_frame(info.raw_len.into(), info.stored_len.into()).map_err(|violation| defect("a frame", violation))?;
+        self.index.frames.push(info);
+        Ok(self.index.frames.len() as u32 - 1)
     }
 
-    /// Adds an entry.
-    pub fn push_entry(&mut self, fields: EntryFields, body: &OperationList, features: &[u64]) {
-        let container_index = &mut self.container_index;
-        let numbers: Vec<u32> = body
-            .bases
-            .iter()
-            .map(|base| {
-                *self.base_numbers.entry(*base).or_insert_with(|| {
-                    container_index.bases.push(*base);
-                    container_index.bases.len() as u32 - 1
-                })
+    /// Adds an entry. Features beyond [`FEATURES_MAX`] are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a reader would refuse the entry; nothing is added then.
+    pub fn push_entry(&mut self, fields: EntryFields, list: &OperationList, features: &[u64]) -> Result<()> {
+        check_entry(&fields, list, &self.index.frames)
+            .map_err(|violation| defect(&format!("an entry of chunk {}", fields.fingerprint), violation))?;
+        let index = &mut self.index;
+        let mut number_of = |base: &Base| {
+            *self.base_numbers.entry(*base).or_insert_with(|| {
+                index.bases.push(*base);
+                index.bases.len() as u32 - 1
             })
-            .collect();
-        let renumber = |base: u32| numbers.get(base as usize).copied().unwrap_or(u32::MAX);
-        let operations = (container_index.operations.len() as u32, body.operations.len() as u32);
-        container_index.operations.extend(body.operations.iter().map(|operation| operation.with_base(renumber)));
-        let kept = features.get(..features.len().min(FEATURES_MAX)).unwrap_or_default();
-        let features = (container_index.features.len() as u32, kept.len() as u32);
-        container_index.features.extend_from_slice(kept);
+        };
+        let numbers: Vec<u32> = list.bases.iter().map(&mut number_of).collect();
+        let operations = Span { start: index.operations.len() as u32, len: list.operations.len() as u32 };
+        let renumbered = list.operations.iter().map(|operation| operation.with_base(|base| numbers[base as usize]));
+        index.operations.extend(renumbered);
+        let features_start = index.features.len() as u32;
+        index.features.extend(features.iter().take(FEATURES_MAX));
+        let features = Span { start: features_start, len: index.features.len() as u32 - features_start };
         let EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth } = fields;
-        container_index.entries.push(Entry {
+        index.entries.push(ContainerEntry {
             fingerprint,
             raw_len,
             frame,
@@ -169,48 +201,33 @@ impl ContainerIndexBuilder {
             operations,
             features,
         });
+        Ok(())
     }
 
     /// Entries so far.
-    pub fn entries(&self) -> &[Entry] {
-        &self.container_index.entries
+    pub fn entries(&self) -> &[ContainerEntry] {
+        &self.index.entries
     }
+
     /// Frames so far.
     pub fn frames(&self) -> &[FrameInfo] {
-        &self.container_index.frames
+        &self.index.frames
     }
-    /// The directory's bytes on disk.
-    pub fn encode(&self) -> crate::Result<Vec<u8>> {
-        columns::encode(&self.container_index)
+
+    /// The encoded container index.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        columns::encode(&self.index)
     }
-    /// The directory itself.
+
+    /// The container index in memory.
     pub fn finish(self) -> ContainerIndex {
-        self.container_index.index()
+        self.index.index()
     }
 }
 
-impl ContainerIndex {
-    /// Parses the directory that `footer` describes; `what` names the container.
-    ///
-    /// # Errors
-    /// [`crate::Error::Corrupt`] for any count, length or offset that does not fit.
-    pub fn parse(what: &str, footer: &super::layout::Footer, bytes: &[u8]) -> crate::Result<Self> {
-        crate::wire::verify(what, footer.index_offset, &footer.index_checksum, &[bytes])?;
-        Ok(columns::decode(what, footer, bytes)?.index())
-    }
-
-    /// The entries' fingerprints alone, in order, of the directory that `footer` describes.
-    ///
-    /// # Errors
-    /// As of [`Self::parse`] for the checksum and for what is read.
-    pub fn parse_fingerprints(
-        what: &str,
-        footer: &super::layout::Footer,
-        bytes: &[u8],
-    ) -> crate::Result<Vec<Fingerprint>> {
-        crate::wire::verify(what, footer.index_offset, &footer.index_checksum, &[bytes])?;
-        columns::decode_fingerprints(what, footer, bytes)
-    }
+fn defect(what: &str, violation: Violation) -> Error {
+    let Violation { expected, found } = violation;
+    Error::internal(format!("{what} cannot be stored: expected {expected}, found {found}"))
 }
 
 #[cfg(test)]

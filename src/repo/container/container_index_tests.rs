@@ -19,14 +19,14 @@ fn footer_for(builder: &ContainerIndexBuilder, bytes: &[u8]) -> Footer {
     }
 }
 
-fn builder(plan: &[Shape]) -> ContainerIndexBuilder {
+fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
     let mut builder = ContainerIndexBuilder::default();
     let mut offset = HEADER_BYTES as u64;
-    for (number, (seed, literal, copies, features)) in plan.iter().enumerate() {
+    for (number, (seed, literal, copies, features)) in shapes.iter().enumerate() {
         let literal_len = u32::from(*literal);
         let info = FrameInfo { offset, stored_len: literal_len / 2, raw_len: literal_len, codec: 1 };
         offset += info.stored_bytes() as u64;
-        let frame = builder.push_frame(info);
+        let frame = builder.push_frame(info).unwrap();
         let mut body = OperationList::default();
         // One in four is a delta: then all of its pieces are.
         let is_delta = number % 4 == 3 && !copies.is_empty();
@@ -56,16 +56,16 @@ fn builder(plan: &[Shape]) -> ContainerIndexBuilder {
             depth: 1 + (number % 5) as u8,
         };
         let features: Vec<u64> = features.iter().map(|feature| feature >> 8).collect();
-        builder.push_entry(fields, &body, &features);
+        builder.push_entry(fields, &body, &features).unwrap();
     }
     builder
 }
 
 /// Fingerprint seed, literal bytes, copies (base, offset, length less one), features.
-type Shape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
-type Plan = Vec<Shape>;
+type EntryShape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
+type IndexShape = Vec<EntryShape>;
 
-fn plans() -> impl Strategy<Value = Plan> {
+fn index_shapes() -> impl Strategy<Value = IndexShape> {
     let copies = prop::collection::vec((any::<u8>(), any::<u16>(), any::<u16>()), 0..6);
     let features = prop::collection::vec(any::<u64>(), 0..9);
     prop::collection::vec((any::<u8>(), any::<u16>(), copies, features), 0..40)
@@ -73,8 +73,8 @@ fn plans() -> impl Strategy<Value = Plan> {
 
 proptest! {
     #[test]
-    fn directories_round_trip(plan in plans()) {
-        let builder = builder(&plan);
+    fn directories_round_trip(shapes in index_shapes()) {
+        let builder = builder(&shapes);
         let bytes = builder.encode().expect("encodes");
         let footer = footer_for(&builder, &bytes);
         let parsed = ContainerIndex::parse("test", &footer, &bytes).expect("parses");
@@ -91,8 +91,8 @@ proptest! {
     }
 
     #[test]
-    fn hostile_directories_yield_errors(plan in plans(), at in any::<prop::sample::Index>(), byte: u8) {
-        let builder = builder(&plan);
+    fn hostile_directories_yield_errors(shapes in index_shapes(), at in any::<prop::sample::Index>(), byte: u8) {
+        let builder = builder(&shapes);
         let mut bytes = builder.encode().expect("encodes");
         let position = at.index(bytes.len());
         bytes[position] = byte;
@@ -120,12 +120,12 @@ fn fingerprints_of_one_prefix_are_told_apart() {
         Fingerprint(bytes)
     };
     let mut builder = ContainerIndexBuilder::default();
-    let frame = builder.push_frame(FrameInfo { offset: 48, stored_len: 9, raw_len: 9, codec: 0 });
+    let frame = builder.push_frame(FrameInfo { offset: 48, stored_len: 9, raw_len: 9, codec: 0 }).unwrap();
     // Of equal names the first counts.
     for last in [9, 2, 7, 2] {
         let (fingerprint, raw_len) = (named(last), 1);
         let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len: 1, depth: 1 };
-        builder.push_entry(fields, &OperationList::default(), &[]);
+        builder.push_entry(fields, &OperationList::default(), &[]).unwrap();
     }
     let container_index = builder.finish();
     let found = |last| container_index.find(&named(last));

@@ -1,96 +1,97 @@
-//! Resolution: from an entry to the literal runs that make it, without rebuilding any base.
+//! Resolution: from an entry to the extents that make its content. No base is rebuilt.
 //!
-//! A literal is a run in the chunk's frame, a copy takes the runs of a range of its base, a literal copy a range of its
-//! base's literal bytes. The runs of whole entries are remembered, for callers come back to the same bases again and
-//! again: each piece is followed one level deep only, whatever the depth of the chain. The depth bound of the writer
-//! bounds the recursion where nothing is remembered; a reader stops at [`DEPTH_LIMIT`].
+//! 1. An add becomes an extent in the entry's own frame.
+//! 2. A copy takes the extents of a range of its base, a literal copy a range of the base's literal bytes.
+//! 3. The extent maps of whole entries are cached, because callers return to the same bases. With a warm cache each
+//!    operation is followed one level deep, whatever the depth of the chain.
+//!
+//! Without the cache the writer's depth bound limits the recursion. A reader stops at [`DEPTH_LIMIT`].
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::extent_map::{Delta, ExtentMap, Literals, PackedExtent, Source};
+use super::extent_map::{DeltaSource, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
 use super::numbers::{EntryNumber, FrameNumber};
+use super::operation_source::{DEPTH_LIMIT, OperationSource, OperationView};
 use super::operations::Operation;
-use super::resolve::{DEPTH_LIMIT, OperationSource, OperationView};
 use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 
-/// Bases of a body remembered while its runs are put together.
-const KNOWN_BASES_MAX: usize = 16;
+/// Bases remembered while the extent map of an entry is built.
+const RECENT_BASES_MAX: usize = 16;
 
-/// Remembers the runs of entries, the latest used.
+/// The extent maps of recently used entries.
 pub struct ExtentCache {
-    kept: ByteLru<EntryNumber, Arc<ExtentMap>>,
-    /// Those with runs in frames that will get another number.
+    cached: ByteLru<EntryNumber, Arc<ExtentMap>>,
+    /// Extent maps with extents in open frames.
     open: HashMap<EntryNumber, Arc<ExtentMap>>,
-    /// Room in which flats are put together before they are kept at their size.
+    /// Spare memory for building extent maps.
     builders: Vec<ExtentMapBuilder>,
 }
 
 impl ExtentCache {
-    /// Within about `bytes_max` bytes of memory.
+    /// An empty cache of about `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
-        ExtentCache { kept: ByteLru::new(bytes_max), open: HashMap::new(), builders: Vec::new() }
+        ExtentCache { cached: ByteLru::new(bytes_max), open: HashMap::new(), builders: Vec::new() }
     }
 
-    /// Frames have got their final numbers: what names others is forgotten.
-    pub fn seal(&mut self) {
+    /// Drops all extent maps with extents in open frames: an open frame got its final number.
+    pub fn drop_open_frames(&mut self) {
         self.open.clear();
     }
 
-    /// All runs of entry `entry`.
+    /// The extent map of an entry.
     ///
     /// # Errors
-    /// Those of `bodies`, and [`Error::Corrupt`] for a body that leaves its bases or is nested too deeply.
-    pub fn extent_map(&mut self, bodies: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
-        self.extent_map_at(bodies, entry, DEPTH_LIMIT)
+    /// Those of `source`, and [`Error::Corrupt`] for operations that leave their bases or are nested too deeply.
+    pub fn extent_map(&mut self, source: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
+        self.extent_map_at(source, entry, DEPTH_LIMIT)
     }
 
     fn extent_map_at(
         &mut self,
-        bodies: &mut dyn OperationSource,
+        source: &mut dyn OperationSource,
         entry: EntryNumber,
         depth: u8,
     ) -> Result<Arc<ExtentMap>> {
-        if let Some(found) = self.kept.get(&entry).or_else(|| self.open.get(&entry).cloned()) {
+        if let Some(found) = self.cached.get(&entry).or_else(|| self.open.get(&entry).cloned()) {
             return Ok(found);
         }
         let mut builder = self.builders.pop().unwrap_or_default();
-        let flattened = self.flatten(bodies, entry, depth, &mut builder);
-        let extent_map = flattened.map(|()| Arc::new(builder.extent_map()));
+        let resolved = self.resolve(source, entry, depth, &mut builder);
+        let extent_map = resolved.map(|()| Arc::new(builder.extent_map()));
         builder.clear();
         self.builders.push(builder);
         let extent_map = extent_map?;
         if extent_map.frames.iter().all(|frame| frame.is_final()) {
-            self.kept.put(entry, extent_map.clone(), extent_map.memory_bytes());
+            self.cached.put(entry, extent_map.clone(), extent_map.memory_bytes());
         } else {
             self.open.insert(entry, extent_map.clone());
         }
         Ok(extent_map)
     }
 
-    /// Puts the runs of an entry into `builder`, which is empty.
-    fn flatten(
+    /// Puts the extents of an entry into `builder`, which is empty.
+    fn resolve(
         &mut self,
-        bodies: &mut dyn OperationSource,
+        source: &mut dyn OperationSource,
         entry: EntryNumber,
         depth: u8,
         builder: &mut ExtentMapBuilder,
     ) -> Result<()> {
-        let view = bodies.body(entry)?;
+        let view = source.view(entry)?;
         let operations = view.operations.as_slice();
         if operations.is_empty() {
-            builder.push_literal(&view, 0..view.raw_len)?;
+            return builder.push_literal(&view, 0..view.raw_len);
         }
-        let deeper = depth.checked_sub(1);
-        let Some(deeper) = deeper.or(operations.is_empty().then_some(0)) else {
-            return Err(Error::corrupt("chunk body", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
+        let Some(deeper) = depth.checked_sub(1) else {
+            return Err(Error::corrupt("chunk operations", 0, format!("at most {DEPTH_LIMIT} nested copies"), "more"));
         };
         if matches!(operations.first(), Some(Operation::Delta { .. })) {
             builder.begin_delta(&view);
         }
-        let (mut copied, mut literally) = (Known::default(), Known::default());
+        let (mut copied, mut copied_literals) = (RecentBases::default(), RecentBases::default());
         let mut literal = 0;
         for operation in operations {
             match *operation {
@@ -100,20 +101,20 @@ impl ExtentCache {
                 }
                 Operation::Copy { base, offset, len } => {
                     let found = copied.get(base, || {
-                        let base = bodies.base(&view, base)?;
-                        Ok(CopiedBase::new(self.extent_map_at(bodies, base, deeper)?))
+                        let base = source.base(&view, base)?;
+                        Ok(CopiedBase::new(self.extent_map_at(source, base, deeper)?))
                     })?;
                     builder.push_copy(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::Delta { base, offset, len } => {
-                    let base = bodies.base(&view, base)?;
-                    let found = self.extent_map_at(bodies, base, deeper)?;
-                    builder.derive_from(found, offset..offset.saturating_add(len))?;
+                    let base = source.base(&view, base)?;
+                    let found = self.extent_map_at(source, base, deeper)?;
+                    builder.push_delta_base(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::LiteralCopy { base, offset, len } => {
-                    let found = literally.get(base, || {
-                        let base = bodies.base(&view, base)?;
-                        bodies.body(base)
+                    let found = copied_literals.get(base, || {
+                        let base = source.base(&view, base)?;
+                        source.view(base)
                     })?;
                     builder.push_literal(found, offset..offset.saturating_add(len))?;
                 }
@@ -123,22 +124,22 @@ impl ExtentCache {
     }
 }
 
-/// A flat being put together.
+/// An extent map that is being built.
 #[derive(Default)]
 struct ExtentMapBuilder {
     extents: Vec<PackedExtent>,
-    sources: Vec<Source>,
-    /// Position in the sources, by entry.
+    sources: Vec<LiteralSource>,
+    /// Position in `sources` by entry.
     by_entry: HashMap<EntryNumber, u32>,
-    /// Where the last run ends in the literal bytes of its source.
+    /// End of the last extent in the literal bytes of its source.
     literal_end: u32,
-    /// Frames of the bases of a delta.
+    /// Frames of a delta and of its bases.
     frames: Vec<FrameNumber>,
-    delta: Option<Delta>,
+    delta: Option<DeltaSource>,
 }
 
 impl ExtentMapBuilder {
-    /// What has been put together, without spare memory.
+    /// The finished extent map, without spare memory.
     fn extent_map(&mut self) -> ExtentMap {
         self.frames.extend(self.sources.iter().map(|source| source.frame));
         self.frames.sort_unstable();
@@ -162,10 +163,10 @@ impl ExtentMapBuilder {
         self.delta = None;
     }
 
-    /// The position of a source, which is added if it is new.
-    fn source(&mut self, source: Source) -> u32 {
-        if let Some(last) = self.extents.last().map(|run| run.source)
-            && self.sources.get(last as usize).is_some_and(|last| last.entry == source.entry)
+    /// The position of a source. A new one is added.
+    fn source(&mut self, source: LiteralSource) -> u32 {
+        if let Some(last) = self.extents.last().map(|extent| extent.source)
+            && self.sources[last as usize].entry == source.entry
         {
             return last;
         }
@@ -175,8 +176,8 @@ impl ExtentMapBuilder {
         })
     }
 
-    fn push(&mut self, Literals { source, literal, len }: Literals) {
-        let end = self.extents.last().map_or(0, |run| run.end) + len;
+    fn push(&mut self, LiteralRange { source, literal, len }: LiteralRange) {
+        let end = self.extents.last().map_or(0, |extent| extent.end) + len;
         match self.extents.last_mut() {
             Some(last) if last.source == source && self.literal_end == literal => last.end = end,
             _ => self.extents.push(PackedExtent { end, literal, source }),
@@ -186,81 +187,79 @@ impl ExtentMapBuilder {
 
     /// Adds a range of an entry's own literal bytes.
     fn push_literal(&mut self, view: &OperationView, range: Range<u32>) -> Result<()> {
-        let run = view.literal_run(range)?;
-        let offset = run.offset - run.literal;
-        let source = self.source(Source { entry: run.owner, frame: run.frame, frame_at: 0, offset });
-        self.push(Literals { source, literal: run.literal, len: run.len });
+        let extent = view.literal_extent(range)?;
+        let offset = extent.offset - extent.literal;
+        let source = self.source(LiteralSource { entry: extent.owner, frame: extent.frame, frame_at: 0, offset });
+        self.push(LiteralRange { source, literal: extent.literal, len: extent.len });
         Ok(())
     }
 
     /// Adds a range of a base.
     fn push_copy(&mut self, base: &mut CopiedBase, range: Range<u32>) -> Result<()> {
-        base.extent_map.check(&range)?;
+        base.extent_map.check_copy(&range)?;
         for literals in base.extent_map.literals(range) {
-            let source = base.extent_map.source(literals.source)?;
-            let Some(known) = base.sources.get_mut(literals.source as usize) else {
-                return Err(Error::internal("an extent map has more sources than were counted"));
-            };
-            let source = *known.get_or_insert_with(|| self.source(*source));
-            self.push(Literals { source, ..literals });
+            let position = literals.source as usize;
+            let number = &mut base.source_numbers[position];
+            let source = *number.get_or_insert_with(|| self.source(base.extent_map.sources[position]));
+            self.push(LiteralRange { source, ..literals });
         }
         Ok(())
     }
 
     fn begin_delta(&mut self, view: &OperationView) {
         let (frame, offset, len) = (view.frame, view.literal_offset, view.literal_len);
-        self.delta = Some(Delta { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
+        self.delta = Some(DeltaSource { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
         self.frames.push(frame);
     }
 
-    /// Adds a range of a base to what the content is a delta to.
-    fn derive_from(&mut self, base: Arc<ExtentMap>, range: Range<u32>) -> Result<()> {
+    /// Adds a range of a base to the base of the delta.
+    fn push_delta_base(&mut self, base: Arc<ExtentMap>, range: Range<u32>) -> Result<()> {
         base.check_within(&range)?;
         self.frames.extend_from_slice(&base.frames);
         let Some(delta) = &mut self.delta else {
-            return Err(Error::corrupt("chunk body", 0, "pieces of a delta alone", "a mixture"));
+            return Err(Error::corrupt("chunk operations", 0, "deltas only", "deltas among other operations"));
         };
         delta.base.push((base, range));
         Ok(())
     }
 }
 
-/// A base that a body copies from.
+/// A base that an entry copies from.
 struct CopiedBase {
     extent_map: Arc<ExtentMap>,
-    /// Of each of its sources, the position among those of the body, once it is known.
-    sources: Vec<Option<u32>>,
+    /// For each source of the base, its position among the sources of the entry, once it is known.
+    source_numbers: Vec<Option<u32>>,
 }
 
 impl CopiedBase {
     fn new(extent_map: Arc<ExtentMap>) -> Self {
-        CopiedBase { sources: vec![None; extent_map.sources.len()], extent_map }
+        CopiedBase { source_numbers: vec![None; extent_map.sources.len()], extent_map }
     }
 }
 
-/// Bases of one body that were looked up last: its pieces take turns with a few of them.
-struct Known<T>(Vec<(u32, T)>);
+/// The bases of an entry that were looked up last. The operations of an entry alternate between a few bases.
+struct RecentBases<T>(Vec<(u32, T)>);
 
-impl<T> Default for Known<T> {
+impl<T> Default for RecentBases<T> {
     fn default() -> Self {
-        Known(Vec::new())
+        RecentBases(Vec::new())
     }
 }
 
-impl<T> Known<T> {
+impl<T> RecentBases<T> {
     fn get(&mut self, base: u32, find: impl FnOnce() -> Result<T>) -> Result<&mut T> {
-        let at = match self.0.iter().position(|known| known.0 == base) {
-            Some(at) => at,
+        let position = match self.0.iter().position(|recent| recent.0 == base) {
+            Some(position) => position,
             None => {
                 let found = find()?;
-                if self.0.len() == KNOWN_BASES_MAX {
+                if self.0.len() == RECENT_BASES_MAX {
                     self.0.remove(0);
                 }
                 self.0.push((base, found));
                 self.0.len() - 1
             }
         };
-        Ok(&mut self.0[at].1)
+        Ok(&mut self.0[position].1)
     }
 }
 

@@ -1,94 +1,103 @@
-//! The literal runs that make an entry's content, or what the entry is a delta to.
+//! The extents that make the content of an entry, or the base of the delta that the entry is.
 //!
-//! A delta has no runs: its frames are its own and those of its bases, and it is put together from all of them.
+//! A delta has no extents. Its frames are its own and those of its bases, and all of them are needed to decode it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::numbers::{EntryNumber, FrameNumber};
-use super::resolve::Extent;
+use super::operation_source::Extent;
 use crate::codec::{Scratch, delta};
 use crate::error::{Error, Result};
 
-/// Literal bytes of a session entry whose frame is still to be encoded: they are all of it.
+/// Number of literal bytes of a session entry that is a delta: all bytes of its frame, which is not encoded yet.
 pub const TO_THE_END: u32 = u32::MAX;
 
-/// All runs of an entry, or what it is derived from.
+/// All extents of an entry, or what it is a delta to.
+///
+/// Invariant: every extent refers to a source, and `frames` lists the frame of every source.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     pub(super) extents: Vec<PackedExtent>,
-    pub(super) sources: Vec<Source>,
-    /// Each frame of the runs, and of the bases of a delta, once.
+    pub(super) sources: Vec<LiteralSource>,
+    /// Each frame of the sources and of the bases of a delta, once, ascending.
     pub(super) frames: Vec<FrameNumber>,
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<DeltaSource>,
 }
 
-/// A run without what all of one entry have in common: of a base that was changed again and again there are thousands.
+/// An extent without the fields that all extents of one source share. An entry whose base changed many times has
+/// thousands of extents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackedExtent {
-    /// Where it ends in the content; it begins where the one before ends.
+    /// End in the content. The extent begins at the end of the extent before it.
     pub end: u32,
-    /// Offset in the literal bytes of its source.
+    /// Offset in the literal bytes of the source.
     pub literal: u32,
-    /// Which of the sources.
+    /// Position of the source.
     pub source: u32,
 }
 
-/// An entry that runs are literal bytes of.
+/// An entry whose literal bytes appear in the content.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct LiteralSource {
     pub entry: EntryNumber,
-    /// Frame of its literal bytes, and which of the flat's that is.
+    /// Frame of the literal bytes, and its position in [`ExtentMap::frames`].
     pub frame: FrameNumber,
     pub frame_at: u32,
-    /// Where they begin in the frame.
+    /// Offset of the literal bytes in the frame.
     pub offset: u32,
 }
 
-/// How an entry follows from others.
+/// The parts of a delta.
 #[derive(Debug)]
-pub(super) struct Delta {
+pub(super) struct DeltaSource {
     pub raw_len: u32,
-    /// Frame of the literal bytes, where they begin in it and how many there are ([`TO_THE_END`]: all).
+    /// Frame, offset and number of the literal bytes ([`TO_THE_END`]: up to the end of the frame).
     pub frame: FrameNumber,
     pub offset: u32,
     pub len: u32,
-    /// What the literal bytes are a delta to.
+    /// Ranges of bases. One after another, they are the base of the delta.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
 }
 
-/// Literal bytes of one source of a flat.
+/// A range of the literal bytes of one source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Literals {
+pub(super) struct LiteralRange {
     pub source: u32,
     pub literal: u32,
     pub len: u32,
 }
 
+impl LiteralSource {
+    fn extent(&self, literals: &LiteralRange) -> Extent {
+        let LiteralRange { literal, len, .. } = *literals;
+        Extent { frame: self.frame, offset: self.offset + literal, len, owner: self.entry, literal }
+    }
+}
+
 impl ExtentMap {
-    /// In order.
-    pub fn extents(&self) -> impl Iterator<Item = Result<Extent>> {
+    /// The extents in order of the content.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
         self.literals(0..u32::MAX).map(|literals| self.extent(&literals))
     }
 
-    /// The run that makes all of the content, if one does.
+    /// The extent that makes all of the content, if a single one does.
     pub fn only_extent(&self) -> Option<Extent> {
-        let first = self.extents().next()?.ok()?;
-        (first.len == self.len()).then_some(first)
+        self.extents().next().filter(|extent| extent.len == self.len())
     }
 
-    /// The frames that the runs lie in, each once, ascending.
+    /// The frames that the content needs, each once, ascending.
     pub fn frames(&self) -> &[FrameNumber] {
         &self.frames
     }
 
     /// Bytes of the content.
     pub fn len(&self) -> u32 {
-        let end = self.extents.last().map_or(0, |run| run.end);
+        let end = self.extents.last().map_or(0, |extent| extent.end);
         self.delta.as_ref().map_or(end, |delta| delta.raw_len)
     }
 
-    /// Whether the content is a delta to others: then there are no runs.
+    /// Whether the entry is a delta. Then there are no extents.
     pub fn is_delta(&self) -> bool {
         self.delta.is_some()
     }
@@ -98,33 +107,34 @@ impl ExtentMap {
         self.len() == 0
     }
 
-    /// Memory it takes, bytes; bases of a delta not counted.
+    /// Memory in bytes, without the extent maps of a delta's bases.
     pub fn memory_bytes(&self) -> usize {
         let extents = size_of_val(self.extents.as_slice()) + size_of_val(self.sources.as_slice());
         let bases = self.delta.as_ref().map_or(0, |delta| size_of_val(delta.base.as_slice()));
         extents + bases + size_of_val(self.frames.as_slice()) + size_of::<ExtentMap>()
     }
 
-    /// Appends the content to `out`; `frames` are the decoded bytes of [`Self::frames`].
+    /// Appends the content to `out`; `frames` are the decoded bytes of [`Self::frames`], in the same order.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a frame is missing or too short, or a delta does not decode.
+    /// [`Error::Corrupt`] if a frame is too short or a delta does not decode, and [`Error::Internal`] if `frames` are
+    /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         if let Some(delta) = &self.delta {
-            return self.derive(delta, frames, scratch, out);
+            return self.decode_delta(delta, frames, scratch, out);
         }
         out.reserve(self.len() as usize);
         self.append(0..self.len(), frames, out)
     }
 
-    /// Writes the content, which must not be a delta, into `space`, which is as long; `frames` as for
+    /// Writes the content into `space`, which has the same length. The entry must not be a delta; `frames` as for
     /// [`Self::assemble`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a frame is missing or too short, or the lengths differ.
+    /// As of [`Self::assemble`], and [`Error::Corrupt`] if the lengths differ.
     pub fn fill(&self, frames: &[impl AsRef<[u8]>], space: &mut [u8]) -> Result<()> {
         let space_bytes = space.len();
-        let differ = || Error::corrupt("chunk body", 0, format!("{space_bytes} bytes"), self.len().to_string());
+        let differ = || Error::corrupt("chunk operations", 0, format!("{space_bytes} bytes"), self.len().to_string());
         let mut rest = space;
         for literals in self.literals(0..u32::MAX) {
             let (front, behind) = rest.split_at_mut_checked(literals.len as usize).ok_or_else(differ)?;
@@ -134,7 +144,7 @@ impl ExtentMap {
         if rest.is_empty() { Ok(()) } else { Err(differ()) }
     }
 
-    /// Appends bytes `range` of the content, which must not be a delta.
+    /// Appends bytes `range` of the content. The entry must not be a delta.
     fn append(&self, range: Range<u32>, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
         for literals in self.literals(range) {
             out.extend_from_slice(self.slice(&literals, frames)?);
@@ -142,27 +152,22 @@ impl ExtentMap {
         Ok(())
     }
 
-    /// The bytes of a run; `frames` as for [`Self::assemble`].
-    fn slice<'a>(&self, literals: &Literals, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
-        let source = self.source(literals.source)?;
+    /// The bytes of an extent; `frames` as for [`Self::assemble`].
+    fn slice<'a>(&self, literals: &LiteralRange, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
+        let source = &self.sources[literals.source as usize];
         source.extent(literals).slice_of(frame_at(source.frame_at as usize, frames)?)
     }
 
     /// The decoded bytes of frame `number`; `frames` as for [`Self::assemble`].
     fn frame<'a>(&self, number: FrameNumber, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
-        let missing = |_| Error::internal(format!("an extent map does not list {number:?}"));
-        frame_at(self.frames.binary_search(&number).map_err(missing)?, frames)
-    }
-
-    pub(super) fn source(&self, number: u32) -> Result<&Source> {
-        let source = self.sources.get(number as usize);
-        source.ok_or_else(|| Error::internal(format!("an extent map has no source {number}")))
+        let unlisted = |_| Error::internal(format!("an extent map does not list {number:?}"));
+        frame_at(self.frames.binary_search(&number).map_err(unlisted)?, frames)
     }
 
     /// Appends the content of a delta.
-    fn derive(
+    fn decode_delta(
         &self,
-        delta: &Delta,
+        delta: &DeltaSource,
         frames: &[impl AsRef<[u8]>],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
@@ -172,6 +177,7 @@ impl ExtentMap {
         let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
             Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
         })?;
+        // A payload as long as the chunk is the chunk itself.
         if payload.len() == delta.raw_len as usize {
             out.extend_from_slice(payload);
             return Ok(());
@@ -184,10 +190,7 @@ impl ExtentMap {
                 let mut whole = Vec::new();
                 extent_map.assemble(&own, scratch, &mut whole)?;
                 let part = whole.get(range.start as usize..range.end as usize);
-                base.extend_from_slice(part.ok_or_else(|| {
-                    let expected = format!("a base with bytes {range:?}");
-                    Error::corrupt("chunk operations", 0, expected, format!("{} bytes", whole.len()))
-                })?);
+                base.extend_from_slice(part.ok_or_else(|| outside(range, whole.len()))?);
             } else {
                 extent_map.append(range.clone(), &own, &mut base)?;
             }
@@ -195,58 +198,55 @@ impl ExtentMap {
         delta::decode_tagged(payload, &base, delta.raw_len as usize, scratch, out)
     }
 
-    /// The runs that make bytes `range` of the content.
+    /// The extents that make bytes `range` of the content.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a delta, which has none, and for a range that leaves the content.
-    pub fn extents_of(&self, range: Range<u32>) -> Result<impl Iterator<Item = Result<Extent>>> {
-        self.check(&range)?;
+    /// [`Error::Corrupt`] for a delta, and for a range that leaves the content.
+    pub fn extents_of(&self, range: Range<u32>) -> Result<impl Iterator<Item = Extent>> {
+        self.check_copy(&range)?;
         Ok(self.literals(range).map(|literals| self.extent(&literals)))
     }
 
-    /// Whether runs for this range can be had.
-    pub(super) fn check(&self, range: &Range<u32>) -> Result<()> {
+    /// Checks that a range can be copied: nothing is copied from a delta.
+    pub(super) fn check_copy(&self, range: &Range<u32>) -> Result<()> {
         if self.is_delta() {
-            return Err(Error::corrupt("chunk body", u64::from(range.start), "a base that is not a delta", "a delta"));
+            let offset = u64::from(range.start);
+            return Err(Error::corrupt("chunk operations", offset, "a base that is not a delta", "a delta"));
         }
         self.check_within(range)
     }
 
+    /// Checks that a range lies within the content.
     pub(super) fn check_within(&self, range: &Range<u32>) -> Result<()> {
         let len = self.len();
         if range.start > range.end || range.end > len {
-            let want = format!("a range within {len} bytes");
-            return Err(Error::corrupt("chunk body", u64::from(range.start), want, format!("{range:?}")));
+            return Err(outside(range, len as usize));
         }
         Ok(())
     }
 
-    /// The same without what their sources say.
-    pub(super) fn literals(&self, range: Range<u32>) -> impl Iterator<Item = Literals> {
-        let first = self.extents.partition_point(|run| run.end <= range.start);
-        let mut start = first.checked_sub(1).and_then(|before| self.extents.get(before)).map_or(0, |run| run.end);
-        self.extents.get(first..).unwrap_or_default().iter().map_while(move |run| {
-            let (from, to) = (range.start.max(start), range.end.min(run.end));
-            let literal = run.literal + (from - start);
-            start = run.end;
-            (from < to).then(|| Literals { source: run.source, literal, len: to - from })
+    /// The literal ranges that make bytes `range` of the content.
+    pub(super) fn literals(&self, range: Range<u32>) -> impl Iterator<Item = LiteralRange> {
+        let first = self.extents.partition_point(|extent| extent.end <= range.start);
+        let mut start = first.checked_sub(1).map_or(0, |before| self.extents[before].end);
+        self.extents[first..].iter().map_while(move |extent| {
+            let (from, to) = (range.start.max(start), range.end.min(extent.end));
+            let literal = extent.literal + (from - start);
+            start = extent.end;
+            (from < to).then(|| LiteralRange { source: extent.source, literal, len: to - from })
         })
     }
 
-    fn extent(&self, literals: &Literals) -> Result<Extent> {
-        self.source(literals.source).map(|source| source.extent(literals))
-    }
-}
-
-impl Source {
-    fn extent(&self, literals: &Literals) -> Extent {
-        let Literals { literal, len, .. } = *literals;
-        Extent { frame: self.frame, offset: self.offset + literal, len, owner: self.entry, literal }
+    fn extent(&self, literals: &LiteralRange) -> Extent {
+        self.sources[literals.source as usize].extent(literals)
     }
 }
 
 fn frame_at(position: usize, frames: &[impl AsRef<[u8]>]) -> Result<&[u8]> {
-    let missing =
-        || Error::corrupt("frames of a chunk", 0, format!("frame {position}"), format!("{} frames", frames.len()));
+    let missing = || Error::internal(format!("frame {position} of an extent map is missing: {} given", frames.len()));
     frames.get(position).map(AsRef::as_ref).ok_or_else(missing)
+}
+
+fn outside(range: &Range<u32>, len: usize) -> Error {
+    Error::corrupt("chunk operations", range.start.into(), format!("a range within {len} bytes"), format!("{range:?}"))
 }

@@ -11,18 +11,18 @@ use crate::repo::container::{
 
 /// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
 #[derive(Default)]
-struct Chunks {
-    bodies: Vec<(u32, Vec<Operation>, Vec<u32>)>,
+struct TestChunks {
+    entries: Vec<(u32, Vec<Operation>, Vec<u32>)>,
     frames: Vec<Vec<u8>>,
     contents: Vec<Vec<u8>>,
 }
 
-impl Chunks {
+impl TestChunks {
     fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, operations: Vec<Operation>, bases: Vec<u32>) -> u32 {
-        self.bodies.push((content.len() as u32, operations, bases));
+        self.entries.push((content.len() as u32, operations, bases));
         self.frames.push(literal);
         self.contents.push(content);
-        self.bodies.len() as u32 - 1
+        self.entries.len() as u32 - 1
     }
 
     fn whole(&mut self, content: Vec<u8>) -> u32 {
@@ -33,7 +33,7 @@ impl Chunks {
     fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u32 {
         let (mut content, mut literal, mut operations, mut bases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (kind, entry, range) in parts {
-            let entry = entry.index(self.bodies.len());
+            let entry = entry.index(self.entries.len());
             let source = if *kind == 1 { &self.contents[entry] } else { &self.frames[entry] };
             let start = range.start.min(source.len() as u32);
             let len = range.end.min(source.len() as u32 - start);
@@ -96,13 +96,13 @@ fn position_of(frame: FrameNumber) -> usize {
 
 fn session(operations: Vec<Operation>, entries: Vec<u32>) -> Arc<SessionOperations> {
     let entries = entries.into_iter().map(entry_number).collect();
-    Arc::new(SessionOperations { body: OperationList { operations, bases: Vec::new() }, entries })
+    Arc::new(SessionOperations { list: OperationList { operations, bases: Vec::new() }, entries })
 }
 
-impl OperationSource for Chunks {
-    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
+impl OperationSource for TestChunks {
+    fn view(&mut self, entry: EntryNumber) -> Result<OperationView> {
         let EntryAddress::Stored { container, position } = entry.address() else { panic!("{entry:?} is not stored") };
-        let (raw_len, operations, bases) = self.bodies[position as usize].clone();
+        let (raw_len, operations, bases) = self.entries[position as usize].clone();
         let literal_len = self.frames[position as usize].len() as u32;
         let frame = FrameNumber::stored(container, position);
         let operations = if operations.is_empty() {
@@ -114,8 +114,8 @@ impl OperationSource for Chunks {
     }
 
     fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {
-        let OperationSlice::Session(body) = &view.operations else { panic!("whole entries have no bases") };
-        Ok(body.entries[base as usize])
+        let OperationSlice::Session(session) = &view.operations else { panic!("whole entries have no bases") };
+        Ok(session.entries[base as usize])
     }
 }
 
@@ -133,7 +133,7 @@ proptest! {
         ),
         from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
-        let mut chunks = Chunks::default();
+        let mut chunks = TestChunks::default();
         let mut last = chunks.whole(first);
         for parts in entries {
             let parts: Vec<_> = parts.into_iter().map(|(kind, entry, start, len)| (kind, entry, start..len)).collect();
@@ -146,12 +146,12 @@ proptest! {
             let content = &chunks.contents[last as usize];
             let (from, to) = (from.index(content.len() + 1), to.index(content.len() + 1));
             let range = from.min(to) as u32..from.max(to) as u32;
-            let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect::<Result<_>>().unwrap();
+            let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect();
             let bytes = extents.iter().flat_map(|run| run.slice_of(&chunks.frames[position_of(run.frame)]).unwrap());
             prop_assert!(bytes.eq(&content[range.start as usize..range.end as usize]));
             let continued = |run: &[Extent]| run[0].owner == run[1].owner && run[0].literal + run[0].len == run[1].literal;
             prop_assert!(!extents.windows(2).any(continued));
-            let mut frames: Vec<FrameNumber> = extent_map.extents().map(|extent| extent.unwrap().frame).collect();
+            let mut frames: Vec<FrameNumber> = extent_map.extents().map(|extent| extent.frame).collect();
             frames.sort_unstable();
             frames.dedup();
             prop_assert_eq!(extent_map.frames(), &frames[..]);
@@ -163,7 +163,7 @@ proptest! {
     fn chains_of_deltas_come_back(
         first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),
     ) {
-        let mut chunks = Chunks::default();
+        let mut chunks = TestChunks::default();
         let mut last = chunks.whole(first.clone());
         for step in 0..length {
             let content = changed(&chunks.contents[last as usize], step);
@@ -180,7 +180,7 @@ proptest! {
 
 #[test]
 fn nothing_is_copied_from_a_delta() {
-    let mut chunks = Chunks::default();
+    let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     let delta = chunks.delta(changed(&[7; 100], 1), &[(whole, 0..100)]);
     let copy = Operation::Copy { base: 0, offset: 0, len: 50 };
@@ -190,7 +190,7 @@ fn nothing_is_copied_from_a_delta() {
 
 #[test]
 fn a_range_beyond_the_base_and_a_mixture_are_errors() {
-    let mut chunks = Chunks::default();
+    let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     let beyond = Operation::Delta { base: 0, offset: 60, len: 50 };
     let beyond = chunks.push(vec![1; 50], vec![9; 3], vec![beyond], vec![whole]);
@@ -202,7 +202,7 @@ fn a_range_beyond_the_base_and_a_mixture_are_errors() {
 
 #[test]
 fn a_cycle_ends() {
-    let mut chunks = Chunks::default();
+    let mut chunks = TestChunks::default();
     let operation = Operation::Delta { base: 0, offset: 0, len: 4 };
     chunks.push(vec![1; 4], vec![0; 2], vec![operation], vec![1]);
     chunks.push(vec![1; 4], vec![0; 2], vec![operation], vec![0]);
@@ -211,7 +211,7 @@ fn a_cycle_ends() {
 
 #[test]
 fn a_payload_that_is_no_delta_is_an_error() {
-    let mut chunks = Chunks::default();
+    let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     for payload in [vec![], vec![255], vec![0, 1, 2, 3]] {
         let operation = Operation::Delta { base: 0, offset: 0, len: 100 };
@@ -222,7 +222,7 @@ fn a_payload_that_is_no_delta_is_an_error() {
 
 #[test]
 fn a_content_is_filled_in_as_it_is_put_together() {
-    let mut chunks = Chunks::default();
+    let mut chunks = TestChunks::default();
     let base = chunks.whole((0..=255).collect());
     let content: Vec<u8> = b"new".iter().copied().chain(10..200).collect();
     let operations = vec![Operation::Add { len: 3 }, Operation::Copy { base: 0, offset: 10, len: 190 }];

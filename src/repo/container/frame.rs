@@ -8,26 +8,26 @@ use bytes::Bytes;
 use crate::codec::{Scratch, codec};
 use crate::config::FRAME_BYTES_LIMIT;
 use crate::error::{Error, Result};
-use crate::wire::{WireReader, verify};
+use crate::wire::{WireReader, checksum, verify};
 
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 32;
 
-/// Where a frame lies in its container.
+/// Position, lengths and codec of a frame in its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameInfo {
     /// Offset of the frame header in the container.
     pub offset: u64,
     /// Bytes of the payload.
     pub stored_len: u32,
-    /// Bytes it decodes to.
+    /// Bytes after decoding.
     pub raw_len: u32,
     /// Codec id.
     pub codec: u8,
 }
 
 impl FrameInfo {
-    /// Header and payload.
+    /// Bytes of header and payload.
     pub fn stored_bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.stored_len as usize
     }
@@ -38,29 +38,28 @@ impl FrameInfo {
 pub struct StoredFrame {
     /// Codec id.
     pub codec: u8,
-    /// Bytes it decodes to.
+    /// Bytes after decoding.
     pub raw_len: u32,
-    /// Codec payload.
+    /// The encoded bytes.
     pub payload: Bytes,
 }
 
 impl StoredFrame {
-    /// The header that goes before the payload.
+    /// The header before the payload.
     pub fn header(&self) -> [u8; FRAME_HEADER_BYTES] {
         let mut header = [0u8; FRAME_HEADER_BYTES];
-        let (fields, checksum) = header.split_at_mut(16);
-        if let Some(first) = fields.first_mut() {
-            *first = self.codec;
-        }
+        let (fields, recorded) = header.split_at_mut(16);
+        fields[0] = self.codec;
         fields[4..8].copy_from_slice(&self.raw_len.to_le_bytes());
         fields[8..12].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(fields).update(&self.payload);
-        checksum.copy_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or_default());
+        recorded.copy_from_slice(&checksum::<16>(&[fields, &self.payload]));
         header
     }
 
     /// Decodes the payload.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the payload does not decode to `raw_len` bytes.
     pub fn decode(&self, scratch: &mut Scratch) -> Result<Vec<u8>> {
         decode_payload(self.codec, self.raw_len as usize, &self.payload, scratch)
     }
@@ -75,7 +74,11 @@ fn decode_payload(id: u8, raw_len: usize, payload: &[u8], scratch: &mut Scratch)
     Ok(raw)
 }
 
-/// Checks header and checksum of the frame at `offset` of the container `what`; `bytes` are header and payload.
+/// Checks header and checksum of a frame of the container `what` and returns its payload; `bytes` are header and
+/// payload.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the header differs from `info`, and [`Error::ChecksumMismatch`].
 pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let mut reader = WireReader::new(what, info.offset, bytes);
     let fields = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
@@ -83,16 +86,20 @@ pub fn parse_frame<'a>(what: &str, info: &FrameInfo, bytes: &'a [u8]) -> Result<
     if fields != expected || u64::from(info.raw_len) > FRAME_BYTES_LIMIT {
         return Err(Error::corrupt(what, info.offset, format!("frame {expected:?}"), format!("{fields:?}")));
     }
+    let covered = reader.consumed();
     let recorded = reader.bytes(16)?;
-    let payload = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
+    let payload = &bytes[FRAME_HEADER_BYTES..];
     if payload.len() != info.stored_len as usize {
         return Err(reader.error(format!("{} payload bytes", info.stored_len), payload.len().to_string()));
     }
-    verify(what, info.offset, recorded, &[bytes.get(..16).unwrap_or_default(), payload])?;
+    verify(what, info.offset, recorded, &[covered, payload])?;
     Ok(payload)
 }
 
-/// Checks and decodes the frame at `info` of the container `what`.
+/// Checks and decodes a frame of the container `what`; `bytes` are header and payload.
+///
+/// # Errors
+/// As of [`parse_frame`], and [`Error::Corrupt`] for a payload that does not decode.
 pub fn decode_frame(what: &str, info: &FrameInfo, bytes: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
     let payload = parse_frame(what, info, bytes)?;
     decode_payload(info.codec, info.raw_len as usize, payload, scratch).map_err(|error| match error {

@@ -1,9 +1,10 @@
-//! Frames of the running session, from the moment they leave SubDedup until their container is sealed and stored.
+//! Frames in flight: emitted by SubDedup, but their container is not stored yet.
 //!
-//! SubDedup numbers frames in the order it emits them. When it wants the bytes of a frame that its own cache has
-//! dropped, the shelf gives them: from memory while the frame's container is open, as a place in a stored container
-//! afterwards. A frame that is still being compressed is waited for; everything needed to finish it has been emitted
-//! already, so the wait ends without further input, and what the caller sees does not depend on timing.
+//! 1. SubDedup numbers frames in the order in which it emits them.
+//! 2. SubDedup may need a frame that its own cache has evicted. While the container is open, the frame comes from memory.
+//!    Afterwards it comes from the stored container.
+//! 3. A reader waits for a frame that is still being compressed. Everything that finishes the frame was emitted before,
+//!    so the wait ends without further input, and the result does not depend on timing.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use super::numbers::{SessionEntryNumber, SessionFrameNumber};
 use crate::error::{Error, Neighbour, Result};
 use crate::types::ContainerId;
 
-/// Where a session frame is.
+/// Location of a session frame.
 #[derive(Debug, Clone)]
 pub enum FrameLocation {
     /// In memory, encoded.
@@ -22,61 +23,61 @@ pub enum FrameLocation {
     Stored {
         /// The container.
         container: ContainerId,
-        /// Frame number in it.
+        /// Position in the container index.
         frame: u32,
     },
 }
 
-/// Where a frame is that another stage is to read.
+/// A frame that another stage will read.
 #[derive(Debug, Clone, Copy)]
-pub enum FrameSource {
+pub enum FrameReference {
     /// Frame of the running session.
     Session(SessionFrameNumber),
     /// Frame of a stored container.
     Stored(ContainerId, FrameInfo),
 }
 
-/// A stored container of this session: its share of the frame and entry numbers.
+/// The frame and entry numbers of the session that one of its stored containers covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerRange {
-    /// Number of its first frame.
+    /// The first frame.
     pub first_frame: SessionFrameNumber,
-    /// Frames in it.
+    /// Number of frames.
     pub frames: u32,
-    /// Number of its first entry.
+    /// The first entry.
     pub first_entry: SessionEntryNumber,
-    /// Entries in it.
+    /// Number of entries.
     pub entries: u32,
     /// The container.
     pub container: ContainerId,
 }
 
 #[derive(Default)]
-struct State {
+struct FramesState {
     open: HashMap<SessionFrameNumber, StoredFrame>,
     stored: Vec<ContainerRange>,
     closed: bool,
 }
 
-/// Shared between SubDedup, which asks, and Save, which tells.
+/// Shared by Save, which publishes frames, and the stages that read them.
 #[derive(Default)]
 pub struct FramesInFlight {
-    state: Mutex<State>,
+    state: Mutex<FramesState>,
     changed: Condvar,
 }
 
 impl FramesInFlight {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FramesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Save: the frame is encoded and in the open container.
+    /// Called by Save: the frame is encoded and in the open container.
     pub fn publish(&self, number: SessionFrameNumber, frame: StoredFrame) {
         self.lock().open.insert(number, frame);
         self.changed.notify_all();
     }
 
-    /// Save: a container is stored; its frames leave memory.
+    /// Called by Save: a container is stored. Its frames leave memory.
     pub fn seal(&self, container_range: ContainerRange) {
         let mut state = self.lock();
         state.stored.push(container_range);
@@ -92,13 +93,13 @@ impl FramesInFlight {
         self.lock().stored.clone()
     }
 
-    /// Save: nothing more will come (it ended or failed).
+    /// Called by Save when it ends or fails: nothing more is published.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    fn wait<T>(&self, find: impl Fn(&State) -> Option<T>) -> Result<T> {
+    fn wait<T>(&self, find: impl Fn(&FramesState) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
             if let Some(found) = find(&state) {
@@ -111,31 +112,33 @@ impl FramesInFlight {
         }
     }
 
-    /// SubDedup: where is frame `number`?
+    /// The location of a frame. Waits until the frame is published.
+    ///
+    /// # Errors
+    /// [`Error::LinkClosed`] if Save ended before.
     pub fn frame(&self, number: SessionFrameNumber) -> Result<FrameLocation> {
         self.wait(|state| {
             if let Some(frame) = state.open.get(&number) {
                 return Some(FrameLocation::Memory(frame.clone()));
             }
-            let container_range =
-                state.stored.get(state.stored.partition_point(|s| s.first_frame <= number).checked_sub(1)?)?;
-            let frame = u32::try_from(number.0 - container_range.first_frame.0)
-                .ok()
-                .filter(|frame| *frame < container_range.frames)?;
-            Some(FrameLocation::Stored { container: container_range.container, frame })
+            let after = state.stored.partition_point(|range| range.first_frame <= number);
+            let range = state.stored.get(after.checked_sub(1)?)?;
+            let frame = u32::try_from(number.0 - range.first_frame.0).ok().filter(|frame| *frame < range.frames)?;
+            Some(FrameLocation::Stored { container: range.container, frame })
         })
     }
 
-    /// SubDedup: which stored container holds entry `number`, and as which? Waits until it is stored; the caller
-    /// asks only for entries so far back that their container fills up without further input.
+    /// The stored container of an entry, and the entry's position in it. Waits until the container is stored. The caller
+    /// must only ask for entries whose container fills up without further input.
+    ///
+    /// # Errors
+    /// [`Error::LinkClosed`] if Save ended before.
     pub fn entry(&self, number: SessionEntryNumber) -> Result<(ContainerId, u32)> {
         self.wait(|state| {
-            let container_range =
-                state.stored.get(state.stored.partition_point(|s| s.first_entry <= number).checked_sub(1)?)?;
-            let entry = u32::try_from(number.0 - container_range.first_entry.0)
-                .ok()
-                .filter(|entry| *entry < container_range.entries)?;
-            Some((container_range.container, entry))
+            let after = state.stored.partition_point(|range| range.first_entry <= number);
+            let range = state.stored.get(after.checked_sub(1)?)?;
+            let entry = u32::try_from(number.0 - range.first_entry.0).ok().filter(|entry| *entry < range.entries)?;
+            Some((range.container, entry))
         })
     }
 }

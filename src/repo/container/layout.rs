@@ -1,7 +1,7 @@
 //! Header and footer of a container.
 
 use crate::error::{Error, Result};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, verify};
+use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, checksum, verify};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
@@ -11,7 +11,7 @@ pub const FOOTER_BYTES: usize = 64;
 const HEADER_MAGIC: [u8; 8] = *b"FHRDCONT";
 const FOOTER_MAGIC: [u8; 8] = *b"FHRDFOOT";
 
-/// What a container holds; data and metadata never share one, so walking trees reads little.
+/// Content of a container. Data and metadata never share one, so reading trees reads few bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerKind {
     /// Chunks of files.
@@ -21,22 +21,21 @@ pub enum ContainerKind {
 }
 
 /// The header: magic (8), version (`u16`), kind (`u16`), reader and writer features (`u64` each), zero (4),
-/// BLAKE3-128 of what precedes (16).
+/// BLAKE3-128 of the preceding bytes (16).
 pub fn header(kind: ContainerKind) -> [u8; HEADER_BYTES] {
-    let mut out = Vec::with_capacity(HEADER_BYTES);
-    out.extend_from_slice(&HEADER_MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    out.extend_from_slice(&u16::from(kind == ContainerKind::Metadata).to_le_bytes());
-    out.extend_from_slice(&[0; 8 + 8 + 4]);
-    let digest = blake3::hash(&out);
     let mut header = [0u8; HEADER_BYTES];
-    let (fields, checksum) = header.split_at_mut(HEADER_BYTES - 16);
-    fields.copy_from_slice(&out);
-    checksum.copy_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    let (fields, recorded) = header.split_at_mut(HEADER_BYTES - 16);
+    fields[..8].copy_from_slice(&HEADER_MAGIC);
+    fields[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    fields[10..12].copy_from_slice(&u16::from(kind == ContainerKind::Metadata).to_le_bytes());
+    recorded.copy_from_slice(&checksum::<16>(&[fields]));
     header
 }
 
-/// Checks a header read from the container called `what`.
+/// Checks the header of the container called `what` and returns its kind.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a newer version or unknown features, [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
 pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     let mut reader = WireReader::new(what, 0, bytes);
     let magic: [u8; 8] = reader.array()?;
@@ -49,8 +48,8 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
         return Err(Error::unknown_features(what, unknown));
     }
     reader.bytes(8 + 4)?;
-    let recorded = reader.bytes(16)?;
-    verify(what, 0, recorded, &[bytes.get(..HEADER_BYTES - 16).unwrap_or_default()])?;
+    let covered = reader.consumed();
+    verify(what, 0, reader.bytes(16)?, &[covered])?;
     match kind {
         0 => Ok(ContainerKind::Data),
         1 => Ok(ContainerKind::Metadata),
@@ -58,41 +57,41 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     }
 }
 
-/// The last bytes of a container: where its directory lies.
+/// The last bytes of a container: position and checksum of the container index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
-    /// Offset of the directory.
+    /// Offset of the container index.
     pub index_offset: u64,
-    /// Bytes of the directory.
+    /// Bytes of the container index.
     pub index_len: u64,
-    /// Chunk entries.
+    /// Number of chunk entries.
     pub entries: u32,
-    /// Frames.
+    /// Number of frames.
     pub frames: u32,
-    /// BLAKE3-128 of the directory's bytes.
+    /// BLAKE3-128 of the container index.
     pub index_checksum: [u8; 16],
 }
 
 impl Footer {
-    /// Directory offset, length (`u64`), entries, frames (`u32`), directory checksum (16), zero (8), BLAKE3-64 of
-    /// what precedes (8), magic (8).
+    /// Offset and length of the container index (`u64`), entries, frames (`u32`), checksum of the container index (16),
+    /// zero (8), BLAKE3-64 of the preceding bytes (8), magic (8).
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
-        let mut out = Vec::with_capacity(FOOTER_BYTES);
-        out.extend_from_slice(&self.index_offset.to_le_bytes());
-        out.extend_from_slice(&self.index_len.to_le_bytes());
-        out.extend_from_slice(&self.entries.to_le_bytes());
-        out.extend_from_slice(&self.frames.to_le_bytes());
-        out.extend_from_slice(&self.index_checksum);
-        out.extend_from_slice(&[0; 8]);
-        let digest = blake3::hash(&out);
-        out.extend_from_slice(digest.as_bytes().get(..8).unwrap_or_default());
-        out.extend_from_slice(&FOOTER_MAGIC);
         let mut footer = [0u8; FOOTER_BYTES];
-        footer.copy_from_slice(&out);
+        let (fields, recorded) = footer.split_at_mut(FOOTER_BYTES - 16);
+        fields[..8].copy_from_slice(&self.index_offset.to_le_bytes());
+        fields[8..16].copy_from_slice(&self.index_len.to_le_bytes());
+        fields[16..20].copy_from_slice(&self.entries.to_le_bytes());
+        fields[20..24].copy_from_slice(&self.frames.to_le_bytes());
+        fields[24..40].copy_from_slice(&self.index_checksum);
+        recorded[..8].copy_from_slice(&checksum::<8>(&[fields]));
+        recorded[8..].copy_from_slice(&FOOTER_MAGIC);
         footer
     }
 
-    /// Parses the last [`FOOTER_BYTES`] of the container called `what`, which has `file_len` bytes.
+    /// Parses the last [`FOOTER_BYTES`] bytes of the container called `what`, which has `file_len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
     pub fn parse(what: &str, file_len: u64, bytes: &[u8]) -> Result<Self> {
         let base = file_len.saturating_sub(FOOTER_BYTES as u64);
         let mut reader = WireReader::new(what, base, bytes);
@@ -104,16 +103,17 @@ impl Footer {
             index_checksum: reader.array()?,
         };
         reader.bytes(8)?;
+        let covered = reader.consumed();
         let recorded = reader.bytes(8)?;
         let magic: [u8; 8] = reader.array()?;
         if magic != FOOTER_MAGIC {
             return Err(Error::corrupt(what, base + 56, "FHRDFOOT", format!("{:?}", String::from_utf8_lossy(&magic))));
         }
-        verify(what, base, recorded, &[bytes.get(..48).unwrap_or_default()])?;
+        verify(what, base, recorded, &[covered])?;
         let end = footer.index_offset.checked_add(footer.index_len);
         if footer.index_offset < HEADER_BYTES as u64 || end != Some(base) {
             let got = format!("bytes {}+{}", footer.index_offset, footer.index_len);
-            return Err(Error::corrupt(what, base, format!("a directory that ends at {base}"), got));
+            return Err(Error::corrupt(what, base, format!("a container index that ends at {base}"), got));
         }
         Ok(footer)
     }

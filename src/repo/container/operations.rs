@@ -1,62 +1,65 @@
-//! Bodies: how a chunk's bytes are put together.
+//! Operations: how to make the bytes of a chunk.
 //!
-//! A body is a list of pieces that cover the chunk from its first byte to its last: literal bytes, which lie one
-//! after another in the chunk's frame, copies from another chunk's content, and copies from another chunk's literal
-//! bytes (those of a chunk that was flattened because its chain had become too long). The body of a delta names ranges
-//! of bases only; the literal bytes say how the chunk differs from them. A base is named as an entry: its fingerprint
-//! and the digest of its body. A digest covers the digests of the bases, so references are acyclic by construction.
+//! An operation list covers the chunk from its first byte to its last. It adds literal bytes, which the chunk's frame
+//! holds one after another, and copies ranges of other chunks. A literal copy takes a range of another chunk's literal
+//! bytes: it replaces copies when a chain has become too long. A delta only names ranges of bases, and the literal bytes
+//! encode the difference from them.
+//!
+//! A base is identified as an entry: by its fingerprint and the digest of its operations. A digest covers the digests
+//! of the bases, so references cannot form a cycle.
 
 use crate::types::Fingerprint;
 
-/// A chunk that others copy from, named as one encoding of it.
+/// Identity of an entry that other entries refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Base {
-    /// Its content.
+    /// Name of the chunk.
     pub fingerprint: Fingerprint,
-    /// Its encoding: [`operations_digest`] of its body.
+    /// [`operations_digest`] of the entry.
     pub digest: u64,
 }
 
-/// One piece of a body. Lengths and offsets in bytes; `base` counts in the list of bases that goes with the pieces.
+/// One step that makes part of a chunk. Lengths and offsets are in bytes; `base` counts in the list of bases that
+/// belongs to the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// The next literal bytes of the chunk.
     Add {
-        /// How many.
+        /// Number of bytes.
         len: u32,
     },
     /// A range of a base's content.
     Copy {
-        /// Which base.
+        /// Position of the base.
         base: u32,
         /// Offset in its content.
         offset: u32,
-        /// Bytes.
+        /// Number of bytes.
         len: u32,
     },
     /// A range of a base's literal bytes.
     LiteralCopy {
-        /// Which base.
+        /// Position of the base.
         base: u32,
         /// Offset in its literal bytes.
         offset: u32,
-        /// Bytes.
+        /// Number of bytes.
         len: u32,
     },
-    /// A range of a base's content from which the chunk is derived: all such pieces, one after another, are what the
-    /// chunk's literal bytes are a delta to. A body has them alone or not at all.
+    /// A range of a base's content that the chunk is a delta to. All such ranges, one after another, are the base of
+    /// the delta in the literal bytes. An operation list has only deltas or none.
     Delta {
-        /// Which base.
+        /// Position of the base.
         base: u32,
         /// Offset in its content.
         offset: u32,
-        /// Bytes.
+        /// Number of bytes.
         len: u32,
     },
 }
 
 impl Operation {
-    /// Bytes of the chunk, or of what it is a delta to, that this piece makes.
+    /// Number of bytes of the chunk, or of the base of a delta.
     pub fn len(&self) -> u32 {
         match self {
             Operation::Add { len }
@@ -65,6 +68,7 @@ impl Operation {
             | Operation::Delta { len, .. } => *len,
         }
     }
+
     /// Kind as stored.
     pub fn kind(&self) -> u8 {
         match self {
@@ -74,7 +78,8 @@ impl Operation {
             Operation::Delta { .. } => 3,
         }
     }
-    /// Base and offset in it, of all but literals.
+
+    /// Base and offset in it; `None` for an add.
     pub fn source(&self) -> Option<(u32, u32)> {
         match *self {
             Operation::Add { .. } => None,
@@ -83,7 +88,8 @@ impl Operation {
             | Operation::Delta { base, offset, .. } => Some((base, offset)),
         }
     }
-    /// The same with another base number.
+
+    /// The same operation with another base number.
     pub fn with_base(self, number: impl FnOnce(u32) -> u32) -> Operation {
         match self {
             Operation::Add { len } => Operation::Add { len },
@@ -92,41 +98,41 @@ impl Operation {
             Operation::Delta { base, offset, len } => Operation::Delta { base: number(base), offset, len },
         }
     }
-    /// Whether it makes no bytes; such pieces are invalid.
+
+    /// Whether it makes no bytes. Empty operations are invalid.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Pieces with their bases; no pieces at all means that the whole chunk is literal.
+/// Operations with their bases. Without operations the whole chunk is literal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OperationList {
-    /// In order; empty for a whole chunk.
+    /// In order of the chunk's bytes; empty for a whole chunk.
     pub operations: Vec<Operation>,
-    /// What the pieces' `base` counts in.
+    /// The list in which `base` of an operation counts.
     pub bases: Vec<Base>,
 }
 
-/// Digest of a chunk stored whole.
+/// Digest of a chunk that is stored whole.
 pub const WHOLE_DIGEST: u64 = 0;
 
-/// Bytes that a copy adds to what is digested.
+/// Bytes that a copy adds to the digested bytes.
 const OPERATION_BYTES: usize = 49;
 
-/// 64-bit name of an encoding: [`WHOLE_DIGEST`] for a whole chunk, else the first eight bytes of BLAKE3 over the
-/// pieces (kind `u8`, length, and for copies base fingerprint, base digest, offset), never zero.
+/// 64-bit digest of an operation list, never zero: the first eight bytes of BLAKE3 over all operations (kind `u8` and
+/// length, then for copies base fingerprint, base digest and offset). It is [`WHOLE_DIGEST`] for a whole chunk.
 pub fn operations_digest(operations: &[Operation], bases: &[Base]) -> u64 {
     if operations.is_empty() {
         return WHOLE_DIGEST;
     }
-    // One call for all: hashing many bytes at once is several times faster than a few at a time.
+    // One call for all operations: BLAKE3 is several times faster on long input.
     let mut bytes = Vec::with_capacity(operations.len() * OPERATION_BYTES);
     for operation in operations {
         bytes.push(operation.kind());
         bytes.extend_from_slice(&operation.len().to_le_bytes());
-        if let Some((base, offset)) =
-            operation.source().and_then(|(base, offset)| Some((bases.get(base as usize)?, offset)))
-        {
+        if let Some((base, offset)) = operation.source() {
+            let base = &bases[base as usize];
             bytes.extend_from_slice(&base.fingerprint.0);
             bytes.extend_from_slice(&base.digest.to_le_bytes());
             bytes.extend_from_slice(&offset.to_le_bytes());

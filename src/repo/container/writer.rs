@@ -1,7 +1,7 @@
 //! Writing one container: frames and entries in stream order, sealed into an immutable blob.
 //!
-//! The container is built in memory and handed to the store whole, so a blob is never half there. When it is sealed
-//! depends on the stream alone: stored bytes reach the target, or the entries' weight reaches [`ENTRY_WEIGHT_MAX`].
+//! The container is built in memory and stored whole, so no reader ever sees half a blob. The moment of sealing depends
+//! only on the stream: stored bytes reach the target, or the weight of the entries reaches [`ENTRY_WEIGHT_MAX`].
 
 use bytes::Bytes;
 
@@ -12,47 +12,48 @@ use super::layout::{ContainerKind, Footer, HEADER_BYTES, header};
 use super::operations::OperationList;
 use crate::error::Result;
 use crate::types::ContainerId;
+use crate::wire::checksum;
 
-/// Weight of entries at which a container is sealed whatever its size: bounds directories.
+/// Weight of entries at which a container of any size is sealed. It bounds the container index.
 pub const ENTRY_WEIGHT_MAX: u64 = 32_768;
 
-/// Weight of an entry with this many pieces.
+/// Weight of an entry with this many operations.
 pub fn entry_weight(operations: usize) -> u64 {
     1 + operations as u64 / 8
 }
 
-/// A container being filled.
-pub struct Writer {
+/// A container that is being filled.
+pub struct ContainerWriter {
     parts: Vec<Bytes>,
     len: u64,
     weight: u64,
     container_index: ContainerIndexBuilder,
 }
 
-/// A container ready for the store.
-pub struct Sealed {
-    /// Its name: BLAKE3 of its bytes.
+/// A container that is ready for the store.
+pub struct SealedContainer {
+    /// BLAKE3 of the bytes.
     pub id: ContainerId,
-    /// Its bytes, in parts.
+    /// The bytes, in parts.
     pub parts: Vec<Bytes>,
     /// Length of all parts.
     pub len: u64,
-    /// Its directory.
+    /// The container index.
     pub container_index: ContainerIndex,
 }
 
-impl Sealed {
+impl SealedContainer {
     /// Name in the store.
     pub fn blob_name(&self) -> String {
         blob_name(&self.id)
     }
 }
 
-impl Writer {
+impl ContainerWriter {
     /// An empty container.
     pub fn new(kind: ContainerKind) -> Self {
         let header = Bytes::copy_from_slice(&header(kind));
-        Writer {
+        ContainerWriter {
             parts: vec![header],
             len: HEADER_BYTES as u64,
             weight: 0,
@@ -60,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// Whether nothing was added.
+    /// Whether it has neither frames nor entries.
     pub fn is_empty(&self) -> bool {
         self.container_index.frames().is_empty() && self.container_index.entries().is_empty()
     }
@@ -75,47 +76,60 @@ impl Writer {
         self.len >= bytes_target || self.weight >= ENTRY_WEIGHT_MAX
     }
 
-    /// Appends a frame and gives its number in this container.
-    pub fn push_frame(&mut self, frame: &StoredFrame) -> u32 {
+    /// Appends a frame and returns its position in this container.
+    ///
+    /// # Errors
+    /// As of [`ContainerIndexBuilder::push_frame`].
+    pub fn push_frame(&mut self, frame: &StoredFrame) -> Result<u32> {
         let info = FrameInfo {
             offset: self.len,
             stored_len: frame.payload.len() as u32,
             raw_len: frame.raw_len,
             codec: frame.codec,
         };
+        let position = self.container_index.push_frame(info)?;
         self.parts.push(Bytes::copy_from_slice(&frame.header()));
         self.parts.push(frame.payload.clone());
         self.len += info.stored_bytes() as u64;
-        self.container_index.push_frame(info)
+        Ok(position)
     }
 
-    /// Appends a chunk entry whose frame is in this container already.
-    pub fn push_entry(&mut self, fields: EntryFields, body: &OperationList, features: &[u64]) {
-        self.weight += entry_weight(body.operations.len());
-        self.container_index.push_entry(fields, body, features);
+    /// Appends a chunk entry. Its frame must be in this container.
+    ///
+    /// # Errors
+    /// As of [`ContainerIndexBuilder::push_entry`].
+    pub fn push_entry(&mut self, fields: EntryFields, list: &OperationList, features: &[u64]) -> Result<()> {
+        self.container_index.push_entry(fields, list, features)?;
+        self.weight += entry_weight(list.operations.len());
+        Ok(())
     }
 
-    /// Ends the container.
-    pub fn seal(mut self) -> Result<Sealed> {
-        let container_index = self.container_index.encode()?;
-        let mut checksum = [0u8; 16];
-        checksum.copy_from_slice(blake3::hash(&container_index).as_bytes().get(..16).unwrap_or_default());
+    /// Finishes the container.
+    ///
+    /// # Errors
+    /// Those of compressing the container index.
+    pub fn seal(mut self) -> Result<SealedContainer> {
+        let encoded = self.container_index.encode()?;
         let footer = Footer {
             index_offset: self.len,
-            index_len: container_index.len() as u64,
+            index_len: encoded.len() as u64,
             entries: self.container_index.entries().len() as u32,
             frames: self.container_index.frames().len() as u32,
-            index_checksum: checksum,
+            index_checksum: checksum(&[&encoded]),
         };
         let footer = Bytes::copy_from_slice(&footer.encode());
-        self.len += (container_index.len() + footer.len()) as u64;
-        self.parts.push(container_index.into());
+        self.len += (encoded.len() + footer.len()) as u64;
+        self.parts.push(encoded.into());
         self.parts.push(footer);
         let mut hasher = blake3::Hasher::new();
         for part in &self.parts {
             hasher.update(part);
         }
         let id = ContainerId(*hasher.finalize().as_bytes());
-        Ok(Sealed { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
+        Ok(SealedContainer { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
     }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -17,9 +17,9 @@ use lru::LruCache;
 
 use super::container_indexes::ContainerIndexes;
 use super::database::Database;
-use super::filter::Filter;
-use super::locate::Listing;
-use super::segment::{Record, Segment, write_segment};
+use super::filter::PresenceFilter;
+use super::locate::ContainerListing;
+use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::config::IndexConfig;
 use crate::error::{ErrorKind, Result};
 use crate::repo::container::ContainerIndex;
@@ -52,11 +52,11 @@ pub struct Hits {
 }
 
 /// The filter in front of the last level.
-enum Presence {
+enum FilterState {
     /// Not made yet; so many look-ups have missed.
     Waiting(u64),
     /// Holds every chunk of the last level.
-    Ready(Filter),
+    Ready(PresenceFilter),
     /// Not wanted, or a segment cannot be read.
     Off,
 }
@@ -64,17 +64,17 @@ enum Presence {
 /// The chunk index of one backup.
 pub struct ChunkIndex {
     store: Arc<dyn Store>,
-    listing: Arc<Listing>,
+    listing: Arc<ContainerListing>,
     local: ContainerIndexes,
     temporary: HashSet<Fingerprint>,
     recent: LruCache<Fingerprint, ()>,
     database: Option<Database>,
-    segments: Vec<Arc<Segment>>,
-    presence: Presence,
+    segments: Vec<Arc<IndexSegment>>,
+    presence: FilterState,
     filter_bytes: u64,
     stored: HashSet<ContainerId>,
     log_containers: Vec<ContainerId>,
-    log: Vec<Record>,
+    log: Vec<IndexRecord>,
     /// Counters.
     pub hits: Hits,
 }
@@ -83,7 +83,7 @@ impl ChunkIndex {
     /// An index over `listing`; `database` is brought up to date with its segments.
     pub fn new(
         store: Arc<dyn Store>,
-        listing: Arc<Listing>,
+        listing: Arc<ContainerListing>,
         local: ContainerIndexes,
         config: &IndexConfig,
         mut database: Option<Database>,
@@ -108,7 +108,7 @@ impl ChunkIndex {
             recent: LruCache::new(capacity),
             database,
             segments,
-            presence: if config.filter_bytes.0 == 0 { Presence::Off } else { Presence::Waiting(0) },
+            presence: if config.filter_bytes.0 == 0 { FilterState::Off } else { FilterState::Waiting(0) },
             filter_bytes: config.filter_bytes.0,
             stored: HashSet::new(),
             log_containers: Vec::new(),
@@ -132,7 +132,7 @@ impl ChunkIndex {
             return Ok(true);
         }
         let passes = match &self.presence {
-            Presence::Ready(filter) => filter.may_hold(fingerprint),
+            FilterState::Ready(filter) => filter.may_hold(fingerprint),
             _ => true,
         };
         let containers = if passes { self.last_level(fingerprint)? } else { Vec::new() };
@@ -157,10 +157,10 @@ impl ChunkIndex {
     /// Counts a look-up that the filter, if there is one, let through or not; makes the filter when it is time.
     fn count_miss(&mut self, passed: bool) {
         match &mut self.presence {
-            Presence::Off => {}
-            Presence::Ready(_) if passed => self.hits.filter_wrong += 1,
-            Presence::Ready(_) => self.hits.absent += 1,
-            Presence::Waiting(misses) => {
+            FilterState::Off => {}
+            FilterState::Ready(_) if passed => self.hits.filter_wrong += 1,
+            FilterState::Ready(_) => self.hits.absent += 1,
+            FilterState::Waiting(misses) => {
                 *misses += 1;
                 let written = self.segments.iter().map(|segment| segment.records()).sum::<u64>();
                 let records = written + self.log.len() as u64;
@@ -171,19 +171,19 @@ impl ChunkIndex {
         }
     }
 
-    fn fill(&self, records: u64) -> Presence {
-        let mut filter = Filter::new(records, self.filter_bytes);
+    fn fill(&self, records: u64) -> FilterState {
+        let mut filter = PresenceFilter::new(records, self.filter_bytes);
         for page in self.segments.iter().flat_map(|segment| segment.pages()) {
             match page {
                 Ok(page) => page.iter().for_each(|record| filter.insert(&record.fingerprint)),
                 Err(error) => {
                     tracing::debug!("no filter: {error}");
-                    return Presence::Off;
+                    return FilterState::Off;
                 }
             }
         }
         self.log.iter().for_each(|record| filter.insert(&record.fingerprint));
-        Presence::Ready(filter)
+        FilterState::Ready(filter)
     }
 
     fn last_level(&self, fingerprint: &Fingerprint) -> Result<Vec<ContainerId>> {
@@ -206,8 +206,12 @@ impl ChunkIndex {
         let number = self.log_containers.len() as u32;
         self.log_containers.push(id);
         let numbered = || container_index.entries.iter().zip(0u32..);
-        self.log.extend(numbered().map(|(e, entry)| Record { fingerprint: e.fingerprint, container: number, entry }));
-        if let Presence::Ready(filter) = &mut self.presence {
+        self.log.extend(numbered().map(|(e, entry)| IndexRecord {
+            fingerprint: e.fingerprint,
+            container: number,
+            entry,
+        }));
+        if let FilterState::Ready(filter) = &mut self.presence {
             container_index.entries.iter().for_each(|entry| filter.insert(&entry.fingerprint));
         }
         self.stored.insert(id);
@@ -241,8 +245,8 @@ impl ChunkIndex {
         let records = std::mem::take(&mut self.log);
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
         let name = write_segment(self.store.as_ref(), &containers, records)?;
-        if self.database.is_none() || matches!(self.presence, Presence::Waiting(_)) {
-            self.segments.push(Arc::new(Segment::open(self.store.clone(), &name)?));
+        if self.database.is_none() || matches!(self.presence, FilterState::Waiting(_)) {
+            self.segments.push(Arc::new(IndexSegment::open(self.store.clone(), &name)?));
         }
         match &mut self.database {
             Some(database) => database.mark(&name)?,
@@ -274,9 +278,9 @@ mod tests {
 
     fn index(filter_bytes: u64) -> ChunkIndex {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let records = (0..3200).map(|n| Record { fingerprint: print(n), container: 0, entry: 0 }).collect();
+        let records = (0..3200).map(|n| IndexRecord { fingerprint: print(n), container: 0, entry: 0 }).collect();
         write_segment(store.as_ref(), &[ContainerId([0; 32])], records).expect("writes");
-        let listing = Arc::new(Listing::take(&store).expect("lists"));
+        let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
         let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);
         ChunkIndex::new(store, listing, local, &config, None).expect("opens")
@@ -291,7 +295,7 @@ mod tests {
         let hits = index.hits;
         assert_eq!((hits.misses, hits.absent + hits.filter_wrong), (300, 200), "{hits:?}");
         assert!(hits.absent > 180, "{hits:?}");
-        let Presence::Ready(filter) = &index.presence else { panic!("no filter") };
+        let FilterState::Ready(filter) = &index.presence else { panic!("no filter") };
         assert!((0..3200).all(|n| filter.may_hold(&print(n))));
     }
 

@@ -18,11 +18,11 @@ const CONTAINER_INDEX_BYTES_LIMIT: u64 = 256 << 20;
 
 /// The directories that any of several caches has. It keeps none of them in memory itself.
 #[derive(Default)]
-pub struct Shared {
+pub struct SharedContainerIndexes {
     container_indexes: Mutex<HashMap<ContainerId, Weak<ContainerIndex>>>,
 }
 
-impl Shared {
+impl SharedContainerIndexes {
     fn find(&self, id: &ContainerId) -> Option<Arc<ContainerIndex>> {
         self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.upgrade()
     }
@@ -45,7 +45,7 @@ impl Shared {
 /// Bounded cache of decoded directories.
 pub struct ContainerIndexes {
     store: Arc<dyn Store>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedContainerIndexes>,
     cache: LruCache<ContainerId, Arc<ContainerIndex>>,
     count_max: usize,
     bytes_max: usize,
@@ -59,7 +59,12 @@ impl ContainerIndexes {
     }
 
     /// As [`Self::new`], beside the other caches that have `shared`; all are over the same store.
-    pub fn sharing(store: Arc<dyn Store>, count_max: usize, bytes_max: usize, shared: Arc<Shared>) -> Self {
+    pub fn sharing(
+        store: Arc<dyn Store>,
+        count_max: usize,
+        bytes_max: usize,
+        shared: Arc<SharedContainerIndexes>,
+    ) -> Self {
         ContainerIndexes { store, shared, cache: LruCache::unbounded(), count_max, bytes_max, bytes: 0 }
     }
 
@@ -142,7 +147,7 @@ fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repo::container::{ContainerKind, StoredFrame, Writer};
+    use crate::repo::container::{ContainerKind, ContainerWriter, StoredFrame};
     use crate::store::{CountingStore, MemoryStore};
     use bytes::Bytes;
 
@@ -150,8 +155,10 @@ mod tests {
     fn stored(count: u8) -> (Arc<CountingStore<MemoryStore>>, Vec<ContainerId>) {
         let store = CountingStore::new(MemoryStore::new());
         let ids = (0..count).map(|number| {
-            let mut writer = Writer::new(ContainerKind::Data);
-            writer.push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::copy_from_slice(&[number]) });
+            let mut writer = ContainerWriter::new(ContainerKind::Data);
+            writer
+                .push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::copy_from_slice(&[number]) })
+                .unwrap();
             let sealed = writer.seal().unwrap();
             let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
             store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
@@ -164,7 +171,7 @@ mod tests {
     #[test]
     fn what_one_cache_has_another_does_not_read() {
         let (store, ids) = stored(3);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedContainerIndexes>::default();
         let cache = |count| ContainerIndexes::sharing(store.clone(), count, usize::MAX, shared.clone());
         let (mut large, mut small) = (cache(8), cache(1));
         let first: Vec<_> = ids.iter().map(|id| large.load(id).unwrap()).collect();
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn what_no_cache_keeps_any_more_is_read_again_and_forgotten() {
         let (store, ids) = stored(3);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedContainerIndexes>::default();
         let mut cache = ContainerIndexes::sharing(store.clone(), 1, usize::MAX, shared.clone());
         for id in &ids {
             cache.load(id).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use redb::{Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::segment::Segment;
+use super::segment::IndexSegment;
 use crate::error::{Error, Result};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -74,7 +74,7 @@ impl Database {
     }
 
     /// Takes in a segment unless it was before.
-    pub fn take_in(&mut self, segment: &Segment) -> Result<()> {
+    pub fn take_in(&mut self, segment: &IndexSegment) -> Result<()> {
         let known = || -> Result<bool, redb::Error> {
             let read = self.database.begin_read()?;
             Ok(read.open_table(SEGMENTS)?.get(segment.name())?.is_some())

@@ -13,16 +13,16 @@ const PROBES: u32 = 7;
 /// Chunks of the smallest part.
 const PART_CHUNKS_MIN: u64 = 1 << 16;
 
-type Block = [u64; 8];
+type FilterBlock = [u64; 8];
 
-struct Part {
-    blocks: Vec<Block>,
+struct FilterPart {
+    blocks: Vec<FilterBlock>,
     chunks: u64,
 }
 
 /// See the module.
-pub(super) struct Filter {
-    parts: Vec<Part>,
+pub(super) struct PresenceFilter {
+    parts: Vec<FilterPart>,
     blocks_max: u64,
 }
 
@@ -33,7 +33,7 @@ fn words(fingerprint: &Fingerprint) -> (u64, u64) {
     (u64::from_le_bytes(word(0)).swap_bytes(), u64::from_le_bytes(word(1)))
 }
 
-fn bits(hash: u64) -> Block {
+fn bits(hash: u64) -> FilterBlock {
     let mut block = [0; 8];
     for probe in 0..PROBES {
         let bit = hash >> (9 * probe) & (BLOCK_BITS - 1);
@@ -44,9 +44,9 @@ fn bits(hash: u64) -> Block {
     block
 }
 
-impl Part {
+impl FilterPart {
     fn new(blocks: u64) -> Self {
-        Part { blocks: vec![[0; 8]; blocks as usize], chunks: 0 }
+        FilterPart { blocks: vec![[0; 8]; blocks as usize], chunks: 0 }
     }
 
     fn is_full(&self) -> bool {
@@ -58,21 +58,21 @@ impl Part {
     }
 }
 
-impl Filter {
+impl PresenceFilter {
     /// An empty filter with room for `chunks` chunks in at most `bytes_max` bytes.
     pub(super) fn new(chunks: u64, bytes_max: u64) -> Self {
         let blocks_max = (bytes_max * 8 / BLOCK_BITS).max(1);
         let blocks = (chunks.max(PART_CHUNKS_MIN) * BITS_PER_CHUNK).div_ceil(BLOCK_BITS);
-        Filter { parts: vec![Part::new(blocks.min(blocks_max))], blocks_max }
+        PresenceFilter { parts: vec![FilterPart::new(blocks.min(blocks_max))], blocks_max }
     }
 
     /// Adds a chunk.
     pub(super) fn insert(&mut self, fingerprint: &Fingerprint) {
-        if self.parts.last().is_none_or(Part::is_full) {
+        if self.parts.last().is_none_or(FilterPart::is_full) {
             let blocks: u64 = self.parts.iter().map(|part| part.blocks.len() as u64).sum();
             let room = self.blocks_max - blocks;
             if room > 0 {
-                self.parts.push(Part::new(blocks.min(room)));
+                self.parts.push(FilterPart::new(blocks.min(room)));
             }
         }
         let (choice, hash) = words(fingerprint);
@@ -110,14 +110,14 @@ mod tests {
     }
 
     /// Of a thousand chunks that were not added, how many pass.
-    fn passing(filter: &Filter) -> u64 {
+    fn passing(filter: &PresenceFilter) -> u64 {
         let passed = (0..20_000u64).filter(|n| filter.may_hold(&print(u64::MAX - n))).count();
         passed as u64 / 20
     }
 
     #[test]
     fn what_was_added_passes_and_little_else() {
-        let mut filter = Filter::new(100_000, 1 << 20);
+        let mut filter = PresenceFilter::new(100_000, 1 << 20);
         (0..100_000).for_each(|n| filter.insert(&print(n)));
         assert!((0..100_000).all(|n| filter.may_hold(&print(n))));
         assert!(passing(&filter) < 20, "{} of 1000", passing(&filter));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_too_small_stays_within_its_bound_and_forgets_nothing() {
-        let mut filter = Filter::new(100_000, 64 << 10);
+        let mut filter = PresenceFilter::new(100_000, 64 << 10);
         (0..100_000).for_each(|n| filter.insert(&print(n)));
         assert!(filter.memory_bytes() <= 64 << 10);
         assert!((0..100_000).all(|n| filter.may_hold(&print(n))));

@@ -8,30 +8,30 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::container_indexes::ContainerIndexes;
-use super::segment::{self, Segment};
+use super::segment::{self, IndexSegment};
 use crate::error::Result;
 use crate::repo::container::{Base, ContainerIndex, PREFIX as CONTAINER_PREFIX, parse_name};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Containers and segments that the repository holds at one moment.
-pub struct Listing {
+pub struct ContainerListing {
     /// Names and lengths of all containers.
     pub containers: HashSet<ContainerId>,
     /// Open segments, without those that others replace, in name order.
-    pub segments: Vec<Arc<Segment>>,
+    pub segments: Vec<Arc<IndexSegment>>,
     /// Segments that do not open, with the reason: their containers count as unlisted.
     pub damaged: Vec<(String, crate::Error)>,
 }
 
-impl Listing {
+impl ContainerListing {
     /// Lists the repository.
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
         let mut names: Vec<String> = store.list(segment::PREFIX)?.into_iter().map(|listed| listed.name).collect();
         names.sort();
         let (mut segments, mut damaged) = (Vec::new(), Vec::new());
         for name in names {
-            match Segment::open(store.clone(), &name) {
+            match IndexSegment::open(store.clone(), &name) {
                 Ok(segment) => segments.push(Arc::new(segment)),
                 Err(error) if error.kind() == crate::error::ErrorKind::NotFound => {}
                 Err(error) => damaged.push((name, error)),
@@ -41,7 +41,7 @@ impl Listing {
         segments.retain(|segment| !replaced.contains(segment.name()));
         let listed = store.list(CONTAINER_PREFIX)?;
         let containers = listed.iter().filter_map(|listed| parse_name(&listed.name)).collect();
-        Ok(Listing { containers, segments, damaged })
+        Ok(ContainerListing { containers, segments, damaged })
     }
 
     /// Containers that no segment names, in name order.
@@ -63,7 +63,7 @@ impl Listing {
 
 /// Where a chunk was found.
 #[derive(Clone)]
-pub struct Located {
+pub struct LocatedEntry {
     /// Its container.
     pub container: ContainerId,
     /// Its entry's number.
@@ -74,13 +74,13 @@ pub struct Located {
 
 /// Finds chunks among the containers of a listing.
 pub struct Locator {
-    listing: Arc<Listing>,
+    listing: Arc<ContainerListing>,
     container_indexes: ContainerIndexes,
 }
 
 impl Locator {
     /// Over `listing`, with directories kept as `container_indexes` allows.
-    pub fn new(listing: Arc<Listing>, container_indexes: ContainerIndexes) -> Self {
+    pub fn new(listing: Arc<ContainerListing>, container_indexes: ContainerIndexes) -> Self {
         Locator { listing, container_indexes }
     }
 
@@ -90,16 +90,16 @@ impl Locator {
     }
 
     /// The listing it works on.
-    pub fn listing(&self) -> &Arc<Listing> {
+    pub fn listing(&self) -> &Arc<ContainerListing> {
         &self.listing
     }
 
     /// Any entry of a fingerprint.
-    pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<Located>> {
+    pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<LocatedEntry>> {
         if let Some((container, container_index, entry)) =
             self.container_indexes.find_cached(|container_index| container_index.find(fingerprint))
         {
-            return Ok(Some(Located { container, entry, container_index }));
+            return Ok(Some(LocatedEntry { container, entry, container_index }));
         }
         self.search(fingerprint, |container_index, entry| {
             container_index.entries.get(entry as usize).is_some_and(|entry| entry.fingerprint == *fingerprint)
@@ -107,11 +107,11 @@ impl Locator {
     }
 
     /// The entry that is exactly this encoding.
-    pub fn locate_base(&mut self, base: &Base) -> Result<Option<Located>> {
+    pub fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
         if let Some((container, container_index, entry)) =
             self.container_indexes.find_cached(|container_index| container_index.find_encoding(base))
         {
-            return Ok(Some(Located { container, entry, container_index }));
+            return Ok(Some(LocatedEntry { container, entry, container_index }));
         }
         self.search(&base.fingerprint, |container_index, entry| {
             let entry = container_index.entries.get(entry as usize);
@@ -126,7 +126,7 @@ impl Locator {
         &mut self,
         fingerprint: &Fingerprint,
         fits: impl Fn(&ContainerIndex, u32) -> bool,
-    ) -> Result<Option<Located>> {
+    ) -> Result<Option<LocatedEntry>> {
         let listing = self.listing.clone();
         let mut failure = None;
         for segment in &listing.segments {
@@ -143,7 +143,7 @@ impl Locator {
                 }
                 match self.container_indexes.load(&container) {
                     Ok(container_index) if fits(&container_index, entry) => {
-                        return Ok(Some(Located { container, entry, container_index }));
+                        return Ok(Some(LocatedEntry { container, entry, container_index }));
                     }
                     Ok(_) => {}
                     Err(error) => failure = Some(error),

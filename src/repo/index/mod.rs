@@ -12,10 +12,10 @@ mod segment;
 mod similarity;
 
 pub use chunk::{ChunkIndex, Hits};
-pub use container_indexes::{ContainerIndexes, Shared as SharedContainerIndexes, read_container_index};
+pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
 pub use database::{DATABASE_FILE, Database};
-pub use locate::{Listing, Located, Locator};
-pub use presence::Presence;
+pub use locate::{ContainerListing, LocatedEntry, Locator};
+pub use presence::ChunkPresence;
 pub use resolver::Resolver;
-pub use segment::{PREFIX, Record, Segment, write_segment};
-pub use similarity::{SessionShare, Similar, SimilarityIndex, SimilarityPlace};
+pub use segment::{IndexRecord, IndexSegment, PREFIX, write_segment};
+pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::container_indexes::read_fingerprints;
-use super::locate::Listing;
+use super::locate::ContainerListing;
 use crate::error::Result;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -18,18 +18,18 @@ use crate::types::{ContainerId, Fingerprint};
 const BYTES_MAX: usize = 16 << 20;
 
 /// Answers whether chunks are there.
-pub struct Presence {
+pub struct ChunkPresence {
     store: Arc<dyn Store>,
-    listing: Arc<Listing>,
+    listing: Arc<ContainerListing>,
     /// What containers name, in ascending order.
     names: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
 }
 
-impl Presence {
+impl ChunkPresence {
     /// Over the containers of `listing`.
-    pub fn new(store: Arc<dyn Store>, listing: Arc<Listing>) -> Self {
-        Presence { store, listing, names: LruCache::unbounded(), bytes: 0 }
+    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>) -> Self {
+        ChunkPresence { store, listing, names: LruCache::unbounded(), bytes: 0 }
     }
 
     /// Whether a listed container has the chunk.
@@ -79,8 +79,8 @@ impl Presence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repo::container::{ContainerKind, EntryFields, FOOTER_BYTES, OperationList, Writer, blob_name};
-    use crate::repo::index::{Record, write_segment};
+    use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, FOOTER_BYTES, OperationList, blob_name};
+    use crate::repo::index::{IndexRecord, write_segment};
     use crate::store::{CountingStore, MemoryStore};
 
     fn print(number: u8) -> Fingerprint {
@@ -89,26 +89,26 @@ mod tests {
 
     /// Stores a container that names `numbers`, and lists it in a segment unless it is to be an orphan.
     fn put(store: &dyn Store, numbers: &[u8], kind: ContainerKind, is_listed: bool) -> ContainerId {
-        let mut writer = Writer::new(kind);
+        let mut writer = ContainerWriter::new(kind);
         for number in numbers {
             let (frame, literal_offset) = (0, 0);
             let fingerprint = print(*number);
             let fields = EntryFields { fingerprint, raw_len: 0, frame, literal_offset, literal_len: 0, depth: 1 };
-            writer.push_entry(fields, &OperationList::default(), &[]);
+            writer.push_entry(fields, &OperationList::default(), &[]).unwrap();
         }
         let sealed = writer.seal().unwrap();
         let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
         store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
         let records = (0u32..).zip(numbers);
-        let records = records.map(|(entry, number)| Record { fingerprint: print(*number), container: 0, entry });
+        let records = records.map(|(entry, number)| IndexRecord { fingerprint: print(*number), container: 0, entry });
         if is_listed {
             write_segment(store, &[sealed.id], records.collect()).unwrap();
         }
         sealed.id
     }
 
-    fn presence(store: &Arc<dyn Store>) -> Presence {
-        Presence::new(store.clone(), Arc::new(Listing::take(store).unwrap()))
+    fn presence(store: &Arc<dyn Store>) -> ChunkPresence {
+        ChunkPresence::new(store.clone(), Arc::new(ContainerListing::take(store).unwrap()))
     }
 
     #[test]
@@ -119,7 +119,8 @@ mod tests {
         put(store.as_ref(), &[4, 5], ContainerKind::Data, true);
         put(store.as_ref(), &[6], ContainerKind::Data, false);
         let mut presence = presence(&store);
-        let answers = |presence: &mut Presence| [1, 4, 2, 5, 3].map(|number| presence.has(&print(number)).unwrap());
+        let answers =
+            |presence: &mut ChunkPresence| [1, 4, 2, 5, 3].map(|number| presence.has(&print(number)).unwrap());
         assert_eq!(answers(&mut presence), [true; 5]);
         let read = counting.counts().ranges;
         assert_eq!(answers(&mut presence), [true; 5]);

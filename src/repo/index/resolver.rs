@@ -1,4 +1,4 @@
-//! Bodies of stored containers: entry and frame numbers for [`resolve`](crate::repo::container::resolve).
+//! Bodies of stored containers: entry and frame numbers for [`resolve`](crate::repo::container::operation_source).
 //!
 //! A container gets a number when it is first used; entry and frame numbers are the container's number in the upper
 //! and the position in the directory in the lower 32 bits.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::locate::{Located, Locator};
+use super::locate::{LocatedEntry, Locator};
 use crate::error::{Error, Result};
 use crate::repo::container::{
     Base, ContainerIndex, ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameInfo, FrameNumber,
@@ -20,7 +20,7 @@ use crate::types::ContainerId;
 /// Base look-ups remembered.
 const BASES_CACHED: NonZeroUsize = NonZeroUsize::new(1 << 15).expect("not zero");
 
-/// Numbers stored entries and gives their bodies.
+/// Numbers stored entries and gives their source.
 pub struct Resolver {
     /// Finds chunks.
     pub locator: Locator,
@@ -49,7 +49,7 @@ impl Resolver {
     }
 
     /// Number of a located entry.
-    pub fn number_of(&mut self, located: &Located) -> EntryNumber {
+    pub fn number_of(&mut self, located: &LocatedEntry) -> EntryNumber {
         self.entry_number(located.container, located.entry)
     }
 
@@ -99,7 +99,7 @@ impl Resolver {
 }
 
 impl OperationSource for Resolver {
-    fn body(&mut self, number: EntryNumber) -> Result<OperationView> {
+    fn view(&mut self, number: EntryNumber) -> Result<OperationView> {
         let EntryAddress::Stored { container, position } = number.address() else {
             return Err(Error::internal(format!("{number:?} is no stored entry")));
         };

@@ -27,7 +27,7 @@ const RECORDS_LIMIT: u64 = 1 << 48;
 
 /// One line of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Record {
+pub struct IndexRecord {
     /// The chunk.
     pub fingerprint: Fingerprint,
     /// Its container, as a number in the segment's table.
@@ -40,7 +40,7 @@ pub struct Record {
 ///
 /// # Errors
 /// Whatever the store says.
-pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records: Vec<Record>) -> Result<String> {
+pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records: Vec<IndexRecord>) -> Result<String> {
     records.sort_unstable();
     let mut blob = Vec::with_capacity(HEADER_BYTES + containers.len() * 32 + 16 + records.len() * 41 + PAGE_BYTES);
     blob.extend_from_slice(&MAGIC);
@@ -72,7 +72,7 @@ pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records:
 }
 
 /// An open segment.
-pub struct Segment {
+pub struct IndexSegment {
     store: Arc<dyn Store>,
     name: String,
     containers: Vec<ContainerId>,
@@ -81,7 +81,7 @@ pub struct Segment {
     pages_offset: u64,
 }
 
-impl Segment {
+impl IndexSegment {
     /// Reads header and tables of the segment called `name`.
     pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
@@ -118,7 +118,7 @@ impl Segment {
             .map(|_| Ok(format!("{PREFIX}/{}", hex(&reader.array::<32>()?))))
             .collect::<Result<_>>()?;
         let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
-        Ok(Segment { store, name: name.into(), containers, replaced, records, pages_offset })
+        Ok(IndexSegment { store, name: name.into(), containers, replaced, records, pages_offset })
     }
 
     /// Store name.
@@ -143,7 +143,7 @@ impl Segment {
     }
 
     /// The records of page `number`, checked.
-    pub fn page(&self, number: u64) -> Result<Vec<Record>> {
+    pub fn page(&self, number: u64) -> Result<Vec<IndexRecord>> {
         let bytes = self.store.get_range(&self.name, self.offset_of(number), PAGE_BYTES)?;
         self.parse_page(number, &bytes)
     }
@@ -152,15 +152,18 @@ impl Segment {
         self.pages_offset + page * PAGE_BYTES as u64
     }
 
-    fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<Record>> {
+    fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<IndexRecord>> {
         let offset = self.offset_of(number);
         let (body, recorded) = page.split_at_checked(PAGE_BYTES - 16).unwrap_or_default();
         verify(&self.name, offset, recorded, &[body])?;
         let count = (self.records - number * PAGE_RECORDS as u64).min(PAGE_RECORDS as u64);
         let mut reader = WireReader::new(&self.name, offset, body);
         let record = |_| {
-            let record =
-                Record { fingerprint: Fingerprint(reader.array()?), container: reader.u32()?, entry: reader.u32()? };
+            let record = IndexRecord {
+                fingerprint: Fingerprint(reader.array()?),
+                container: reader.u32()?,
+                entry: reader.u32()?,
+            };
             if record.container as usize >= self.containers.len() {
                 let expected = format!("a container below {}", self.containers.len());
                 return Err(reader.error(expected, record.container.to_string()));
@@ -171,7 +174,7 @@ impl Segment {
     }
 
     /// Every record, page by page, read [`PAGES_READ`] at a time.
-    pub fn pages(&self) -> impl Iterator<Item = Result<Vec<Record>>> + '_ {
+    pub fn pages(&self) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
         let count = self.page_count();
         let read = move |first: u64| {
             let len = PAGES_READ.min(count - first) as usize * PAGE_BYTES;
@@ -212,7 +215,7 @@ impl Segment {
     fn collect(
         &self,
         number: u64,
-        records: Vec<Record>,
+        records: Vec<IndexRecord>,
         fingerprint: &Fingerprint,
         found: &mut Vec<(ContainerId, u32)>,
     ) -> Result<()> {

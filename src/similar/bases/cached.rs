@@ -94,7 +94,7 @@ impl Bases {
 
     /// The extent map of an entry and its raw frames. Open frames are returned empty.
     fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
-        if self.body(entry)?.raw_len > BASE_BYTES_MAX {
+        if self.view(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
         let extent_map = self.extent_map(entry)?;
@@ -129,7 +129,7 @@ impl Bases {
 
     /// Caches the raw bytes of a frame that was just emitted.
     pub fn cache_frame(&mut self, number: FrameNumber, raw: Bytes) {
-        self.extent_cache.iter_mut().for_each(ExtentCache::seal);
+        self.extent_cache.iter_mut().for_each(ExtentCache::drop_open_frames);
         self.insert_frame(number, raw);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Bases, EXTENT_CACHE_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameSource, Operation,
+    Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, Operation,
     OperationSlice, OperationSource, OperationView, SessionEntryNumber, blob_name,
 };
 use crate::similar::BaseRange;
@@ -80,20 +80,20 @@ impl Bases {
     }
 
     /// Where frame `number` can be read; `None` for an open frame.
-    pub fn frame_source(&mut self, number: FrameNumber) -> Result<Option<FrameSource>> {
+    pub fn frame_reference(&mut self, number: FrameNumber) -> Result<Option<FrameReference>> {
         match number.address() {
             FrameAddress::Open(_) => Ok(None),
-            FrameAddress::Session(number) => Ok(Some(FrameSource::Session(number))),
+            FrameAddress::Session(number) => Ok(Some(FrameReference::Session(number))),
             FrameAddress::Stored { .. } => {
                 let (container, info) = self.resolver.frame_info(number)?;
-                Ok(Some(FrameSource::Stored(container, info)))
+                Ok(Some(FrameReference::Stored(container, info)))
             }
         }
     }
 
     /// The base ranges of an entry whose whole chunk is a delta; `None` for any other entry.
     pub fn delta_parts(&mut self, entry: EntryNumber) -> Result<Option<Vec<BaseRange>>> {
-        let view = self.body(entry)?;
+        let view = self.view(entry)?;
         let mut parts = Vec::new();
         for operation in view.operations.as_slice() {
             let Operation::Delta { base, offset, len } = *operation else { return Ok(None) };
@@ -105,7 +105,7 @@ impl Bases {
 
     /// Depth of an entry's chain.
     pub fn depth(&mut self, entry: EntryNumber) -> Result<u8> {
-        Ok(self.body(entry)?.depth)
+        Ok(self.view(entry)?.depth)
     }
 
     /// Name of an entry as a base.
@@ -139,12 +139,12 @@ impl Bases {
 }
 
 impl OperationSource for Bases {
-    fn body(&mut self, entry: EntryNumber) -> Result<OperationView> {
+    fn view(&mut self, entry: EntryNumber) -> Result<OperationView> {
         if let Some(view) = entry.as_session().and_then(|number| self.ring.view(number)) {
             return Ok(view);
         }
         let number = self.stored_number(entry)?;
-        self.resolver.body(number)
+        self.resolver.view(number)
     }
 
     fn base(&mut self, view: &OperationView, base: u32) -> Result<EntryNumber> {

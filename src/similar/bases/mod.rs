@@ -98,17 +98,15 @@ impl Bases {
         if self.capping.is_none() {
             return Ok(());
         }
-        let origin = |extent: Result<Extent>| {
-            extent.map(|extent| match extent.frame.address() {
-                FrameAddress::Stored { container, .. } => MatchOrigin::Container(container),
-                FrameAddress::Session(_) | FrameAddress::Open(_) => MatchOrigin::Session,
-            })
+        let origin = |extent: Extent| match extent.frame.address() {
+            FrameAddress::Stored { container, .. } => MatchOrigin::Container(container),
+            FrameAddress::Session(_) | FrameAddress::Open(_) => MatchOrigin::Session,
         };
         let mut origins = Vec::with_capacity(matches.len());
         for found in matches.iter() {
             let extent_map = self.extent_map(found.base)?;
             let extents = extent_map.extents_of(found.offset..found.offset + found.len)?;
-            origins.push(extents.map(origin).collect::<Result<_>>()?);
+            origins.push(extents.map(origin).collect());
         }
         self.capping.iter_mut().for_each(|capping| capping.apply(matches, &origins));
         Ok(())

@@ -9,20 +9,20 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{CacheSize, Piece};
-use crate::bench::trace::containers::ContainerNumber;
+use crate::bench::trace::containers::SimulatedContainer;
 
 /// Not used again.
 const NEVER: usize = usize::MAX;
 
 pub(super) fn containers_read(recipe: &[Piece], size: CacheSize) -> u64 {
-    let mut uses: Vec<ContainerNumber> = recipe.iter().map(|piece| piece.container).collect();
+    let mut uses: Vec<SimulatedContainer> = recipe.iter().map(|piece| piece.container).collect();
     uses.dedup();
     let mut next_uses = vec![NEVER; uses.len()];
     let mut next_of = HashMap::new();
     for ((at, container), next) in uses.iter().enumerate().zip(&mut next_uses).rev() {
         *next = next_of.insert(*container, at).unwrap_or(NEVER);
     }
-    let mut cache: BTreeSet<(usize, ContainerNumber)> = BTreeSet::new();
+    let mut cache: BTreeSet<(usize, SimulatedContainer)> = BTreeSet::new();
     let mut read = 0;
     for ((at, container), next) in uses.iter().enumerate().zip(next_uses) {
         if !cache.remove(&(at, *container)) {

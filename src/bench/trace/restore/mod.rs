@@ -7,13 +7,13 @@ mod lru;
 #[cfg(test)]
 mod tests;
 
-use super::containers::ContainerNumber;
+use super::containers::SimulatedContainer;
 
 /// A chunk to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The container it is taken from.
-    pub container: ContainerNumber,
+    pub container: SimulatedContainer,
     /// Its length.
     pub bytes: u32,
 }

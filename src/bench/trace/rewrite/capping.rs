@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Decided, Located, Rewriter, Surroundings};
-use crate::bench::trace::containers::ContainerNumber;
+use crate::bench::trace::containers::SimulatedContainer;
 use crate::bench::trace::plan::CappingPlan;
 
 pub(super) struct Capping {
@@ -28,7 +28,7 @@ impl Capping {
     }
 
     /// The containers that stay.
-    fn kept(&self, surroundings: &Surroundings<'_>) -> HashSet<ContainerNumber> {
+    fn kept(&self, surroundings: &Surroundings<'_>) -> HashSet<SimulatedContainer> {
         let (mut parts, mut seen) = (HashMap::new(), HashSet::new());
         for chunk in &self.segment {
             if let Some(container) = surroundings.old_home(chunk)
@@ -37,7 +37,7 @@ impl Capping {
                 *parts.entry(container).or_insert(0) += u64::from(chunk.bytes);
             }
         }
-        let mut parts: Vec<(u64, ContainerNumber)> = parts.into_iter().map(|(at, bytes)| (bytes, at)).collect();
+        let mut parts: Vec<(u64, SimulatedContainer)> = parts.into_iter().map(|(at, bytes)| (bytes, at)).collect();
         parts.sort_unstable_by(|one, other| other.cmp(one));
         parts.into_iter().take(self.level).map(|(_, container)| container).collect()
     }

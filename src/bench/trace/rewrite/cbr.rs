@@ -16,7 +16,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{Decided, Located, Rewriter, Surroundings};
-use crate::bench::trace::containers::{ChunkNumber, ContainerNumber};
+use crate::bench::trace::containers::{ChunkNumber, SimulatedContainer};
 use crate::bench::trace::plan::CbrPlan;
 
 /// Steps of the histogram of utilities.
@@ -26,16 +26,16 @@ pub(super) struct Cbr {
     limit: f64,
     minimal_utility: f64,
     context_bytes: u64,
-    window: VecDeque<(Located, Option<ContainerNumber>)>,
+    window: VecDeque<(Located, Option<SimulatedContainer>)>,
     window_bytes: u64,
     /// Number in the stream of the first chunk of the window.
     first: u64,
     /// How often each chunk of a container is in the window.
-    times: HashMap<(ContainerNumber, ChunkNumber), u32>,
+    times: HashMap<(SimulatedContainer, ChunkNumber), u32>,
     /// Bytes of a container's chunks in the window, each once.
-    shared: HashMap<ContainerNumber, u64>,
+    shared: HashMap<SimulatedContainer, u64>,
     /// Up to which number in the stream chunks of a container stay.
-    kept_before: HashMap<ContainerNumber, u64>,
+    kept_before: HashMap<SimulatedContainer, u64>,
     histogram: [u64; STEPS + 1],
     evaluated: u64,
     seen_bytes: u64,
@@ -76,7 +76,7 @@ impl Cbr {
         decided.push(Decided { chunk, rewrite });
     }
 
-    fn is_worth_it(&mut self, chunk: &Located, container: ContainerNumber, surroundings: &Surroundings<'_>) -> bool {
+    fn is_worth_it(&mut self, chunk: &Located, container: SimulatedContainer, surroundings: &Surroundings<'_>) -> bool {
         if self.kept_before.get(&container).is_some_and(|end| self.first < *end) {
             return false;
         }
@@ -109,7 +109,7 @@ impl Cbr {
         0.0
     }
 
-    fn forget(&mut self, chunk: &Located, container: ContainerNumber) {
+    fn forget(&mut self, chunk: &Located, container: SimulatedContainer) {
         let key = (container, chunk.chunk);
         let Some(times) = self.times.get_mut(&key) else { return };
         *times -= 1;

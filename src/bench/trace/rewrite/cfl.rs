@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 
 use super::{Decided, Located, Rewriter, Surroundings};
-use crate::bench::trace::containers::ContainerNumber;
+use crate::bench::trace::containers::SimulatedContainer;
 use crate::bench::trace::plan::CflPlan;
 
 pub(super) struct Cfl {
@@ -24,12 +24,12 @@ pub(super) struct Cfl {
     /// A run of so many bytes stays.
     run_bytes_min: f64,
     container_bytes: u64,
-    cache: LruCache<ContainerNumber, ()>,
+    cache: LruCache<SimulatedContainer, ()>,
     bytes: u64,
     containers_read: u64,
     run: Vec<Located>,
     run_bytes: u64,
-    home: Option<ContainerNumber>,
+    home: Option<SimulatedContainer>,
 }
 
 impl Cfl {
@@ -81,7 +81,7 @@ impl Rewriter for Cfl {
         self.end_run(decided);
     }
 
-    fn placed(&mut self, container: ContainerNumber, bytes: u32) {
+    fn placed(&mut self, container: SimulatedContainer, bytes: u32) {
         self.bytes += u64::from(bytes);
         if self.cache.put(container, ()).is_none() {
             self.containers_read += 1;

@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Decided, Found, Located, Rewriter, Surroundings};
-use crate::bench::trace::containers::{ChunkNumber, ContainerNumber};
+use crate::bench::trace::containers::{ChunkNumber, SimulatedContainer};
 use crate::bench::trace::plan::HarPlan;
 
 pub(super) struct Har;
@@ -34,9 +34,9 @@ impl Rewriter for Har {
 pub struct History {
     utilisation: f64,
     limit: f64,
-    inherited: HashSet<ContainerNumber>,
-    seen: HashSet<(ContainerNumber, ChunkNumber)>,
-    used: HashMap<ContainerNumber, u64>,
+    inherited: HashSet<SimulatedContainer>,
+    seen: HashSet<(SimulatedContainer, ChunkNumber)>,
+    used: HashMap<SimulatedContainer, u64>,
     bytes: u64,
 }
 
@@ -65,12 +65,12 @@ impl History {
     }
 
     /// Containers that the current stream inherits as sparse.
-    pub fn inherited(&self) -> &HashSet<ContainerNumber> {
+    pub fn inherited(&self) -> &HashSet<SimulatedContainer> {
         &self.inherited
     }
 
     /// The current stream takes a chunk from a container.
-    pub fn refer(&mut self, container: ContainerNumber, chunk: ChunkNumber, bytes: u32) {
+    pub fn refer(&mut self, container: SimulatedContainer, chunk: ChunkNumber, bytes: u32) {
         self.bytes += u64::from(bytes);
         if self.seen.insert((container, chunk)) {
             *self.used.entry(container).or_insert(0) += u64::from(bytes);
@@ -82,7 +82,7 @@ impl History {
         let bound = self.utilisation * container_bytes as f64;
         let (containers, inherited) = (self.used.len() as u64, self.inherited.len() as u64);
         let used = std::mem::take(&mut self.used).into_iter();
-        let mut sparse: Vec<(u64, ContainerNumber)> =
+        let mut sparse: Vec<(u64, SimulatedContainer)> =
             used.filter(|(_, bytes)| (*bytes as f64) < bound).map(|(container, bytes)| (bytes, container)).collect();
         sparse.sort_unstable();
         let room = self.limit * self.bytes as f64;

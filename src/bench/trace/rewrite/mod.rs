@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 
-use super::containers::{ChunkNumber, ContainerNumber, Containers};
+use super::containers::{ChunkNumber, Containers, SimulatedContainer};
 use super::item::TraceFingerprint;
 use super::plan::TraceBench;
 
@@ -26,7 +26,7 @@ pub enum Found {
     /// Among the chunks of this stream that wait to be stored.
     InFlight,
     /// In this container.
-    In(ContainerNumber),
+    In(SimulatedContainer),
 }
 
 /// A chunk of the stream.
@@ -56,12 +56,12 @@ pub struct Surroundings<'a> {
     /// What is stored.
     pub containers: &'a Containers,
     /// Containers that were sparse in the stream before.
-    pub inherited: &'a HashSet<ContainerNumber>,
+    pub inherited: &'a HashSet<SimulatedContainer>,
 }
 
 impl Surroundings<'_> {
     /// The container of an earlier time that a chunk was found in. The one being filled is no fragment yet.
-    fn old_home(&self, chunk: &Located) -> Option<ContainerNumber> {
+    fn old_home(&self, chunk: &Located) -> Option<SimulatedContainer> {
         match chunk.found {
             Found::In(container) if Some(container) != self.containers.open() => Some(container),
             _ => None,
@@ -80,7 +80,7 @@ pub trait Rewriter {
     }
 
     /// The container that the next decided chunk of the stream lies in, and its length.
-    fn placed(&mut self, container: ContainerNumber, bytes: u32) {
+    fn placed(&mut self, container: SimulatedContainer, bytes: u32) {
         let _ = (container, bytes);
     }
 }

@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::container_indexes::read_container_index;
-use super::locate::Listing;
+use super::locate::ContainerListing;
 use crate::repo::container::SessionEntryNumber;
 use crate::store::Store;
 use crate::types::ContainerId;
-use numbers::Numbers;
+use numbers::NumberMap;
 use pages::{PAGE_BYTES, Pages};
-use table::{PAGES_MIN, Table, pages_in};
+use table::{FeatureTable, PAGES_MIN, pages_in};
 
 /// Numbers said to be used at a time.
 const RESERVED: u64 = 1 << 22;
@@ -39,7 +39,7 @@ const NUMBERS_MAX: u64 = 3 << 30;
 
 /// Where the index lies and how large it may get.
 #[derive(Debug, Clone)]
-pub struct SimilarityPlace {
+pub struct SimilarityFiles {
     /// Folder of the local caches.
     pub directory: PathBuf,
     /// Id of the repository.
@@ -50,7 +50,7 @@ pub struct SimilarityPlace {
     pub file_bytes: u64,
 }
 
-impl SimilarityPlace {
+impl SimilarityFiles {
     /// The files of the index in the directory of local caches.
     pub fn files(directory: &Path) -> [PathBuf; 2] {
         ["similarity.pages", "similarity.numbers"].map(|name| directory.join(name))
@@ -68,7 +68,7 @@ pub enum Similar {
 
 /// A stored container of the session and its share of the session's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionShare {
+pub struct SessionContainer {
     /// Number of its first entry in the session.
     pub first: SessionEntryNumber,
     /// Entries with features; 0 for containers that hold no chunks of files.
@@ -80,17 +80,17 @@ pub struct SessionShare {
 /// See the module.
 pub struct SimilarityIndex {
     store: Arc<dyn Store>,
-    listing: Arc<Listing>,
-    place: SimilarityPlace,
-    open: Option<Open>,
+    listing: Arc<ContainerListing>,
+    place: SimilarityFiles,
+    open: Option<OpenIndex>,
 }
 
 /// An open index.
-struct Open {
-    table: Table,
-    numbers: Numbers,
+struct OpenIndex {
+    table: FeatureTable,
+    numbers: NumberMap,
     /// `None`: all of this ends with the run.
-    kept: Option<SavedIndex>,
+    kept: Option<NumbersFile>,
     /// The first number of the session.
     session_first: u64,
     /// Session entries so far.
@@ -99,13 +99,13 @@ struct Open {
 
 impl SimilarityIndex {
     /// An index of the containers of `listing`; nothing is opened or read yet.
-    pub fn new(store: Arc<dyn Store>, listing: Arc<Listing>, place: SimilarityPlace) -> Self {
+    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, place: SimilarityFiles) -> Self {
         SimilarityIndex { store, listing, place, open: None }
     }
 
     /// Entries with this feature (its low 48 bits count), newest first.
     pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
-        let Open { table, numbers, session_first, session_entries, .. } = self.opened();
+        let OpenIndex { table, numbers, session_first, session_entries, .. } = self.opened();
         let found = table.find(feature);
         found.filter_map(|number| match u64::from(number).checked_sub(*session_first) {
             None => numbers.find(number).map(|(container, entry)| Similar::Stored(container, entry)),
@@ -122,7 +122,7 @@ impl SimilarityIndex {
 
     /// The run has ended well and the session's containers are stored as `shares` says, by ascending first entry;
     /// `others` are those without chunks of files. Everything is written to the files.
-    pub fn finish(&mut self, shares: &[SessionShare], others: impl Iterator<Item = ContainerId>) {
+    pub fn finish(&mut self, shares: &[SessionContainer], others: impl Iterator<Item = ContainerId>) {
         let Some(open) = &mut self.open else { return };
         let mut next = open.session_first + open.session_entries;
         for share in shares {
@@ -140,10 +140,10 @@ impl SimilarityIndex {
         open.flush();
     }
 
-    fn opened(&mut self) -> &mut Open {
+    fn opened(&mut self) -> &mut OpenIndex {
         let SimilarityIndex { store, listing, place, open } = self;
         open.get_or_insert_with(|| {
-            let mut open = Open::from_files(place).unwrap_or_else(|| Open::in_memory(place.memory_bytes));
+            let mut open = OpenIndex::from_files(place).unwrap_or_else(|| OpenIndex::in_memory(place.memory_bytes));
             open.follow(store.as_ref(), listing);
             open
         })
@@ -151,14 +151,14 @@ impl SimilarityIndex {
 }
 
 /// The numbers' file.
-struct SavedIndex {
+struct NumbersFile {
     path: PathBuf,
     repository: String,
     /// What it says, or would say if it were there.
-    saved: Numbers,
+    saved: NumberMap,
 }
 
-impl SavedIndex {
+impl NumbersFile {
     fn save(&self) -> bool {
         let saved = self.saved.save(&self.path, &self.repository);
         if let Err(error) = &saved {
@@ -178,25 +178,31 @@ impl SavedIndex {
     }
 }
 
-impl Open {
+impl OpenIndex {
     fn in_memory(bytes_max: u64) -> Self {
-        let numbers = Numbers::new(0, PAGES_MIN as u64);
-        Open { table: Table::in_memory(bytes_max), numbers, kept: None, session_first: 0, session_entries: 0 }
+        let numbers = NumberMap::new(0, PAGES_MIN as u64);
+        OpenIndex {
+            table: FeatureTable::in_memory(bytes_max),
+            numbers,
+            kept: None,
+            session_first: 0,
+            session_entries: 0,
+        }
     }
 
     /// Takes the files if they can be had, as they are if they make sense, else empty.
-    fn from_files(place: &SimilarityPlace) -> Option<Self> {
-        let [pages_path, path] = SimilarityPlace::files(&place.directory);
+    fn from_files(place: &SimilarityFiles) -> Option<Self> {
+        let [pages_path, path] = SimilarityFiles::files(&place.directory);
         let file = lock(&pages_path)?;
         let pages_max = pages_in(place.file_bytes);
-        let usable = |numbers: &Numbers| {
+        let usable = |numbers: &NumberMap| {
             let len = file.metadata().map_or(0, |metadata| metadata.len());
             numbers.pages.is_power_of_two()
                 && (PAGES_MIN as u64..=pages_max as u64).contains(&numbers.pages)
                 && len == numbers.pages * PAGE_BYTES as u64
                 && numbers.next <= NUMBERS_MAX
         };
-        let loaded = Numbers::load(&path, &place.repository).unwrap_or_else(|error| {
+        let loaded = NumberMap::load(&path, &place.repository).unwrap_or_else(|error| {
             tracing::warn!("making the similarity index anew: {error}");
             None
         });
@@ -205,13 +211,13 @@ impl Open {
             None => begin(&file, &path)?,
         };
         let pages = Pages::on_file(file, numbers.seed, numbers.pages as usize, place.memory_bytes as usize);
-        let table = Table::new(pages, numbers.used, pages_max);
-        let kept = SavedIndex { path, repository: place.repository.clone(), saved: numbers.clone() };
-        Some(Open { table, session_first: numbers.next, numbers, kept: Some(kept), session_entries: 0 })
+        let table = FeatureTable::new(pages, numbers.used, pages_max);
+        let kept = NumbersFile { path, repository: place.repository.clone(), saved: numbers.clone() };
+        Some(OpenIndex { table, session_first: numbers.next, numbers, kept: Some(kept), session_entries: 0 })
     }
 
     /// Follows the listing: forgets containers that are gone, takes in the features of new ones.
-    fn follow(&mut self, store: &dyn Store, listing: &Listing) {
+    fn follow(&mut self, store: &dyn Store, listing: &ContainerListing) {
         for container in self.numbers.follow(&listing.containers) {
             let container_index = match read_container_index(store, &container) {
                 Ok(container_index) => container_index,
@@ -297,7 +303,7 @@ fn lock(path: &Path) -> Option<File> {
 }
 
 /// Empties the files.
-fn begin(file: &File, path: &Path) -> Option<Numbers> {
+fn begin(file: &File, path: &Path) -> Option<NumberMap> {
     let removed = match std::fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -307,5 +313,5 @@ fn begin(file: &File, path: &Path) -> Option<Numbers> {
     emptied.inspect_err(|error| tracing::warn!("similarity index in memory: {error}")).ok()?;
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).ok()?;
-    Some(Numbers::new(u64::from_le_bytes(seed), PAGES_MIN as u64))
+    Some(NumberMap::new(u64::from_le_bytes(seed), PAGES_MIN as u64))
 }

@@ -1,7 +1,7 @@
-//! Numbers: which stored container has which of the dense numbers that the table's slots name, and the file that keeps
+//! NumberMap: which stored container has which of the dense numbers that the table's slots name, and the file that keeps
 //! this from run to run.
 //!
-//! Numbers ascend and are given once, so a container that is gone leaves a gap that answers nothing. The file is an
+//! NumberMap ascend and are given once, so a container that is gone leaves a gap that answers nothing. The file is an
 //! envelope (checksummed): the repository's id, what describes the pages, and the containers by ascending number. It
 //! is written aside and renamed.
 
@@ -18,7 +18,7 @@ const CONTAINERS_MAX: u64 = 1 << 26;
 
 /// A container's share of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct NumberRange {
     /// Number of its first entry.
     pub(super) first: u32,
     /// Its entries; 0 for a container whose entries have no features.
@@ -29,7 +29,7 @@ pub(super) struct Share {
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct NumberMap {
     /// Seeds the checksums of the pages: those of another table are none of this.
     pub(super) seed: u64,
     /// Pages of the table, a power of two.
@@ -38,13 +38,13 @@ pub(super) struct Numbers {
     pub(super) used: u64,
     /// No number from here on was ever written to a page.
     pub(super) next: u64,
-    shares: Vec<Share>,
+    shares: Vec<NumberRange>,
 }
 
-impl Numbers {
+impl NumberMap {
     /// None given yet.
     pub(super) fn new(seed: u64, pages: u64) -> Self {
-        Numbers { seed, pages, used: 0, next: 0, shares: Vec::new() }
+        NumberMap { seed, pages, used: 0, next: 0, shares: Vec::new() }
     }
 
     /// Gives the next numbers to a container; without features it only becomes known. `None`: no numbers are left.
@@ -58,7 +58,7 @@ impl Numbers {
     pub(super) fn set(&mut self, first: u64, container: ContainerId, entries: u64) -> bool {
         let fits = first.checked_add(entries).is_some_and(|end| end < u64::from(u32::MAX));
         if fits {
-            self.shares.push(Share { first: first as u32, entries: entries as u32, container });
+            self.shares.push(NumberRange { first: first as u32, entries: entries as u32, container });
         }
         fits
     }
@@ -121,11 +121,12 @@ impl Numbers {
         if found != repository.as_bytes() {
             return Err(reader.error(format!("repository {repository}"), String::from_utf8_lossy(found)));
         }
-        let mut numbers = Numbers::new(reader.u64()?, reader.u64()?);
+        let mut numbers = NumberMap::new(reader.u64()?, reader.u64()?);
         (numbers.used, numbers.next) = (reader.u64()?, reader.u64()?);
         let mut end = 0;
         for _ in 0..reader.bounded("containers", CONTAINERS_MAX)? {
-            let share = Share { first: reader.u32()?, entries: reader.u32()?, container: ContainerId(reader.array()?) };
+            let share =
+                NumberRange { first: reader.u32()?, entries: reader.u32()?, container: ContainerId(reader.array()?) };
             if u64::from(share.first) < end {
                 return Err(reader.error(format!("a number from {end} on"), share.first.to_string()));
             }

@@ -33,7 +33,7 @@ pub(super) type Bucket = [u64; BUCKET_SLOTS];
 struct Page([Bucket; PAGE_BUCKETS]);
 
 #[derive(Default)]
-struct Place {
+struct PageSlot {
     page: Option<Box<Page>>,
     is_used: bool,
     is_changed: bool,
@@ -43,7 +43,7 @@ struct Place {
 pub(super) struct Pages {
     /// The file and what seeds its checksums.
     file: Option<(File, u64)>,
-    places: Vec<Place>,
+    places: Vec<PageSlot>,
     resident: Vec<u32>,
     hand: usize,
     bytes_max: usize,
@@ -62,7 +62,7 @@ impl Pages {
     }
 
     fn new(file: Option<(File, u64)>, count: usize, bytes_max: usize) -> Self {
-        let places = std::iter::repeat_with(Place::default).take(count).collect();
+        let places = std::iter::repeat_with(PageSlot::default).take(count).collect();
         Pages { file, places, resident: Vec::new(), hand: 0, bytes_max, broken: false }
     }
 
@@ -79,12 +79,12 @@ impl Pages {
     /// Bytes of memory in use.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        self.resident.len() * (size_of::<Page>() + 4) + self.places.len() * size_of::<Place>()
+        self.resident.len() * (size_of::<Page>() + 4) + self.places.len() * size_of::<PageSlot>()
     }
 
     /// Pages that may be in memory.
     fn resident_max(&self) -> usize {
-        let table_bytes = self.places.len() * size_of::<Place>();
+        let table_bytes = self.places.len() * size_of::<PageSlot>();
         (self.bytes_max.saturating_sub(table_bytes) / (size_of::<Page>() + 4)).max(RESIDENT_MIN)
     }
 
@@ -111,7 +111,7 @@ impl Pages {
     /// Doubles the number of pages; the new ones are empty.
     pub(super) fn double(&mut self) {
         let count = self.places.len() * 2;
-        self.places.resize_with(count, Place::default);
+        self.places.resize_with(count, PageSlot::default);
         if let Some((file, _)) = &self.file
             && let Err(error) = file.set_len(count as u64 * PAGE_BYTES as u64)
         {
@@ -126,7 +126,7 @@ impl Pages {
         changed.into_iter().for_each(|number| self.write_back(number));
     }
 
-    fn resident(&mut self, number: usize) -> Option<&mut Place> {
+    fn resident(&mut self, number: usize) -> Option<&mut PageSlot> {
         if self.places.get(number)?.page.is_none() {
             self.load(number);
         }

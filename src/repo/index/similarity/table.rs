@@ -16,7 +16,7 @@ const PAGES_MAX: usize = 1 << BUCKET_SHIFT;
 const BUCKET_SHIFT: u32 = 20;
 
 /// See the module.
-pub(super) struct Table {
+pub(super) struct FeatureTable {
     pages: Pages,
     used: u64,
     pages_max: usize,
@@ -48,15 +48,15 @@ pub(super) fn pages_in(bytes: u64) -> usize {
     1 << pages.ilog2()
 }
 
-impl Table {
+impl FeatureTable {
     /// An empty table that grows to at most `bytes_max` bytes of memory (rounded down to a power of two).
     pub(super) fn in_memory(bytes_max: u64) -> Self {
-        Table { pages: Pages::in_memory(PAGES_MIN), used: 0, pages_max: pages_in(bytes_max) }
+        FeatureTable { pages: Pages::in_memory(PAGES_MIN), used: 0, pages_max: pages_in(bytes_max) }
     }
 
     /// The table in `pages`, of which `used` slots are taken, growing to at most `pages_max` pages.
     pub(super) fn new(pages: Pages, used: u64, pages_max: usize) -> Self {
-        Table { pages, used, pages_max }
+        FeatureTable { pages, used, pages_max }
     }
 
     /// Its pages.
@@ -100,7 +100,7 @@ impl Table {
         found.into_iter().take(count).map(|number| number - 1)
     }
 
-    /// Whether it should [`grow`](Table::grow) before more comes: when half full, so that hardly any two buckets are,
+    /// Whether it should [`grow`](FeatureTable::grow) before more comes: when half full, so that hardly any two buckets are,
     /// since of those the oldest numbers would be lost with each doubling.
     pub(super) fn is_full(&self) -> bool {
         let slots = (self.pages.count() * PAGE_BUCKETS * BUCKET_SLOTS) as u64;
@@ -151,7 +151,7 @@ mod tests {
         u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
     }
 
-    fn insert(table: &mut Table, numbers: std::ops::Range<u32>) {
+    fn insert(table: &mut FeatureTable, numbers: std::ops::Range<u32>) {
         for n in numbers {
             if table.is_full() {
                 table.grow();
@@ -160,11 +160,11 @@ mod tests {
         }
     }
 
-    fn kept(table: &mut Table, numbers: std::ops::Range<u32>) -> usize {
+    fn kept(table: &mut FeatureTable, numbers: std::ops::Range<u32>) -> usize {
         numbers.filter(|n| table.find(feature(*n)).any(|found| found == *n)).count()
     }
 
-    fn ages(mut table: Table) {
+    fn ages(mut table: FeatureTable) {
         insert(&mut table, 0..50_000);
         let all = kept(&mut table, 0..50_000);
         assert!(all > 49_900, "{all} of 50000 kept in a table with room for 129024");
@@ -177,28 +177,28 @@ mod tests {
 
     #[test]
     fn finds_what_was_inserted_while_it_grows_and_ages_the_oldest() {
-        ages(Table::in_memory(1 << 20));
+        ages(FeatureTable::in_memory(1 << 20));
     }
 
     #[test]
     fn a_file_with_a_small_cache_holds_the_same_within_its_bound() {
         let file = tempfile::tempfile().expect("makes a file");
         let pages = Pages::on_file(file, 7, PAGES_MIN, 128 << 10);
-        let mut table = Table::new(pages, 0, pages_in(1 << 20));
+        let mut table = FeatureTable::new(pages, 0, pages_in(1 << 20));
         insert(&mut table, 0..100_000);
-        let mut whole = Table::in_memory(1 << 20);
+        let mut whole = FeatureTable::in_memory(1 << 20);
         insert(&mut whole, 0..100_000);
-        let found = |table: &mut Table, n| table.find(feature(n)).collect::<Vec<_>>();
+        let found = |table: &mut FeatureTable, n| table.find(feature(n)).collect::<Vec<_>>();
         assert!((0..100_000).all(|n| found(&mut table, n) == found(&mut whole, n)));
         let bytes = table.pages().memory_bytes();
         assert!(bytes <= 128 << 10, "{bytes} bytes in memory");
         let file = tempfile::tempfile().expect("makes a file");
-        ages(Table::new(Pages::on_file(file, 7, PAGES_MIN, 768 << 10), 0, pages_in(1 << 20)));
+        ages(FeatureTable::new(Pages::on_file(file, 7, PAGES_MIN, 768 << 10), 0, pages_in(1 << 20)));
     }
 
     #[test]
     fn skewed_features_spread() {
-        let mut table = Table::in_memory(1 << 20);
+        let mut table = FeatureTable::in_memory(1 << 20);
         let small = |n: u32| u64::from(n) * 3;
         for n in 0..50_000 {
             if table.is_full() {

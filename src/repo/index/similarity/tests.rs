@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::repo::container::{ContainerKind, EntryFields, OperationList, StoredFrame, Writer};
+use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, StoredFrame};
 use crate::store::{CountingStore, MemoryStore};
 use crate::types::Fingerprint;
 
 const ENTRIES: u64 = 40;
 
 /// A repository of containers and the directory of its index.
-struct Bed {
+struct TestIndex {
     store: Arc<CountingStore<MemoryStore>>,
     directory: tempfile::TempDir,
     containers: Vec<ContainerId>,
@@ -26,26 +26,25 @@ fn features(nth: u64, entry: u64) -> Vec<u64> {
     (0..8).map(hash).collect()
 }
 
-impl Bed {
+impl TestIndex {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("makes a folder");
         let store = Arc::new(CountingStore::new(MemoryStore::new()));
-        Bed { store, directory, containers: Vec::new(), memory_bytes: 1 << 20, file_bytes: 4 << 20 }
+        TestIndex { store, directory, containers: Vec::new(), memory_bytes: 1 << 20, file_bytes: 4 << 20 }
     }
 
     /// Stores the next container, with `entries` entries.
     fn store(&mut self, entries: u64) -> ContainerId {
         let nth = self.containers.len() as u64;
-        let mut writer = Writer::new(ContainerKind::Data);
-        let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::from_static(b"x") });
+        let mut writer = ContainerWriter::new(ContainerKind::Data);
+        let frame =
+            writer.push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::from_static(b"x") }).unwrap();
         for entry in 0..entries {
             let fingerprint = Fingerprint(*blake3::hash(&(nth << 32 | entry).to_le_bytes()).as_bytes());
             let fields = EntryFields { fingerprint, raw_len: 1, frame, literal_offset: 0, literal_len: 1, depth: 1 };
-            writer.push_entry(
-                fields,
-                &OperationList { operations: Vec::new(), bases: Vec::new() },
-                &features(nth, entry),
-            );
+            writer
+                .push_entry(fields, &OperationList { operations: Vec::new(), bases: Vec::new() }, &features(nth, entry))
+                .unwrap();
         }
         let sealed = writer.seal().expect("seals");
         let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
@@ -56,8 +55,8 @@ impl Bed {
 
     fn open(&self) -> SimilarityIndex {
         let containers = self.containers.iter().copied().collect();
-        let listing = Arc::new(Listing { containers, segments: Vec::new(), damaged: Vec::new() });
-        let place = SimilarityPlace {
+        let listing = Arc::new(ContainerListing { containers, segments: Vec::new(), damaged: Vec::new() });
+        let place = SimilarityFiles {
             directory: self.directory.path().to_path_buf(),
             repository: "id".into(),
             memory_bytes: self.memory_bytes,
@@ -75,7 +74,11 @@ impl Bed {
             (0..entries)
                 .for_each(|entry| index.insert(SessionEntryNumber(nth * entries + entry), &features(number, entry)));
             let container = self.store(entries);
-            shares.push(SessionShare { first: SessionEntryNumber(nth * entries), entries: entries as u32, container });
+            shares.push(SessionContainer {
+                first: SessionEntryNumber(nth * entries),
+                entries: entries as u32,
+                container,
+            });
         }
         index.finish(&shares, std::iter::empty());
     }
@@ -99,13 +102,13 @@ impl Bed {
     }
 
     fn file(&self, at: usize) -> PathBuf {
-        SimilarityPlace::files(self.directory.path())[at].clone()
+        SimilarityFiles::files(self.directory.path())[at].clone()
     }
 }
 
 #[test]
 fn a_second_run_finds_the_first_without_reading_directories() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(3, ENTRIES);
     assert_eq!(bed.reads(), 0);
     bed.check_all();
@@ -116,7 +119,7 @@ fn a_second_run_finds_the_first_without_reading_directories() {
 
 #[test]
 fn a_run_without_look_ups_touches_nothing() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.store(ENTRIES);
     bed.open().finish(&[], std::iter::empty());
     assert_eq!(bed.reads(), 0);
@@ -125,7 +128,7 @@ fn a_run_without_look_ups_touches_nothing() {
 
 #[test]
 fn session_entries_are_found_by_their_numbers_and_only_those_inserted() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(1, ENTRIES);
     let mut index = bed.open();
     index.insert(SessionEntryNumber(0), &features(7, 0));
@@ -136,7 +139,7 @@ fn session_entries_are_found_by_their_numbers_and_only_those_inserted() {
 
 #[test]
 fn only_new_containers_are_read_and_lost_ones_forgotten() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(2, ENTRIES);
     bed.store(ENTRIES);
     let before = bed.reads();
@@ -157,7 +160,7 @@ fn only_new_containers_are_read_and_lost_ones_forgotten() {
 
 #[test]
 fn containers_without_features_are_known_without_being_read() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(1, ENTRIES);
     let mut index = bed.open();
     index.insert(SessionEntryNumber(0), &features(9, 0));
@@ -170,7 +173,7 @@ fn containers_without_features_are_known_without_being_read() {
 
 #[test]
 fn the_numbers_of_a_run_that_failed_answer_nothing_and_are_not_given_again() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.memory_bytes = 1 << 16;
     bed.run(1, ENTRIES);
     let mut index = bed.open();
@@ -189,19 +192,19 @@ fn the_numbers_of_a_run_that_failed_answer_nothing_and_are_not_given_again() {
 
 #[test]
 fn lost_truncated_and_foreign_files_are_made_anew() {
-    let troubles: [fn(&Bed); 6] = [
+    let troubles: [fn(&TestIndex); 6] = [
         |bed| std::fs::remove_file(bed.file(0)).expect("removes"),
         |bed| std::fs::remove_file(bed.file(1)).expect("removes"),
         |bed| File::options().write(true).open(bed.file(0)).and_then(|f| f.set_len(5000)).expect("truncates"),
         |bed| File::options().write(true).open(bed.file(1)).and_then(|f| f.set_len(50)).expect("truncates"),
         |bed| std::fs::write(bed.file(1), b"").expect("writes"),
         |bed| {
-            let numbers = Numbers::load(&bed.file(1), "id").expect("loads").expect("is there");
+            let numbers = NumberMap::load(&bed.file(1), "id").expect("loads").expect("is there");
             numbers.save(&bed.file(1), "another").expect("saves");
         },
     ];
     for trouble in troubles {
-        let mut bed = Bed::new();
+        let mut bed = TestIndex::new();
         bed.run(3, ENTRIES);
         trouble(&bed);
         bed.check_all();
@@ -215,7 +218,7 @@ fn lost_truncated_and_foreign_files_are_made_anew() {
 
 #[test]
 fn any_flipped_byte_costs_a_page_or_a_rebuild_and_never_more() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(3, ENTRIES);
     let [pages, numbers] = [0, 1].map(|at| std::fs::read(bed.file(at)).expect("reads"));
     for (at, whole) in [(0, &pages), (1, &numbers)] {
@@ -235,7 +238,7 @@ fn any_flipped_byte_costs_a_page_or_a_rebuild_and_never_more() {
 
 #[test]
 fn a_second_process_works_in_memory_and_leaves_the_files_alone() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(2, ENTRIES);
     let mut first = bed.open();
     first.find(1).count();
@@ -252,7 +255,7 @@ fn a_second_process_works_in_memory_and_leaves_the_files_alone() {
 
 #[test]
 fn a_directory_that_cannot_be_written_costs_nothing_but_the_file() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(1, ENTRIES);
     std::fs::remove_file(bed.file(0)).expect("removes");
     std::fs::create_dir(bed.file(0)).expect("makes a folder in its place");
@@ -261,7 +264,7 @@ fn a_directory_that_cannot_be_written_costs_nothing_but_the_file() {
 
 #[test]
 fn memory_and_file_stay_within_their_bounds_and_the_oldest_containers_go_first() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     (bed.memory_bytes, bed.file_bytes) = (128 << 10, 512 << 10);
     let per_run = 2_000;
     for _ in 0..10 {
@@ -279,7 +282,7 @@ fn memory_and_file_stay_within_their_bounds_and_the_oldest_containers_go_first()
 
 #[test]
 fn a_smaller_bound_makes_a_smaller_file() {
-    let mut bed = Bed::new();
+    let mut bed = TestIndex::new();
     bed.run(4, 4_000);
     bed.file_bytes = 64 << 10;
     bed.open().find(1).count();
