@@ -32,7 +32,7 @@ pub struct RestoreCounts {
     pub frames: Counter,
     /// Decoded bytes of those frames.
     pub frame_bytes: Counter,
-    /// Entries that could not be written.
+    /// Entries that could not be written, or that only a newer version can read.
     pub problems: Counter,
     /// Files and directories lost to damage.
     pub damaged: Counter,
@@ -45,7 +45,7 @@ impl RestoreCounts {
         self.problems.add(1);
     }
 
-    /// Logs and counts a file, or the rest of a directory, whose content is unreadable: damaged, or too new.
+    /// Logs and counts a file, or the rest of a directory, whose stored content is unreadable: damaged or too new.
     pub fn unreadable(&self, error: &Error, path: &str) {
         let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
         tracing::error!("{path}{error}");

@@ -45,7 +45,7 @@ pub struct RestoreReport {
     pub frames: u64,
     /// Decoded bytes of those frames.
     pub frame_bytes: u64,
-    /// Entries that could not be written. Each is logged.
+    /// Entries that could not be written, or that only a newer version can read. Each is logged.
     pub problems: u64,
     /// Files lost to damage in the repository. Each is logged.
     pub damaged: u64,

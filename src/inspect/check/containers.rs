@@ -1,71 +1,54 @@
-//! Containers, in parallel: each worker takes a whole container and returns its counts and defects.
+//! Checks containers in parallel: each worker takes a container and returns its statistics and defects.
 //!
-//! 1. Header, footer and directory parse; every entry resolves, and its runs lie within their frames.
-//! 2. With `read_data`: the bytes have the container's name, frames are decoded in order, and each entry is put
-//!    together as soon as its own frame is there, so that the frame cache serves.
-//! 3. A base that no segment knows may be in a container that no segment names yet: before it counts as missing, the
-//!    directories of those are searched.
+//! 1. Header, footer and container index parse. Every entry resolves, and its extents are within their frames.
+//! 2. With `read_data`, the bytes must match the container's name. Frames are decoded in order, and each entry is
+//!    assembled right after its own frame is decoded, so that frame is still in the cache.
+//! 3. A base without a record in the index may be in a container that no segment lists yet. Such containers are searched
+//!    before the base counts as missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::log::{DefectLog, damage};
+use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
+use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
-use super::{CheckReport, DEFECTS_MAX, go_on};
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
-use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name, parse_header, parse_name,
+    ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name,
+    parse_header, parse_name,
 };
-use crate::repo::index::{ContainerListing, read_container_index};
+use crate::repo::index::read_container_index;
 use crate::repo::reader::ChunkReader;
 use crate::types::{ContainerId, Fingerprint};
 
-/// Frame cache of a worker, at least, bytes.
+/// Minimum frame cache of a worker, bytes.
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
 /// Checks every container of the listing.
-#[expect(clippy::too_many_arguments, reason = "what the engine was given, its listing and the two things it fills")]
-pub(super) fn check(
-    repository: &Repository,
-    config: &Config,
-    listing: &Arc<ContainerListing>,
-    read_data: bool,
-    progress: &Progress,
-    stop: &Arc<AtomicBool>,
-    report: &mut CheckReport,
-    log: &mut DefectLog,
-) -> Result<()> {
-    let orphans: Arc<HashSet<ContainerId>> = Arc::new(listing.orphans().into_iter().collect());
+pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
+    let orphans: Arc<HashSet<ContainerId>> = Arc::new(run.listing.orphans().into_iter().collect());
     report.unreferenced_containers = orphans.len() as u64;
-    let listed = repository.store.list(PREFIX)?;
+    let listed = run.repository.store.list(PREFIX)?;
     let jobs = listed.iter().filter_map(|blob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len }));
-    let jobs: Vec<ContainerJob> = jobs.filter(|job| listing.containers.contains(&job.id)).collect();
-    progress.files_total.add(jobs.len() as u64);
-    if read_data {
-        progress.bytes_total.add(jobs.iter().map(|job| job.len).sum());
+    let jobs: Vec<ContainerJob> = jobs.filter(|job| run.listing.containers.contains(&job.id)).collect();
+    run.progress.files_total.add(jobs.len() as u64);
+    if run.read_data {
+        run.progress.bytes_total.add(jobs.iter().map(|job| job.len).sum());
     }
-    let workers = config.pipeline.workers_of(0);
-    let cache_bytes = (config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
-    let mut line = Pipeline::new(config.pipeline.queue_depth, stop.clone());
+    let workers = run.config.pipeline.workers_of(0);
+    let cache_bytes = (run.config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
+    let mut line = Pipeline::new(run.config.pipeline.queue_depth, run.stop.clone());
     let link = line.source(ListStage(jobs));
     let link = line.parallel(link, workers, || CheckWorker {
-        repository,
-        reader: ChunkReader::new(repository, listing.clone(), cache_bytes),
+        run,
+        reader: ChunkReader::new(run.repository, run.listing.clone(), cache_bytes),
         orphans: orphans.clone(),
-        read_data,
-        progress,
-        stop: stop.clone(),
     });
-    let sink = CollectSink { report, log: DefectLog::default(), candidates: Vec::new(), progress };
-    let ((mut found, candidates), _) = line.run(link, sink)?;
-    confirm(repository, listing, candidates, &mut found, stop)?;
-    log.merge(found);
-    Ok(())
+    let (found, _) = line.run(link, CollectSink { report, defects: Defects::default(), progress: run.progress })?;
+    log.merge(found.log);
+    confirm_missing(run, found.missing_bases, log)
 }
 
 /// A container to check.
@@ -80,18 +63,29 @@ impl Weigh for ContainerJob {
     }
 }
 
-/// Something that needs a base which no segment knows: the base, and the defect it is if it is nowhere.
-type MissingBase = (String, String);
+/// A base without a record in the index.
+struct MissingBase {
+    /// Fingerprint of the base, in hex.
+    base: String,
+    /// The defect to log if no container has the base.
+    defect: String,
+}
 
-/// A container checked.
+/// Defects of containers, and possible defects.
+#[derive(Default)]
+struct Defects {
+    log: DefectLog,
+    missing_bases: Vec<MissingBase>,
+}
+
+/// The result for a container.
 #[derive(Default)]
 struct CheckedContainer {
     bytes_stored: u64,
     chunks: u64,
     frames: u64,
     bytes_raw: u64,
-    log: DefectLog,
-    candidates: Vec<MissingBase>,
+    defects: Defects,
 }
 
 impl Weigh for CheckedContainer {
@@ -100,6 +94,7 @@ impl Weigh for CheckedContainer {
     }
 }
 
+/// The first stage: emits the containers.
 struct ListStage(Vec<ContainerJob>);
 
 impl Source for ListStage {
@@ -114,13 +109,12 @@ impl Source for ListStage {
     }
 }
 
+/// A worker of the second stage.
 struct CheckWorker<'a> {
-    repository: &'a Repository,
+    run: &'a CheckRun<'a>,
     reader: ChunkReader,
+    /// Containers that no segment lists.
     orphans: Arc<HashSet<ContainerId>>,
-    read_data: bool,
-    progress: &'a Progress,
-    stop: Arc<AtomicBool>,
 }
 
 impl Map for CheckWorker<'_> {
@@ -136,27 +130,27 @@ impl Map for CheckWorker<'_> {
         let mut checked = CheckedContainer { bytes_stored: job.len, ..CheckedContainer::default() };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
-            Err(error) => checked.log.damaged(&name, &damage(error)?),
+            Err(error) => checked.defects.log.damaged_blob(&name, &damage(error)?),
         }
-        if self.read_data {
-            if let Some(error) = name_defect(self.repository.store.as_ref(), &name, &self.stop)? {
-                checked.log.damaged(&name, &error);
+        if self.run.read_data {
+            if let Some(error) = name_defect(self.run, &name)? {
+                checked.defects.log.damaged_blob(&name, &error);
             }
-            self.progress.bytes_read.add(job.len);
+            self.run.progress.bytes_read.add(job.len);
         }
         Ok(checked)
     }
 }
 
 impl CheckWorker<'_> {
-    /// Header, footer and directory.
+    /// Reads header, footer and container index.
     fn structure(&mut self, name: &str, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
-        let header = self.repository.store.get_range(name, 0, HEADER_BYTES)?;
+        let header = self.run.repository.store.get_range(name, 0, HEADER_BYTES)?;
         parse_header(name, &header)?;
         self.reader.resolver.locator.container_indexes().load(&job.id)
     }
 
-    /// Every entry and, with `read_data`, every frame.
+    /// Checks every entry and, with `read_data`, every frame.
     fn entries(
         &mut self,
         name: &str,
@@ -167,40 +161,41 @@ impl CheckWorker<'_> {
         checked.chunks = container_index.entries.len() as u64;
         checked.frames = container_index.frames.len() as u64;
         let container = self.reader.resolver.container_number(job.id);
-        let mut frames = 0..container_index.frames.len() as u32;
+        let frame_count = if self.run.read_data { container_index.frames.len() as u32 } else { 0 };
+        let mut next_frame = 0;
         for (position, entry) in (0u32..).zip(&container_index.entries) {
-            go_on(&self.stop)?;
+            self.run.check_stop()?;
             checked.bytes_raw += u64::from(entry.raw_len);
-            while self.read_data && frames.start <= entry.frame && !frames.is_empty() {
-                frames
-                    .next()
-                    .map_or(Ok(()), |frame| self.frame(name, FrameNumber::stored(container, frame), checked))?;
-            }
+            let end = frame_count.min(entry.frame.saturating_add(1)).max(next_frame);
+            self.frames(name, container, next_frame..end, &mut checked.defects)?;
+            next_frame = end;
             if let Err(error) = self.entry(EntryNumber::stored(container, position), entry) {
                 let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
-                self.entry_defect(job, text, damage(error)?, checked);
+                self.entry_defect(job, text, damage(error)?, &mut checked.defects);
             }
         }
-        let rest = if self.read_data { frames } else { 0..0 };
-        for frame in rest {
-            go_on(&self.stop)?;
-            self.frame(name, FrameNumber::stored(container, frame), checked)?;
+        self.frames(name, container, next_frame..frame_count, &mut checked.defects)
+    }
+
+    /// Decodes the frames at `positions`.
+    fn frames(
+        &mut self,
+        name: &str,
+        container: ContainerNumber,
+        positions: std::ops::Range<u32>,
+        defects: &mut Defects,
+    ) -> Result<()> {
+        for position in positions {
+            self.run.check_stop()?;
+            if let Err(error) = self.reader.frame(FrameNumber::stored(container, position)) {
+                defects.log.damaged_blob(name, &damage(error)?);
+            }
         }
         Ok(())
     }
 
-    fn frame(&mut self, name: &str, number: FrameNumber, checked: &mut CheckedContainer) -> Result<()> {
-        match self.reader.frame(number) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                checked.log.damaged(name, &damage(error)?);
-                Ok(())
-            }
-        }
-    }
-
     fn entry(&mut self, number: EntryNumber, entry: &ContainerEntry) -> Result<()> {
-        if self.read_data {
+        if self.run.read_data {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
         let extent_map = self.reader.extent_map(number)?;
@@ -218,29 +213,29 @@ impl CheckWorker<'_> {
         Ok(())
     }
 
-    fn entry_defect(&self, job: &ContainerJob, text: String, error: Error, checked: &mut CheckedContainer) {
+    fn entry_defect(&self, job: &ContainerJob, text: String, error: Error, defects: &mut Defects) {
         let text = format!("{text}: {error}");
         match error {
-            // The base is in a container that was not listed: its backup is running.
+            // A running backup writes this container, and the base is in one that was not listed.
             Error::ChunkMissing { .. } if self.orphans.contains(&job.id) => {}
-            Error::ChunkMissing { fingerprint } if checked.candidates.len() < DEFECTS_MAX => {
-                checked.candidates.push((fingerprint, text));
+            Error::ChunkMissing { fingerprint } if defects.missing_bases.len() < DEFECTS_MAX => {
+                defects.missing_bases.push(MissingBase { base: fingerprint, defect: text });
             }
-            _ => checked.log.consequence(text),
+            _ => defects.log.consequence(text),
         }
     }
 }
 
+/// The last stage: adds the results to the report.
 struct CollectSink<'a> {
     report: &'a mut CheckReport,
-    log: DefectLog,
-    candidates: Vec<MissingBase>,
+    defects: Defects,
     progress: &'a Progress,
 }
 
 impl Sink for CollectSink<'_> {
     type In = CheckedContainer;
-    type Output = (DefectLog, Vec<MissingBase>);
+    type Output = Defects;
 
     fn name(&self) -> &'static str {
         "collect"
@@ -253,54 +248,48 @@ impl Sink for CollectSink<'_> {
         self.report.bytes_stored += checked.bytes_stored;
         self.report.bytes_raw += checked.bytes_raw;
         self.progress.files_done.add(1);
-        self.progress.errors.add(checked.log.count());
-        self.log.merge(checked.log);
-        for suspect in checked.candidates {
-            if self.candidates.len() < DEFECTS_MAX {
-                self.candidates.push(suspect);
+        self.progress.errors.add(checked.defects.log.count());
+        self.defects.log.merge(checked.defects.log);
+        for missing in checked.defects.missing_bases {
+            if self.defects.missing_bases.len() < DEFECTS_MAX {
+                self.defects.missing_bases.push(missing);
             } else {
-                self.log.consequence(suspect.1);
+                self.defects.log.consequence(missing.defect);
             }
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<(DefectLog, Vec<MissingBase>)> {
-        Ok((self.log, self.candidates))
+    fn finish(self) -> Result<Defects> {
+        Ok(self.defects)
     }
 }
 
-/// Logs the suspects whose base is not in a container that the segments do not name, as of now.
-fn confirm(
-    repository: &Repository,
-    listing: &ContainerListing,
-    candidates: Vec<MissingBase>,
-    log: &mut DefectLog,
-    stop: &AtomicBool,
-) -> Result<()> {
+/// Searches the containers that no segment lists now, and logs the bases that none of them has.
+fn confirm_missing(run: &CheckRun<'_>, missing_bases: Vec<MissingBase>, log: &mut DefectLog) -> Result<()> {
     let mut wanted: HashMap<Fingerprint, Vec<String>> = HashMap::new();
-    for (base, text) in candidates {
+    for MissingBase { base, defect } in missing_bases {
         match Fingerprint::parse(&base) {
-            Some(base) => wanted.entry(base).or_default().push(text),
-            None => log.consequence(text),
+            Some(base) => wanted.entry(base).or_default().push(defect),
+            None => log.consequence(defect),
         }
     }
     if wanted.is_empty() {
         return Ok(());
     }
-    let named: HashSet<&ContainerId> = listing.segments.iter().flat_map(|segment| segment.containers()).collect();
-    for blob in repository.store.list(PREFIX)? {
-        go_on(stop)?;
-        let Some(id) = parse_name(&blob.name).filter(|id| !named.contains(id)) else { continue };
-        match read_container_index(repository.store.as_ref(), &id) {
+    let listed: HashSet<&ContainerId> = run.listing.segments.iter().flat_map(|segment| segment.containers()).collect();
+    for blob in run.repository.store.list(PREFIX)? {
+        run.check_stop()?;
+        let Some(id) = parse_name(&blob.name).filter(|id| !listed.contains(id)) else { continue };
+        match read_container_index(run.repository.store.as_ref(), &id) {
             Ok(container_index) => {
                 container_index.entries.iter().for_each(|entry| drop(wanted.remove(&entry.fingerprint)))
             }
             Err(error) => drop(damage(error)?),
         }
     }
-    let mut texts: Vec<String> = wanted.into_values().flatten().collect();
-    texts.sort();
-    texts.into_iter().for_each(|text| log.consequence(text));
+    let mut defects: Vec<String> = wanted.into_values().flatten().collect();
+    defects.sort();
+    defects.into_iter().for_each(|defect| log.consequence(defect));
     Ok(())
 }

@@ -1,19 +1,14 @@
-//! Index segments: pages verify, records ascend, and each points to an entry of its fingerprint.
+//! Checks index segments: pages verify, records ascend, and each record refers to an entry with its fingerprint.
 //!
-//! 1. Records are gathered, page by page, into batches that bound the memory.
-//! 2. A batch is sorted by container, so that it needs each directory once.
-//! 3. The segment's bytes have its name.
+//! 1. Records are read page by page into batches, which limits the memory.
+//! 2. Each batch is sorted by container, so each container index is read once per batch.
+//! 3. The bytes of a segment without other defects must match its name.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use super::go_on;
-use super::log::{DefectLog, damage};
+use super::defect_log::{DefectLog, damage};
+use super::run::CheckRun;
 use crate::error::{Error, Result};
-use crate::repo::Repository;
 use crate::repo::container::blob_name;
-use crate::repo::index::{ContainerListing, IndexRecord, IndexSegment, read_container_index};
-use crate::store::Store;
+use crate::repo::index::{IndexRecord, IndexSegment, read_container_index};
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -22,21 +17,15 @@ const BATCH_RECORDS: usize = 1 << 19;
 const HASH_BYTES: usize = 1 << 20;
 
 /// Checks every segment of the listing.
-pub(super) fn check(
-    repository: &Repository,
-    listing: &ContainerListing,
-    log: &mut DefectLog,
-    stop: &Arc<AtomicBool>,
-) -> Result<()> {
-    for segment in &listing.segments {
+pub(super) fn check(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
+    for segment in &run.listing.segments {
         let mut found = DefectLog::default();
-        let mut checker = SegmentCheck { repository, listing, segment, log: &mut found, stop };
-        checker.run()?;
+        SegmentCheck { run, segment, log: &mut found }.check()?;
         let name = segment.name();
         if found.count() == 0
-            && let Some(error) = name_defect(repository.store.as_ref(), name, stop)?
+            && let Some(error) = name_defect(run, name)?
         {
-            found.damaged(name, &error);
+            found.damaged_blob(name, &error);
         }
         log.merge(found);
     }
@@ -44,48 +33,47 @@ pub(super) fn check(
 }
 
 struct SegmentCheck<'a> {
-    repository: &'a Repository,
-    listing: &'a ContainerListing,
+    run: &'a CheckRun<'a>,
     segment: &'a IndexSegment,
     log: &'a mut DefectLog,
-    stop: &'a AtomicBool,
 }
 
 impl SegmentCheck<'_> {
-    fn run(&mut self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         let name = self.segment.name();
-        for id in self.segment.containers().iter().filter(|id| !self.listing.containers.contains(id)) {
-            self.log.own(format!("{} is missing: {name} names it", blob_name(id)));
+        for id in self.segment.containers().iter().filter(|id| !self.run.listing.containers.contains(id)) {
+            self.log.add(format!("{} is missing: {name} refers to it", blob_name(id)));
         }
         let (mut batch, mut last) = (Vec::new(), None);
         for page in self.segment.pages() {
-            go_on(self.stop)?;
+            self.run.check_stop()?;
             match page {
                 Ok(records) => {
                     if !last.iter().chain(&records).is_sorted_by(|one, next| one < next) {
-                        self.log.own(format!("{name}: records out of order"));
+                        self.log.add(format!("{name}: records out of order"));
                     }
                     last = records.last().copied().or(last);
                     batch.extend(records);
                 }
-                Err(error) => self.log.damaged(name, &damage(error)?),
+                Err(error) => self.log.damaged_blob(name, &damage(error)?),
             }
             if batch.len() >= BATCH_RECORDS {
-                self.batch(&mut batch)?;
+                self.check_batch(&mut batch)?;
             }
         }
-        self.batch(&mut batch)
+        self.check_batch(&mut batch)
     }
 
-    /// Compares records with the directories of their containers. One that cannot be read is told of elsewhere.
-    fn batch(&mut self, batch: &mut Vec<IndexRecord>) -> Result<()> {
+    /// Compares records with the indexes of their containers, and empties the batch. An unreadable container index is
+    /// reported by the check of containers.
+    fn check_batch(&mut self, batch: &mut Vec<IndexRecord>) -> Result<()> {
         batch.sort_unstable_by_key(|record| (record.container, record.entry));
         for records in batch.chunk_by(|one, next| one.container == next.container) {
-            go_on(self.stop)?;
+            self.run.check_stop()?;
             let number = records.first().map_or(0, |record| record.container as usize);
-            let id = self.segment.containers().get(number).filter(|id| self.listing.containers.contains(id));
+            let id = self.segment.containers().get(number).filter(|id| self.run.listing.containers.contains(id));
             let Some(id) = id else { continue };
-            let container_index = match read_container_index(self.repository.store.as_ref(), id) {
+            let container_index = match read_container_index(self.run.repository.store.as_ref(), id) {
                 Ok(container_index) => container_index,
                 Err(error) => {
                     damage(error)?;
@@ -97,7 +85,7 @@ impl SegmentCheck<'_> {
                 if entry.is_none_or(|entry| entry.fingerprint != record.fingerprint) {
                     let (name, container) = (self.segment.name(), blob_name(id));
                     let (fingerprint, number) = (record.fingerprint, record.entry);
-                    self.log.own(format!("{name}: chunk {fingerprint} is not entry {number} of {container}"));
+                    self.log.add(format!("{name}: chunk {fingerprint} is not entry {number} of {container}"));
                 }
             }
         }
@@ -106,13 +94,14 @@ impl SegmentCheck<'_> {
     }
 }
 
-/// What is wrong with a blob whose name ends in the BLAKE3 of its bytes, if they do not have it. Every byte is read.
-pub(super) fn name_defect(store: &dyn Store, name: &str, stop: &AtomicBool) -> Result<Option<Error>> {
+/// The defect of a blob whose bytes do not have the BLAKE3 that its name ends with. Every byte is read.
+pub(super) fn name_defect(run: &CheckRun<'_>, name: &str) -> Result<Option<Error>> {
+    let store = run.repository.store.as_ref();
     let missing = || Error::BlobMissing { what: name.into() };
     let Some(head) = store.head(name)? else { return Ok(Some(missing())) };
     let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
     while offset < head.len {
-        go_on(stop)?;
+        run.check_stop()?;
         let len = usize::try_from(head.len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
         match store.get_range(name, offset, len) {
             Ok(bytes) => hasher.update(&bytes),

@@ -20,17 +20,17 @@ use crate::types::{Fingerprint, RepositoryKey};
 
 const KEY: RepositoryKey = RepositoryKey([7; 32]);
 
-/// One frame of 100 bytes; `entries` are the fields but the frame, with their bodies.
+/// A container with one frame of 100 bytes. Each entry has fingerprint, length, literal offset and length, operations.
 fn container(entries: &[(Fingerprint, u32, u32, u32, OperationList)]) -> SealedContainer {
     let mut writer = ContainerWriter::new(ContainerKind::Data);
     let payload: Vec<u8> = (0..100).collect();
     let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 100, payload: Bytes::from(payload) }).unwrap();
-    for (fingerprint, raw_len, literal_offset, literal_len, body) in entries {
+    for (fingerprint, raw_len, literal_offset, literal_len, operations) in entries {
         let (fingerprint, raw_len, literal_offset, literal_len) =
             (*fingerprint, *raw_len, *literal_offset, *literal_len);
-        let depth = 1 + u8::from(!body.bases.is_empty());
+        let depth = 1 + u8::from(!operations.bases.is_empty());
         let fields = EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth };
-        writer.push_entry(fields, body, &[]).unwrap();
+        writer.push_entry(fields, operations, &[]).unwrap();
     }
     writer.seal().unwrap()
 }
@@ -59,7 +59,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
     let mut config = Config::default();
     config.pipeline.workers = 2;
     let mut report = check(&repository, &config, read_data, &Progress::default(), &Arc::default()).unwrap();
-    // These repositories have no configuration.
+    // These repositories have no configuration, which gives two defects.
     report.defects.retain(|defect| !defect.starts_with("config"));
     report.defect_count -= 2;
     report
@@ -69,7 +69,7 @@ fn literal(len: u32) -> Fingerprint {
     KEY.fingerprint(&(0..len as u8).collect::<Vec<u8>>())
 }
 
-/// 20 literal bytes, and the second half of them copied from the first chunk.
+/// A sound container: a chunk of 20 literal bytes, and a chunk of 10 bytes copied from its middle.
 fn sound() -> SealedContainer {
     let base = Base { fingerprint: literal(20), digest: WHOLE_DIGEST };
     let copy = OperationList { operations: vec![Operation::Copy { base: 0, offset: 5, len: 10 }], bases: vec![base] };
@@ -107,7 +107,7 @@ fn every_flipped_byte_of_a_container_is_found() {
 }
 
 #[test]
-fn a_container_cut_short_anywhere_is_found_without_reading_data() {
+fn a_truncated_container_is_found_without_reading_data() {
     let sealed = sound();
     let bytes = sealed.parts.concat();
     for len in 0..bytes.len() {
@@ -120,7 +120,7 @@ fn a_container_cut_short_anywhere_is_found_without_reading_data() {
 }
 
 #[test]
-fn a_chunk_that_is_not_its_fingerprint_is_found_by_reading() {
+fn a_chunk_that_does_not_match_its_fingerprint_is_found_by_reading() {
     let store = Arc::new(MemoryStore::new());
     let sealed = container(&[(Fingerprint([1; 32]), 20, 0, 20, OperationList::default())]);
     put(&store, &sealed);
@@ -160,7 +160,7 @@ fn a_missing_container_and_a_wrong_record_are_found() {
 }
 
 #[test]
-fn a_container_of_an_interrupted_backup_is_an_orphan_and_no_defect() {
+fn a_container_of_an_interrupted_backup_is_unreferenced_and_no_defect() {
     let store = Arc::new(MemoryStore::new());
     put(&store, &sound());
     for read_data in [false, true] {

@@ -1,50 +1,40 @@
-//! Trees: every listing and recipe of every snapshot decodes, and every chunk they name is in a listed container.
+//! Checks trees: every listing and recipe of every snapshot decodes, and their chunks are in listed containers.
 //!
-//! Snapshots share most of what they hold. A listing or recipe seen before is passed over, as far as a bounded memory
-//! of fingerprints knows: what it names was checked with it.
+//! Snapshots share most of their content. A listing or recipe that was checked before is skipped, as long as a bounded
+//! cache remembers its fingerprint.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 
-use super::go_on;
-use super::log::{DefectLog, damage};
-use crate::config::Config;
+use super::defect_log::{DefectLog, damage};
+use super::run::CheckRun;
 use crate::error::{Error, Result};
-use crate::repo::Repository;
 use crate::repo::container::OperationSource;
-use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::types::Fingerprint;
 
-/// Listings and recipes remembered.
+/// Number of listings and recipes that the check remembers.
 const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 
 /// Checks the tree of every snapshot.
-pub(super) fn check(
-    repository: &Repository,
-    config: &Config,
-    listing: &Arc<ContainerListing>,
-    snapshots: &[NamedSnapshot],
-    log: &mut DefectLog,
-    stop: &Arc<AtomicBool>,
-) -> Result<()> {
-    let reader = ChunkReader::new(repository, listing.clone(), config.restore.cache_bytes.0 as usize);
-    let mut check = TreeCheck { reader, seen: LruCache::new(SEEN_MAX), log, stop };
+pub(super) fn check(run: &CheckRun<'_>, snapshots: &[NamedSnapshot], log: &mut DefectLog) -> Result<()> {
+    let cache_bytes = run.config.restore.cache_bytes.0 as usize;
+    let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
+    let mut check = TreeCheck { run, reader, seen: LruCache::new(SEEN_MAX), log };
     snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))
 }
 
 struct TreeCheck<'a> {
+    run: &'a CheckRun<'a>,
     reader: ChunkReader,
+    /// Listings and recipes that were checked.
     seen: LruCache<Fingerprint, ()>,
     log: &'a mut DefectLog,
-    stop: &'a AtomicBool,
 }
 
 impl TreeCheck<'_> {
@@ -52,7 +42,7 @@ impl TreeCheck<'_> {
         let mut path = PathBuf::new();
         let mut levels: Vec<TreeCursor> = self.unseen(snapshot.snapshot.root).into_iter().collect();
         while let Some(cursor) = levels.last_mut() {
-            go_on(self.stop)?;
+            self.run.check_stop()?;
             let next = match cursor.next(&mut self.reader) {
                 Ok(next) => next,
                 Err(error) => {
@@ -80,7 +70,7 @@ impl TreeCheck<'_> {
         Ok(())
     }
 
-    /// A cursor over a listing not seen before.
+    /// A cursor over a listing that was not checked before.
     fn unseen(&mut self, content: Option<ContentReference>) -> Option<TreeCursor> {
         if let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) =
             content
@@ -91,11 +81,11 @@ impl TreeCheck<'_> {
         content.map(|content| TreeCursor::open(Some(content)))
     }
 
-    /// Recipes depth first; after a defect, the rest of the content.
-    fn content(&mut self, snapshot: &NamedSnapshot, path: &std::path::Path, content: ContentReference) -> Result<()> {
+    /// Checks the content of a file, recipes depth first. After a defect the rest of the content is checked too.
+    fn content(&mut self, snapshot: &NamedSnapshot, path: &Path, content: ContentReference) -> Result<()> {
         let mut levels = vec![vec![content].into_iter()];
         while let Some(level) = levels.last_mut() {
-            go_on(self.stop)?;
+            self.run.check_stop()?;
             let found = match level.next() {
                 None => {
                     levels.pop();
@@ -128,7 +118,7 @@ impl TreeCheck<'_> {
         Err(Error::corrupt("recipe", 0, format!("chunk {fingerprint} of {raw_len} bytes"), len.to_string()))
     }
 
-    fn defect(&mut self, snapshot: &NamedSnapshot, path: &std::path::Path, error: Error) {
+    fn defect(&mut self, snapshot: &NamedSnapshot, path: &Path, error: Error) {
         self.log.consequence(format!("snapshot {}, /{}: {error}", snapshot.id, path.display()));
     }
 }

@@ -1,0 +1,98 @@
+//! The defects of a check: all are counted, and the first ones are recorded.
+//!
+//! Damaged blobs and their consequences have separate limits, so many consequences cannot hide a damaged blob.
+
+use crate::error::{Error, Result};
+
+/// Maximum number of recorded defects of each rank, and of a report.
+pub(super) const DEFECTS_MAX: usize = 1000;
+
+/// Defects of two ranks: damaged blobs and consequences.
+#[derive(Debug, Default)]
+pub(super) struct DefectLog {
+    count: u64,
+    damaged_blobs: Vec<String>,
+    consequences: Vec<String>,
+}
+
+impl DefectLog {
+    /// Adds a defect of a blob itself.
+    pub(super) fn add(&mut self, text: String) {
+        self.count += 1;
+        push(&mut self.damaged_blobs, text);
+    }
+
+    /// Adds the damage `error` of the blob `name`. The name is put in front unless the error has it.
+    pub(super) fn damaged_blob(&mut self, name: &str, error: &Error) {
+        let text = error.to_string();
+        self.add(if text.contains(name) { text } else { format!("{name}: {text}") });
+    }
+
+    /// Adds a defect that may be the consequence of another one.
+    pub(super) fn consequence(&mut self, text: String) {
+        self.count += 1;
+        push(&mut self.consequences, text);
+    }
+
+    /// Appends the defects of `other`.
+    pub(super) fn merge(&mut self, other: DefectLog) {
+        self.count += other.count;
+        other.damaged_blobs.into_iter().for_each(|text| push(&mut self.damaged_blobs, text));
+        other.consequences.into_iter().for_each(|text| push(&mut self.consequences, text));
+    }
+
+    /// Number of all defects.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first [`DEFECTS_MAX`] defects, damaged blobs first.
+    pub(super) fn into_texts(self) -> Vec<String> {
+        self.damaged_blobs.into_iter().chain(self.consequences).take(DEFECTS_MAX).collect()
+    }
+}
+
+fn push(texts: &mut Vec<String>, text: String) {
+    if texts.len() < DEFECTS_MAX {
+        texts.push(text);
+    }
+}
+
+/// Returns an error that is damage, to log it. Any other error is returned as `Err`.
+///
+/// Unknown features count as damage, because a flipped bit can ask for them. So do blocks that the device cannot read.
+pub(super) fn damage(error: Error) -> Result<Error> {
+    let is_bad_block = |source: &std::io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    let is_damage = match &error {
+        Error::Io { source, .. } => is_bad_block(source),
+        other => other.is_unreadable(),
+    };
+    if is_damage { Ok(error) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_consequences_do_not_hide_a_damaged_blob() {
+        let mut log = DefectLog::default();
+        (0..5000).for_each(|number| log.consequence(format!("entry {number}")));
+        let mut other = DefectLog::default();
+        other.add("the container".into());
+        log.merge(other);
+        assert_eq!(log.count(), 5001);
+        let texts = log.into_texts();
+        assert_eq!((texts.len(), texts[0].as_str(), texts[1].as_str()), (DEFECTS_MAX, "the container", "entry 0"));
+    }
+
+    #[test]
+    fn a_denied_permission_is_no_damage_but_a_bad_block_is() {
+        let io = |errno: rustix::io::Errno| Error::io("read", "x", std::io::Error::from(errno));
+        assert!(damage(io(rustix::io::Errno::ACCESS)).is_err());
+        assert!(damage(Error::Interrupted).is_err());
+        assert!(damage(io(rustix::io::Errno::IO)).is_ok());
+        assert!(damage(Error::unknown_features("x", 1)).is_ok());
+        assert!(damage(Error::BlobMissing { what: "x".into() }).is_ok());
+    }
+}
