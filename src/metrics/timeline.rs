@@ -1,14 +1,15 @@
-//! How a quantity went over the time of a run, in constant memory: means over slots of equal width.
+//! A quantity over the time of a run, in constant memory: means over slots of equal width.
 //!
-//! 1. A value recorded at a time goes to the slot that the time lies in.
-//! 2. A time beyond the last slot doubles the width of all: neighbours are added up, and their second half is free.
-//! 3. Timelines that began at the same time merge: the finer one is coarsened first.
+//! 1. A value goes to the slot of its time.
+//! 2. A time after the last slot doubles the width of all slots: each pair of neighbours is added up, which frees the
+//!    second half.
+//! 3. Timelines with the same start can be merged. The finer one is coarsened first.
 
 use std::time::Duration;
 
 /// Slots of a timeline.
 const SLOTS: usize = 128;
-/// Width of a slot at first, milliseconds.
+/// Initial width of a slot, milliseconds.
 const SLOT_MS: u64 = 4;
 
 /// Sum and number of the values of a slot.
@@ -39,7 +40,7 @@ impl Slot {
 }
 
 impl Timeline {
-    /// Adds a value at a time after the beginning.
+    /// Records a value at the time `at` after the start.
     pub fn record(&mut self, at: Duration, value: u64) {
         let at_ms = u64::try_from(at.as_millis()).unwrap_or(u64::MAX >> 1);
         while at_ms / self.slot_ms >= SLOTS as u64 {
@@ -52,7 +53,7 @@ impl Timeline {
         }
     }
 
-    /// Adds all values of `other`, which began at the same time.
+    /// Adds all values of `other`, which has the same start.
     pub fn merge(&mut self, other: &Timeline) {
         let mut other = other.clone();
         while self.slot_ms < other.slot_ms {
@@ -67,7 +68,7 @@ impl Timeline {
         }
     }
 
-    /// Middle of each slot that has values, in seconds after the beginning, and their mean.
+    /// Each slot with values: its middle, in seconds after the start, and the mean of its values.
     pub fn means(&self) -> impl Iterator<Item = (f64, f64)> {
         let width = self.slot_ms as f64 / 1e3;
         let used = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.count > 0);
@@ -82,12 +83,12 @@ impl Timeline {
 
     fn coarsen(&mut self) {
         self.slot_ms *= 2;
-        let joined = self.slots.chunks(2).map(|pair| {
+        let coarser = self.slots.chunks(2).map(|pair| {
             let mut slot = Slot::default();
             pair.iter().for_each(|half| slot.add(*half));
             slot
         });
-        self.slots = joined.collect();
+        self.slots = coarser.collect();
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_holds_the_mean_and_a_long_run_has_wider_slots() {
+    fn a_slot_gives_the_mean_and_a_longer_run_widens_the_slots() {
         let timeline = recorded(&[(0, 2), (3, 4), (8, 10)]);
         assert_eq!(timeline.means().collect::<Vec<_>>(), [(0.002, 3.0), (0.01, 10.0)]);
         let long = recorded(&[(0, 2), (3, 4), (8, 10), (1023, 7)]);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_what_one_would_have_recorded() {
+    fn a_merge_equals_one_recording_of_all_values() {
         let (short, long) = (&[(0, 2), (9, 5)][..], &[(1, 4), (900, 7), (4000, 1)][..]);
         let both = recorded(&[short, long].concat());
         for (first, second) in [(short, long), (long, short)] {
