@@ -1,16 +1,18 @@
 //! A link: an ordered stream between any number of producers and consumers, without a thread of its own.
 //!
-//! 1. A link between P producers and C consumers has L = lcm(P, C) lanes, each a bounded channel with one writer
-//!    and one reader. Item number s travels in lane s mod L.
-//! 2. Producer i makes the items with s ≡ i (mod P): it writes its L/P lanes in rotation. Consumer j takes those
-//!    with s ≡ j (mod C): it reads its L/C lanes in rotation. So order needs neither numbers nor reordering.
-//! 3. The end is a message in every lane, written in rotation like items. A consumer that meets it drains the end
-//!    of its other lanes before it goes on; anything else there is an error.
-//! 4. A lane that closes without an end is [`Error::LinkClosed`].
+//! 1. A link between P producers and C consumers has L = lcm(P, C) lanes. A lane is a bounded channel with one
+//!    writer and one reader. Item number s travels in lane s mod L.
+//! 2. Producer i makes the items with s ≡ i (mod P) and writes its L/P lanes in rotation. Consumer j takes the items
+//!    with s ≡ j (mod C) and reads its L/C lanes in rotation. The order therefore needs no numbers and no reordering.
+//! 3. The end is a message in every lane, written in rotation like items. A consumer that receives it drains the
+//!    ends of its other lanes first. Any other message there is an error.
+//! 4. A lane that closes without an end message is [`Error::LinkClosed`].
 //!
-//! No lane can block for ever: the oldest item or end not yet taken always has a consumer waiting for it or busy,
-//! and whoever stops early closes its lanes, which wakes both sides. A link holds `queue_depth` items, or one per
-//! lane if that is more: adjacent parallel stages best have worker counts with a small common multiple.
+//! No lane blocks for ever: the consumer of the oldest message is either waiting for it or busy. A stage that stops
+//! early closes its lanes, which wakes both neighbours.
+//!
+//! A link holds `queue_depth` items, or one per lane if there are more lanes. Adjacent parallel stages should have
+//! worker counts with a small common multiple.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +20,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as ChannelReceiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::Weigh;
-use super::fault::Fault;
+use super::state::RunState;
 use crate::error::{Error, Neighbour, Result};
 use crate::metrics::StageMetrics;
 
-/// What a lane carries.
+/// A message in a lane.
 enum Message<T> {
     Item(T),
     End,
@@ -33,9 +35,9 @@ pub struct Emit<T> {
     stage: &'static str,
     lanes: Vec<Sender<Message<T>>>,
     next: usize,
-    fault: Arc<Fault>,
+    state: Arc<RunState>,
     broken: bool,
-    /// Start of the current piece of work, where the time between two emissions is the service time.
+    /// Start of the current work. Only set if the service time is the time between two emissions.
     working_since: Option<Instant>,
     waited: Duration,
     pub(super) metrics: StageMetrics,
@@ -46,18 +48,18 @@ pub(super) struct Receiver<T> {
     stage: &'static str,
     lanes: Vec<ChannelReceiver<Message<T>>>,
     next: usize,
-    fault: Arc<Fault>,
-    /// When the run began, near enough: its links are made at once.
+    state: Arc<RunState>,
+    /// Start of the run. All links of a run are made within a moment.
     started: Instant,
     pub(super) metrics: StageMetrics,
 }
 
-/// Makes the lanes between `producers` and `consumers` (names and worker counts, at least 1).
+/// Makes the lanes between `producers` and `consumers`, each given as stage name and worker count (at least 1).
 pub(super) fn connect<T>(
     producers: (&'static str, usize),
     consumers: (&'static str, usize),
     queue_depth: usize,
-    fault: &Arc<Fault>,
+    state: &Arc<RunState>,
 ) -> (Vec<Emit<T>>, Vec<Receiver<T>>) {
     let lane_count = least_common_multiple(producers.1, consumers.1);
     let lane_depth = (queue_depth / lane_count).max(1);
@@ -66,7 +68,7 @@ pub(super) fn connect<T>(
         stage: producers.0,
         lanes: senders.iter().skip(producer).step_by(producers.1).cloned().collect(),
         next: 0,
-        fault: Arc::clone(fault),
+        state: Arc::clone(state),
         broken: false,
         working_since: None,
         waited: Duration::ZERO,
@@ -76,7 +78,7 @@ pub(super) fn connect<T>(
         stage: consumers.0,
         lanes: receivers.iter().skip(consumer).step_by(consumers.1).cloned().collect(),
         next: 0,
-        fault: Arc::clone(fault),
+        state: Arc::clone(state),
         started: Instant::now(),
         metrics: StageMetrics::new(consumers.0),
     });
@@ -92,10 +94,10 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
 }
 
 impl<T: Weigh> Emit<T> {
-    /// Hands `item` on; blocks while the link is full.
+    /// Sends `item` to the next stage. Blocks while the link is full.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] or [`Error::LinkClosed`] when the run is ending: return it from the stage.
+    /// [`Error::Interrupted`] or [`Error::LinkClosed`] when the run must end. The stage returns it.
     pub fn emit(&mut self, item: T) -> Result<()> {
         if let Some(since) = self.working_since {
             self.metrics.service_us.record_duration(since.elapsed());
@@ -114,15 +116,15 @@ impl<T: Weigh> Emit<T> {
 }
 
 impl<T> Emit<T> {
-    /// Fails when the run is ending; for long work without an emission.
+    /// Fails when the run must end. Long work without an emission calls it from time to time.
     ///
     /// # Errors
     /// As for [`Emit::emit`].
     pub fn check(&self) -> Result<()> {
-        self.fault.check(self.stage, Neighbour::Downstream)
+        self.state.check(self.stage, Neighbour::Downstream)
     }
 
-    /// Counts the time between emissions as service time, from now on.
+    /// From now on, counts the time between emissions as service time.
     pub(super) fn time_emissions(&mut self) {
         self.working_since = Some(Instant::now());
     }
@@ -132,7 +134,7 @@ impl<T> Emit<T> {
         std::mem::take(&mut self.waited)
     }
 
-    /// Writes the end into every lane. A stream of which an item was lost does not end.
+    /// Writes the end message into every lane. Fails if an item was lost before.
     pub(super) fn end(&mut self) -> Result<()> {
         if self.broken {
             return Err(self.closed());
@@ -143,7 +145,7 @@ impl<T> Emit<T> {
         Ok(())
     }
 
-    /// Sends on the next lane and returns the time it was blocked.
+    /// Sends on the next lane. Returns how long that was blocked.
     fn send(&mut self, message: Message<T>) -> Result<Duration> {
         let sent = self.check().and_then(|()| self.send_in_rotation(message));
         self.broken |= sent.is_err();
@@ -171,7 +173,7 @@ impl<T> Emit<T> {
 }
 
 impl<T: Weigh> Receiver<T> {
-    /// The next item; `None` at the end of the stream. Blocks while the link is empty.
+    /// The next item, or `None` at the end of the stream. Blocks while the link is empty.
     pub(super) fn receive(&mut self) -> Result<Option<T>> {
         let depth: usize = self.lanes.iter().map(ChannelReceiver::len).sum();
         match self.next_message()? {
@@ -189,15 +191,15 @@ impl<T: Weigh> Receiver<T> {
                         return Err(self.closed());
                     }
                 }
-                self.fault.check(self.stage, Neighbour::Upstream)?;
+                self.state.check(self.stage, Neighbour::Upstream)?;
                 Ok(None)
             }
         }
     }
 
-    /// Reads the next lane; returns the time it was blocked, too.
+    /// The next lane's message, and how long receiving it was blocked.
     fn next_message(&mut self) -> Result<(Message<T>, Duration)> {
-        self.fault.check(self.stage, Neighbour::Upstream)?;
+        self.state.check(self.stage, Neighbour::Upstream)?;
         let lane = self.lanes.get(self.next).ok_or_else(|| self.closed())?;
         let received = match lane.try_recv() {
             Ok(message) => (message, Duration::ZERO),
@@ -228,14 +230,14 @@ mod tests {
 
     fn single(queue_depth: usize) -> (Emit<u64>, Receiver<u64>) {
         let (mut emits, mut receivers) =
-            connect(("a", 1), ("b", 1), queue_depth, &Arc::new(Fault::new(Arc::default())));
+            connect(("a", 1), ("b", 1), queue_depth, &Arc::new(RunState::new(Arc::default())));
         (emits.remove(0), receivers.remove(0))
     }
 
     #[test]
     fn a_link_that_closes_without_an_end_is_an_error() {
         let (mut emit, mut receiver) = single(4);
-        emit.emit(7).expect("room");
+        emit.emit(7).expect("sends");
         drop(emit);
         assert_eq!(receiver.receive().expect("sent"), Some(7));
         let error = receiver.receive().expect_err("truncated").to_string();
@@ -243,39 +245,39 @@ mod tests {
     }
 
     #[test]
-    fn sending_to_nobody_is_an_error_and_such_a_stream_never_ends() {
+    fn sending_without_a_consumer_fails_and_the_stream_cannot_end() {
         let (mut emit, receiver) = single(4);
         drop(receiver);
-        let error = emit.emit(7).expect_err("nobody").to_string();
+        let error = emit.emit(7).expect_err("no consumer").to_string();
         assert!(error.contains("stage a") && error.contains("downstream stage stopped"), "{error}");
         assert!(matches!(emit.end(), Err(Error::LinkClosed { .. })));
     }
 
     #[test]
     fn every_lane_must_end() {
-        let fault = Arc::new(Fault::new(Arc::default()));
-        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
-        emits[0].end().expect("room");
+        let state = Arc::new(RunState::new(Arc::default()));
+        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &state);
+        emits[0].end().expect("sends");
         drop(emits);
         assert!(matches!(receivers[0].receive(), Err(Error::LinkClosed { .. })), "one of two producers ended");
     }
 
     #[test]
-    fn an_item_behind_the_end_of_another_lane_is_an_error() {
-        let fault = Arc::new(Fault::new(Arc::default()));
-        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &fault);
-        emits[0].end().expect("room");
-        emits[1].emit(1).expect("room");
+    fn an_item_after_the_end_of_another_lane_is_an_error() {
+        let state = Arc::new(RunState::new(Arc::default()));
+        let (mut emits, mut receivers) = connect::<u64>(("a", 2), ("b", 1), 2, &state);
+        emits[0].end().expect("sends");
+        emits[1].emit(1).expect("sends");
         assert!(matches!(receivers[0].receive(), Err(Error::LinkClosed { .. })));
     }
 
     #[test]
-    fn lanes_are_the_least_common_multiple_and_share_the_depth() {
+    fn the_lane_count_is_the_least_common_multiple_and_lanes_share_the_depth() {
         for (producers, consumers, depth, lanes, lane_depth) in
             [(1, 1, 4, 1, 4), (1, 4, 4, 4, 1), (4, 6, 24, 12, 2), (3, 5, 4, 15, 1), (8, 8, 4, 8, 1)]
         {
-            let fault = Arc::new(Fault::new(Arc::default()));
-            let (emits, receivers) = connect::<u64>(("a", producers), ("b", consumers), depth, &fault);
+            let state = Arc::new(RunState::new(Arc::default()));
+            let (emits, receivers) = connect::<u64>(("a", producers), ("b", consumers), depth, &state);
             assert_eq!(emits.iter().map(|emit| emit.lanes.len()).sum::<usize>(), lanes);
             assert_eq!(receivers.iter().map(|receiver| receiver.lanes.len()).sum::<usize>(), lanes);
             assert_eq!(receivers[0].lanes[0].capacity(), Some(lane_depth));

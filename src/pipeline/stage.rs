@@ -1,22 +1,22 @@
-//! The four kinds of actor: each is a loop that receives, works, emits, and ends its output when its input ended.
+//! The thread bodies of the four kinds of stage: a loop that receives, works and emits until the input ends.
 //!
-//! Every actor is a function that owns its stage and its ends of the links. It works under [`Fault::guard`], so an
-//! error is recorded first; then the ends drop, which closes the channels; then the stage drops.
+//! Each body owns its stage and its ends of the links. It runs under [`RunState::guard`]: an error is recorded first,
+//! then the ends are dropped, which closes the channels, then the stage is dropped.
 
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use super::fault::Fault;
 use super::link::{Emit, Receiver};
+use super::state::RunState;
 use super::{Map, Sink, Source, Stage, Weigh};
 use crate::error::{Error, Neighbour, Result};
 use crate::metrics::StageMetrics;
 
 /// Runs a source on its own thread.
-pub(super) fn run_source<S: Source>(fault: &Fault, mut source: S, mut emit: Emit<S::Out>) -> StageMetrics {
+pub(super) fn run_source<S: Source>(state: &RunState, mut source: S, mut emit: Emit<S::Out>) -> StageMetrics {
     emit.time_emissions();
-    fault.guard(source.name(), || {
+    state.guard(source.name(), || {
         source.run(&mut emit)?;
         emit.end()
     });
@@ -25,13 +25,13 @@ pub(super) fn run_source<S: Source>(fault: &Fault, mut source: S, mut emit: Emit
 
 /// Runs a single-owner stage on its own thread.
 pub(super) fn run_stage<S: Stage>(
-    fault: &Fault,
+    state: &RunState,
     mut stage: S,
     mut receiver: Receiver<S::In>,
     mut emit: Emit<S::Out>,
 ) -> StageMetrics {
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(stage.name()) };
-    fault.guard(stage.name(), || {
+    state.guard(stage.name(), || {
         while let Some(input) = receiver.receive()? {
             timed(&mut metrics, &mut emit, |emit| stage.process(input, emit))?;
         }
@@ -43,13 +43,13 @@ pub(super) fn run_stage<S: Stage>(
 
 /// Runs one worker of a parallel stage on its own thread.
 pub(super) fn run_map<M: Map>(
-    fault: &Fault,
+    state: &RunState,
     mut map: M,
     mut receiver: Receiver<M::In>,
     mut emit: Emit<M::Out>,
 ) -> StageMetrics {
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(map.name()) };
-    fault.guard(map.name(), || {
+    state.guard(map.name(), || {
         while let Some(input) = receiver.receive()? {
             timed(&mut metrics, &mut emit, |emit| emit.emit(map.map(input)?))?;
         }
@@ -58,16 +58,16 @@ pub(super) fn run_map<M: Map>(
     merged(metrics, receiver, Some(emit))
 }
 
-/// Runs the sink on its own thread; its value goes to `output`.
+/// Runs the sink on its own thread and sends its value to `output`.
 pub(super) fn run_sink<S: Sink>(
-    fault: &Fault,
+    state: &RunState,
     mut sink: S,
     mut receiver: Receiver<S::In>,
     output: &Sender<S::Output>,
 ) -> StageMetrics {
     let name = sink.name();
     let mut metrics = StageMetrics { workers: 0, ..StageMetrics::new(name) };
-    fault.guard(name, || {
+    state.guard(name, || {
         while let Some(input) = receiver.receive()? {
             let start = Instant::now();
             sink.process(input)?;
@@ -81,7 +81,7 @@ pub(super) fn run_sink<S: Sink>(
     merged::<_, S::In>(metrics, receiver, None)
 }
 
-/// Does a piece of work and records how long it took, without the time `emit` was blocked.
+/// Runs `work` and records its service time, without the time that `emit` was blocked.
 fn timed<T>(
     metrics: &mut StageMetrics,
     emit: &mut Emit<T>,
@@ -94,7 +94,7 @@ fn timed<T>(
     done
 }
 
-/// The figures of one worker out of those of its parts; closes its links.
+/// The metrics of one worker, merged from its stage and its links. Closes its links.
 fn merged<T: Weigh, U>(mut metrics: StageMetrics, receiver: Receiver<T>, emit: Option<Emit<U>>) -> StageMetrics {
     metrics.merge(&receiver.metrics);
     if let Some(mut emit) = emit {

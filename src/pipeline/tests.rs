@@ -1,4 +1,4 @@
-//! The runner under injected delays: order, completeness, faults in every place, bounded queues, interruption.
+//! The runner under injected delays: order, completeness, failures of each stage, bounded queues, interruption.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use super::{Emit, Map, Pipeline, Sink, Source, Stage, Weigh};
 use crate::error::{Error, Result};
 use crate::metrics::StageMetrics;
 
-/// A run that takes longer hangs.
+/// A run that takes longer than this counts as hung.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Runs `body` on a thread of its own and fails if it does not return.
+/// Runs `body` on its own thread and fails if it does not return in time.
 fn watched<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     thread::spawn(move || done.send(body()));
@@ -45,46 +45,46 @@ impl Delays {
     }
 }
 
-/// What a test stage does at one of its items.
+/// The item at which a test stage fails, and how.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Trouble {
-    Never,
+enum InjectedFailure {
+    None,
     Fails(u64),
     Panics(u64),
 }
 
-impl Trouble {
+impl InjectedFailure {
     fn at(self, name: &str, item: u64) -> Result<()> {
         match self {
-            Trouble::Fails(when) if when == item => Err(Error::Usage(format!("{name} failed"))),
-            Trouble::Panics(when) if when == item => panic!("{name} fell over at {item}"),
+            InjectedFailure::Fails(when) if when == item => Err(Error::Usage(format!("{name} failed"))),
+            InjectedFailure::Panics(when) if when == item => panic!("{name} fell over at {item}"),
             _ => Ok(()),
         }
     }
 }
 
-/// Every kind of stage in one: delays, perhaps trouble.
+/// Behaviour of a test stage of any kind: delays and an injected failure.
 #[derive(Clone)]
-struct Actor {
+struct TestStage {
     name: &'static str,
     delays: Delays,
-    trouble: Trouble,
-    /// Source: items to emit.
+    failure: InjectedFailure,
+    /// Number of items to emit, if it is a source.
     count: u64,
-    /// Sink: what came.
+    /// Items received, if it is a sink.
     seen: Vec<u64>,
 }
 
-fn actor(name: &'static str, seed: u64, trouble: Trouble) -> Actor {
-    Actor { name, delays: Delays::new(seed), trouble, count: 0, seen: Vec::new() }
+fn test_stage(name: &'static str, seed: u64, failure: InjectedFailure) -> TestStage {
+    TestStage { name, delays: Delays::new(seed), failure, count: 0, seen: Vec::new() }
 }
 
-struct AsSource(Actor);
-struct AsStage(Actor);
-struct AsMap(Actor);
-struct AsSink(Actor);
+struct TestSource(TestStage);
+struct TestSingle(TestStage);
+struct TestMap(TestStage);
+struct TestSink(TestStage);
 
-impl Source for AsSource {
+impl Source for TestSource {
     type Out = u64;
     fn name(&self) -> &'static str {
         self.0.name
@@ -92,7 +92,7 @@ impl Source for AsSource {
     fn run(&mut self, emit: &mut Emit<u64>) -> Result<()> {
         for item in 0..self.0.count {
             self.0.delays.pause();
-            self.0.trouble.at(self.0.name, item)?;
+            self.0.failure.at(self.0.name, item)?;
             emit.emit(item)?;
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Source for AsSource {
 }
 
 /// Emits each item `item % 3` times, and 1000 at the end.
-impl Stage for AsStage {
+impl Stage for TestSingle {
     type In = u64;
     type Out = u64;
     fn name(&self) -> &'static str {
@@ -108,7 +108,7 @@ impl Stage for AsStage {
     }
     fn process(&mut self, input: u64, emit: &mut Emit<u64>) -> Result<()> {
         self.0.delays.pause();
-        self.0.trouble.at(self.0.name, input)?;
+        self.0.failure.at(self.0.name, input)?;
         (0..input % 3).try_for_each(|_| emit.emit(input))
     }
     fn finish(&mut self, emit: &mut Emit<u64>) -> Result<()> {
@@ -116,7 +116,7 @@ impl Stage for AsStage {
     }
 }
 
-impl Map for AsMap {
+impl Map for TestMap {
     type In = u64;
     type Out = u64;
     fn name(&self) -> &'static str {
@@ -124,12 +124,12 @@ impl Map for AsMap {
     }
     fn map(&mut self, input: u64) -> Result<u64> {
         self.0.delays.pause();
-        self.0.trouble.at(self.0.name, input)?;
+        self.0.failure.at(self.0.name, input)?;
         Ok(input)
     }
 }
 
-impl Sink for AsSink {
+impl Sink for TestSink {
     type In = u64;
     type Output = Vec<u64>;
     fn name(&self) -> &'static str {
@@ -137,7 +137,7 @@ impl Sink for AsSink {
     }
     fn process(&mut self, input: u64) -> Result<()> {
         self.0.delays.pause();
-        self.0.trouble.at(self.0.name, input)?;
+        self.0.failure.at(self.0.name, input)?;
         self.0.seen.push(input);
         Ok(())
     }
@@ -148,30 +148,30 @@ impl Sink for AsSink {
 
 const NAMES: [&str; 5] = ["read", "cut", "hash", "pack", "save"];
 
-/// read → cut (one owner) → hash (`workers.0`) → pack (`workers.1`) → save, with trouble in the stages that have it.
-fn chain(count: u64, workers: (usize, usize), depth: usize, seed: u64, trouble: [Trouble; 5]) -> Outcome {
+/// read → cut (one owner) → hash (`workers.0`) → pack (`workers.1`) → save, with the given failure of each stage.
+fn chain(count: u64, workers: (usize, usize), depth: usize, seed: u64, failures: [InjectedFailure; 5]) -> RunResult {
     let mut pipeline = Pipeline::new(depth, Arc::default());
-    let source = AsSource(Actor { count, ..actor(NAMES[0], seed, trouble[0]) });
+    let source = TestSource(TestStage { count, ..test_stage(NAMES[0], seed, failures[0]) });
     let link = pipeline.source(source);
-    let link = pipeline.stage(link, AsStage(actor(NAMES[1], seed + 1, trouble[1])));
+    let link = pipeline.stage(link, TestSingle(test_stage(NAMES[1], seed + 1, failures[1])));
     let mut worker_seed = seed + 10;
-    let mut map = |place: usize| {
+    let mut map = |at: usize| {
         worker_seed += 1;
-        AsMap(actor(NAMES[place], worker_seed, trouble[place]))
+        TestMap(test_stage(NAMES[at], worker_seed, failures[at]))
     };
     let link = pipeline.parallel(link, workers.0, || map(2));
     let link = pipeline.parallel(link, workers.1, || map(3));
-    pipeline.run(link, AsSink(actor(NAMES[4], seed + 2, trouble[4])))
+    pipeline.run(link, TestSink(test_stage(NAMES[4], seed + 2, failures[4])))
 }
 
-type Outcome = Result<(Vec<u64>, Vec<StageMetrics>)>;
+type RunResult = Result<(Vec<u64>, Vec<StageMetrics>)>;
 
 fn expected(count: u64) -> Vec<u64> {
     let repeated = (0..count).flat_map(|item| (0..item % 3).map(move |_| item));
     repeated.chain([1000]).collect()
 }
 
-const CALM: [Trouble; 5] = [Trouble::Never; 5];
+const NO_FAILURES: [InjectedFailure; 5] = [InjectedFailure::None; 5];
 
 #[test]
 fn items_arrive_complete_and_in_order_for_all_worker_counts() {
@@ -180,8 +180,8 @@ fn items_arrive_complete_and_in_order_for_all_worker_counts() {
             for (count, depth) in [(0, 1), (1, 1), (5, 4), (60, 4), (61, 64)] {
                 let seed = (hash * 100 + pack) as u64 + count;
                 let what = format!("{hash} and {pack} workers, {count} items, depth {depth}");
-                let outcome = watched(&what, move || chain(count, (hash, pack), depth, seed, CALM));
-                let (seen, metrics) = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let result = watched(&what, move || chain(count, (hash, pack), depth, seed, NO_FAILURES));
+                let (seen, metrics) = result.unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert_eq!(seen, expected(count), "{what}");
                 let names: Vec<_> = metrics.iter().map(|stage| (stage.name, stage.workers)).collect();
                 assert_eq!(names, [("read", 1), ("cut", 1), ("hash", hash), ("pack", pack), ("save", 1)]);
@@ -192,7 +192,7 @@ fn items_arrive_complete_and_in_order_for_all_worker_counts() {
 
 #[test]
 fn metrics_count_what_went_through() {
-    let (seen, metrics) = chain(60, (3, 2), 4, 1, CALM).expect("runs");
+    let (seen, metrics) = chain(60, (3, 2), 4, 1, NO_FAILURES).expect("runs");
     let items: Vec<_> = metrics.iter().map(|stage| (stage.items_in, stage.items_out)).collect();
     let sent = seen.len() as u64;
     assert_eq!(items, [(0, 60), (60, sent), (sent, sent), (sent, sent), (sent, 0)]);
@@ -203,24 +203,24 @@ fn metrics_count_what_went_through() {
 }
 
 #[test]
-fn an_error_in_any_place_is_the_result_of_the_run() {
+fn an_error_of_any_stage_is_the_result_of_the_run() {
     for round in 0..40 {
-        for place in 0..5 {
+        for at in 0..5 {
             let when = [1, 2, 29][round % 3];
-            for trouble in [Trouble::Fails(when), Trouble::Panics(when)] {
+            for failure in [InjectedFailure::Fails(when), InjectedFailure::Panics(when)] {
                 let workers = ([1, 3, 4][round % 3], [2, 1, 5, 3][round % 4]);
-                let what = format!("round {round}, {trouble:?} in {}, {workers:?} workers", NAMES[place]);
-                let mut troubles = CALM;
-                troubles[place] = trouble;
-                let seed = (round * 5 + place) as u64;
-                let outcome = watched(&what, move || chain(200, workers, 4, seed, troubles));
-                let error = outcome.err().unwrap_or_else(|| panic!("{what}: no error"));
-                match (trouble, &error) {
-                    (Trouble::Fails(_), Error::Usage(text)) => {
-                        assert_eq!(*text, format!("{} failed", NAMES[place]), "{what}");
+                let what = format!("round {round}, {failure:?} in {}, {workers:?} workers", NAMES[at]);
+                let mut failures = NO_FAILURES;
+                failures[at] = failure;
+                let seed = (round * 5 + at) as u64;
+                let result = watched(&what, move || chain(200, workers, 4, seed, failures));
+                let error = result.err().unwrap_or_else(|| panic!("{what}: no error"));
+                match (failure, &error) {
+                    (InjectedFailure::Fails(_), Error::Usage(text)) => {
+                        assert_eq!(*text, format!("{} failed", NAMES[at]), "{what}");
                     }
-                    (Trouble::Panics(_), Error::StagePanicked { stage, message }) => {
-                        assert_eq!(stage, NAMES[place], "{what}");
+                    (InjectedFailure::Panics(_), Error::StagePanicked { stage, message }) => {
+                        assert_eq!(stage, NAMES[at], "{what}");
                         assert_eq!(*message, format!("{stage} fell over at {when}"), "{what}");
                     }
                     _ => panic!("{what}: {error}"),
@@ -231,13 +231,13 @@ fn an_error_in_any_place_is_the_result_of_the_run() {
 }
 
 #[test]
-fn of_two_errors_one_is_reported_and_never_a_closed_link() {
+fn one_of_two_errors_is_reported_and_never_a_closed_link() {
     for round in 0..200 {
-        let mut troubles = CALM;
-        troubles[round % 5] = Trouble::Fails(11);
-        troubles[(round + 1 + round % 4) % 5] = Trouble::Panics(11);
-        let outcome = watched("two errors", move || chain(40, (3, 2), 3, round as u64, troubles));
-        let error = outcome.expect_err("must fail");
+        let mut failures = NO_FAILURES;
+        failures[round % 5] = InjectedFailure::Fails(11);
+        failures[(round + 1 + round % 4) % 5] = InjectedFailure::Panics(11);
+        let result = watched("two errors", move || chain(40, (3, 2), 3, round as u64, failures));
+        let error = result.expect_err("must fail");
         assert!(matches!(error, Error::Usage(_) | Error::StagePanicked { .. }), "{error}");
     }
 }
@@ -259,18 +259,18 @@ fn an_error_at_the_end_of_the_stream_is_not_lost() {
         }
     }
     let mut pipeline = Pipeline::new(2, Arc::default());
-    let link = pipeline.source(AsSource(Actor { count: 3, ..actor("read", 1, Trouble::Never) }));
+    let link = pipeline.source(TestSource(TestStage { count: 3, ..test_stage("read", 1, InjectedFailure::None) }));
     let error = pipeline.run(link, FailsToFinish).expect_err("must fail");
     assert_eq!(error.to_string(), "cannot commit");
 }
 
 #[test]
 fn a_stage_that_hides_a_failed_emission_does_not_commit() {
-    struct Deaf;
-    impl Source for Deaf {
+    struct IgnoresErrors;
+    impl Source for IgnoresErrors {
         type Out = u64;
         fn name(&self) -> &'static str {
-            "deaf"
+            "ignores"
         }
         fn run(&mut self, emit: &mut Emit<u64>) -> Result<()> {
             (0..50).for_each(|item| drop(emit.emit(item)));
@@ -278,17 +278,17 @@ fn a_stage_that_hides_a_failed_emission_does_not_commit() {
         }
     }
     for seed in 0..50 {
-        let outcome = watched("deaf", move || {
+        let result = watched("ignores", move || {
             let mut pipeline = Pipeline::new(2, Arc::default());
-            let link = pipeline.source(Deaf);
-            let link = pipeline.parallel(link, 3, || AsMap(actor("hash", seed, Trouble::Fails(7))));
-            pipeline.run(link, AsSink(actor("save", seed, Trouble::Never)))
+            let link = pipeline.source(IgnoresErrors);
+            let link = pipeline.parallel(link, 3, || TestMap(test_stage("hash", seed, InjectedFailure::Fails(7))));
+            pipeline.run(link, TestSink(test_stage("save", seed, InjectedFailure::None)))
         });
-        assert_eq!(outcome.expect_err("must fail").to_string(), "hash failed");
+        assert_eq!(result.expect_err("must fail").to_string(), "hash failed");
     }
 }
 
-/// An item that counts how many of its kind exist.
+/// An item that counts the existing items of its type.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -358,7 +358,7 @@ impl Sink for SlowSink<'_> {
     }
 }
 
-/// Runs read → pass (2 workers) → slow with links of depth 4 and `depth`; stages borrow from this function.
+/// Runs read → pass (2 workers) → slow with queue depths of 4 and `depth`. The stages borrow from this function.
 fn slow_run(count: u64, depth: usize, stop: Arc<AtomicBool>) -> (Result<()>, u64, bool, usize) {
     let (taken, finished, alive_max) = (AtomicU64::new(0), AtomicBool::new(false), AtomicUsize::new(0));
     let alive = Arc::new(AtomicUsize::new(0));
@@ -366,24 +366,24 @@ fn slow_run(count: u64, depth: usize, stop: Arc<AtomicBool>) -> (Result<()>, u64
     let link = pipeline.source(CountedSource { count, alive: Arc::clone(&alive), alive_max: &alive_max });
     let link = pipeline.parallel(link, 2, || Pass);
     pipeline.set_queue_depth(depth);
-    let outcome = pipeline.run(link, SlowSink { taken: &taken, finished: &finished }).map(|_| ());
+    let result = pipeline.run(link, SlowSink { taken: &taken, finished: &finished }).map(|_| ());
     assert_eq!(alive.load(Ordering::SeqCst), 0, "items are dropped with the links");
-    (outcome, taken.into_inner(), finished.into_inner(), alive_max.into_inner())
+    (result, taken.into_inner(), finished.into_inner(), alive_max.into_inner())
 }
 
 #[test]
 fn a_slow_sink_bounds_the_items_in_flight() {
     for (depth, at_least) in [(4, 4), (40, 13)] {
-        let (outcome, taken, finished, alive_max) = watched("slow sink", move || slow_run(200, depth, Arc::default()));
-        outcome.expect("runs");
+        let (result, taken, finished, alive_max) = watched("slow sink", move || slow_run(200, depth, Arc::default()));
+        result.expect("runs");
         assert!(finished && taken == 200);
-        // The source holds 1, each link its depth, each worker 1, the sink 1.
+        // One item in the source, `depth` in each link, one in each worker, one in the sink.
         assert!((at_least..=1 + 4 + 2 + depth + 1).contains(&alive_max), "{alive_max} items in flight, {depth}");
     }
 }
 
 #[test]
-fn the_stop_flag_ends_a_blocked_pipeline_without_a_commit() {
+fn the_stop_flag_ends_a_blocked_run_without_a_commit() {
     for wait_ms in [0, 1, 5, 20] {
         let stop = Arc::new(AtomicBool::new(false));
         let setter = Arc::clone(&stop);
@@ -391,17 +391,17 @@ fn the_stop_flag_ends_a_blocked_pipeline_without_a_commit() {
             thread::sleep(Duration::from_millis(wait_ms));
             setter.store(true, Ordering::SeqCst);
         });
-        let (outcome, taken, finished, _) = watched("stop", move || slow_run(u64::MAX, 4, stop));
+        let (result, taken, finished, _) = watched("stop", move || slow_run(u64::MAX, 4, stop));
         handle.join().expect("sets the flag");
-        assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
         assert!(!finished && taken < 1000, "{taken}");
     }
 }
 
 #[test]
 fn threads_are_named_after_their_stages() {
-    struct Names<'a>(&'a Mutex<Vec<String>>);
-    impl Map for Names<'_> {
+    struct ThreadNames<'a>(&'a Mutex<Vec<String>>);
+    impl Map for ThreadNames<'_> {
         type In = u64;
         type Out = u64;
         fn name(&self) -> &'static str {
@@ -415,9 +415,9 @@ fn threads_are_named_after_their_stages() {
     }
     let names = Mutex::new(Vec::new());
     let mut pipeline = Pipeline::new(2, Arc::default());
-    let link = pipeline.source(AsSource(Actor { count: 2, ..actor("read", 1, Trouble::Never) }));
-    let link = pipeline.parallel(link, 2, || Names(&names));
-    pipeline.run(link, AsSink(actor("save", 1, Trouble::Never))).expect("runs");
+    let link = pipeline.source(TestSource(TestStage { count: 2, ..test_stage("read", 1, InjectedFailure::None) }));
+    let link = pipeline.parallel(link, 2, || ThreadNames(&names));
+    pipeline.run(link, TestSink(test_stage("save", 1, InjectedFailure::None))).expect("runs");
     let mut names = names.into_inner().expect("not poisoned");
     names.sort();
     assert_eq!(names, ["hash-0", "hash-1"]);
@@ -441,11 +441,11 @@ fn a_panic_while_a_stage_is_dropped_is_an_error() {
             emit.emit(input)
         }
     }
-    let outcome = watched("brittle", || {
+    let result = watched("brittle", || {
         let mut pipeline = Pipeline::new(2, Arc::default());
-        let link = pipeline.source(AsSource(Actor { count: 2, ..actor("read", 1, Trouble::Never) }));
+        let link = pipeline.source(TestSource(TestStage { count: 2, ..test_stage("read", 1, InjectedFailure::None) }));
         let link = pipeline.stage(link, Brittle);
-        pipeline.run(link, AsSink(actor("save", 1, Trouble::Never)))
+        pipeline.run(link, TestSink(test_stage("save", 1, InjectedFailure::None)))
     });
-    assert!(matches!(outcome, Err(Error::StagePanicked { stage, .. }) if stage == "brittle"));
+    assert!(matches!(result, Err(Error::StagePanicked { stage, .. }) if stage == "brittle"));
 }
