@@ -7,10 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::format::has_model_extension;
 use crate::repo::tree::FileIdentity;
 
-/// File name extensions of model files.
-const EXTENSIONS: &[&str] = &["safetensors", "gguf", "ggml", "bin", "pt", "pth", "ckpt", "npz", "npy"];
 /// Directory of a model hub's cache, in which files are named by their hashes.
 const BLOBS: &str = "blobs";
 
@@ -51,7 +50,7 @@ pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usiz
 fn suggests_model(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let in_blobs = path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS);
-    in_blobs || extension.is_some_and(|it| EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(it)))
+    in_blobs || extension.is_some_and(has_model_extension)
 }
 
 #[cfg(test)]

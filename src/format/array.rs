@@ -1,60 +1,59 @@
-//! Arrays: what people find in a file by name, as against the tensors that it is stored by.
+//! Arrays: the contents of a model file by the names that people use, in contrast to its stored tensors.
 //!
-//! Several arrays may be views of one range of bytes, lie in any order of their dimensions, or hold nothing. Listing
-//! hands them out one by one and keeps none, so a file of many costs little memory.
+//! Several arrays may be views of the same bytes, have any order of dimensions, or be empty. Listing passes them on one
+//! by one and retains none, so a file with many arrays needs little memory.
 
 use std::io;
 
-use super::read::{Fault, ReadAt, Window};
-use super::tensor::values;
-use super::value::Value;
+use super::read::{FormatError, ReadAt, Window};
+use super::tensor::value_count;
+use super::value_type::ValueType;
 use super::{FORMATS, Format, HEAD_BYTES};
 
 /// An array of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
-    /// Its name.
+    /// Name of the array.
     pub name: String,
-    /// What its values are.
-    pub value: Value,
-    /// Sizes of its dimensions.
+    /// Type of the values.
+    pub value_type: ValueType,
+    /// Sizes of the dimensions.
     pub shape: Vec<u64>,
-    /// Values from one index to the next, for each dimension; none where they lie in the order of their indices, the
-    /// last one fastest, without gaps.
+    /// Number of values between neighbouring indices, for each dimension. `None` in row-major order without gaps.
     pub strides: Option<Vec<u64>>,
-    /// Its first value's first byte in the file.
+    /// Offset of the first value in the file, bytes.
     pub offset: u64,
-    /// Bytes of its values.
+    /// Size of all values, bytes.
     pub len: u64,
 }
 
-/// What listing comes upon.
+/// An array of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listed {
-    /// An array.
+pub enum ListedArray {
+    /// An array whose values can be read.
     Array(Array),
-    /// One whose values cannot be read.
-    Hidden {
-        /// Its name.
+    /// An array whose values cannot be read.
+    Unreadable {
+        /// Name of the array.
         name: String,
-        /// Why.
+        /// Why its values cannot be read.
         reason: String,
     },
 }
 
-/// What listing says of a file.
+/// Result of listing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listing {
-    /// Nothing known.
+pub enum ArrayListing {
+    /// The file has no known format.
     Opaque,
-    /// It looks like the format but lies; what was handed out is void.
+    /// The file looks like the format and contradicts itself. The arrays visited so far are void.
     Defective {
         /// Name of the format.
         format: &'static str,
         /// What was expected and what was found.
         reason: String,
     },
-    /// A file of arrays.
+    /// The file has a known format.
     Arrays {
         /// Name of the format.
         format: &'static str,
@@ -62,60 +61,66 @@ pub enum Listing {
 }
 
 impl Array {
-    /// Whether the values lie in the order of their indices, the first one fastest, without gaps.
+    /// Whether the values are stored in column-major order (the first index varies fastest) without gaps.
     pub fn is_column_major(&self) -> bool {
         let reversed = |list: &[u64]| list.iter().rev().copied().collect::<Vec<_>>();
         self.strides.as_ref().is_some_and(|strides| is_contiguous(&reversed(&self.shape), &reversed(strides)))
     }
 }
 
-impl Listed {
-    /// The name.
+impl ListedArray {
+    /// Name of the array.
     pub fn name(&self) -> &str {
         match self {
-            Listed::Array(array) => &array.name,
-            Listed::Hidden { name, .. } => name,
+            ListedArray::Array(array) => &array.name,
+            ListedArray::Unreadable { name, .. } => name,
         }
     }
 
-    /// The same in a file within a file, which begins at byte `start` and goes before the name.
-    pub(super) fn within(self, file: &str, start: u64) -> Listed {
+    /// The array as seen from an archive whose member `file` starts at byte `start`.
+    pub(super) fn within(self, file: &str, start: u64) -> ListedArray {
         match self {
-            Listed::Array(array) => {
-                Listed::Array(Array { name: format!("{file}:{}", array.name), offset: start + array.offset, ..array })
+            ListedArray::Array(array) => ListedArray::Array(Array {
+                name: format!("{file}:{}", array.name),
+                offset: start + array.offset,
+                ..array
+            }),
+            ListedArray::Unreadable { name, reason } => {
+                ListedArray::Unreadable { name: format!("{file}:{name}"), reason }
             }
-            Listed::Hidden { name, reason } => Listed::Hidden { name: format!("{file}:{name}"), reason },
         }
     }
 }
 
-/// Hands out the arrays in the first `len` bytes of `source`, in no particular order, no two of one name.
+/// Passes the arrays in the first `len` bytes of `source` to `visit`, in any order. Names are unique.
 ///
 /// # Errors
-/// Those of `source`; content is never an error.
-pub fn list(source: &dyn ReadAt, len: u64, visit: &mut dyn FnMut(Listed)) -> io::Result<Listing> {
-    look(Window::new(source, len), |_| true, visit)
+/// Those of `source`. Content is never an error.
+pub fn list_arrays(source: &dyn ReadAt, len: u64, visit: &mut dyn FnMut(ListedArray)) -> io::Result<ArrayListing> {
+    list_arrays_as(Window::new(source, len), |_| true, visit)
 }
 
-/// Tries those formats that `admitted` lets through.
-pub(super) fn look(
+/// Tries the formats that `admitted` accepts.
+pub(super) fn list_arrays_as(
     window: Window,
     admitted: impl Fn(&dyn Format) -> bool,
-    visit: &mut dyn FnMut(Listed),
-) -> io::Result<Listing> {
+    visit: &mut dyn FnMut(ListedArray),
+) -> io::Result<ArrayListing> {
     let head = window.head(HEAD_BYTES)?;
-    for format in FORMATS.iter().filter(|format| admitted(**format) && format.may_be(&head, window.len())) {
+    for format in FORMATS.iter().filter(|format| admitted(**format) && format.matches_head(&head)) {
         match format.list(window, visit) {
-            Ok(Some(format)) => return Ok(Listing::Arrays { format }),
+            Ok(Some(format)) => return Ok(ArrayListing::Arrays { format }),
             Ok(None) => {}
-            Err(Fault::Io(error)) => return Err(error),
-            Err(Fault::Defective(reason)) => return Ok(Listing::Defective { format: format.name(), reason }),
+            Err(FormatError::Io(error)) => return Err(error),
+            Err(FormatError::Defective(reason)) => {
+                return Ok(ArrayListing::Defective { format: format.name(), reason });
+            }
         }
     }
-    Ok(Listing::Opaque)
+    Ok(ArrayListing::Opaque)
 }
 
-/// Whether values lie in the order of their indices, without gaps.
+/// Whether values are stored in row-major order without gaps.
 pub(super) fn is_contiguous(sizes: &[u64], strides: &[u64]) -> bool {
     let mut expected = 1u64;
     let fits = sizes.iter().zip(strides).rev().all(|(size, stride)| {
@@ -126,9 +131,9 @@ pub(super) fn is_contiguous(sizes: &[u64], strides: &[u64]) -> bool {
     fits && sizes.len() == strides.len()
 }
 
-/// Strides of values in the order of their indices reversed; none if the number of values is no number.
+/// Strides of column-major order. `None` if the number of values exceeds 64 bits.
 pub(super) fn column_major(sizes: &[u64]) -> Option<Vec<u64>> {
-    values(sizes)?;
+    value_count(sizes)?;
     let mut stride = 1u64;
     let stride_of = |size: &u64| {
         let next = stride.saturating_mul(*size);
@@ -143,10 +148,10 @@ mod tests {
     use crate::format::Dtype;
 
     #[test]
-    fn orders_of_dimensions_are_told_apart() {
+    fn row_major_and_column_major_orders_are_distinguished() {
         let array = |shape: &[u64], strides: Option<&[u64]>| {
-            let strides = strides.map(<[u64]>::to_vec);
-            Array { name: "w".into(), value: Value::of(Dtype::Int8), shape: shape.into(), strides, offset: 0, len: 0 }
+            let (value_type, strides) = (ValueType::of(Dtype::Int8), strides.map(<[u64]>::to_vec));
+            Array { name: "w".into(), value_type, shape: shape.into(), strides, offset: 0, len: 0 }
         };
         assert_eq!(column_major(&[2, 3, 4]), Some(vec![1, 2, 6]));
         assert_eq!(column_major(&[u64::MAX, 3]), None);

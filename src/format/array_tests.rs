@@ -1,27 +1,28 @@
-//! What listing hands out of small files of every format, as against what they are stored by.
+//! Listing of small files of every format.
 
-use super::array::list;
+use ::safetensors::Dtype as SafetensorsDtype;
+
 use super::samples_tests::{npy_of, safetensors_of, tar_of, torch_sample, zip_of};
 use super::*;
 
-/// What is listed of bytes, by name, and what the listing says.
-fn listed(bytes: &[u8]) -> (Listing, Vec<Listed>) {
+/// The listing of the bytes, and the listed arrays by name.
+fn listed(bytes: &[u8]) -> (ArrayListing, Vec<ListedArray>) {
     let mut all = Vec::new();
-    let listing = list(&bytes, bytes.len() as u64, &mut |listed| all.push(listed)).unwrap();
+    let listing = list_arrays(&bytes, bytes.len() as u64, &mut |array| all.push(array)).unwrap();
     all.sort_by(|one, other| one.name().cmp(other.name()));
     (listing, all)
 }
 
-fn of<'a>(all: &'a [Listed], name: &str) -> &'a Array {
-    match all.iter().find(|listed| listed.name() == name) {
-        Some(Listed::Array(array)) => array,
+fn of<'a>(all: &'a [ListedArray], name: &str) -> &'a Array {
+    match all.iter().find(|array| array.name() == name) {
+        Some(ListedArray::Array(array)) => array,
         other => panic!("{name}: {other:?} of {all:?}"),
     }
 }
 
-fn reason<'a>(all: &'a [Listed], name: &str) -> &'a str {
-    match all.iter().find(|listed| listed.name() == name) {
-        Some(Listed::Hidden { reason, .. }) => reason,
+fn reason<'a>(all: &'a [ListedArray], name: &str) -> &'a str {
+    match all.iter().find(|array| array.name() == name) {
+        Some(ListedArray::Unreadable { reason, .. }) => reason,
         other => panic!("{name}: {other:?} of {all:?}"),
     }
 }
@@ -63,16 +64,16 @@ fn torch_of(entries: &[(&str, Vec<u8>)], storages: &[(&str, &[u8])]) -> Vec<u8> 
 }
 
 #[test]
-fn numpy_arrays_keep_their_own_shape_and_type() {
+fn numpy_arrays_have_their_own_shape_and_type() {
     let (_, all) = listed(&npy_of("'<f4'", true, "(2, 3, 4)", &[1; 96]));
     let array = of(&all, "array");
     assert_eq!((&*array.shape, array.strides.as_deref()), (&[2, 3, 4][..], Some(&[1, 2, 6][..])));
     assert!(array.is_column_major());
     for (descr, name, shape, numpy, safetensors) in [
-        ("<c8", "C64", "(3,)", Some("<c8"), Some("C64")),
+        ("<c8", "C64", "(3,)", Some("<c8"), Some(SafetensorsDtype::C64)),
         ("<c16", "C128", "(3,)", Some("<c16"), None),
-        ("|u1", "U8", "(3,)", Some("|u1"), Some("U8")),
-        ("<b1", "BOOL", "(3,)", Some("|b1"), Some("BOOL")),
+        ("|u1", "U8", "(3,)", Some("|u1"), Some(SafetensorsDtype::U8)),
+        ("<b1", "BOOL", "(3,)", Some("|b1"), Some(SafetensorsDtype::BOOL)),
         (">f4", ">f4", "(3,)", Some(">f4"), None),
         ("<M8[ns]", "<M8[ns]", "(3,)", Some("<M8[ns]"), None),
         ("<U5", "<U5", "(3,)", Some("<U5"), None),
@@ -80,40 +81,40 @@ fn numpy_arrays_keep_their_own_shape_and_type() {
         let (_, all) = listed(&npy_of(&format!("'{descr}'"), true, shape, &[1; 60]));
         let array = of(&all, "array");
         assert_eq!(
-            (&*array.value.name, array.value.numpy.as_deref(), array.value.safetensors),
+            (&*array.value_type.name, array.value_type.numpy.as_deref(), array.value_type.safetensors),
             (name, numpy, safetensors)
         );
         assert_eq!((&*array.shape, array.strides.as_deref()), (&[3][..], None), "{descr}");
     }
     let (_, all) = listed(&npy_of("\"<f4', 'x': 'y\"", false, "(1,)", &[0; 4]));
-    assert_eq!(of(&all, "array").value.numpy, None);
+    assert_eq!(of(&all, "array").value_type.numpy, None);
     let (listing, all) = listed(&npy_of("'|O'", false, "(1,)", b"pickle"));
     assert_eq!(
         (listing, reason(&all, "array")),
-        (Listing::Arrays { format: "npy" }, "it holds Python objects or records")
+        (ArrayListing::Arrays { format: "npy" }, "it holds Python objects or records")
     );
 }
 
 #[test]
-fn npz_names_its_compressed_members() {
+fn compressed_members_of_npz_are_listed_as_unreadable() {
     let one = npy_of("'<f8'", false, "(2,)", &[1; 16]);
     let (listing, all) = listed(&zip_of(&[("one.npy", &one, 0), ("packed.npy", &one, 8), ("a.txt", b"x", 0)], false));
-    assert_eq!((listing, all.len()), (Listing::Arrays { format: "npz" }, 2));
+    assert_eq!((listing, all.len()), (ArrayListing::Arrays { format: "npz" }, 2));
     assert_eq!(of(&all, "one").len, 16);
     assert!(reason(&all, "packed").contains("compressed"));
-    assert_eq!(listed(&zip_of(&[("a.txt", b"x", 0)], false)).0, Listing::Opaque);
+    assert_eq!(listed(&zip_of(&[("a.txt", b"x", 0)], false)).0, ArrayListing::Opaque);
 }
 
 #[test]
-fn safetensors_are_listed_one_by_one_and_checked_like_the_stored() {
+fn safetensors_are_listed_one_by_one_and_checked_like_stored_tensors() {
     let header = r#"{"c":{"dtype":"C64","shape":[2],"data_offsets":[0,16]},"none":{"dtype":"I16","shape":[0,3],
         "data_offsets":[16,16]},"odd":{"dtype":"X9","shape":[3],"data_offsets":[16,20]}}"#;
     let (listing, all) = listed(&safetensors_of(header, &[0; 20]));
-    assert_eq!(listing, Listing::Arrays { format: "safetensors" });
-    assert_eq!((&*of(&all, "c").value.name, &*of(&all, "c").shape), ("C64", &[2][..]));
+    assert_eq!(listing, ArrayListing::Arrays { format: "safetensors" });
+    assert_eq!((&*of(&all, "c").value_type.name, &*of(&all, "c").shape), ("C64", &[2][..]));
     assert_eq!((&*of(&all, "none").shape, of(&all, "none").len), (&[0, 3][..], 0));
-    assert_eq!((&*of(&all, "odd").value.name, of(&all, "odd").value.safetensors), ("X9", None));
-    for (wrong, words) in [
+    assert_eq!((&*of(&all, "odd").value_type.name, of(&all, "odd").value_type.safetensors), ("X9", None));
+    for (wrong, phrase) in [
         (
             r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}"#,
             "two",
@@ -127,19 +128,19 @@ fn safetensors_are_listed_one_by_one_and_checked_like_the_stored() {
         (r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},}"#, "a header of tensors"),
     ] {
         match listed(&safetensors_of(wrong, &[0; 20])).0 {
-            Listing::Defective { reason, .. } => assert!(reason.contains(words), "{reason}"),
+            ArrayListing::Defective { reason, .. } => assert!(reason.contains(phrase), "{reason}"),
             other => panic!("{wrong}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn views_of_torch_are_the_tensors_they_are() {
+fn views_of_torch_are_listed_with_shape_strides_and_range() {
     let floats = storage("FloatStorage", "0", 24);
     let entries = [
         ("whole", tensor(&floats, 0, &[4, 6], &[6, 1], b"")),
         ("rows", tensor(&floats, 6, &[2, 6], &[6, 1], b"")),
-        ("turned", tensor(&floats, 0, &[6, 4], &[1, 6], b"")),
+        ("transposed", tensor(&floats, 0, &[6, 4], &[1, 6], b"")),
         ("column", tensor(&floats, 2, &[4], &[6], b"")),
         ("none", tensor(&storage("FloatStorage", "1", 0), 0, &[0, 5], &[5, 1], b"")),
         ("beyond", tensor(&floats, 1, &[4, 6], &[6, 1], b"")),
@@ -158,69 +159,73 @@ fn views_of_torch_are_the_tensors_they_are() {
     let data: Vec<u8> = (0..96).collect();
     let bytes = torch_of(&entries, &[("0", &data), ("1", b""), ("2", &[0; 8]), ("3", &[7; 5])]);
     let (listing, all) = listed(&bytes);
-    assert_eq!((listing, all.len()), (Listing::Arrays { format: "torch" }, entries.len() + 1));
+    assert_eq!((listing, all.len()), (ArrayListing::Arrays { format: "torch" }, entries.len() + 1));
     let start = of(&all, "whole").offset;
     assert_eq!(bytes[start as usize..start as usize + 96], data);
     for (name, shape, strides, offset, len) in [
         ("whole", &[4, 6][..], None, 0, 96),
         ("rows", &[2, 6], None, 24, 48),
-        ("turned", &[6, 4], Some(&[1, 6][..]), 0, 96),
+        ("transposed", &[6, 4], Some(&[1, 6][..]), 0, 96),
         ("column", &[4], Some(&[6]), 8, 16),
     ] {
         let array = of(&all, name);
         assert_eq!((&*array.shape, array.strides.as_deref()), (shape, strides), "{name}");
-        assert_eq!((array.offset - start, array.len, &*array.value.name), (offset, len, "F32"), "{name}");
+        assert_eq!((array.offset - start, array.len, &*array.value_type.name), (offset, len, "F32"), "{name}");
     }
-    assert!(of(&all, "turned").is_column_major());
+    assert!(of(&all, "transposed").is_column_major());
     assert_eq!((&*of(&all, "none").shape, of(&all, "none").len), (&[0, 5][..], 0));
-    assert_eq!((&*of(&all, "3").value.name, of(&all, "3").len), ("other", 5));
-    for (name, words) in [
+    assert_eq!((&*of(&all, "3").value_type.name, of(&all, "3").len), ("other", 5));
+    for (name, phrase) in [
         ("beyond", "beyond its storage of 24 values"),
-        ("before", "beyond all bounds"),
-        ("negative", "no numbers"),
-        ("unnumbered", "no numbers"),
+        ("before", "exceed all bounds"),
+        ("negative", "not numbers"),
+        ("unnumbered", "not numbers"),
         ("repeated", "too many"),
         ("conjugate", "conjugation"),
         ("gone", "missing"),
         ("wide", "24 values of 4 bytes"),
     ] {
-        assert!(reason(&all, name).contains(words), "{name}: {}", reason(&all, name));
+        assert!(reason(&all, name).contains(phrase), "{name}: {}", reason(&all, name));
     }
 }
 
 #[test]
-fn tensors_of_torch_go_by_all_their_names_within_bounds() {
+fn tensors_of_torch_have_all_their_names_within_bounds() {
     let shared = [&tensor(&storage("ByteStorage", "0", 8), 0, &[8], &[1], b"")[..], b"q\x07"].concat();
     let (_, all) = listed(&torch_of(&[("a", shared.clone()), ("b", b"h\x07".to_vec())], &[("0", &[200; 8])]));
-    let names: Vec<&str> = all.iter().map(Listed::name).collect();
-    assert_eq!((names, &*of(&all, "a").value.name), (vec!["a", "b"], "U8"));
+    let names: Vec<&str> = all.iter().map(ListedArray::name).collect();
+    assert_eq!((names, &*of(&all, "a").value_type.name), (vec!["a", "b"], "U8"));
     let (_, all) = listed(&torch_sample());
     assert_eq!((&*of(&all, "model.w").shape, &*of(&all, "model.tied").shape), (&[3, 2][..], &[2, 3][..]));
 
-    // Lists of twice the list before: as many names as no memory holds.
+    // Each list holds the list before twice: more names than fit in memory.
     let mut nested = [b"](".to_vec(), shared, b"e".to_vec()].concat();
     for slot in 8..48u8 {
         nested = [&b"]("[..], &nested, &[b'q', slot, b'h', slot, b'h', slot], b"e"].concat();
     }
     let (listing, all) = listed(&torch_of(&[("x", nested)], &[("0", &[200; 8])]));
-    assert!(listing == Listing::Arrays { format: "torch" } && all.len() > 1 && all.len() < 1 << 19, "{}", all.len());
+    assert!(
+        listing == ArrayListing::Arrays { format: "torch" } && all.len() > 1 && all.len() < 1 << 19,
+        "{}",
+        all.len()
+    );
 }
 
 #[test]
-fn types_of_torch_keep_their_sign() {
+fn types_of_torch_have_their_signedness() {
     let of_class = |class: &str, count| tensor(&storage(class, "0", count), 0, &[count], &[1], b"");
     for (class, count, name, safetensors) in [
-        ("ByteStorage", 8, "U8", Some("U8")),
-        ("CharStorage", 8, "I8", Some("I8")),
-        ("BoolStorage", 8, "BOOL", Some("BOOL")),
-        ("QUInt8Storage", 8, "QUINT8", Some("U8")),
-        ("ComplexFloatStorage", 1, "C64", Some("C64")),
-        ("HalfStorage", 4, "F16", Some("F16")),
+        ("ByteStorage", 8, "U8", Some(SafetensorsDtype::U8)),
+        ("CharStorage", 8, "I8", Some(SafetensorsDtype::I8)),
+        ("BoolStorage", 8, "BOOL", Some(SafetensorsDtype::BOOL)),
+        ("QUInt8Storage", 8, "QUINT8", Some(SafetensorsDtype::U8)),
+        ("ComplexFloatStorage", 1, "C64", Some(SafetensorsDtype::C64)),
+        ("HalfStorage", 4, "F16", Some(SafetensorsDtype::F16)),
     ] {
         let (_, all) = listed(&torch_of(&[("w", of_class(class, count))], &[("0", &[1; 8])]));
-        let value = &of(&all, "w").value;
+        let value_type = &of(&all, "w").value_type;
         assert_eq!(
-            (&*value.name, value.safetensors, value.remark.is_some()),
+            (&*value_type.name, value_type.safetensors, value_type.remark.is_some()),
             (name, safetensors, class.starts_with('Q'))
         );
     }
@@ -229,7 +234,7 @@ fn types_of_torch_keep_their_sign() {
         let count = if dtype == "uint16" { 4 } else { 8 };
         let entry = tensor(&storage("UntypedStorage", "0", 8), 0, &[count], &[1], &more);
         let (_, all) = listed(&torch_of(&[("w", entry)], &[("0", &[1; 8])]));
-        assert_eq!((&*of(&all, "w").value.name, of(&all, "w").len), (name, 8));
+        assert_eq!((&*of(&all, "w").value_type.name, of(&all, "w").len), (name, 8));
     }
     let entry = tensor(&storage("UntypedStorage", "0", 8), 0, &[8], &[1], b"ctorch\nint1\n");
     let (_, all) = listed(&torch_of(&[("w", entry)], &[("0", &[1; 8])]));
@@ -237,20 +242,13 @@ fn types_of_torch_keep_their_sign() {
 }
 
 #[test]
-fn members_of_a_tar_are_named_by_their_paths() {
+fn arrays_of_a_tar_are_named_by_the_paths_of_their_members() {
     let large = npy_of("'<i2'", true, "(200, 200)", &[3; 80_000]);
     let broken = npy_of("'<i2'", true, "(900, 900)", &[3; 80_000]);
     let (listing, all) =
         listed(&tar_of(&[(b'0', "m/x.npy", &large), (b'0', "y.npy", &broken), (b'0', "m/x.npy", &large)]));
-    assert_eq!((listing, all.len()), (Listing::Arrays { format: "tar" }, 2));
+    assert_eq!((listing, all.len()), (ArrayListing::Arrays { format: "tar" }, 2));
     let array = of(&all, "m/x.npy:array");
     assert_eq!((&*array.shape, array.offset), (&[200, 200][..], 512 + 128));
     assert!(all[1].name().starts_with("m/x.npy@") && array.is_column_major());
-}
-
-#[test]
-fn what_is_not_read_is_told_from_what_is_none() {
-    assert!(unread(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").is_some_and(|what| what.contains("torch")));
-    assert!(unread(b"\x89HDF\r\n\x1a\n").is_some());
-    assert_eq!((unread(b""), unread(b"\x80\x02}q\x00"), unread(b"text")), (None, None, None));
 }

@@ -1,47 +1,48 @@
-//! Which model another was made from, as the files beside it say: the card (`README.md`), `config.json`,
-//! `adapter_config.json`. All of it is a claim that only proposes bases.
+//! Model cards: the base models that the files beside a model name. These files are the card (`README.md`),
+//! `config.json` and `adapter_config.json`. Their claims only propose bases; nothing relies on them.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Bytes of a card that are read.
+/// Bytes of a card that are parsed.
 const CARD_BYTES_MAX: usize = 64 << 10;
-/// Longest configuration parsed.
+/// Bytes of a configuration that are parsed.
 const CONFIG_BYTES_MAX: usize = 1 << 20;
-/// Longest name of a model, and most of them.
+/// Longest name of a model.
 const NAME_BYTES_MAX: usize = 1024;
+/// Most names of a card.
 const NAMES_MAX: usize = 64;
 
-/// The `base_model` values of a card's front matter.
-pub fn card(readme: &[u8]) -> Vec<String> {
-    values_of(&lines(readme), "base_model")
+/// The values of `base_model` in a card's front matter.
+pub fn base_models(readme: &[u8]) -> Vec<String> {
+    values_of(&text(readme), "base_model")
 }
 
-/// The base that a `config.json` or `adapter_config.json` names.
-pub fn config_base(json: &[u8]) -> Option<String> {
+/// The base model that a `config.json` or `adapter_config.json` names.
+pub fn config_base_model(json: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Config {
+    struct BaseModelFields {
         base_model_name_or_path: Option<Value>,
         _name_or_path: Option<Value>,
     }
-    let config: Config = serde_json::from_slice(json.get(..CONFIG_BYTES_MAX).unwrap_or(json)).ok()?;
-    let named = |value: Option<Value>| value.as_ref().and_then(Value::as_str).and_then(tidy);
+    let config: BaseModelFields = serde_json::from_slice(json.get(..CONFIG_BYTES_MAX).unwrap_or(json)).ok()?;
+    let named = |value: Option<Value>| value.as_ref().and_then(Value::as_str).and_then(unquoted);
     named(config.base_model_name_or_path).or_else(|| named(config._name_or_path))
 }
 
-/// The name on a hub of a model whose directory in the hub's cache is called `directory`: `models--org--name` is `org/name`.
+/// The hub name of a model by its directory in the hub's cache: `models--org--name` is `org/name`.
 pub fn hub_name(directory: &str) -> Option<String> {
     directory.strip_prefix("models--").map(|name| name.replace("--", "/"))
 }
 
-/// The part of a card that is read.
-fn lines(readme: &[u8]) -> String {
+/// The parsed part of a card.
+fn text(readme: &[u8]) -> String {
     let start = readme.strip_prefix(b"\xef\xbb\xbf").unwrap_or(readme);
     String::from_utf8_lossy(start.get(..CARD_BYTES_MAX).unwrap_or(start)).into_owned()
 }
 
-/// The values of a top-level key of the YAML between two lines of three dashes: one, a list in brackets, or a list
-/// of lines that begin with a dash.
+/// The values of a top-level key in the YAML front matter, which two lines of three dashes enclose. The values are one
+/// scalar, a list in brackets, or a list with one dash per line.
 fn values_of(text: &str, key: &str) -> Vec<String> {
     let mut lines = text.lines().map(str::trim_end);
     if lines.next() != Some("---") {
@@ -59,15 +60,15 @@ fn values_of(text: &str, key: &str) -> Vec<String> {
             list.push_str(uncommented(line));
         }
         let items = list.split(']').next().unwrap_or_default();
-        return items.split(',').filter_map(tidy).take(NAMES_MAX).collect();
+        return items.split(',').filter_map(unquoted).take(NAMES_MAX).collect();
     }
     if !first.is_empty() && !first.starts_with(['|', '>']) {
-        return tidy(&first).into_iter().collect();
+        return unquoted(&first).into_iter().collect();
     }
     let is_continued = |line: &&str| line.is_empty() || line.starts_with([' ', '-', '#']);
     let items = matter.take_while(is_continued).filter_map(|line| {
         let line = uncommented(line.trim());
-        tidy(line.strip_prefix('-').unwrap_or(line))
+        unquoted(line.strip_prefix('-').unwrap_or(line))
     });
     items.take(NAMES_MAX).collect()
 }
@@ -80,13 +81,13 @@ fn uncommented(line: &str) -> &str {
     line.split(" #").next().unwrap_or_default().trim_end()
 }
 
-/// A scalar without spaces and quotes around it; none if it says nothing.
-fn tidy(scalar: &str) -> Option<String> {
+/// A scalar without surrounding spaces and quotes. `None` if it is empty, null or too long.
+fn unquoted(scalar: &str) -> Option<String> {
     let scalar = scalar.trim();
     let bare = ['"', '\''].iter().find_map(|quote| scalar.strip_prefix(*quote)?.strip_suffix(*quote));
     let bare = bare.unwrap_or(scalar).trim();
-    let says_nothing = bare.is_empty() || matches!(bare, "null" | "~" | "None") || bare.len() > NAME_BYTES_MAX;
-    (!says_nothing).then(|| bare.to_string())
+    let is_unusable = bare.is_empty() || matches!(bare, "null" | "~" | "None") || bare.len() > NAME_BYTES_MAX;
+    (!is_unusable).then(|| bare.to_string())
 }
 
 #[cfg(test)]
@@ -94,8 +95,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_models_however_they_are_written() {
-        let bases = |matter: &str| card(format!("---\nlicense: mit\n{matter}\ntags:\n- x\n---\n# A\n").as_bytes());
+    fn base_models_are_found_in_every_notation() {
+        let bases =
+            |matter: &str| base_models(format!("---\nlicense: mit\n{matter}\ntags:\n- x\n---\n# A\n").as_bytes());
         assert_eq!(bases("base_model: a/b"), ["a/b"]);
         assert_eq!(bases("base_model: \"a/b\"  # said so"), ["a/b"]);
         assert_eq!(bases("base_model: [a/b, 'c/d']"), ["a/b", "c/d"]);
@@ -110,21 +112,25 @@ mod tests {
     }
 
     #[test]
-    fn cards_without_front_matter_and_other_bytes_say_nothing() {
-        assert!(card(b"# A\nbase_model: a/b\n").is_empty() && card(b"").is_empty() && card(&[0xff; 100]).is_empty());
-        assert_eq!(card(b"\xef\xbb\xbf---\r\nbase_model: a/b\r\n---\r\n"), ["a/b"]);
-        assert_eq!(card(b"---\nbase_model: [a/b"), ["a/b"]);
+    fn cards_without_front_matter_and_other_bytes_name_no_base() {
+        assert!(
+            base_models(b"# A\nbase_model: a/b\n").is_empty()
+                && base_models(b"").is_empty()
+                && base_models(&[0xff; 100]).is_empty()
+        );
+        assert_eq!(base_models(b"\xef\xbb\xbf---\r\nbase_model: a/b\r\n---\r\n"), ["a/b"]);
+        assert_eq!(base_models(b"---\nbase_model: [a/b"), ["a/b"]);
         let long = ["---\n".to_string(), "x: y\n".repeat(20_000), "base_model: a/b\n---\n".to_string()].concat();
-        assert!(card(long.as_bytes()).is_empty());
+        assert!(base_models(long.as_bytes()).is_empty());
     }
 
     #[test]
-    fn configurations() {
-        assert_eq!(config_base(br#"{"_name_or_path": "a/b", "x": [1]}"#).as_deref(), Some("a/b"));
+    fn configurations_name_a_base() {
+        assert_eq!(config_base_model(br#"{"_name_or_path": "a/b", "x": [1]}"#).as_deref(), Some("a/b"));
         let both = br#"{"_name_or_path": "a/b", "base_model_name_or_path": "c/d"}"#;
-        assert_eq!(config_base(both).as_deref(), Some("c/d"));
+        assert_eq!(config_base_model(both).as_deref(), Some("c/d"));
         for nothing in [&b"{}"[..], b"", b"[", br#"{"_name_or_path": ""}"#, br#"{"_name_or_path": 7}"#] {
-            assert_eq!(config_base(nothing), None);
+            assert_eq!(config_base_model(nothing), None);
         }
     }
 }

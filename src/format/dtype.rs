@@ -1,7 +1,7 @@
-//! Types of values. Signed, unsigned and boolean values of one width are one type here: what matters is how wide a
-//! value is and whether it has an exponent.
+//! Types of stored values. Signed, unsigned and boolean values of one width share a type, because only the width and
+//! the exponent affect storage.
 
-/// Type of a tensor's values, little-endian.
+/// Type of a tensor's stored values, little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dtype {
     /// 64-bit IEEE float.
@@ -10,7 +10,7 @@ pub enum Dtype {
     Float32,
     /// 16-bit IEEE float.
     Float16,
-    /// The upper half of a 32-bit float.
+    /// bfloat16: the upper half of a 32-bit IEEE float.
     Bfloat16,
     /// Any 8-bit float.
     Float8,
@@ -22,16 +22,16 @@ pub enum Dtype {
     Int16,
     /// 8-bit integers and booleans.
     Int8,
-    /// Blocks of quantised values, by the number of their GGML type.
+    /// Blocks of quantised values, with the number of their GGML type.
     Quantised(u8),
-    /// Anything else, big-endian values among it.
+    /// Any other type, also big-endian values.
     Other,
 }
 
 use crate::codec::ElementType;
 use Dtype::{Bfloat16, Float8, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Other, Quantised};
 
-/// The types with a fixed width: code, name, bytes.
+/// Types with a fixed width: code, name, bytes of a value.
 const PLAIN: &[(Dtype, u16, &str, usize)] = &[
     (Float64, 1, "F64", 8),
     (Float32, 2, "F32", 4),
@@ -44,7 +44,7 @@ const PLAIN: &[(Dtype, u16, &str, usize)] = &[
     (Int8, 9, "I8", 1),
 ];
 
-/// GGML's block types: number, name, values and bytes of a block.
+/// GGML's block types: number, name, values of a block, bytes of a block.
 const BLOCKS: &[(u8, &str, u64, u64)] = &[
     (2, "Q4_0", 32, 18),
     (3, "Q4_1", 32, 20),
@@ -76,7 +76,7 @@ const BLOCKS: &[(u8, &str, u64, u64)] = &[
     (40, "NVFP4", 64, 36),
 ];
 
-/// Added to a GGML number to make a code.
+/// The code of a block type is this plus its GGML number.
 const QUANTISED_CODE: u16 = 0x100;
 
 impl Dtype {
@@ -85,20 +85,20 @@ impl Dtype {
         let plain = PLAIN.iter().find(|row| row.0 == self).map(|row| row.2);
         plain.or_else(|| self.row().map(|row| row.1)).unwrap_or("other")
     }
-    /// The type that [`Dtype::name`] calls so; none for other types.
+    /// Inverse of [`Dtype::name`]. `None` for `other`.
     pub fn named(name: &str) -> Option<Dtype> {
         let plain = PLAIN.iter().find(|row| row.2 == name).map(|row| row.0);
         plain.or_else(|| BLOCKS.iter().find(|row| row.1 == name).map(|row| Quantised(row.0)))
     }
-    /// Bytes of one value; none for blocks and for other types.
+    /// Bytes of one value. `None` for blocks and other types.
     pub fn width(self) -> Option<usize> {
         PLAIN.iter().find(|row| row.0 == self).map(|row| row.3)
     }
-    /// Whether values have sign, exponent and mantissa.
+    /// Whether values are floats.
     pub fn is_float(self) -> bool {
         matches!(self, Float64 | Float32 | Float16 | Bfloat16 | Float8)
     }
-    /// How the codecs see the type's values: floats as they are, everything else as unknown.
+    /// Element type of the codecs: floats as they are, every other type as unknown.
     pub fn element_type(self) -> ElementType {
         match self {
             Bfloat16 => ElementType::Bf16,
@@ -109,7 +109,7 @@ impl Dtype {
             Int64 | Int32 | Int16 | Int8 | Quantised(_) | Other => ElementType::Unknown,
         }
     }
-    /// Stable number of the type.
+    /// Number of the type on disk. It never changes.
     pub fn code(self) -> u16 {
         match self {
             Quantised(number) => QUANTISED_CODE + u16::from(number),
@@ -125,7 +125,7 @@ impl Dtype {
         let block = || BLOCKS.iter().find(|row| QUANTISED_CODE + u16::from(row.0) == code).map(|row| Quantised(row.0));
         plain.or_else(block)
     }
-    /// Values and bytes of one block of a quantised type.
+    /// Values of a block and bytes of a block. `None` if the type is not quantised.
     pub fn block(self) -> Option<(u64, u64)> {
         self.row().map(|row| (row.2, row.3))
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_are_distinct_and_codes_come_back() {
+    fn codes_and_names_are_unique_and_codes_round_trip() {
         let plain = PLAIN.iter().map(|row| row.0);
         let all: Vec<Dtype> = plain.chain(BLOCKS.iter().map(|row| Quantised(row.0))).chain([Other]).collect();
         for dtype in &all {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_and_blocks() {
+    fn types_have_a_width_or_a_block_size() {
         assert_eq!(
             (Float64.width(), Bfloat16.width(), Quantised(2).width(), Other.width()),
             (Some(8), Some(2), None, None)

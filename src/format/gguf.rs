@@ -1,37 +1,39 @@
 //! GGUF, little-endian, versions 1 to 3: counts, metadata, tensor directory, values.
 //!
-//! 1. Metadata is passed over through a buffer; only the alignment and short strings about the model are kept.
-//! 2. The directory gives each tensor's name, dimensions (fastest first), type number and offset behind the header,
-//!    which ends at a multiple of the alignment.
-//! 3. A length follows from the dimensions and the type's blocks. A type not known here reaches to the next tensor
-//!    or the end of the file.
+//! 1. Metadata is skipped through a buffer. Only the alignment and short strings about the model are retained.
+//! 2. The directory gives each tensor's name, dimensions (fastest first), type number and offset. Offsets count from
+//!    the end of the header, which is a multiple of the alignment.
+//! 3. The size follows from the dimensions and the blocks of the type. A tensor of an unknown type extends to the next
+//!    tensor or the end of the file.
 
 use std::collections::BTreeMap;
 
 use super::Format;
 use super::dtype::Dtype;
-use super::read::{Cursor, Fault, Window};
-use super::tensor::{DIMENSIONS_MAX, METADATA_BYTES_MAX, Recognised, TENSORS_MAX, Tensor, note, settle, values};
+use super::read::{FormatError, Window, WindowReader};
+use super::tensor::{
+    DIMENSIONS_MAX, METADATA_BYTES_MAX, Recognised, TENSORS_MAX, Tensor, checked_model, insert_short, value_count,
+};
 
 const MAGIC: &[u8] = b"GGUF";
-/// Most bytes of metadata passed over.
+/// Most bytes of metadata.
 const METADATA_SCAN_BYTES_MAX: u64 = 256 << 20;
 /// Most keys of metadata.
 const VALUES_MAX: u64 = 1 << 16;
 /// Most bytes of the directory.
 const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
-/// Longest key, and longest name of a tensor.
+/// Longest key or tensor name.
 const NAME_BYTES_MAX: u64 = 65_535;
-/// Alignment where the metadata gives none.
+/// Alignment if the metadata does not state one.
 const ALIGNMENT_DEFAULT: u64 = 32;
-/// Deepest lists of lists.
+/// Deepest nesting of lists.
 const DEPTH_MAX: usize = 4;
-/// Numbers of the metadata types that matter here.
+/// Numbers of metadata types.
 const TYPE_U32: u32 = 4;
 const TYPE_STRING: u32 = 8;
 const TYPE_LIST: u32 = 9;
 
-/// Files of llama.cpp and its kin.
+/// Files of llama.cpp and similar programs.
 pub struct Gguf;
 
 impl Format for Gguf {
@@ -39,50 +41,56 @@ impl Format for Gguf {
         "gguf"
     }
 
-    fn may_be(&self, head: &[u8], _: u64) -> bool {
+    fn extensions(&self) -> &'static [&'static str] {
+        &["gguf", "ggml"]
+    }
+
+    fn matches_head(&self, head: &[u8]) -> bool {
         let version = head.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>());
         version.is_some_and(|version| (1..=3).contains(&u32::from_le_bytes(*version)))
     }
 
-    fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
-        let mut header = Header::open(window)?;
-        let (tensor_count, value_count) = (header.word()?, header.word()?);
+    fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
+        let mut header = GgufHeader::open(window)?;
+        let (tensor_count, value_count) = (header.count()?, header.count()?);
         if tensor_count > TENSORS_MAX as u64 {
-            return Fault::because(format!("expected at most {TENSORS_MAX} tensors, found {tensor_count}"));
+            return FormatError::defective(format!("expected at most {TENSORS_MAX} tensors, found {tensor_count}"));
         }
         if value_count > VALUES_MAX {
-            return Fault::because(format!("expected at most {VALUES_MAX} values of metadata, found {value_count}"));
+            return FormatError::defective(format!(
+                "expected at most {VALUES_MAX} values of metadata, found {value_count}"
+            ));
         }
         let (mut metadata, mut alignment) = (BTreeMap::new(), ALIGNMENT_DEFAULT);
         for _ in 0..value_count {
             header.value(&mut metadata, &mut alignment)?;
         }
         if !alignment.is_power_of_two() {
-            return Fault::because(format!("expected an alignment that is a power of two, found {alignment}"));
+            return FormatError::defective(format!("expected an alignment that is a power of two, found {alignment}"));
         }
-        header.cursor = Cursor::new(window, header.cursor.position(), window.len());
-        header.cursor.limit(DIRECTORY_BYTES_MAX);
-        let mut listed = Vec::new();
+        header.reader = WindowReader::new(window, header.reader.position(), window.len());
+        header.reader.limit(DIRECTORY_BYTES_MAX);
+        let mut entries = Vec::new();
         for _ in 0..tensor_count {
-            listed.push(header.tensor(alignment)?);
+            entries.push(header.tensor(alignment)?);
         }
-        let start = header.cursor.position().next_multiple_of(alignment);
-        let tensors = place(listed, start, window.len())?;
-        settle(self.name(), tensors, metadata, window.len())
+        let start = header.reader.position().next_multiple_of(alignment);
+        let tensors = located(entries, start, window.len())?;
+        checked_model(self.name(), tensors, metadata, window.len())
     }
 }
 
-/// A tensor of the directory; the length is none where the type is not known.
-struct Listed {
+/// An entry of the directory. `len` is `None` if the type is unknown.
+struct GgufEntry {
     tensor: Tensor,
     len: Option<u64>,
 }
 
-/// Makes offsets count from the beginning of the file and completes the lengths.
-fn place(mut listed: Vec<Listed>, start: u64, file_len: u64) -> Result<Vec<Tensor>, Fault> {
-    listed.sort_by_key(|listed| listed.tensor.offset);
+/// Tensors with offsets from the start of the file and sizes also for unknown types. Values begin at byte `start`.
+fn located(mut entries: Vec<GgufEntry>, start: u64, file_len: u64) -> Result<Vec<Tensor>, FormatError> {
+    entries.sort_by_key(|entry| entry.tensor.offset);
     let mut next = file_len.saturating_sub(start);
-    for Listed { tensor, len } in listed.iter_mut().rev() {
+    for GgufEntry { tensor, len } in entries.iter_mut().rev() {
         tensor.len = len.unwrap_or(next.saturating_sub(tensor.offset));
         if tensor.len > 0 || len.is_none() {
             next = tensor.offset;
@@ -90,131 +98,135 @@ fn place(mut listed: Vec<Listed>, start: u64, file_len: u64) -> Result<Vec<Tenso
         tensor.offset = match start.checked_add(tensor.offset) {
             Some(offset) if len.is_some() || offset <= file_len => offset,
             _ => {
-                return Fault::because(format!(
-                    "expected tensor {:?} within {file_len} bytes, found it {} bytes behind byte {start}",
+                return FormatError::defective(format!(
+                    "expected tensor {:?} within {file_len} bytes, found it {} bytes after byte {start}",
                     tensor.name, tensor.offset
                 ));
             }
         };
     }
-    Ok(listed.into_iter().map(|listed| listed.tensor).collect())
+    Ok(entries.into_iter().map(|entry| entry.tensor).collect())
 }
 
-/// The part in front of the values.
-struct Header<'a> {
-    cursor: Cursor<'a>,
+/// Reader of the header: the part before the values.
+struct GgufHeader<'a> {
+    reader: WindowReader<'a>,
     version: u32,
 }
 
-impl<'a> Header<'a> {
-    fn open(window: Window<'a>) -> Result<Self, Fault> {
-        let mut cursor = Cursor::new(window, MAGIC.len() as u64, METADATA_SCAN_BYTES_MAX);
-        let version = cursor.u32()?;
-        Ok(Header { cursor, version })
+impl<'a> GgufHeader<'a> {
+    fn open(window: Window<'a>) -> Result<Self, FormatError> {
+        let mut reader = WindowReader::new(window, MAGIC.len() as u64, METADATA_SCAN_BYTES_MAX);
+        let version = reader.u32()?;
+        Ok(GgufHeader { reader, version })
     }
 
-    /// A count or length: 32 bits in version 1, 64 since.
-    fn word(&mut self) -> Result<u64, Fault> {
-        if self.version == 1 { self.cursor.u32().map(u64::from) } else { self.cursor.u64() }
+    /// A count or length: 32 bits in version 1, else 64 bits.
+    fn count(&mut self) -> Result<u64, FormatError> {
+        if self.version == 1 { self.reader.u32().map(u64::from) } else { self.reader.u64() }
     }
 
-    fn text(&mut self, what: &str) -> Result<String, Fault> {
-        let len = self.word()?;
-        let bytes = self.cursor.bytes(what, len, NAME_BYTES_MAX)?;
-        let at = self.cursor.position();
+    fn text(&mut self, what: &str) -> Result<String, FormatError> {
+        let len = self.count()?;
+        let bytes = self.reader.bytes(what, len, NAME_BYTES_MAX)?;
+        let at = self.reader.position();
         let utf8 = String::from_utf8(bytes);
-        utf8.or_else(|_| Fault::because(format!("expected {what} in UTF-8 before byte {at}, found other bytes")))
+        utf8.or_else(|_| {
+            FormatError::defective(format!("expected {what} in UTF-8 before byte {at}, found other bytes"))
+        })
     }
 
-    /// One key and its value.
-    fn value(&mut self, metadata: &mut BTreeMap<String, String>, alignment: &mut u64) -> Result<(), Fault> {
+    /// Reads a key and its value.
+    fn value(&mut self, metadata: &mut BTreeMap<String, String>, alignment: &mut u64) -> Result<(), FormatError> {
         let key = self.text("a key")?;
-        let kind = self.cursor.u32()?;
+        let kind = self.reader.u32()?;
         if key == "general.alignment" && kind == TYPE_U32 {
-            *alignment = u64::from(self.cursor.u32()?);
+            *alignment = u64::from(self.reader.u32()?);
             return Ok(());
         }
         if kind != TYPE_STRING || !key.starts_with("general.") {
-            return self.pass(kind, DEPTH_MAX);
+            return self.skip_value(kind, DEPTH_MAX);
         }
-        let len = self.word()?;
+        let len = self.count()?;
         if len > METADATA_BYTES_MAX as u64 {
-            return self.cursor.skip(len);
+            return self.reader.skip(len);
         }
-        let bytes = self.cursor.bytes("a string", len, METADATA_BYTES_MAX as u64)?;
+        let bytes = self.reader.bytes("a string", len, METADATA_BYTES_MAX as u64)?;
         if let Ok(value) = String::from_utf8(bytes) {
-            note(metadata, key, value);
+            insert_short(metadata, key, value);
         }
         Ok(())
     }
 
-    /// Passes over a value.
-    fn pass(&mut self, kind: u32, depth: usize) -> Result<(), Fault> {
+    /// Skips a value.
+    fn skip_value(&mut self, kind: u32, depth: usize) -> Result<(), FormatError> {
         if let Some(width) = width(kind) {
-            return self.cursor.skip(width);
+            return self.reader.skip(width);
         }
         match kind {
             TYPE_STRING => {
-                let len = self.word()?;
-                self.cursor.skip(len)
+                let len = self.count()?;
+                self.reader.skip(len)
             }
-            TYPE_LIST if depth > 0 => self.pass_list(depth - 1),
+            TYPE_LIST if depth > 0 => self.skip_list(depth - 1),
             _ => {
-                let at = self.cursor.position();
-                Fault::because(format!("expected a known type of metadata before byte {at}, found {kind}"))
+                let at = self.reader.position();
+                FormatError::defective(format!("expected a known type of metadata before byte {at}, found {kind}"))
             }
         }
     }
 
-    fn pass_list(&mut self, depth: usize) -> Result<(), Fault> {
-        let kind = self.cursor.u32()?;
-        let count = self.word()?;
+    fn skip_list(&mut self, depth: usize) -> Result<(), FormatError> {
+        let kind = self.reader.u32()?;
+        let count = self.count()?;
         if let Some(width) = width(kind) {
-            return self.cursor.skip(count.saturating_mul(width));
+            return self.reader.skip(count.saturating_mul(width));
         }
-        if count > self.cursor.left() {
-            let (at, left) = (self.cursor.position(), self.cursor.left());
-            return Fault::because(format!("expected a list within {left} bytes at byte {at}, found {count} values"));
+        if count > self.reader.left() {
+            let (at, left) = (self.reader.position(), self.reader.left());
+            return FormatError::defective(format!(
+                "expected a list within {left} bytes at byte {at}, found {count} values"
+            ));
         }
         for _ in 0..count {
-            self.pass(kind, depth)?;
+            self.skip_value(kind, depth)?;
         }
         Ok(())
     }
 
-    /// One entry of the directory; its offset counts from the header's end.
-    fn tensor(&mut self, alignment: u64) -> Result<Listed, Fault> {
+    /// Reads an entry of the directory. Its offset counts from the end of the header.
+    fn tensor(&mut self, alignment: u64) -> Result<GgufEntry, FormatError> {
         let name = self.text("a tensor's name")?;
-        let dimensions = self.cursor.u32()?;
+        let dimensions = self.reader.u32()?;
         if dimensions as usize > DIMENSIONS_MAX {
-            return Fault::because(format!(
+            return FormatError::defective(format!(
                 "expected at most {DIMENSIONS_MAX} dimensions of tensor {name:?}, found {dimensions}"
             ));
         }
         let mut shape = Vec::new();
         for _ in 0..dimensions {
-            shape.push(self.word()?);
+            shape.push(self.count()?);
         }
-        let (number, offset) = (self.cursor.u32()?, self.cursor.u64()?);
+        let (number, offset) = (self.reader.u32()?, self.reader.u64()?);
         if !offset.is_multiple_of(alignment) {
-            return Fault::because(format!(
+            return FormatError::defective(format!(
                 "expected tensor {name:?} at a multiple of {alignment} bytes, found it at {offset}"
             ));
         }
         let dtype = Dtype::from_ggml(number);
         let len = bytes_of(dtype, &shape);
         if len.is_none() && dtype != Dtype::Other {
-            return Fault::because(format!(
+            return FormatError::defective(format!(
                 "expected whole blocks of {} in tensor {name:?}, found dimensions {shape:?}",
                 dtype.name()
             ));
         }
         shape.reverse();
-        Ok(Listed { tensor: Tensor { name, dtype, shape, offset, len: 0 }, len })
+        Ok(GgufEntry { tensor: Tensor { name, dtype, shape, offset, len: 0 }, len })
     }
 }
 
-/// Bytes of a metadata value of fixed width.
+/// Bytes of a metadata value with a fixed width.
 fn width(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -225,9 +237,9 @@ fn width(kind: u32) -> Option<u64> {
     }
 }
 
-/// Bytes of a tensor; `shape` has the fastest dimension first, which holds whole blocks.
+/// Bytes of a tensor. `shape` has the fastest dimension first, which must consist of whole blocks.
 fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<u64> {
-    let count = values(shape)?;
+    let count = value_count(shape)?;
     let (block_values, block_bytes) = match dtype.width() {
         Some(width) => (1, width as u64),
         None => dtype.block()?,

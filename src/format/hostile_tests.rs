@@ -1,4 +1,4 @@
-//! Files that lie, are cut or are no model at all.
+//! Files that contradict themselves, are truncated, or are not models.
 
 use std::cell::Cell;
 use std::io;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::samples_tests::*;
 use super::*;
 
-/// Why bytes are defective.
+/// Why the bytes are defective.
 fn reason(bytes: &[u8]) -> String {
     match found(bytes) {
         Recognition::Defective { reason, .. } => reason,
@@ -17,13 +17,13 @@ fn reason(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes at the beginning of a long file of zeros; counts what is read.
-struct Long {
+/// A long file of zeros that starts with `head` and counts the bytes read.
+struct LongFile {
     head: Vec<u8>,
     read: Cell<u64>,
 }
 
-impl ReadAt for Long {
+impl ReadAt for LongFile {
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
         self.read.set(self.read.get() + space.len() as u64);
         space.fill(0);
@@ -33,7 +33,7 @@ impl ReadAt for Long {
 }
 
 fn reason_of_long(head: Vec<u8>, len: u64, read_max: u64) -> String {
-    let long = Long { head, read: Cell::new(0) };
+    let long = LongFile { head, read: Cell::new(0) };
     let recognition = recognise(&long, len).unwrap();
     assert!(long.read.get() <= read_max, "{} bytes read", long.read.get());
     match recognition {
@@ -43,7 +43,7 @@ fn reason_of_long(head: Vec<u8>, len: u64, read_max: u64) -> String {
 }
 
 #[test]
-fn safetensors_headers_that_lie() {
+fn false_safetensors_headers_are_defective() {
     let sample = safetensors_sample();
     let with_len = |len: u64| [&len.to_le_bytes()[..], &sample[8..]].concat();
     assert!(reason(&with_len(1000)).contains("found one of 1000"));
@@ -68,18 +68,18 @@ fn safetensors_headers_that_lie() {
             "{second}":{{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}}}"#
         )
     };
-    assert!(of(&two("a", "b")).contains("behind"));
+    assert!(of(&two("a", "b")).contains("after"));
     assert!(of(&two("a", "a")).contains("found two"));
 }
 
 #[test]
-fn gguf_headers_that_lie() {
+fn false_gguf_headers_are_defective() {
     let of = |tensors: &[(&str, &[u64], u32, &[u8])]| reason(&gguf_of(3, 32, tensors));
     assert!(of(&[("a", &[9], 0, &[0; 32])]).contains("within"));
     assert!(of(&[("a", &[33], 8, &[0; 68])]).contains("whole blocks of Q8_0"));
     assert!(of(&[("a", &[u64::MAX, 2], 0, &[0; 4])]).contains("whole blocks"));
     assert!(of(&[("a", &[1 << 62], 0, &[0; 4])]).contains("whole blocks"));
-    assert!(of(&[("a", &[16], 0, &[0; 32]), ("b", &[8], 0, &[0; 32])]).contains("behind"));
+    assert!(of(&[("a", &[16], 0, &[0; 32]), ("b", &[8], 0, &[0; 32])]).contains("after"));
     assert!(of(&[("a", &[1], 0, &[0; 4]), ("a", &[1], 0, &[0; 4])]).contains("found two"));
     assert!(of(&[("a", &[1; 33], 0, &[0; 4])]).contains("33"));
     assert!(reason(&gguf_of(3, 24, &[("a", &[1], 0, &[0; 4])])).contains("found 24"));
@@ -105,7 +105,7 @@ fn gguf_headers_that_lie() {
 }
 
 #[test]
-fn arrays_and_archives_that_lie() {
+fn false_arrays_and_archives_are_defective() {
     assert!(reason(&npy_of("'<f4'", false, "(7,)", &[0; 27])).contains("found 27"));
     assert!(reason(&npy_of("'<f4'", false, "(4294967296, 4294967296)", &[0; 27])).contains("found 27"));
     assert!(reason(&npy_of("'<f4'", false, "(x,)", b"")).contains("shape"));
@@ -128,7 +128,7 @@ fn arrays_and_archives_that_lie() {
 }
 
 #[test]
-fn an_archive_beyond_four_gibibytes_is_read_by_its_wide_fields() {
+fn an_archive_over_four_gibibytes_is_read_by_its_zip64_fields() {
     struct Sparse(Vec<u8>, u64, Vec<u8>);
     impl ReadAt for Sparse {
         fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
@@ -164,7 +164,7 @@ fn an_archive_beyond_four_gibibytes_is_read_by_its_wide_fields() {
 }
 
 #[test]
-fn errors_of_the_source_are_handed_on() {
+fn errors_of_the_source_are_returned() {
     struct Broken;
     impl ReadAt for Broken {
         fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
@@ -175,7 +175,7 @@ fn errors_of_the_source_are_handed_on() {
 }
 
 #[test]
-fn what_is_no_model_is_opaque() {
+fn content_that_is_not_a_model_is_opaque() {
     for bytes in [&b""[..], b"PK", b"GGUF", b"{\"a\": {\"b\"", b"GGUF\x09\0\0\0\0\0\0\0", &[0; 4096]] {
         assert_eq!(found(bytes), Recognition::Opaque, "{bytes:?}");
     }
@@ -187,18 +187,18 @@ static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     vec![safetensors_sample(), gguf_sample(), array, npz, torch_sample(), tar_sample()]
 });
 
-fn keeps_promises(bytes: &[u8]) {
+fn check_promises(bytes: &[u8]) {
     if let Recognition::Model(model) = found(bytes) {
         promises(&model, bytes.len() as u64);
-        assert!(may_be_model(&bytes[..bytes.len().min(HEAD_BYTES)], bytes.len() as u64));
+        assert!(may_be_model(&bytes[..bytes.len().min(HEAD_BYTES)]));
     }
 }
 
 #[test]
-fn every_truncation_of_a_small_file_is_survived() {
+fn no_truncation_of_a_small_file_breaks_a_promise() {
     for sample in SAMPLES.iter().filter(|sample| sample.len() < 5000) {
-        (0..sample.len()).for_each(|len| keeps_promises(&sample[..len]));
-        // A source that ends before the length it was given.
+        (0..sample.len()).for_each(|len| check_promises(&sample[..len]));
+        // A source that ends before the given length.
         for len in (0..sample.len()).step_by(7) {
             if let Recognition::Model(model) = recognise(&&sample[..len], sample.len() as u64).unwrap() {
                 promises(&model, sample.len() as u64);
@@ -209,16 +209,16 @@ fn every_truncation_of_a_small_file_is_survived() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0usize..6) {
+    fn arbitrary_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0usize..6) {
         let heads: [&[u8]; 6] =
             [b"", b"GGUF\x03\0\0\0", b"\x93NUMPY\x01\0\x40\0{", b"PK\x03\x04", b"\x20\0\0\0\0\0\0\0{\"a", b"GGUF\x01\0\0\0"];
-        keeps_promises(&[heads[kind], &bytes].concat());
-        let _ = super::pickle::Tree::read(&bytes);
-        let _ = (card::card(&bytes), card::config_base(&bytes));
+        check_promises(&[heads[kind], &bytes].concat());
+        let _ = super::pickle::PickleTree::read(&bytes);
+        let _ = (card::base_models(&bytes), card::config_base_model(&bytes));
     }
 
     #[test]
-    fn changed_files_are_survived(
+    fn changed_files_break_no_promise(
         which in 0usize..6,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         is_cut in any::<bool>(),
@@ -226,7 +226,7 @@ proptest! {
     ) {
         let mut bytes = SAMPLES[which].clone();
         for (at, value) in changes {
-            // Most of what can be changed lies at the two ends.
+            // Most bytes with a meaning are at the two ends.
             let at = at.index(bytes.len());
             let near = if at % 3 == 0 { at % 700 } else { at };
             let near = near.min(bytes.len() - 1);
@@ -235,11 +235,11 @@ proptest! {
         if is_cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        keeps_promises(&bytes);
+        check_promises(&bytes);
     }
 
     #[test]
-    fn changed_pickles_are_survived(
+    fn changed_pickles_break_no_promise(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut pickle = torch_pickle();
@@ -247,6 +247,6 @@ proptest! {
             let at = at.index(pickle.len());
             pickle[at] = value;
         }
-        keeps_promises(&zip_of(&[("m/data.pkl", &pickle, 0), ("m/data/0", &[0; 12], 0)], false));
+        check_promises(&zip_of(&[("m/data.pkl", &pickle, 0), ("m/data/0", &[0; 12], 0)], false));
     }
 }

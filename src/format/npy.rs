@@ -1,25 +1,25 @@
 //! npy: a magic, a version, the text of a Python dictionary (type, order, shape), the values.
 //!
-//! The text is read as a literal, never run. A Fortran-ordered array is stored like a C-ordered one with its shape
-//! reversed, and listed with its own shape and strides.
+//! The text is parsed as a literal and never run. The stored tensor of a Fortran-ordered array has the reversed shape.
+//! The listed array has its own shape, and strides.
 
 use std::collections::BTreeMap;
 
 use super::Format;
-use super::array::{Array, Listed, column_major, is_contiguous};
+use super::array::{Array, ListedArray, column_major, is_contiguous};
 use super::dtype::Dtype;
-use super::read::{Fault, Window};
-use super::tensor::{DIMENSIONS_MAX, Recognised, Tensor, settle, values};
-use super::value::{Value, ValueType};
+use super::read::{FormatError, Window};
+use super::tensor::{DIMENSIONS_MAX, Recognised, Tensor, checked_model, value_count};
+use super::value_type::{KnownType, ValueType};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Longest dictionary read.
+/// Longest dictionary that is read.
 const TEXT_BYTES_MAX: u64 = 64 << 10;
-/// What the array of a file of its own is called, which has no name there.
+/// Name of the array of an npy file, which states no name.
 const ONLY: &str = "array";
-/// Longest name of a type that is written again.
+/// Longest name of a type that is copied to a written file.
 const DESCR_BYTES_MAX: usize = 64;
-/// Deepest literal within a literal.
+/// Deepest nesting of literals.
 const DEPTH_MAX: usize = 8;
 
 /// Files of `numpy.save`.
@@ -30,27 +30,31 @@ impl Format for Npy {
         "npy"
     }
 
-    fn may_be(&self, head: &[u8], _: u64) -> bool {
+    fn extensions(&self) -> &'static [&'static str] {
+        &["npy"]
+    }
+
+    fn matches_head(&self, head: &[u8]) -> bool {
         head.strip_prefix(MAGIC).and_then(|rest| rest.first()).is_some_and(|major| (1..=3).contains(major))
     }
 
-    fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
+    fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
         match array(window, ONLY.into())? {
-            Some(tensor) => settle(self.name(), vec![tensor], BTreeMap::new(), window.len()),
+            Some(tensor) => checked_model(self.name(), vec![tensor], BTreeMap::new(), window.len()),
             None => Ok(None),
         }
     }
 
-    fn list(&self, window: Window, visit: &mut dyn FnMut(Listed)) -> Result<Option<&'static str>, Fault> {
+    fn list(&self, window: Window, visit: &mut dyn FnMut(ListedArray)) -> Result<Option<&'static str>, FormatError> {
         visit(listed(window, ONLY.into())?);
         Ok(Some(self.name()))
     }
 }
 
-/// The array of an npy file as it is stored; none if its values are Python objects or not of one known size.
-pub(super) fn array(window: Window, name: String) -> Result<Option<Tensor>, Fault> {
-    let header = Header::read(window)?;
-    let Some(Header { dtype, parts, offset, len, mut shape, is_fortran, .. }) = header else { return Ok(None) };
+/// The array of an npy file as it is stored. `None` for Python objects and values of unknown size.
+pub(super) fn array(window: Window, name: String) -> Result<Option<Tensor>, FormatError> {
+    let header = NpyHeader::read(window)?;
+    let Some(NpyHeader { dtype, parts, offset, len, mut shape, is_fortran, .. }) = header else { return Ok(None) };
     if is_fortran {
         shape.reverse();
     }
@@ -60,78 +64,81 @@ pub(super) fn array(window: Window, name: String) -> Result<Option<Tensor>, Faul
     Ok(Some(Tensor { name, dtype, shape, offset, len }))
 }
 
-/// The array of an npy file as numpy shows it.
-pub(super) fn listed(window: Window, name: String) -> Result<Listed, Fault> {
-    let Some(header) = Header::read(window)? else {
-        return Ok(Listed::Hidden { name, reason: "it holds Python objects or records".into() });
+/// The array of an npy file as numpy presents it.
+pub(super) fn listed(window: Window, name: String) -> Result<ListedArray, FormatError> {
+    let Some(header) = NpyHeader::read(window)? else {
+        return Ok(ListedArray::Unreadable { name, reason: "it holds Python objects or records".into() });
     };
     let strides = column_major(&header.shape).filter(|_| header.is_fortran);
     let strides = strides.filter(|strides| !is_contiguous(&header.shape, strides) && header.len > 0);
-    let value = value_of(&header.descr, header.dtype, header.width);
-    let Header { shape, offset, len, .. } = header;
-    Ok(Listed::Array(Array { name, value, shape, strides, offset, len }))
+    let value_type = value_type_of(&header.descr, header.dtype, header.width);
+    let NpyHeader { shape, offset, len, .. } = header;
+    Ok(ListedArray::Array(Array { name, value_type, shape, strides, offset, len }))
 }
 
-/// What numpy's own name for a type says of its values.
-fn value_of(descr: &str, dtype: Dtype, width: u64) -> Value {
-    // The order of one byte does not matter.
+/// The type with this name in numpy.
+fn value_type_of(descr: &str, dtype: Dtype, width: u64) -> ValueType {
+    // A single byte has no byte order.
     let plain = if width == 1 { descr.replacen(['<', '>'], "|", 1) } else { descr.to_string() };
-    if let Some(known) = ValueType::in_numpy(&plain) {
-        return Value::from(known);
+    if let Some(known) = KnownType::in_numpy(&plain) {
+        return ValueType::from(known);
     }
     let is_plain = descr.len() <= DESCR_BYTES_MAX
         && descr.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '<' | '>' | '|' | '[' | ']' | '/'));
     let numpy = is_plain.then(|| descr.to_string().into());
-    Value { numpy, ..Value::called(descr.to_string(), dtype, Some(width)) }
+    ValueType { numpy, ..ValueType::custom(descr.to_string(), dtype, Some(width)) }
 }
 
-/// What stands in front of the values.
-struct Header {
+/// The header: the part before the values.
+struct NpyHeader {
     descr: String,
     is_fortran: bool,
     shape: Vec<u64>,
     dtype: Dtype,
     /// Bytes of a value.
     width: u64,
-    /// Floats in one value.
+    /// Number of stored values in one value: 2 for complex values.
     parts: u64,
-    /// Where the values lie.
+    /// Offset of the values, bytes.
     offset: u64,
+    /// Size of the values, bytes.
     len: u64,
 }
 
-impl Header {
-    fn read(window: Window) -> Result<Option<Header>, Fault> {
+impl NpyHeader {
+    fn read(window: Window) -> Result<Option<NpyHeader>, FormatError> {
         let head = window.read(0, 12.min(window.len()))?;
         let (start, len) = match *head.get(MAGIC.len()..).unwrap_or_default() {
             [1, _, low, high, ..] => (10, u64::from(u16::from_le_bytes([low, high]))),
             [2 | 3, _, a, b, c, d] => (12, u64::from(u32::from_le_bytes([a, b, c, d]))),
-            _ => return Fault::because(format!("expected an npy header, found {} bytes", window.len())),
+            _ => return FormatError::defective(format!("expected an npy header, found {} bytes", window.len())),
         };
         if len > TEXT_BYTES_MAX {
-            return Fault::because(format!("expected an npy header of at most {TEXT_BYTES_MAX} bytes, found {len}"));
+            return FormatError::defective(format!(
+                "expected an npy header of at most {TEXT_BYTES_MAX} bytes, found {len}"
+            ));
         }
         let text = String::from_utf8_lossy(&window.read(start, len)?).into_owned();
         let Some((descr, is_fortran, shape)) = fields(&text) else {
-            return Fault::because(format!(
+            return FormatError::defective(format!(
                 "expected descr, fortran_order and shape in the npy header, found {text:?}"
             ));
         };
-        let Some((dtype, width, parts)) = values_of(&descr) else { return Ok(None) };
+        let Some((dtype, width, parts)) = stored_type_of(&descr) else { return Ok(None) };
         let offset = start + len;
-        let room = window.len() - offset;
-        let expected = values(&shape).and_then(|count| count.checked_mul(width));
-        let Some(len) = expected.filter(|len| *len <= room) else {
-            return Fault::because(format!(
-                "expected the bytes of {descr} {shape:?} behind the npy header, found {room}"
+        let left = window.len() - offset;
+        let expected = value_count(&shape).and_then(|count| count.checked_mul(width));
+        let Some(len) = expected.filter(|len| *len <= left) else {
+            return FormatError::defective(format!(
+                "expected the bytes of {descr} {shape:?} after the npy header, found {left}"
             ));
         };
-        Ok(Some(Header { descr, is_fortran, shape, dtype, width, parts, offset, len }))
+        Ok(Some(NpyHeader { descr, is_fortran, shape, dtype, width, parts, offset, len }))
     }
 }
 
-/// Type, bytes of a value, and floats in one value; none for records, objects and what is not known.
-fn values_of(descr: &str) -> Option<(Dtype, u64, u64)> {
+/// Stored type, bytes of a value, and stored values in one value. `None` for records, objects and unknown types.
+fn stored_type_of(descr: &str) -> Option<(Dtype, u64, u64)> {
     let mut chars = descr.chars();
     let (order, kind) = (chars.next()?, chars.next()?);
     let digits: String = chars.as_str().chars().take_while(char::is_ascii_digit).collect();
@@ -158,18 +165,18 @@ fn values_of(descr: &str) -> Option<(Dtype, u64, u64)> {
     }
 }
 
-/// The three entries of the dictionary.
+/// The three fields of the header: `descr`, `fortran_order`, `shape`.
 fn fields(text: &str) -> Option<(String, bool, Vec<u64>)> {
     let mut reader = LiteralReader { rest: text };
-    let Literal::Dictionary(entries) = reader.literal(DEPTH_MAX)? else { return None };
+    let PythonLiteral::Dictionary(entries) = reader.literal(DEPTH_MAX)? else { return None };
     let (mut descr, mut order, mut shape) = (None, None, None);
     for (key, value) in entries {
         match (key.as_str(), value) {
-            ("descr", Literal::Text(text)) => descr = Some(text),
-            ("descr", Literal::Sequence(_)) => descr = Some("record".into()),
-            ("fortran_order", Literal::Flag(is_fortran)) => order = Some(is_fortran),
-            ("shape", Literal::Sequence(sizes)) if sizes.len() <= DIMENSIONS_MAX => {
-                let size = |literal| if let Literal::Number(size) = literal { Some(size) } else { None };
+            ("descr", PythonLiteral::Text(text)) => descr = Some(text),
+            ("descr", PythonLiteral::Sequence(_)) => descr = Some("record".into()),
+            ("fortran_order", PythonLiteral::Flag(is_fortran)) => order = Some(is_fortran),
+            ("shape", PythonLiteral::Sequence(sizes)) if sizes.len() <= DIMENSIONS_MAX => {
+                let size = |literal| if let PythonLiteral::Number(size) = literal { Some(size) } else { None };
                 shape = Some(sizes.into_iter().map(size).collect::<Option<Vec<u64>>>()?);
             }
             _ => return None,
@@ -178,12 +185,12 @@ fn fields(text: &str) -> Option<(String, bool, Vec<u64>)> {
     Some((descr?, order?, shape?))
 }
 
-enum Literal {
+enum PythonLiteral {
     Text(String),
     Number(u64),
     Flag(bool),
-    Sequence(Vec<Literal>),
-    Dictionary(Vec<(String, Literal)>),
+    Sequence(Vec<PythonLiteral>),
+    Dictionary(Vec<(String, PythonLiteral)>),
 }
 
 struct LiteralReader<'a> {
@@ -191,30 +198,30 @@ struct LiteralReader<'a> {
 }
 
 impl LiteralReader<'_> {
-    fn literal(&mut self, depth: usize) -> Option<Literal> {
+    fn literal(&mut self, depth: usize) -> Option<PythonLiteral> {
         let depth = depth.checked_sub(1)?;
         self.rest = self.rest.trim_start();
         let first = self.rest.chars().next()?;
         match first {
-            '\'' | '"' => self.text().map(Literal::Text),
-            '(' => self.list(')', |reader| reader.literal(depth)).map(Literal::Sequence),
-            '[' => self.list(']', |reader| reader.literal(depth)).map(Literal::Sequence),
+            '\'' | '"' => self.text().map(PythonLiteral::Text),
+            '(' => self.list(')', |reader| reader.literal(depth)).map(PythonLiteral::Sequence),
+            '[' => self.list(']', |reader| reader.literal(depth)).map(PythonLiteral::Sequence),
             '{' => {
                 let entry = |reader: &mut Self| {
                     let key = reader.text()?;
                     reader.take(":").then(|| reader.literal(depth)).flatten().map(|value| (key, value))
                 };
-                self.list('}', entry).map(Literal::Dictionary)
+                self.list('}', entry).map(PythonLiteral::Dictionary)
             }
             '0'..='9' => self.number(),
-            _ if self.take("True") => Some(Literal::Flag(true)),
-            _ if self.take("False") => Some(Literal::Flag(false)),
+            _ if self.take("True") => Some(PythonLiteral::Flag(true)),
+            _ if self.take("False") => Some(PythonLiteral::Flag(false)),
             _ => None,
         }
     }
 
-    fn take(&mut self, word: &str) -> bool {
-        let rest = self.rest.trim_start().strip_prefix(word);
+    fn take(&mut self, token: &str) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(token);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
@@ -227,14 +234,14 @@ impl LiteralReader<'_> {
         (!text.contains('\\')).then(|| text.to_string())
     }
 
-    fn number(&mut self) -> Option<Literal> {
+    fn number(&mut self) -> Option<PythonLiteral> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at_checked(end)?;
         self.rest = rest.strip_prefix('L').unwrap_or(rest);
-        digits.parse().ok().map(Literal::Number)
+        digits.parse().ok().map(PythonLiteral::Number)
     }
 
-    /// Items up to `close`, which follows an opening bracket; a comma may follow the last.
+    /// Items after an opening bracket, up to `close`. A comma may follow the last item.
     fn list<T>(&mut self, close: char, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         self.rest = self.rest.get(1..)?;
         let close = close.to_string();
@@ -256,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dictionaries_as_written_by_python_2_and_3() {
+    fn dictionaries_of_python_2_and_3_are_parsed() {
         let field = |text: &str| fields(text);
         let plain = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
         assert_eq!(field(plain), Some(("<f4".into(), false, vec![3, 4])));
@@ -270,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn types() {
-        assert_eq!(values_of("<f2"), Some((Dtype::Float16, 2, 1)));
-        assert_eq!(values_of("|b1"), Some((Dtype::Int8, 1, 1)));
-        assert_eq!(values_of("<V2"), Some((Dtype::Other, 2, 1)));
-        assert_eq!(values_of(">f4"), Some((Dtype::Other, 4, 1)));
-        assert_eq!(values_of("<c16"), Some((Dtype::Float64, 16, 2)));
-        assert_eq!(values_of("<U10"), Some((Dtype::Other, 40, 1)));
-        assert_eq!(values_of("<M8[ns]"), Some((Dtype::Int64, 8, 1)));
-        assert_eq!((values_of("|O"), values_of("record"), values_of("")), (None, None, None));
+    fn type_names_give_stored_types() {
+        assert_eq!(stored_type_of("<f2"), Some((Dtype::Float16, 2, 1)));
+        assert_eq!(stored_type_of("|b1"), Some((Dtype::Int8, 1, 1)));
+        assert_eq!(stored_type_of("<V2"), Some((Dtype::Other, 2, 1)));
+        assert_eq!(stored_type_of(">f4"), Some((Dtype::Other, 4, 1)));
+        assert_eq!(stored_type_of("<c16"), Some((Dtype::Float64, 16, 2)));
+        assert_eq!(stored_type_of("<U10"), Some((Dtype::Other, 40, 1)));
+        assert_eq!(stored_type_of("<M8[ns]"), Some((Dtype::Int64, 8, 1)));
+        assert_eq!((stored_type_of("|O"), stored_type_of("record"), stored_type_of("")), (None, None, None));
     }
 }

@@ -1,15 +1,16 @@
-//! Reading at offsets: the [`ReadAt`] callers hand in, a [`Window`] that bounds every read, and a buffered [`Cursor`].
+//! Reading at offsets. [`ReadAt`] is the source, [`Window`] bounds every read, and [`WindowReader`] reads in order
+//! through a buffer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 
-/// Bytes a [`Cursor`] reads at once.
+/// Bytes that a [`WindowReader`] reads at once.
 const BUFFER_BYTES: u64 = 64 << 10;
 
 /// Random access to the bytes of a file.
 pub trait ReadAt {
-    /// Reads into `space` from byte `offset`; how many bytes were read, 0 only at the end.
+    /// Reads into `space` from byte `offset`. Returns the number of bytes read, 0 only at the end.
     fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -40,29 +41,29 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     }
 }
 
-/// Why a file's tensors cannot be told.
+/// Why the tensors of a file cannot be found.
 #[derive(Debug)]
-pub enum Fault {
-    /// It cannot be read.
+pub enum FormatError {
+    /// The file cannot be read.
     Io(io::Error),
-    /// It contradicts itself or is cut off: what was expected, what was found.
+    /// The file contradicts itself or is truncated. Says what was expected and what was found.
     Defective(String),
 }
 
-impl Fault {
-    /// The error of a file that lies.
-    pub(super) fn because<T>(reason: impl Into<String>) -> Result<T, Fault> {
-        Err(Fault::Defective(reason.into()))
+impl FormatError {
+    /// The error of a defective file.
+    pub(super) fn defective<T>(reason: impl Into<String>) -> Result<T, FormatError> {
+        Err(FormatError::Defective(reason.into()))
     }
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for FormatError {
     fn from(error: io::Error) -> Self {
-        Fault::Io(error)
+        FormatError::Io(error)
     }
 }
 
-/// A part of a file, addressed from its own first byte.
+/// A part of a file. Offsets count from its first byte.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     source: &'a dyn ReadAt,
@@ -75,38 +76,38 @@ impl<'a> Window<'a> {
     pub fn new(source: &'a dyn ReadAt, len: u64) -> Self {
         Window { source, start: 0, len }
     }
-    /// Its bytes.
+    /// Size, bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
-    /// Whether it holds no byte.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// `len` bytes from byte `offset`; none if they are not all inside.
+    /// The `len` bytes from byte `offset`. `None` if they reach beyond the window.
     pub fn part(&self, offset: u64, len: u64) -> Option<Window<'a>> {
         let end = offset.checked_add(len)?;
         let start = self.start.checked_add(offset)?;
         (end <= self.len).then_some(Window { source: self.source, start, len })
     }
-    /// The first `most` bytes, fewer if there are fewer.
-    pub fn head(&self, most: usize) -> io::Result<Vec<u8>> {
-        self.some(0, most as u64)
+    /// The first bytes, at most `bytes_max`.
+    pub fn head(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        self.read_up_to(0, bytes_max as u64)
     }
-    /// `count` bytes from byte `offset`. The caller bounds `count`.
-    pub fn read(&self, offset: u64, count: u64) -> Result<Vec<u8>, Fault> {
+    /// Exactly `count` bytes from byte `offset`. The caller bounds `count`.
+    pub fn read(&self, offset: u64, count: u64) -> Result<Vec<u8>, FormatError> {
         let inside = offset.checked_add(count).is_some_and(|end| end <= self.len);
-        let bytes = if inside { self.some(offset, count)? } else { Vec::new() };
+        let bytes = if inside { self.read_up_to(offset, count)? } else { Vec::new() };
         if bytes.len() as u64 == count {
             return Ok(bytes);
         }
         let len = if inside { offset + bytes.len() as u64 } else { self.len };
-        Fault::because(format!("expected {count} bytes at byte {offset}, found the end at byte {len}"))
+        FormatError::defective(format!("expected {count} bytes at byte {offset}, found the end at byte {len}"))
     }
 
-    /// At most `most` bytes from byte `offset`.
-    fn some(&self, offset: u64, most: u64) -> io::Result<Vec<u8>> {
-        let count = most.min(self.len.saturating_sub(offset));
+    /// At most `bytes_max` bytes from byte `offset`.
+    fn read_up_to(&self, offset: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let count = bytes_max.min(self.len.saturating_sub(offset));
         let mut bytes = vec![0u8; usize::try_from(count).unwrap_or(usize::MAX)];
         let mut filled = 0;
         while filled < bytes.len() {
@@ -124,52 +125,53 @@ impl<'a> Window<'a> {
 }
 
 /// Reads a range of a window in order, through a buffer.
-pub(super) struct Cursor<'a> {
+pub(super) struct WindowReader<'a> {
     window: Window<'a>,
-    /// Offset of the next byte, and of the one it may not read.
+    /// Offset of the next byte.
     position: u64,
+    /// Offset after the last byte that may be read.
     end: u64,
     /// Bytes from offset `buffered_from` on.
     buffer: Vec<u8>,
     buffered_from: u64,
 }
 
-impl<'a> Cursor<'a> {
-    /// Reads bytes `start` to `end` of `window`.
+impl<'a> WindowReader<'a> {
+    /// A reader of the bytes `start..end` of `window`.
     pub(super) fn new(window: Window<'a>, start: u64, end: u64) -> Self {
-        Cursor { window, position: start, end: end.min(window.len), buffer: Vec::new(), buffered_from: 0 }
+        WindowReader { window, position: start, end: end.min(window.len), buffer: Vec::new(), buffered_from: 0 }
     }
     /// Offset of the next byte.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
-    /// Bytes left.
+    /// Remaining bytes.
     pub(super) fn left(&self) -> u64 {
         self.end.saturating_sub(self.position)
     }
-    /// Moves the end closer: at most `more` bytes from here.
-    pub(super) fn limit(&mut self, more: u64) {
-        self.end = self.end.min(self.position.saturating_add(more));
+    /// Limits the remaining bytes to `bytes_max`.
+    pub(super) fn limit(&mut self, bytes_max: u64) {
+        self.end = self.end.min(self.position.saturating_add(bytes_max));
     }
-    /// Passes over `count` bytes.
-    pub(super) fn skip(&mut self, count: u64) -> Result<(), Fault> {
-        self.demand(count)?;
+    /// Skips `count` bytes.
+    pub(super) fn skip(&mut self, count: u64) -> Result<(), FormatError> {
+        self.check_remaining(count)?;
         self.position += count;
         Ok(())
     }
     /// The next `N` bytes.
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        self.demand(N as u64)?;
-        let held = |cursor: &Self| {
-            let from = usize::try_from(cursor.position.checked_sub(cursor.buffered_from)?).ok()?;
-            cursor.buffer.get(from..)?.first_chunk::<N>().copied()
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        self.check_remaining(N as u64)?;
+        let buffered = |reader: &Self| {
+            let from = usize::try_from(reader.position.checked_sub(reader.buffered_from)?).ok()?;
+            reader.buffer.get(from..)?.first_chunk::<N>().copied()
         };
-        let array = match held(self) {
+        let array = match buffered(self) {
             Some(array) => array,
             None => {
-                self.buffer = self.window.some(self.position, BUFFER_BYTES.min(self.left()))?;
+                self.buffer = self.window.read_up_to(self.position, BUFFER_BYTES.min(self.left()))?;
                 self.buffered_from = self.position;
-                match held(self) {
+                match buffered(self) {
                     Some(array) => array,
                     None => return self.ended(N as u64),
                 }
@@ -178,15 +180,15 @@ impl<'a> Cursor<'a> {
         self.position += N as u64;
         Ok(array)
     }
-    /// The next `count` bytes, of which there may be at most `most`.
-    pub(super) fn bytes(&mut self, what: &str, count: u64, most: u64) -> Result<Vec<u8>, Fault> {
-        if count > most {
-            return Fault::because(format!(
-                "expected {what} of at most {most} bytes at byte {}, found {count}",
+    /// The next `count` bytes. Fails if `count` exceeds `bytes_max`; the error calls the bytes `what`.
+    pub(super) fn bytes(&mut self, what: &str, count: u64, bytes_max: u64) -> Result<Vec<u8>, FormatError> {
+        if count > bytes_max {
+            return FormatError::defective(format!(
+                "expected {what} of at most {bytes_max} bytes at byte {}, found {count}",
                 self.position
             ));
         }
-        self.demand(count)?;
+        self.check_remaining(count)?;
         let from = self.position.checked_sub(self.buffered_from).and_then(|from| usize::try_from(from).ok());
         let until = from.and_then(|from| from.checked_add(usize::try_from(count).ok()?));
         let bytes = match (from, until) {
@@ -197,24 +199,24 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
     /// Little-endian `u16`.
-    pub(super) fn u16(&mut self) -> Result<u16, Fault> {
+    pub(super) fn u16(&mut self) -> Result<u16, FormatError> {
         Ok(u16::from_le_bytes(self.array()?))
     }
     /// Little-endian `u32`.
-    pub(super) fn u32(&mut self) -> Result<u32, Fault> {
+    pub(super) fn u32(&mut self) -> Result<u32, FormatError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
     /// Little-endian `u64`.
-    pub(super) fn u64(&mut self) -> Result<u64, Fault> {
+    pub(super) fn u64(&mut self) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    fn demand(&self, count: u64) -> Result<(), Fault> {
+    fn check_remaining(&self, count: u64) -> Result<(), FormatError> {
         if count > self.left() { self.ended(count) } else { Ok(()) }
     }
-    fn ended<T>(&self, count: u64) -> Result<T, Fault> {
+    fn ended<T>(&self, count: u64) -> Result<T, FormatError> {
         let (position, end) = (self.position, self.end);
-        Fault::because(format!("expected {count} bytes at byte {position}, found the end at byte {end}"))
+        FormatError::defective(format!("expected {count} bytes at byte {position}, found the end at byte {end}"))
     }
 }
 
@@ -223,31 +225,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_reads_across_its_buffer_and_never_past_its_end() {
+    fn a_reader_crosses_its_buffer_and_never_passes_its_end() {
         let bytes: Vec<u8> = (0..200_000u32).map(|at| (at % 251) as u8).collect();
         let window = Window::new(&bytes, bytes.len() as u64);
-        let mut cursor = Cursor::new(window, 1, 199_000);
+        let mut reader = WindowReader::new(window, 1, 199_000);
         for at in (1..198_990usize).step_by(7) {
-            assert_eq!(cursor.array::<3>().unwrap(), bytes[at..at + 3]);
-            let more = cursor.bytes("bytes", 3, 3).unwrap();
+            assert_eq!(reader.array::<3>().unwrap(), bytes[at..at + 3]);
+            let more = reader.bytes("bytes", 3, 3).unwrap();
             assert_eq!(more, bytes[at + 3..at + 6]);
-            cursor.skip(1).unwrap();
+            reader.skip(1).unwrap();
         }
-        let left = cursor.left();
-        assert!(cursor.bytes("bytes", left + 1, u64::MAX).is_err() && cursor.skip(left + 1).is_err());
-        cursor.skip(left).unwrap();
-        assert!(cursor.array::<1>().is_err() && cursor.skip(u64::MAX).is_err());
+        let left = reader.left();
+        assert!(reader.bytes("bytes", left + 1, u64::MAX).is_err() && reader.skip(left + 1).is_err());
+        reader.skip(left).unwrap();
+        assert!(reader.array::<1>().is_err() && reader.skip(u64::MAX).is_err());
     }
 
     #[test]
-    fn a_window_that_claims_more_than_there_is_ends_where_the_source_does() {
+    fn a_window_longer_than_its_source_ends_with_the_source() {
         let bytes = vec![7u8; 100];
         let window = Window::new(&bytes, 1000);
         assert_eq!(window.head(512).unwrap().len(), 100);
-        assert!(matches!(window.read(90, 20), Err(Fault::Defective(reason)) if reason.contains("byte 100")));
-        assert!(matches!(window.read(u64::MAX, 2), Err(Fault::Defective(_))));
+        assert!(matches!(window.read(90, 20), Err(FormatError::Defective(reason)) if reason.contains("byte 100")));
+        assert!(matches!(window.read(u64::MAX, 2), Err(FormatError::Defective(_))));
         assert!(window.part(990, 11).is_none() && window.part(u64::MAX, 1).is_none());
         assert_eq!(window.part(98, 10).unwrap().head(5).unwrap(), [7, 7]);
-        assert!(Cursor::new(window, 99, 1000).u16().is_err());
+        assert!(WindowReader::new(window, 99, 1000).u16().is_err());
     }
 }

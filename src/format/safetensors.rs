@@ -1,9 +1,16 @@
 //! safetensors: the length of a JSON header (8 bytes), the header, the values.
 //!
-//! 1. The header names each tensor's type, shape and range behind the header. It is read in one piece of bounded
-//!    size, entry by entry, so that a name given twice is seen and listing keeps none of them.
-//! 2. A range must be as long as type and shape say. Gaps, bytes behind the last tensor, any order of the entries
-//!    and types not known here are no harm: what no tensor covers is opaque, and the range gives the length.
+//! 1. The header gives the type, shape and range of each tensor. Ranges count from the end of the header. The header
+//!    is read at once, within a bound, and parsed entry by entry, so listing retains no entries.
+//! 2. A range must have the length that type and shape require. Gaps, trailing bytes, entries in any order and unknown
+//!    types are accepted: bytes without a tensor are opaque, and an unknown type has the length of its range.
+//!
+//! The crate `safetensors` defines the types and makes the headers of exported files, but does not parse here:
+//! - `SafeTensors::read_metadata` needs the whole file as one slice. Here, files are read at offsets.
+//! - `Metadata` parses a header alone, but holds its entries several times: 460,000 tensors (29 MiB of JSON) took
+//!   410 MiB. A restored tensor of such a file may take 200 MB in all (`tests/it/cli/tensor.rs`).
+//! - It silently drops the first of two tensors with the same name. Here, such a file is defective.
+//! - It refuses gaps and unknown types, so those headers would be parsed twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,21 +19,23 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::array::{Array, Listed};
+use super::array::{Array, ListedArray};
 use super::dtype::Dtype;
-use super::read::{Fault, Window};
-use super::tensor::{DIMENSIONS_MAX, Recognised, Spans, TENSORS_MAX, Tensor, note, settle, values};
-use super::value::{Value, ValueType};
+use super::read::{FormatError, Window};
+use super::tensor::{
+    DIMENSIONS_MAX, ListingChecks, Recognised, TENSORS_MAX, Tensor, checked_model, insert_short, value_count,
+};
+use super::value_type::{KnownType, ValueType};
 use super::{Format, HEAD_BYTES};
 
-/// Longest header read.
+/// Longest header that is read.
 const HEADER_BYTES_MAX: u64 = 32 << 20;
-/// A first number beyond this is no header's length.
+/// A larger first number is not the length of a header.
 const HEADER_BYTES_CREDIBLE: u64 = 1 << 40;
-/// Bytes of the header's length.
+/// Bytes of the length of the header.
 const PREFIX_BYTES: u64 = 8;
 
-/// Files of Hugging Face's safetensors.
+/// Files of Hugging Face's safetensors library.
 pub struct Safetensors;
 
 impl Format for Safetensors {
@@ -34,7 +43,11 @@ impl Format for Safetensors {
         "safetensors"
     }
 
-    fn may_be(&self, head: &[u8], _: u64) -> bool {
+    fn extensions(&self) -> &'static [&'static str] {
+        &["safetensors"]
+    }
+
+    fn matches_head(&self, head: &[u8]) -> bool {
         let Some((prefix, json)) = head.split_first_chunk::<8>() else { return false };
         let [b'{', rest @ ..] = json else { return false };
         let next = rest.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -42,10 +55,10 @@ impl Format for Safetensors {
         (2..HEADER_BYTES_CREDIBLE).contains(&u64::from_le_bytes(*prefix)) && is_object
     }
 
-    fn find(&self, window: Window) -> Result<Option<Recognised>, Fault> {
+    fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
         let mut tensors = Vec::new();
-        let metadata = read(window, &mut |name, entry, start| {
-            let Placed { offset, len, known } = entry.place(&name, start)?;
+        let metadata = read_header(window, &mut |name, entry, start| {
+            let EntryRange { offset, len, known } = entry.range(&name, start)?;
             let mut shape = entry.shape.0;
             if let Some(parts) = known.map(|known| known.parts).filter(|parts| *parts > 1) {
                 shape.push(parts);
@@ -53,97 +66,104 @@ impl Format for Safetensors {
             tensors.push(Tensor { name, dtype: known.map_or(Dtype::Other, |known| known.dtype), shape, offset, len });
             Ok(())
         })?;
-        settle(self.name(), tensors, metadata, window.len())
+        checked_model(self.name(), tensors, metadata, window.len())
     }
 
-    fn list(&self, window: Window, visit: &mut dyn FnMut(Listed)) -> Result<Option<&'static str>, Fault> {
-        let mut spans = Spans::new(window.len());
-        read(window, &mut |name, entry, start| {
-            let Placed { offset, len, known } = entry.place(&name, start)?;
-            spans.add(&name, offset, len)?;
-            let named = || Value::called(entry.dtype.clone().into_owned(), Dtype::Other, None);
-            let value = known.map_or_else(named, Value::from);
-            visit(Listed::Array(Array { name, value, shape: entry.shape.0, strides: None, offset, len }));
+    fn list(&self, window: Window, visit: &mut dyn FnMut(ListedArray)) -> Result<Option<&'static str>, FormatError> {
+        let mut checks = ListingChecks::new(window.len());
+        read_header(window, &mut |name, entry, start| {
+            let EntryRange { offset, len, known } = entry.range(&name, start)?;
+            checks.add(&name, offset, len)?;
+            let custom = || ValueType::custom(entry.dtype.clone().into_owned(), Dtype::Other, None);
+            let value_type = known.map_or_else(custom, ValueType::from);
+            visit(ListedArray::Array(Array { name, value_type, shape: entry.shape.0, strides: None, offset, len }));
             Ok(())
         })?;
-        spans.settle()?;
+        checks.finish()?;
         Ok(Some(self.name()))
     }
 }
 
-/// Hands out the entries of the header, each with where the values begin; what the file says of itself.
-fn read(window: Window, visit: &mut Visit<'_>) -> Result<BTreeMap<String, String>, Fault> {
+/// Passes the entries of the header and the offset of the values to `visit`. Returns the metadata.
+fn read_header(window: Window, visit: &mut EntrySink<'_>) -> Result<BTreeMap<String, String>, FormatError> {
     let prefix = window.read(0, PREFIX_BYTES)?;
     let header_len = u64::from_le_bytes(prefix.first_chunk().copied().unwrap_or_default());
-    let room = window.len() - PREFIX_BYTES;
-    if header_len > room {
-        return Fault::because(format!("expected a header within {room} bytes, found one of {header_len}"));
+    let len_max = window.len() - PREFIX_BYTES;
+    if header_len > len_max {
+        return FormatError::defective(format!("expected a header within {len_max} bytes, found one of {header_len}"));
     }
     if header_len > HEADER_BYTES_MAX {
-        return Fault::because(format!("expected a header of at most {HEADER_BYTES_MAX} bytes, found {header_len}"));
+        return FormatError::defective(format!(
+            "expected a header of at most {HEADER_BYTES_MAX} bytes, found {header_len}"
+        ));
     }
     let json = window.read(PREFIX_BYTES, header_len)?;
-    let (mut metadata, mut fault) = (BTreeMap::new(), None);
-    let entries =
-        Entries { visit, start: PREFIX_BYTES + header_len, count: 0, metadata: &mut metadata, fault: &mut fault };
+    let (mut metadata, mut entry_error) = (BTreeMap::new(), None);
+    let entries = HeaderVisitor {
+        visit,
+        start: PREFIX_BYTES + header_len,
+        count: 0,
+        metadata: &mut metadata,
+        error: &mut entry_error,
+    };
     let mut input = serde_json::Deserializer::from_slice(&json);
     let parsed = entries.deserialize(&mut input).and_then(|()| input.end());
-    match (fault, parsed) {
-        (Some(fault), _) => Err(fault),
-        (None, Err(error)) => Fault::because(format!("expected a header of tensors, found: {error}")),
+    match (entry_error, parsed) {
+        (Some(error), _) => Err(error),
+        (None, Err(error)) => FormatError::defective(format!("expected a header of tensors, found: {error}")),
         (None, Ok(())) => Ok(metadata),
     }
 }
 
-/// Takes an entry: its name, what it says, and where the values begin.
-type Visit<'a> = dyn FnMut(String, Entry<'_>, u64) -> Result<(), Fault> + 'a;
+/// Receives the name of an entry, the entry, and the offset of the values.
+type EntrySink<'a> = dyn FnMut(String, HeaderEntry<'_>, u64) -> Result<(), FormatError> + 'a;
 
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct HeaderEntry<'a> {
     #[serde(borrow)]
     dtype: Cow<'a, str>,
     shape: Shape,
     data_offsets: (u64, u64),
 }
 
-/// Where a tensor lies, and its type if that is known.
-struct Placed {
+/// Location of a tensor in the file, and its type if it is known.
+struct EntryRange {
     offset: u64,
     len: u64,
-    known: Option<&'static ValueType>,
+    known: Option<&'static KnownType>,
 }
 
-impl Entry<'_> {
-    fn place(&self, name: &str, start: u64) -> Result<Placed, Fault> {
+impl HeaderEntry<'_> {
+    fn range(&self, name: &str, start: u64) -> Result<EntryRange, FormatError> {
         let (from, until) = self.data_offsets;
         let Some((len, offset)) = until.checked_sub(from).zip(start.checked_add(from)) else {
-            return Fault::because(format!("expected a range for tensor {name:?}, found {from} to {until}"));
+            return FormatError::defective(format!("expected a range for tensor {name:?}, found {from} to {until}"));
         };
-        let known = ValueType::in_safetensors(&self.dtype);
-        if let Some(ValueType { name: label, bits, .. }) = known {
+        let known = KnownType::in_safetensors(&self.dtype);
+        if let Some(KnownType { name: label, bits, .. }) = known {
             let shape = &self.shape.0;
-            let expected = values(shape).and_then(|count| count.checked_mul(*bits));
+            let expected = value_count(shape).and_then(|count| count.checked_mul(*bits));
             if expected.is_none() || expected != len.checked_mul(8) {
-                return Fault::because(format!(
+                return FormatError::defective(format!(
                     "expected the bytes of {label} {shape:?} for tensor {name:?}, found {len}"
                 ));
             }
         }
-        Ok(Placed { offset, len, known })
+        Ok(EntryRange { offset, len, known })
     }
 }
 
-/// The header, whose entries are not kept.
-struct Entries<'v, 'c> {
-    visit: &'v mut Visit<'c>,
+/// Parser of the header. It retains no entries.
+struct HeaderVisitor<'v, 'c> {
+    visit: &'v mut EntrySink<'c>,
     start: u64,
     count: usize,
     metadata: &'v mut BTreeMap<String, String>,
-    /// Why an entry was not taken.
-    fault: &'v mut Option<Fault>,
+    /// Error of the entry that ended parsing.
+    error: &'v mut Option<FormatError>,
 }
 
-impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
+impl<'de> DeserializeSeed<'de> for HeaderVisitor<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -151,7 +171,7 @@ impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entries<'_, '_> {
+impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
@@ -160,46 +180,46 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                *self.metadata = map.next_value::<Notes>()?.0;
+                *self.metadata = map.next_value::<ShortStrings>()?.0;
                 continue;
             }
             if self.count == TENSORS_MAX {
                 return Err(de::Error::custom(format!("more than {TENSORS_MAX} tensors")));
             }
             self.count += 1;
-            let entry = map.next_value::<Entry>()?;
-            if let Err(fault) = (self.visit)(name, entry, self.start) {
-                *self.fault = Some(fault);
-                return Err(de::Error::custom("an entry that is none"));
+            let entry = map.next_value::<HeaderEntry>()?;
+            if let Err(error) = (self.visit)(name, entry, self.start) {
+                *self.error = Some(error);
+                return Err(de::Error::custom("a defective entry"));
             }
         }
         Ok(())
     }
 }
 
-/// Strings by name, as many as are worth keeping.
-struct Notes(BTreeMap<String, String>);
+/// Metadata: the entries that are short enough to retain.
+struct ShortStrings(BTreeMap<String, String>);
 
-impl<'de> Deserialize<'de> for Notes {
+impl<'de> Deserialize<'de> for ShortStrings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(NotesVisitor)
+        deserializer.deserialize_map(ShortStringsVisitor)
     }
 }
 
-struct NotesVisitor;
+struct ShortStringsVisitor;
 
-impl<'de> Visitor<'de> for NotesVisitor {
-    type Value = Notes;
+impl<'de> Visitor<'de> for ShortStringsVisitor {
+    type Value = ShortStrings;
 
     fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
         out.write_str("an object of strings")
     }
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Notes, M::Error> {
-        let mut notes = BTreeMap::new();
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ShortStrings, M::Error> {
+        let mut strings = BTreeMap::new();
         while let Some((key, value)) = map.next_entry::<String, String>()? {
-            note(&mut notes, key, value);
+            insert_short(&mut strings, key, value);
         }
-        Ok(Notes(notes))
+        Ok(ShortStrings(strings))
     }
 }
 

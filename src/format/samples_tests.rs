@@ -1,22 +1,22 @@
-//! Small files of every format, made here, and what recognition says of them.
+//! Small files of every format and their recognition.
 
 use super::*;
 
-/// Recognises bytes; what is listed of them lies in them, unless the listing is void.
+/// Recognises bytes. Also checks that listed arrays end within the bytes, unless the listing is void.
 pub(super) fn found(bytes: &[u8]) -> Recognition {
     let (mut end, len) = (0, bytes.len() as u64);
-    let listing = array::list(&bytes, len, &mut |listed| {
-        if let Listed::Array(Array { offset, len, strides: None, .. }) = listed {
+    let listing = list_arrays(&bytes, len, &mut |array| {
+        if let ListedArray::Array(Array { offset, len, strides: None, .. }) = array {
             end = end.max(offset.checked_add(len).unwrap());
         }
     });
-    assert!(end <= len || !matches!(listing.unwrap(), Listing::Arrays { .. }), "{end} of {len}");
+    assert!(end <= len || !matches!(listing.unwrap(), ArrayListing::Arrays { .. }), "{end} of {len}");
     recognise(&bytes, bytes.len() as u64).unwrap()
 }
 
-/// The model in bytes that are one; checks what every model promises.
+/// Recognises bytes as a model and checks the promises of a model.
 pub(super) fn model(bytes: &[u8]) -> Recognised {
-    assert!(may_be_model(&bytes[..bytes.len().min(HEAD_BYTES)], bytes.len() as u64));
+    assert!(may_be_model(&bytes[..bytes.len().min(HEAD_BYTES)]));
     match found(bytes) {
         Recognition::Model(model) => {
             promises(&model, bytes.len() as u64);
@@ -26,7 +26,7 @@ pub(super) fn model(bytes: &[u8]) -> Recognised {
     }
 }
 
-/// Sorted, disjoint, inside, not empty, named once.
+/// Checks that tensors are sorted, disjoint, within `len` bytes, not empty, and have unique names.
 pub(super) fn promises(model: &Recognised, len: u64) {
     let mut end = 0;
     let mut names = std::collections::HashSet::new();
@@ -38,7 +38,7 @@ pub(super) fn promises(model: &Recognised, len: u64) {
 }
 
 /// Name, type, shape and bytes of each tensor.
-fn told(model: &Recognised, bytes: &[u8]) -> Vec<(String, &'static str, Vec<u64>, Vec<u8>)> {
+fn rows_of(model: &Recognised, bytes: &[u8]) -> Vec<(String, &'static str, Vec<u64>, Vec<u8>)> {
     let content = |tensor: &Tensor| bytes[tensor.offset as usize..(tensor.offset + tensor.len) as usize].to_vec();
     let row = |tensor: &Tensor| (tensor.name.clone(), tensor.dtype.name(), tensor.shape.clone(), content(tensor));
     model.tensors.iter().map(row).collect()
@@ -56,18 +56,19 @@ pub(super) fn safetensors_sample() -> Vec<u8> {
 
 fn prefixed(version: u32, text: &str) -> Vec<u8> {
     let len = text.len() as u64;
-    let word = if version == 1 { (len as u32).to_le_bytes().to_vec() } else { len.to_le_bytes().to_vec() };
-    [word, text.as_bytes().to_vec()].concat()
+    let count_bytes = if version == 1 { (len as u32).to_le_bytes().to_vec() } else { len.to_le_bytes().to_vec() };
+    [count_bytes, text.as_bytes().to_vec()].concat()
 }
 
-/// A GGUF file; each tensor is a name, dimensions, a type number and bytes.
+/// A GGUF file. A tensor has a name, dimensions, a type number and bytes.
 pub(super) fn gguf_of(version: u32, alignment: u32, tensors: &[(&str, &[u64], u32, &[u8])]) -> Vec<u8> {
-    let word =
+    let count_bytes =
         |value: u64| if version == 1 { (value as u32).to_le_bytes().to_vec() } else { value.to_le_bytes().to_vec() };
-    let mut out = [b"GGUF".to_vec(), version.to_le_bytes().to_vec(), word(tensors.len() as u64), word(3)].concat();
+    let mut out =
+        [b"GGUF".to_vec(), version.to_le_bytes().to_vec(), count_bytes(tensors.len() as u64), count_bytes(3)].concat();
     out.extend([prefixed(version, "general.name"), 8u32.to_le_bytes().to_vec(), prefixed(version, "small")].concat());
     out.extend([prefixed(version, "tokens"), 9u32.to_le_bytes().to_vec(), 8u32.to_le_bytes().to_vec()].concat());
-    out.extend([word(2), prefixed(version, "one"), prefixed(version, "")].concat());
+    out.extend([count_bytes(2), prefixed(version, "one"), prefixed(version, "")].concat());
     let key = prefixed(version, "general.alignment");
     out.extend([key, 4u32.to_le_bytes().to_vec(), alignment.to_le_bytes().to_vec()].concat());
     let mut data = Vec::new();
@@ -75,7 +76,7 @@ pub(super) fn gguf_of(version: u32, alignment: u32, tensors: &[(&str, &[u64], u3
         data.resize(data.len().next_multiple_of(alignment as usize), 0xee);
         out.extend(prefixed(version, name));
         out.extend((dimensions.len() as u32).to_le_bytes());
-        dimensions.iter().for_each(|size| out.extend(word(*size)));
+        dimensions.iter().for_each(|size| out.extend(count_bytes(*size)));
         out.extend(number.to_le_bytes());
         out.extend((data.len() as u64).to_le_bytes());
         data.extend(*bytes);
@@ -95,7 +96,7 @@ pub(super) fn npy_of(descr: &str, is_fortran: bool, shape: &str, data: &[u8]) ->
     [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes(), data].concat()
 }
 
-/// A zip archive; each member is a name, bytes and a method.
+/// A zip archive. A member has a name, bytes and a compression method.
 pub(super) fn zip_of(members: &[(&str, &[u8], u16)], is_wide: bool) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, bytes, method) in members {
@@ -121,12 +122,13 @@ pub(super) fn zip_of(members: &[(&str, &[u8], u16)], is_wide: bool) -> Vec<u8> {
         out.extend([b"PK\x06\x07\0\0\0\0", &end.to_le_bytes()[..], &1u32.to_le_bytes()].concat());
     }
     let counts = if is_wide { [0xff; 4] } else { [count as u8, 0, count as u8, 0] };
-    let place = if is_wide { vec![0xff; 8] } else { [(len as u32).to_le_bytes(), (at as u32).to_le_bytes()].concat() };
-    out.extend([b"PK\x05\x06\0\0\0\0", &counts[..], &place, &[3, 0], b"PK\x05"].concat());
+    let location =
+        if is_wide { vec![0xff; 8] } else { [(len as u32).to_le_bytes(), (at as u32).to_le_bytes()].concat() };
+    out.extend([b"PK\x05\x06\0\0\0\0", &counts[..], &location, &[3, 0], b"PK\x05"].concat());
     out
 }
 
-/// The opcodes of one named tensor of a state dictionary.
+/// The opcodes of a named tensor in a state dictionary.
 fn pickled(name: &str, class: &str, key: &str, count: u8, shape: (u8, u8)) -> Vec<u8> {
     let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let mut out = [text(name), b"ctorch._utils\n_rebuild_tensor_v2\n((".to_vec(), text("storage")].concat();
@@ -162,7 +164,7 @@ pub(super) fn torch_sample() -> Vec<u8> {
     zip_of(members, false)
 }
 
-/// A tar archive; each member is a type, a path and bytes.
+/// A tar archive. A member has a type, a path and bytes.
 pub(super) fn tar_of(members: &[(u8, &str, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     for (kind, path, bytes) in members {
@@ -199,35 +201,42 @@ pub(super) fn tar_sample() -> Vec<u8> {
 }
 
 #[test]
-fn safetensors_with_gaps_trailing_bytes_and_odd_lengths() {
+fn safetensors_with_gaps_trailing_bytes_and_odd_lengths_are_recognised() {
     let bytes = safetensors_sample();
     let start = bytes.len() - 20;
     let model = model(&bytes);
     assert_eq!((model.format, model.metadata.get("format").map(String::as_str)), ("safetensors", Some("pt")));
-    let rows = told(&model, &bytes);
+    let rows = rows_of(&model, &bytes);
     assert_eq!(rows[0], ("odd".into(), "I8", vec![3], vec![0, 1, 2]));
     assert_eq!(rows[1], ("w".into(), "BF16", vec![3, 2], (3..15).collect()));
     assert_eq!((rows.len(), model.tensors[0].offset), (2, start as u64));
 }
 
 #[test]
-fn safetensors_as_the_reference_writes_them() {
-    use ::safetensors::tensor::{Dtype as Kind, TensorView};
+fn safetensors_of_the_reference_are_recognised_with_the_same_ranges() {
+    use ::safetensors::SafeTensors;
+    use ::safetensors::tensor::{Dtype as SafetensorsDtype, TensorView};
     let data: Vec<u8> = (0..48).collect();
     let view = |kind, shape: &[usize], range: std::ops::Range<usize>| {
         TensorView::new(kind, shape.to_vec(), &data[range]).unwrap()
     };
     let views = [
-        ("a", view(Kind::F64, &[2], 0..16)),
-        ("b", view(Kind::F4, &[6], 16..19)),
-        ("c", view(Kind::C64, &[1, 2], 19..35)),
-        ("d", view(Kind::F8_E4M3, &[13], 35..48)),
-        ("e", view(Kind::I16, &[0], 0..0)),
+        ("a", view(SafetensorsDtype::F64, &[2], 0..16)),
+        ("b", view(SafetensorsDtype::F4, &[6], 16..19)),
+        ("c", view(SafetensorsDtype::C64, &[1, 2], 19..35)),
+        ("d", view(SafetensorsDtype::F8_E4M3, &[13], 35..48)),
+        ("e", view(SafetensorsDtype::I16, &[0], 0..0)),
     ];
     let bytes = ::safetensors::serialize(views, None).unwrap();
     let model = model(&bytes);
-    let rows = told(&model, &bytes);
+    let rows = rows_of(&model, &bytes);
     let row = |name: &str| rows.iter().find(|row| row.0 == name).unwrap().clone();
+    let (header_len, reference) = SafeTensors::read_metadata(&bytes).unwrap();
+    for tensor in &model.tensors {
+        let range = reference.info(&tensor.name).unwrap().data_offsets;
+        assert_eq!(tensor.offset, (8 + header_len + range.0) as u64, "{tensor:?}");
+        assert_eq!(tensor.len, (range.1 - range.0) as u64, "{tensor:?}");
+    }
     assert_eq!(row("a"), ("a".into(), "F64", vec![2], data[..16].to_vec()));
     assert_eq!(row("b"), ("b".into(), "other", vec![6], data[16..19].to_vec()));
     assert_eq!(row("c"), ("c".into(), "F32", vec![1, 2, 2], data[19..35].to_vec()));
@@ -236,10 +245,10 @@ fn safetensors_as_the_reference_writes_them() {
 }
 
 #[test]
-fn gguf_places_values_by_its_alignment() {
+fn gguf_values_are_located_by_the_alignment() {
     let bytes = gguf_sample();
     let three = model(&bytes);
-    let rows = told(&three, &bytes);
+    let rows = rows_of(&three, &bytes);
     assert_eq!(rows[0], ("a".into(), "F32", vec![2, 3], vec![1; 24]));
     assert_eq!(rows[1], ("q".into(), "Q8_0", vec![2, 64], vec![2; 136]));
     assert_eq!(rows[2], ("new".into(), "other", vec![5], vec![3; 10]));
@@ -247,40 +256,40 @@ fn gguf_places_values_by_its_alignment() {
     assert_eq!(three.metadata.get("general.name").map(String::as_str), Some("small"));
     for version in [1, 2] {
         let bytes = gguf_of(version, 32, &[("x", &[], 30, &[4; 2]), ("y", &[0, 9], 0, b""), ("z", &[2], 1, &[6; 4])]);
-        let rows = told(&model(&bytes), &bytes);
+        let rows = rows_of(&model(&bytes), &bytes);
         assert_eq!(rows[0], ("x".into(), "BF16", vec![], vec![4; 2]));
         assert_eq!((rows[1].1, rows.len()), ("F16", 2));
     }
 }
 
 #[test]
-fn an_unknown_type_reaches_to_the_next_tensor() {
+fn a_tensor_of_unknown_type_extends_to_the_next_tensor() {
     let bytes = gguf_of(3, 32, &[("u", &[7], 200, &[1; 40]), ("v", &[1], 0, &[2; 4])]);
-    let rows = told(&model(&bytes), &bytes);
+    let rows = rows_of(&model(&bytes), &bytes);
     assert_eq!((rows[0].1, rows[0].3.len()), ("other", 64));
 }
 
 #[test]
-fn npy_in_both_orders() {
+fn npy_is_recognised_in_both_orders() {
     let bytes = npy_of("'<f4'", true, "(2, 3)", &[1; 24]);
-    assert_eq!(told(&model(&bytes), &bytes)[0], ("array".into(), "F32", vec![3, 2], vec![1; 24]));
+    assert_eq!(rows_of(&model(&bytes), &bytes)[0], ("array".into(), "F32", vec![3, 2], vec![1; 24]));
     let bytes = npy_of("'<V2'", false, "(4,)", &[1; 8]);
-    assert_eq!(told(&model(&bytes), &bytes)[0], ("array".into(), "other", vec![4], vec![1; 8]));
+    assert_eq!(rows_of(&model(&bytes), &bytes)[0], ("array".into(), "other", vec![4], vec![1; 8]));
     let bytes = npy_of("'<c8'", false, "()", &[1; 8]);
-    assert_eq!(told(&model(&bytes), &bytes)[0].2, [2]);
+    assert_eq!(rows_of(&model(&bytes), &bytes)[0].2, [2]);
     assert_eq!(found(&npy_of("'|O'", false, "(1,)", b"pickle")), Recognition::Opaque);
     assert_eq!(found(&npy_of("[('x', '<f4')]", false, "(1,)", &[0; 4])), Recognition::Opaque);
 }
 
 #[test]
-fn npz_takes_stored_members_and_leaves_the_others() {
+fn npz_has_its_uncompressed_arrays_only() {
     let (one, two) = (npy_of("'<f8'", false, "(2,)", &[1; 16]), npy_of("'|u1'", false, "(3,)", &[2; 3]));
     let members: &[(&str, &[u8], u16)] =
         &[("one.npy", &one, 0), ("deflated.npy", &one, 8), ("no.npy", b"text", 0), ("d/two.npy", &two, 0)];
     for is_wide in [false, true] {
         let bytes = zip_of(members, is_wide);
         let model = model(&bytes);
-        let rows = told(&model, &bytes);
+        let rows = rows_of(&model, &bytes);
         assert_eq!((model.format, rows.len()), ("npz", 2));
         assert_eq!(rows[0], ("one".into(), "F64", vec![2], vec![1; 16]));
         assert_eq!(rows[1], ("d/two".into(), "I8", vec![3], vec![2; 3]));
@@ -290,10 +299,10 @@ fn npz_takes_stored_members_and_leaves_the_others() {
 }
 
 #[test]
-fn torch_storages_have_the_first_tensors_name() {
+fn a_torch_storage_has_the_name_of_its_first_tensor() {
     let bytes = torch_sample();
     let model = model(&bytes);
-    let rows = told(&model, &bytes);
+    let rows = rows_of(&model, &bytes);
     assert_eq!((model.format, rows.len()), ("torch", 3));
     assert_eq!(rows[0], ("model.w".into(), "BF16", vec![3, 2], vec![9; 12]));
     assert_eq!(rows[1], ("model.part".into(), "I64", vec![4], vec![8; 32]));
@@ -302,19 +311,19 @@ fn torch_storages_have_the_first_tensors_name() {
 }
 
 #[test]
-fn torch_with_a_pickle_that_runs_something_keeps_its_storages() {
+fn torch_storages_are_found_without_a_readable_pickle() {
     let bytes = zip_of(&[("m/data.pkl", b"cos\nsystem\n(S'x'\ntR.", 0), ("m/data/0", &[9; 12], 0)], true);
-    assert_eq!(told(&model(&bytes), &bytes), [("0".into(), "other", vec![12], vec![9; 12])]);
+    assert_eq!(rows_of(&model(&bytes), &bytes), [("0".into(), "other", vec![12], vec![9; 12])]);
 }
 
 #[test]
-fn tar_prefixes_what_its_members_hold() {
+fn tensors_of_a_tar_are_prefixed_with_the_path() {
     let bytes = tar_sample();
     let model = model(&bytes);
     let names: Vec<&str> = model.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(names[..3], ["m/large:w", "a/long/path:w", "b/pax/it:w"]);
     assert!(names.len() == 4 && names[3].starts_with("m/large@"));
-    assert!(told(&model, &bytes).iter().all(|row| row.3 == [5; 80_000]));
+    assert!(rows_of(&model, &bytes).iter().all(|row| row.3 == [5; 80_000]));
     assert_eq!(found(&tar_of(&[(b'0', "a", b"b")])), Recognition::Opaque);
     let outer = tar_of(&[(b'0', "inner.tar", &bytes)]);
     assert_eq!(found(&outer), Recognition::Opaque);

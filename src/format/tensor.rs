@@ -1,88 +1,88 @@
-//! What recognition finds: tensors, and the checks every format's tensors pass before a caller sees them.
+//! Tensors: the result of recognition, and the checks that the tensors of every format pass.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use super::dtype::Dtype;
-use super::read::Fault;
+use super::read::FormatError;
 
-/// Most tensors in one file.
+/// Most tensors of a file.
 pub(super) const TENSORS_MAX: usize = 1_000_000;
 /// Most dimensions of a tensor.
 pub(super) const DIMENSIONS_MAX: usize = 32;
-/// Most strings of metadata kept.
+/// Most entries of a file's metadata that are retained.
 const METADATA_ENTRIES_MAX: usize = 64;
-/// Longest string of metadata kept; keys may have a quarter of it.
+/// Longest metadata value that is retained. Keys may have a quarter of it.
 pub(super) const METADATA_BYTES_MAX: usize = 1024;
 
-/// One tensor of a file.
+/// One tensor of a file, as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tensor {
-    /// Its name in the file; no two tensors of a file have the same.
+    /// Name in the file, unique there.
     pub name: String,
     /// Type of its values.
     pub dtype: Dtype,
-    /// Sizes of the dimensions, the one that varies slowest in the file first.
+    /// Sizes of the dimensions. The first one varies slowest in the file.
     pub shape: Vec<u64>,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size, bytes.
     pub len: u64,
 }
 
-/// What a model file holds.
+/// Tensors and metadata of a model file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recognised {
     /// Name of the format.
     pub format: &'static str,
-    /// By ascending offset, not overlapping, all within the file, none of them empty.
+    /// The tensors by ascending offset. They do not overlap, end within the file, and are not empty.
     pub tensors: Vec<Tensor>,
-    /// Short strings the file says of itself.
+    /// Short strings of the file's metadata.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What content is.
+/// Result of recognition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recognition {
-    /// Nothing known.
+    /// The content has no known format.
     Opaque,
-    /// It looks like the format but lies.
+    /// The content looks like the format and contradicts itself.
     Defective {
         /// Name of the format.
         format: &'static str,
         /// What was expected and what was found.
         reason: String,
     },
-    /// A model file.
+    /// The content is a model file.
     Model(Recognised),
 }
 
-/// Values of a tensor of this shape; none if the number does not fit.
-pub(super) fn values(shape: &[u64]) -> Option<u64> {
+/// Number of values of a tensor. `None` if it exceeds 64 bits.
+pub(super) fn value_count(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
     }
     shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size))
 }
 
-/// Keeps a string of metadata if it is short and there is room.
-pub(super) fn note(metadata: &mut BTreeMap<String, String>, key: String, value: String) {
+/// Adds a metadata entry if it is short and the map is not full.
+pub(super) fn insert_short(metadata: &mut BTreeMap<String, String>, key: String, value: String) {
     let is_short = key.len() <= METADATA_BYTES_MAX / 4 && value.len() <= METADATA_BYTES_MAX;
     if is_short && metadata.len() < METADATA_ENTRIES_MAX {
         metadata.insert(key, value);
     }
 }
 
-/// Sorts the tensors, leaves empty ones out and checks what [`Recognised`] promises of those in `len` bytes.
-pub(super) fn settle(
+/// Sorts the tensors of a file of `len` bytes, drops empty ones, and checks the promises of [`Recognised`].
+pub(super) fn checked_model(
     format: &'static str,
     mut tensors: Vec<Tensor>,
     metadata: BTreeMap<String, String>,
     len: u64,
-) -> Result<Option<Recognised>, Fault> {
+) -> Result<Option<Recognised>, FormatError> {
     let mut names = HashSet::with_capacity(tensors.len());
     if let Some(twice) = tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
-        return Fault::because(format!("expected one tensor called {:?}, found two", twice.name));
+        return FormatError::defective(format!("expected one tensor called {:?}, found two", twice.name));
     }
     drop(names);
     tensors.retain(|tensor| tensor.len > 0);
@@ -92,14 +92,14 @@ pub(super) fn settle(
     for tensor in &tensors {
         let (name, offset) = (tensor.name.as_str(), tensor.offset);
         if offset < end {
-            return Fault::because(format!(
-                "expected tensor {name:?} behind {before:?}, which ends at byte {end}, found it at byte {offset}"
+            return FormatError::defective(format!(
+                "expected tensor {name:?} after {before:?}, which ends at byte {end}, found it at byte {offset}"
             ));
         }
         end = match offset.checked_add(tensor.len) {
             Some(end) if end <= len => end,
             _ => {
-                return Fault::because(format!(
+                return FormatError::defective(format!(
                     "expected tensor {name:?} within {len} bytes, found {} bytes at byte {offset}",
                     tensor.len
                 ));
@@ -110,39 +110,39 @@ pub(super) fn settle(
     Ok(Some(Recognised { format, tensors, metadata }))
 }
 
-/// The checks of [`settle`] for tensors that are seen one by one and not kept.
-pub(super) struct Spans {
+/// The checks of [`checked_model`] for tensors that are visited one by one and not retained.
+pub(super) struct ListingChecks {
     /// Hashes of the names.
     names: HashSet<u64>,
     hasher: RandomState,
-    /// First byte and the byte behind the last one.
-    spans: Vec<(u64, u64)>,
-    /// Bytes of the file.
+    /// Start and end of each tensor.
+    ranges: Vec<(u64, u64)>,
+    /// Size of the file, bytes.
     len: u64,
 }
 
-impl Spans {
-    /// Of a file of `len` bytes.
+impl ListingChecks {
+    /// Checks for a file of `len` bytes.
     pub(super) fn new(len: u64) -> Self {
-        Spans { names: HashSet::new(), hasher: RandomState::new(), spans: Vec::new(), len }
+        ListingChecks { names: HashSet::new(), hasher: RandomState::new(), ranges: Vec::new(), len }
     }
 
-    /// Whether a name is new; two names are taken for one as often as 64-bit hashes of a random key are the same.
+    /// Whether a name is new. Two names are confused only if their 64-bit hashes with a random key are equal.
     pub(super) fn is_new(&mut self, name: &str) -> bool {
         self.names.insert(self.hasher.hash_one(name))
     }
 
-    /// A tensor.
-    pub(super) fn add(&mut self, name: &str, offset: u64, len: u64) -> Result<(), Fault> {
+    /// Checks name and end of a tensor and records its range.
+    pub(super) fn add(&mut self, name: &str, offset: u64, len: u64) -> Result<(), FormatError> {
         if !self.is_new(name) {
-            return Fault::because(format!("expected one tensor called {name:?}, found two"));
+            return FormatError::defective(format!("expected one tensor called {name:?}, found two"));
         }
         match offset.checked_add(len).filter(|end| *end <= self.len || len == 0) {
-            Some(end) if len > 0 => self.spans.push((offset, end)),
+            Some(end) if len > 0 => self.ranges.push((offset, end)),
             Some(_) => {}
             None => {
                 let within = self.len;
-                return Fault::because(format!(
+                return FormatError::defective(format!(
                     "expected tensor {name:?} within {within} bytes, found {len} bytes at byte {offset}"
                 ));
             }
@@ -150,13 +150,15 @@ impl Spans {
         Ok(())
     }
 
-    /// That no two tensors share a byte.
-    pub(super) fn settle(mut self) -> Result<(), Fault> {
-        self.spans.sort_unstable();
-        match self.spans.iter().zip(self.spans.iter().skip(1)).find(|(before, next)| next.0 < before.1) {
+    /// Checks that no two tensors overlap.
+    pub(super) fn finish(mut self) -> Result<(), FormatError> {
+        self.ranges.sort_unstable();
+        match self.ranges.iter().zip(self.ranges.iter().skip(1)).find(|(before, next)| next.0 < before.1) {
             Some((before, next)) => {
                 let (end, start) = (before.1, next.0);
-                Fault::because(format!("expected a tensor behind the one that ends at byte {end}, found it at {start}"))
+                FormatError::defective(format!(
+                    "expected a tensor after the one that ends at byte {end}, found it at byte {start}"
+                ))
             }
             None => Ok(()),
         }

@@ -1,33 +1,34 @@
-//! Archives of `torch.save`: `<root>/data.pkl` says what the storages `<root>/data/<key>` hold.
+//! Archives of `torch.save`, as they are stored: `<root>/data.pkl` describes the storages `<root>/data/<key>`.
 //!
-//! 1. One tensor per storage, located by the archive. Several tensors may share a storage.
-//! 2. The pickle is read without running it. What it says of a storage (type, number of values) must agree with the
-//!    member's length; name and shape are those of the first tensor on it.
-//! 3. With a pickle that cannot be read, storages go by their keys and hold bytes of no known type.
+//! 1. Each storage becomes one tensor. Tensors in the sense of torch may share a storage.
+//! 2. The pickle is read without running it. Its type and number of values must agree with the size of the member. Name
+//!    and shape are those of the first tensor in the storage.
+//! 3. If the pickle cannot be read, storages are named by their keys and hold bytes of an unknown type.
 //!
-//! That is what is stored; what people see is [`super::torch_views`]'s.
+//! [`super::torch_views`] lists the tensors that people see.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::array::is_contiguous;
 use super::dtype::Dtype;
-use super::pickle::Tree;
-use super::read::{Fault, Window};
-use super::tensor::{Recognised, Tensor, settle, values};
-use super::torch_walk::{Met, View, Walk};
-use super::zip::Member;
+use super::pickle::PickleTree;
+use super::read::{FormatError, Window};
+use super::tensor::{Recognised, Tensor, checked_model, value_count};
+use super::torch_walk::{PickleWalk, StorageUse, StorageView};
+use super::zip_members::ZipMember;
 
 /// Name of the format.
 pub(super) const TORCH: &str = "torch";
 pub(super) const PICKLE: &[u8] = b"data.pkl";
-/// Longest pickle read.
+/// Longest pickle that is read.
 const PICKLE_BYTES_MAX: u64 = 16 << 20;
-/// Longest name, and most bytes of all names; beyond these storages go by their keys.
+/// Longest name of a tensor. Storages with longer names are named by their keys.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
+/// Most bytes of all names. Further storages are named by their keys.
 const NAMES_BYTES_MAX: usize = 64 << 20;
 
-/// Folder of the shallowest pickle, with its slash; none if this is not such an archive.
-pub(super) fn root(members: &[Member]) -> Option<Vec<u8>> {
+/// Directory of the shallowest `data.pkl`, with its slash. `None` if the archive has none.
+pub(super) fn root(members: &[ZipMember]) -> Option<Vec<u8>> {
     let directories = members.iter().filter_map(|member| member.name.strip_suffix(PICKLE));
     let directory = directories
         .filter(|directory| directory.is_empty() || directory.ends_with(b"/"))
@@ -35,50 +36,50 @@ pub(super) fn root(members: &[Member]) -> Option<Vec<u8>> {
     directory.map(<[u8]>::to_vec)
 }
 
-/// What an archive says apart from its tensors.
-pub(super) struct Parts {
-    /// Empty where it is missing, compressed or too long.
+/// The descriptive members of an archive.
+pub(super) struct TorchArchive {
+    /// Empty if it is missing, compressed or too long.
     pub(super) pickle: Vec<u8>,
     pub(super) is_big_endian: bool,
-    /// What names of storages begin with.
+    /// Prefix of the names of storages.
     directory: Vec<u8>,
 }
 
-impl Parts {
-    pub(super) fn read(window: Window, members: &[Member], root: &[u8]) -> Result<Parts, Fault> {
-        let content = |name: &[u8], most: u64| -> Result<Option<Vec<u8>>, Fault> {
-            let inside = |member: &&Member| member.name.strip_prefix(root) == Some(name);
-            match members.iter().find(inside).filter(|member| member.is_stored && member.len <= most) {
+impl TorchArchive {
+    pub(super) fn read(window: Window, members: &[ZipMember], root: &[u8]) -> Result<TorchArchive, FormatError> {
+        let content = |name: &[u8], bytes_max: u64| -> Result<Option<Vec<u8>>, FormatError> {
+            let inside = |member: &&ZipMember| member.name.strip_prefix(root) == Some(name);
+            match members.iter().find(inside).filter(|member| member.is_stored && member.len <= bytes_max) {
                 Some(member) => window.read(member.start(window)?, member.len).map(Some),
                 None => Ok(None),
             }
         };
         let pickle = content(PICKLE, PICKLE_BYTES_MAX)?.unwrap_or_default();
         let is_big_endian = content(b"byteorder", 16)?.is_some_and(|order| order.starts_with(b"big"));
-        Ok(Parts { pickle, is_big_endian, directory: [root, b"data/"].concat() })
+        Ok(TorchArchive { pickle, is_big_endian, directory: [root, b"data/"].concat() })
     }
 
-    /// The key of a storage's member.
-    pub(super) fn key(&self, member: &Member) -> Option<String> {
+    /// The key of a storage, if the member is one.
+    pub(super) fn key(&self, member: &ZipMember) -> Option<String> {
         let key = member.name.strip_prefix(self.directory.as_slice()).filter(|key| !key.contains(&b'/'))?;
         Some(String::from_utf8_lossy(key).into_owned())
     }
 }
 
-/// The storages of the archive.
-pub(super) fn find(window: Window, members: &[Member], root: &[u8]) -> Result<Option<Recognised>, Fault> {
-    let parts = Parts::read(window, members, root)?;
-    let mut storages = Storages::default();
-    if let Ok(tree) = Tree::read(&parts.pickle) {
-        Walk::of_storages(&tree, &mut |met| storages.note(met)).run();
+/// The storages of an archive as tensors.
+pub(super) fn find(window: Window, members: &[ZipMember], root: &[u8]) -> Result<Option<Recognised>, FormatError> {
+    let archive = TorchArchive::read(window, members, root)?;
+    let mut storages = StorageTable::default();
+    if let Ok(tree) = PickleTree::read(&archive.pickle) {
+        PickleWalk::of_storages(&tree, &mut |found| storages.record(found)).run();
     }
     let (mut tensors, mut names) = (Vec::new(), HashSet::new());
     for member in members.iter().filter(|member| member.is_stored && member.len > 0) {
-        let Some(key) = parts.key(member) else { continue };
+        let Some(key) = archive.key(member) else { continue };
         let storage = storages.by_key.remove(&key).unwrap_or_default();
         let mut tensor = storage.tensor(&key, member.len)?;
         tensor.offset = member.start(window)?;
-        if parts.is_big_endian {
+        if archive.is_big_endian {
             tensor.dtype = Dtype::Other;
         }
         if !names.insert(tensor.name.clone()) {
@@ -89,60 +90,61 @@ pub(super) fn find(window: Window, members: &[Member], root: &[u8]) -> Result<Op
     if tensors.is_empty() {
         return Ok(None);
     }
-    settle(TORCH, tensors, BTreeMap::new(), window.len())
+    checked_model(TORCH, tensors, BTreeMap::new(), window.len())
 }
 
-/// Values: their type, bytes of one as stored, floats in one.
-type Kind = (Dtype, u64, u64);
+/// Type of the values of a storage: stored type, bytes of a value, stored values in one value.
+type StoredType = (Dtype, u64, u64);
 
-/// The storages that a walk comes upon.
+/// The storages that the pickle describes.
 #[derive(Default)]
-struct Storages {
-    by_key: HashMap<String, Storage>,
+struct StorageTable {
+    by_key: HashMap<String, StorageInfo>,
     names_bytes: usize,
 }
 
-impl Storages {
-    /// Notes a storage where it is first met.
-    fn note(&mut self, met: Met) {
-        if self.by_key.contains_key(met.key) {
+impl StorageTable {
+    /// Records a storage at its first use.
+    fn record(&mut self, found: StorageUse) {
+        if self.by_key.contains_key(found.key) {
             return;
         }
-        let mut count = met.count;
-        let mut kind_known = kind_of_class(met.class);
-        if met.class == "UntypedStorage" {
-            kind_known = met.dtype.and_then(kind_of_type).filter(|(_, width, _)| count.is_multiple_of(*width));
-            count /= kind_known.map_or(1, |(_, width, _)| width);
+        let mut count = found.count;
+        let mut stored_type = type_of_class(found.class);
+        if found.class == "UntypedStorage" {
+            stored_type = found.dtype.and_then(type_by_name).filter(|(_, width, _)| count.is_multiple_of(*width));
+            count /= stored_type.map_or(1, |(_, width, _)| width);
         }
-        let is_whole = |view: &View| view.offset == 0 && is_contiguous(&view.sizes, &view.strides);
-        let shape = met.view.filter(is_whole).map(|view| view.sizes).filter(|shape| values(shape) == Some(count));
-        let path = met.path;
+        let is_whole = |view: &StorageView| view.offset == 0 && is_contiguous(&view.sizes, &view.strides);
+        let shape =
+            found.view.filter(is_whole).map(|view| view.sizes).filter(|shape| value_count(shape) == Some(count));
+        let path = found.path;
         let is_named = !path.is_empty() && path.len() <= NAME_BYTES_MAX && self.names_bytes <= NAMES_BYTES_MAX;
         self.names_bytes += path.len();
         let name = is_named.then(|| path.to_string());
-        self.by_key.insert(met.key.to_string(), Storage { name, kind: kind_known, count, shape });
+        self.by_key.insert(found.key.to_string(), StorageInfo { name, stored_type, count, shape });
     }
 }
 
-/// What the pickle says of a storage.
+/// Description of a storage by the pickle.
 #[derive(Default)]
-struct Storage {
+struct StorageInfo {
     name: Option<String>,
-    kind: Option<Kind>,
+    stored_type: Option<StoredType>,
     count: u64,
     shape: Option<Vec<u64>>,
 }
 
-impl Storage {
-    fn tensor(self, key: &str, len: u64) -> Result<Tensor, Fault> {
+impl StorageInfo {
+    fn tensor(self, key: &str, len: u64) -> Result<Tensor, FormatError> {
         let name = self.name.unwrap_or_else(|| key.to_string());
-        let Some((dtype, width, parts)) = self.kind else {
+        let Some((dtype, width, parts)) = self.stored_type else {
             return Ok(Tensor { name, dtype: Dtype::Other, shape: vec![len], offset: 0, len });
         };
         let expected = self.count.checked_mul(width);
         if expected != Some(len) {
             let count = self.count;
-            return Fault::because(format!(
+            return FormatError::defective(format!(
                 "expected {count} values of {width} bytes in storage {key}, found {len} bytes"
             ));
         }
@@ -154,8 +156,8 @@ impl Storage {
     }
 }
 
-/// Values of a storage class.
-fn kind_of_class(class: &str) -> Option<Kind> {
+/// Type of the values of a storage class.
+fn type_of_class(class: &str) -> Option<StoredType> {
     Some(match class.strip_suffix("Storage")? {
         "Double" => (Dtype::Float64, 8, 1),
         "Float" => (Dtype::Float32, 4, 1),
@@ -171,8 +173,8 @@ fn kind_of_class(class: &str) -> Option<Kind> {
     })
 }
 
-/// Values of a type that has no storage class of its own.
-fn kind_of_type(name: &str) -> Option<Kind> {
+/// Type of values that have no storage class of their own.
+fn type_by_name(name: &str) -> Option<StoredType> {
     Some(match name {
         "uint16" => (Dtype::Int16, 2, 1),
         "uint32" => (Dtype::Int32, 4, 1),

@@ -1,87 +1,88 @@
-//! The tensors of a `torch.save` archive as people see them.
+//! Archives of `torch.save`, as people see them: views of the storages.
 //!
-//! 1. Every tensor of the pickle is listed by every name it has, with its own type, sizes and strides: views of a
-//!    storage, whole ones among them, and tensors without values.
-//! 2. One that reaches beyond its storage, or whose values are not those of the storage, is named with the reason.
-//! 3. Storages that no tensor lies in go by their keys and are bytes.
+//! 1. Every tensor of the pickle is listed under each of its names, with its own type, sizes and strides. That includes
+//!    views of a whole storage and tensors without values.
+//! 2. A tensor is unreadable if it reaches beyond its storage, or if its values differ from those in the storage.
+//! 3. Storages without a tensor are listed by their keys, as bytes.
 
 use std::collections::{HashMap, HashSet};
 
-use super::array::{Array, Listed, is_contiguous};
-use super::dtype::Dtype;
-use super::pickle::Tree;
-use super::read::{Fault, Window};
-use super::tensor::{Spans, values};
-use super::torch::{PICKLE, Parts, TORCH};
-use super::torch_walk::{Met, View, Walk};
-use super::value::{Value, ValueType};
-use super::zip::Member;
+use super::array::{Array, ListedArray, is_contiguous};
+use super::pickle::PickleTree;
+use super::read::{FormatError, Window};
+use super::tensor::{ListingChecks, value_count};
+use super::torch::{PICKLE, TORCH, TorchArchive};
+use super::torch_walk::{PickleWalk, StorageUse, StorageView};
+use super::value_type::{KnownType, ValueType};
+use super::zip_members::ZipMember;
 
-/// Most bytes of a tensor whose values overlap: written out, it may take more than its storage.
+/// Most bytes of a tensor whose values overlap. Such a tensor may be larger than its storage.
 const OVERLAPPING_BYTES_MAX: u64 = 1 << 30;
 
-/// The tensors of the archive.
+/// Passes the tensors of the archive to `visit`. Returns the format's name, or `None` without tensors.
 pub(super) fn list(
     window: Window,
-    members: &[Member],
+    members: &[ZipMember],
     root: &[u8],
-    visit: &mut dyn FnMut(Listed),
-) -> Result<Option<&'static str>, Fault> {
-    let parts = Parts::read(window, members, root)?;
-    let is_packed = |member: &Member| member.name.strip_prefix(root) == Some(PICKLE) && !member.is_stored;
+    visit: &mut dyn FnMut(ListedArray),
+) -> Result<Option<&'static str>, FormatError> {
+    let archive = TorchArchive::read(window, members, root)?;
+    let is_packed = |member: &ZipMember| member.name.strip_prefix(root) == Some(PICKLE) && !member.is_stored;
     if members.iter().any(is_packed) {
-        return Fault::because("expected data.pkl stored plain, found it compressed");
+        return FormatError::defective("expected data.pkl uncompressed, found it compressed");
     }
-    let by_key = members.iter().filter_map(|member| Some((parts.key(member)?, member))).collect();
-    let mut views = Views {
+    let by_key = members.iter().filter_map(|member| Some((archive.key(member)?, member))).collect();
+    let mut lister = TensorLister {
         window,
-        is_big_endian: parts.is_big_endian,
+        is_big_endian: archive.is_big_endian,
         members: by_key,
-        met: HashSet::new(),
-        names: Spans::new(window.len()),
+        used: HashSet::new(),
+        names: ListingChecks::new(window.len()),
         count: 0,
-        fault: None,
+        error: None,
         visit,
     };
-    if let Ok(tree) = Tree::read(&parts.pickle) {
-        Walk::of_views(&tree, &mut |met| views.note(&met)).run();
+    if let Ok(tree) = PickleTree::read(&archive.pickle) {
+        PickleWalk::of_views(&tree, &mut |found| lister.record(&found)).run();
     }
-    views.rest()?;
-    Ok((views.count > 0).then_some(TORCH))
+    lister.rest()?;
+    Ok((lister.count > 0).then_some(TORCH))
 }
 
-/// The tensors that a walk comes upon, made into what is listed.
-struct Views<'a> {
+/// Turns the tensors of the pickle into listed arrays.
+struct TensorLister<'a> {
     window: Window<'a>,
     is_big_endian: bool,
-    members: HashMap<String, &'a Member>,
-    /// Keys of the storages that something lies in.
-    met: HashSet<String>,
-    names: Spans,
+    members: HashMap<String, &'a ZipMember>,
+    /// Keys of the storages that hold a tensor.
+    used: HashSet<String>,
+    names: ListingChecks,
+    /// Arrays listed so far.
     count: u64,
-    fault: Option<Fault>,
-    visit: &'a mut dyn FnMut(Listed),
+    /// First error of reading the file.
+    error: Option<FormatError>,
+    visit: &'a mut dyn FnMut(ListedArray),
 }
 
-impl Views<'_> {
-    fn note(&mut self, met: &Met) {
-        if self.fault.is_some() {
+impl TensorLister<'_> {
+    fn record(&mut self, found: &StorageUse) {
+        if self.error.is_some() {
             return;
         }
-        self.met.insert(met.key.to_string());
-        let listed = match self.array(met) {
-            Ok(array) => Listed::Array(array),
-            Err(Fault::Defective(reason)) => Listed::Hidden { name: String::new(), reason },
-            Err(io) => {
-                self.fault = Some(io);
+        self.used.insert(found.key.to_string());
+        let array = match self.array(found) {
+            Ok(array) => ListedArray::Array(array),
+            Err(FormatError::Defective(reason)) => ListedArray::Unreadable { name: String::new(), reason },
+            Err(error) => {
+                self.error = Some(error);
                 return;
             }
         };
-        self.give(listed, met.path, met.key);
+        self.list(array, found.path, found.key);
     }
 
-    /// Hands out under a name that none had before.
-    fn give(&mut self, listed: Listed, path: &str, key: &str) {
+    /// Lists an array under a unique name.
+    fn list(&mut self, array: ListedArray, path: &str, key: &str) {
         let mut name = if path.is_empty() { key } else { path }.to_string();
         self.count += 1;
         if !self.names.is_new(&name) {
@@ -90,110 +91,113 @@ impl Views<'_> {
                 name = format!("{name} ({})", self.count);
             }
         }
-        (self.visit)(match listed {
-            Listed::Array(array) => Listed::Array(Array { name, ..array }),
-            Listed::Hidden { reason, .. } => Listed::Hidden { name, reason },
+        (self.visit)(match array {
+            ListedArray::Array(array) => ListedArray::Array(Array { name, ..array }),
+            ListedArray::Unreadable { reason, .. } => ListedArray::Unreadable { name, reason },
         });
     }
 
-    /// The tensor, without its name, or why it cannot be read.
-    fn array(&self, met: &Met) -> Result<Array, Fault> {
-        if let Some(obstacle) = met.view.as_ref().and_then(|view| view.obstacle) {
-            return Fault::because(obstacle);
+    /// The array of a tensor, without its name. A defect is the reason why it is unreadable.
+    fn array(&self, found: &StorageUse) -> Result<Array, FormatError> {
+        if let Some(obstacle) = found.view.as_ref().and_then(|view| view.obstacle) {
+            return FormatError::defective(obstacle);
         }
-        let (value, count) = self.value(met)?;
-        let width = value.width.unwrap_or(1);
-        let (start, storage_len) = match self.members.get(met.key) {
-            Some(member) if !member.is_stored => return Fault::because("its storage is compressed in the archive"),
-            Some(member) if met.count > 0 => (member.start(self.window)?, member.len),
-            None if met.count > 0 => return Fault::because(format!("its storage {:?} is missing", met.key)),
+        let (value_type, count) = self.value_type(found)?;
+        let width = value_type.width.unwrap_or(1);
+        let (start, storage_len) = match self.members.get(found.key) {
+            Some(member) if !member.is_stored => {
+                return FormatError::defective("its storage is compressed in the archive");
+            }
+            Some(member) if found.count > 0 => (member.start(self.window)?, member.len),
+            None if found.count > 0 => {
+                return FormatError::defective(format!("its storage {:?} is missing", found.key));
+            }
             _ => (0, 0),
         };
         if count.checked_mul(width) != Some(storage_len) {
-            let key = met.key;
-            return Fault::because(format!(
+            let key = found.key;
+            return FormatError::defective(format!(
                 "expected {count} values of {width} bytes in storage {key}, found {storage_len} bytes"
             ));
         }
-        let whole = View { offset: 0, sizes: vec![count], strides: vec![1], obstacle: None };
-        let View { offset, sizes, strides, .. } = met.view.as_ref().unwrap_or(&whole);
-        let (len, first) = place(*offset, sizes, strides, count, width)?;
+        let whole = StorageView { offset: 0, sizes: vec![count], strides: vec![1], obstacle: None };
+        let StorageView { offset, sizes, strides, .. } = found.view.as_ref().unwrap_or(&whole);
+        let (len, first) = view_range(*offset, sizes, strides, count, width)?;
         let is_plain = len == 0 || is_contiguous(sizes, strides);
         let strides = (!is_plain).then(|| strides.clone());
-        Ok(Array { name: String::new(), value, shape: sizes.clone(), strides, offset: start + first, len })
+        Ok(Array { name: String::new(), value_type, shape: sizes.clone(), strides, offset: start + first, len })
     }
 
-    /// The type of a tensor, and how many values its storage has.
-    fn value(&self, met: &Met) -> Result<(Value, u64), Fault> {
-        let (mut value, count) = if met.class == "UntypedStorage" {
-            let Some(name) = met.dtype else {
-                let bytes = Value::called(Dtype::Other.name(), Dtype::Other, Some(1));
-                return Ok((bytes, met.count));
+    /// The type of a tensor and the number of values of its storage.
+    fn value_type(&self, found: &StorageUse) -> Result<(ValueType, u64), FormatError> {
+        let (mut value_type, count) = if found.class == "UntypedStorage" {
+            let Some(name) = found.dtype else {
+                return Ok((ValueType::bytes(), found.count));
             };
-            let Some(value) = value_of_type(name) else {
-                return Fault::because(format!("values of torch.{name} are not known here"));
+            let Some(value_type) = value_type_by_name(name) else {
+                return FormatError::defective(format!("the type torch.{name} is unknown"));
             };
-            let width = value.width.unwrap_or(1);
-            (value, met.count / width)
+            let width = value_type.width.unwrap_or(1);
+            (value_type, found.count / width)
         } else {
-            let Some(value) = value_of_class(met.class) else {
-                return Fault::because(format!("values of a torch.{} are not known here", met.class));
+            let Some(value_type) = value_type_of_class(found.class) else {
+                return FormatError::defective(format!("the storage type torch.{} is unknown", found.class));
             };
-            (value, met.count)
+            (value_type, found.count)
         };
         if self.is_big_endian {
-            value = value.big_endian();
+            value_type = value_type.big_endian();
         }
-        Ok((value, count))
+        Ok((value_type, count))
     }
 
-    /// The storages that no tensor lies in, as bytes.
-    fn rest(&mut self) -> Result<(), Fault> {
-        if let Some(fault) = self.fault.take() {
-            return Err(fault);
+    /// Lists the storages without a tensor, as bytes.
+    fn rest(&mut self) -> Result<(), FormatError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
-        let mut rest: Vec<(String, &Member)> =
-            self.members.drain().filter(|(key, _)| !self.met.contains(key)).collect();
+        let mut rest: Vec<(String, &ZipMember)> =
+            self.members.drain().filter(|(key, _)| !self.used.contains(key)).collect();
         rest.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         for (key, member) in rest.into_iter().filter(|(_, member)| member.is_stored && member.len > 0) {
             let (offset, len) = (member.start(self.window)?, member.len);
-            let value = Value::called(Dtype::Other.name(), Dtype::Other, Some(1));
-            let array = Array { name: String::new(), value, shape: vec![len], strides: None, offset, len };
-            self.give(Listed::Array(array), "", &key);
+            let value_type = ValueType::bytes();
+            let array = Array { name: String::new(), value_type, shape: vec![len], strides: None, offset, len };
+            self.list(ListedArray::Array(array), "", &key);
         }
         Ok(())
     }
 }
 
-/// Bytes of a view's values, and where the first one lies in a storage of `count` values.
-fn place(offset: i64, sizes: &[u64], strides: &[u64], count: u64, width: u64) -> Result<(u64, u64), Fault> {
+/// Size of a view, bytes, and the offset of its first value in a storage of `count` values.
+fn view_range(offset: i64, sizes: &[u64], strides: &[u64], count: u64, width: u64) -> Result<(u64, u64), FormatError> {
     let reach = |offset: u64| {
         let mut steps = sizes.iter().zip(strides);
         steps.try_fold(offset, |at, (size, stride)| at.checked_add((size - 1).checked_mul(*stride)?))
     };
-    let (Ok(offset), Some(values)) = (u64::try_from(offset), values(sizes)) else {
-        return Fault::because(format!("sizes {sizes:?} from value {offset} are beyond all bounds"));
+    let (Ok(offset), Some(values)) = (u64::try_from(offset), value_count(sizes)) else {
+        return FormatError::defective(format!("sizes {sizes:?} from value {offset} exceed all bounds"));
     };
     if values == 0 {
         return Ok((0, 0));
     }
     if sizes.len() != strides.len() || reach(offset).is_none_or(|last| last >= count) {
-        return Fault::because(format!(
+        return FormatError::defective(format!(
             "sizes {sizes:?} with strides {strides:?} from value {offset} reach beyond its storage of {count} values"
         ));
     }
     match values.checked_mul(width).filter(|len| *len <= (count * width).max(OVERLAPPING_BYTES_MAX)) {
         Some(len) => Ok((len, offset * width)),
-        None => Fault::because(format!("its {values} values are {count} values repeated: too many to write out")),
+        None => FormatError::defective(format!("its {values} values repeat {count} stored values: too many to write")),
     }
 }
 
-/// Values of a storage class, as people see them.
-fn value_of_class(class: &str) -> Option<Value> {
-    const QUANTISED: &str = "quantised values as they are stored, without their scale and zero point";
+/// Type of the values of a storage class.
+fn value_type_of_class(class: &str) -> Option<ValueType> {
+    const QUANTISED: &str = "quantised values as they are stored, without scale and zero point";
     let quantised = |name: &'static str, stored: &str| {
-        let stored = Value::from(ValueType::named(stored)?);
-        Some(Value { name: name.into(), remark: Some(QUANTISED), ..stored })
+        let stored = ValueType::from(KnownType::named(stored)?);
+        Some(ValueType { name: name.into(), remark: Some(QUANTISED), ..stored })
     };
     let name = match class.strip_suffix("Storage")? {
         "QInt8" => return quantised("QINT8", "I8"),
@@ -213,11 +217,11 @@ fn value_of_class(class: &str) -> Option<Value> {
         "Bool" => "BOOL",
         _ => return None,
     };
-    ValueType::named(name).map(Value::from)
+    KnownType::named(name).map(ValueType::from)
 }
 
-/// Values of one of torch's types, as people see them.
-fn value_of_type(name: &str) -> Option<Value> {
+/// Type of values by its name in torch.
+fn value_type_by_name(name: &str) -> Option<ValueType> {
     let name = match name {
         "float64" => "F64",
         "float32" => "F32",
@@ -241,5 +245,5 @@ fn value_of_type(name: &str) -> Option<Value> {
         "float8_e5m2fnuz" => "F8_E5M2FNUZ",
         _ => return None,
     };
-    ValueType::named(name).map(Value::from)
+    KnownType::named(name).map(ValueType::from)
 }

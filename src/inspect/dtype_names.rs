@@ -7,8 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 
-use crate::format::array::list;
-use crate::format::{Dtype, Listed, ReadAt, Tensor};
+use crate::format::{Dtype, ListedArray, ReadAt, Tensor, list_arrays};
 
 /// Type names of the tensors of a file.
 #[derive(Debug, Default)]
@@ -24,11 +23,11 @@ impl DtypeNames {
     /// Fails if `source` cannot be read.
     pub fn read(source: &dyn ReadAt, len: u64) -> io::Result<Self> {
         let mut exact = HashMap::new();
-        list(source, len, &mut |listed| {
-            if let Listed::Array(array) = listed
-                && array.value.name != array.value.dtype.name()
+        list_arrays(source, len, &mut |listed| {
+            if let ListedArray::Array(array) = listed
+                && array.value_type.name != array.value_type.dtype.name()
             {
-                exact.entry(array.offset).or_insert((array.value.dtype, array.value.name));
+                exact.entry(array.offset).or_insert((array.value_type.dtype, array.value_type.name));
             }
         })?;
         Ok(DtypeNames { exact })

@@ -15,8 +15,7 @@ use std::rc::Rc;
 use super::model_summaries::{ModelSummaries, ModelSummary, name_at};
 use super::models::{DEPTH_MAX, ModelReport};
 use crate::error::{Error, Result};
-use crate::format::array::list;
-use crate::format::{Dtype, Listed};
+use crate::format::{Dtype, ListedArray, list_arrays};
 use crate::model::BaseModel;
 use crate::repo::container::blob_name;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
@@ -136,11 +135,11 @@ impl ModelShard {
     fn dtype_names(&self, dtype: Dtype, reader: &SharedReader) -> Result<BTreeMap<Cow<'static, str>, u64>> {
         let file = StoredFile::open(reader.clone(), Some(self.content), self.size)?;
         let mut names: BTreeMap<Cow<'static, str>, u64> = BTreeMap::new();
-        let listed = list(&file, self.size, &mut |listed| {
-            if let Listed::Array(array) = listed
-                && array.value.dtype == dtype
+        let listed = list_arrays(&file, self.size, &mut |listed| {
+            if let ListedArray::Array(array) = listed
+                && array.value_type.dtype == dtype
             {
-                let total = names.entry(array.value.name).or_default();
+                let total = names.entry(array.value_type.name).or_default();
                 *total = total.saturating_add(array.len);
             }
         });

@@ -67,7 +67,7 @@ pub fn model_file(
     }
     let mut head = [0; format::HEAD_BYTES];
     let read = std::os::unix::fs::FileExt::read_at(source.file(), &mut head, 0).map_err(failed)?;
-    if !format::may_be_model(head.get(..read).unwrap_or_default(), source.size()) {
+    if !format::may_be_model(head.get(..read).unwrap_or_default()) {
         return Ok(None);
     }
     let found = match format::recognise(source.file(), source.size()).map_err(failed)? {
@@ -152,9 +152,9 @@ pub fn names(path: &Path) -> ModelNames {
     }
     found.names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     for directory in cards {
-        let mut bases = read(&directory.join("README.md")).map(|text| card::card(&text)).unwrap_or_default();
+        let mut bases = read(&directory.join("README.md")).map(|text| card::base_models(&text)).unwrap_or_default();
         for name in ["config.json", "adapter_config.json"] {
-            bases.extend(read(&directory.join(name)).and_then(|text| card::config_base(&text)));
+            bases.extend(read(&directory.join(name)).and_then(|text| card::config_base_model(&text)));
         }
         found.bases.extend(bases.into_iter().flat_map(with_last_part));
     }

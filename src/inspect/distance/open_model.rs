@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unread};
+use crate::format::{FORMATS, HEAD_BYTES, ReadAt, Recognised, Recognition, Tensor, recognise, unsupported};
 use crate::inspect::dtype_names::DtypeNames;
 use crate::inspect::list::find;
 use crate::repo::Repository;
@@ -86,7 +86,7 @@ impl OpenModel {
             Recognition::Opaque => {
                 let mut head = vec![0; HEAD_BYTES.min(usize::try_from(len).unwrap_or(HEAD_BYTES))];
                 fill(&*source, 0, &mut head).map_err(failed)?;
-                Err(no_model(label, unread(&head).unwrap_or("another format").into()))
+                Err(no_model(label, unsupported(&head).unwrap_or("another format").into()))
             }
             Recognition::Defective { format, reason } => {
                 Err(no_model(label, format!("a defective {format}: {reason}")))

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::file::{self, FileFormat, TensorSource};
 use super::search::{TensorOwner, TensorSearch};
 use crate::error::{Error, Result};
-use crate::format::Listed;
+use crate::format::ListedArray;
 use crate::inspect::model_summaries::ModelSummaries;
 use crate::inspect::models::is_model;
 use crate::repo::Repository;
@@ -89,8 +89,8 @@ pub fn tensor(
 
 fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBool) -> Result<TensorReport> {
     let array = match &owner.listed {
-        Listed::Array(array) => array,
-        Listed::Hidden { name, reason } => {
+        ListedArray::Array(array) => array,
+        ListedArray::Unreadable { name, reason } => {
             let path = owner.path.display();
             return Err(Error::Usage(format!("cannot read the tensor `{name}` of {path}: {reason}")));
         }
@@ -102,12 +102,12 @@ fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBo
         tensor: array.name.clone(),
         path: owner.path.to_string_lossy().into_owned(),
         format: owner.format,
-        dtype: array.value.name.to_string(),
+        dtype: array.value_type.name.to_string(),
         shape: array.shape.clone(),
         bytes: array.len,
         output: output.display().to_string(),
         written_as: header.written_as,
-        remark: array.value.remark,
+        remark: array.value_type.remark,
         chunks_read: owner.file.chunks_read(),
         chunks: owner.file.chunks(),
     })

@@ -12,7 +12,8 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::json;
+use ::safetensors::Dtype as SafetensorsDtype;
+use ::safetensors::tensor::{Metadata, TensorInfo};
 
 use super::gather::{copy, gather};
 use crate::error::{Error, Result};
@@ -78,10 +79,10 @@ pub fn header(format: FileFormat, array: &Array) -> Result<TensorHeader> {
 }
 
 fn npy(array: &Array) -> Result<TensorHeader> {
-    let Some(descr) = &array.value.numpy else {
+    let Some(descr) = &array.value_type.numpy else {
         return Err(Error::Usage(format!(
             "numpy has no type for the {} values of `{}`: write a .safetensors file instead",
-            array.value.name, array.name
+            array.value_type.name, array.name
         )));
     };
     let sizes: String = array.shape.iter().map(|size| format!("{size}, ")).collect();
@@ -109,23 +110,30 @@ fn safetensors(array: &Array) -> Result<TensorHeader> {
             "safetensors does not support a tensor named `{METADATA}`: write a .npy file instead"
         )));
     }
-    let shape = json!(array.shape);
-    let range = json!([0, array.len]);
-    let label = array.value.safetensors;
-    let document = match label {
-        Some(label) => json!({ &*array.name: { "dtype": label, "shape": shape, "data_offsets": range } }),
-        None => json!({
-            METADATA: { "dtype": array.value.name, "shape": shape.to_string() },
-            &*array.name: { "dtype": "U8", "shape": [array.len], "data_offsets": range },
-        }),
+    let refused =
+        |reason: String| Error::Usage(format!("safetensors does not support the tensor `{}`: {reason}", array.name));
+    let size = |size: &u64| usize::try_from(*size).map_err(|error| refused(error.to_string()));
+    let (dtype, shape) = match array.value_type.safetensors {
+        Some(dtype) => (dtype, array.shape.iter().map(size).collect::<Result<Vec<usize>>>()?),
+        None => (SafetensorsDtype::U8, vec![size(&array.len)?]),
     };
-    let mut text = document.to_string();
+    let description = array.value_type.safetensors.is_none().then(|| {
+        let shape = serde_json::Value::from(array.shape.clone()).to_string();
+        [("dtype".into(), array.value_type.name.to_string()), ("shape".into(), shape)].into_iter().collect()
+    });
+    // The crate writes a file from whole tensors in memory, and replaces an existing file. So it makes and checks the
+    // header alone, and the values are streamed after it.
+    let info = TensorInfo { dtype, shape, data_offsets: (0, size(&array.len)?) };
+    let header =
+        Metadata::new(description, vec![(array.name.clone(), info)]).map_err(|error| refused(error.to_string()))?;
+    // A `Value` sorts the keys. The crate's own map has a random order.
+    let header = serde_json::to_value(&header).map_err(|error| refused(error.to_string()))?;
+    let mut text = header.to_string();
     text.push_str(&" ".repeat(text.len().next_multiple_of(SAFETENSORS_ALIGNMENT) - text.len()));
     let len = (text.len() as u64).to_le_bytes();
-    let written_as = label.unwrap_or("U8").to_string();
     Ok(TensorHeader {
         bytes: [&len[..], text.as_bytes()].concat(),
-        written_as,
+        written_as: dtype.to_string(),
         in_stored_order: array.strides.is_none(),
     })
 }
@@ -206,10 +214,19 @@ impl Drop for TemporaryFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Dtype, Value};
+    use crate::format::{Dtype, ValueType};
+    use safetensors::SafeTensors;
+    use serde_json::json;
 
     fn array(name: &str, dtype: Dtype, shape: &[u64], len: u64) -> Array {
-        Array { name: name.into(), value: Value::of(dtype), shape: shape.into(), strides: None, offset: 0, len }
+        Array {
+            name: name.into(),
+            value_type: ValueType::of(dtype),
+            shape: shape.into(),
+            strides: None,
+            offset: 0,
+            len,
+        }
     }
 
     #[test]
@@ -244,9 +261,19 @@ mod tests {
         let parsed_header = parsed(header(FileFormat::Safetensors, &quantised).unwrap());
         assert_eq!(parsed_header["a\"b"], json!({"dtype": "U8", "shape": [68], "data_offsets": [0, 68]}));
         assert_eq!(parsed_header[METADATA], json!({"dtype": "Q8_0", "shape": "[2,32]"}));
+        let text = concat!(
+            r#"{"__metadata__":{"dtype":"Q8_0","shape":"[2,32]"},"#,
+            r#""a\"b":{"data_offsets":[0,68],"dtype":"U8","shape":[68]}}"#
+        );
+        let exported = header(FileFormat::Safetensors, &quantised).unwrap().bytes;
+        assert_eq!(String::from_utf8_lossy(&exported[8..]).trim_end(), text);
+        let file = [&exported[..], &[7; 68]].concat();
+        assert_eq!(SafeTensors::deserialize(&file).unwrap().tensor("a\"b").unwrap().data(), [7; 68]);
         let plain = header(FileFormat::Safetensors, &array("w", Dtype::Bfloat16, &[3], 6)).unwrap();
         assert!((plain.bytes.len() - 8).is_multiple_of(8));
         assert_eq!(parsed(plain), json!({"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}));
+        let wrong_len = header(FileFormat::Safetensors, &array("w", Dtype::Bfloat16, &[3], 7)).unwrap_err();
+        assert!(wrong_len.to_string().contains("does not support the tensor `w`"), "{wrong_len}");
         let odd = array(METADATA, Dtype::Float32, &[1], 4);
         assert!(header(FileFormat::Safetensors, &odd).is_err());
     }

@@ -48,7 +48,9 @@ pub fn gather(source: &dyn ReadAt, array: &Array, sink: &mut ByteSink<'_>) -> io
 }
 
 fn gather_by(source: &dyn ReadAt, array: &Array, batch_bytes: u64, sink: &mut ByteSink<'_>) -> io::Result<()> {
-    let (Some(strides), Some(width)) = (&array.strides, array.value.width) else { return copy(source, array, sink) };
+    let (Some(strides), Some(width)) = (&array.strides, array.value_type.width) else {
+        return copy(source, array, sink);
+    };
     // An array with a dimension of size 0 has no values.
     if array.len == 0 {
         return Ok(());
@@ -185,18 +187,18 @@ impl Gatherer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Dtype, Value};
+    use crate::format::{Dtype, ValueType};
     use proptest::prelude::*;
 
     fn array(dtype: Dtype, shape: &[u64], strides: &[u64], offset: u64) -> Array {
-        let value = Value::of(dtype);
-        let len = shape.iter().product::<u64>() * value.width.unwrap();
-        Array { name: "w".into(), value, shape: shape.into(), strides: Some(strides.into()), offset, len }
+        let value_type = ValueType::of(dtype);
+        let len = shape.iter().product::<u64>() * value_type.width.unwrap();
+        Array { name: "w".into(), value_type, shape: shape.into(), strides: Some(strides.into()), offset, len }
     }
 
     /// The values, looked up one by one by their indices.
     fn expected(source: &[u8], array: &Array) -> Vec<u8> {
-        let (width, strides) = (array.value.width.unwrap(), array.strides.as_ref().unwrap());
+        let (width, strides) = (array.value_type.width.unwrap(), array.strides.as_ref().unwrap());
         let count = array.shape.iter().product::<u64>();
         let value = |number: u64| {
             let (mut rest, mut at) = (number, 0);

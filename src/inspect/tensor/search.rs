@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::extract::TensorRequest;
 use super::similar_names::SimilarNames;
 use crate::error::{Error, Result};
-use crate::format::array::list;
-use crate::format::{HEAD_BYTES, Listed, Listing as Found, may_be_model, unread};
+use crate::format::{ArrayListing, HEAD_BYTES, ListedArray, list_arrays, may_be_model, unsupported};
 use crate::inspect::list::walk;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
@@ -44,7 +43,7 @@ pub(super) struct TensorOwner {
     /// Name of the file format.
     pub format: &'static str,
     /// The tensor.
-    pub listed: Listed,
+    pub listed: ListedArray,
 }
 
 /// A file to search.
@@ -93,10 +92,10 @@ impl<'a> TensorSearch<'a> {
         for file in self.files(wanted)? {
             self.check_stop()?;
             let head = head(&mut self.reader.borrow_mut(), file.content, HEAD_BYTES)?;
-            if let Some(what) = unread(&head) {
+            if let Some(what) = unsupported(&head) {
                 self.add_reason(format!("{} is {what}", file.path.display()));
             }
-            if may_be_model(&head, file.size) {
+            if may_be_model(&head) {
                 self.search(file)?;
             }
         }
@@ -124,7 +123,7 @@ impl<'a> TensorSearch<'a> {
         let file = StoredFile::open(self.reader.clone(), content, size)?;
         let mut found = None;
         let names_before = self.names.clone();
-        let listing = list(&file, file.len(), &mut |listed| {
+        let listing = list_arrays(&file, file.len(), &mut |listed| {
             if listed.name() == self.request.tensor {
                 found = Some(listed);
             } else {
@@ -132,12 +131,12 @@ impl<'a> TensorSearch<'a> {
             }
         });
         match listing.map_err(|error| unwrapped(error, &path))? {
-            Found::Opaque => self.names = names_before,
-            Found::Defective { format, reason } => {
+            ArrayListing::Opaque => self.names = names_before,
+            ArrayListing::Defective { format, reason } => {
                 self.names = names_before;
                 self.add_reason(format!("{} is a defective {format}: {reason}", path.display()));
             }
-            Found::Arrays { format } => {
+            ArrayListing::Arrays { format } => {
                 self.files += 1;
                 if let Some(listed) = found {
                     self.paths.push(path.clone());

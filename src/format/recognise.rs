@@ -1,0 +1,84 @@
+//! Recognition: tries the formats of [`FORMATS`] in order.
+
+use std::io;
+
+use super::read::{FormatError, ReadAt, Window};
+use super::tensor::Recognition;
+use super::{FORMATS, Format, HEAD_BYTES};
+
+/// A test of the first bytes of a file.
+type HeadTest = fn(&[u8]) -> bool;
+/// Formats that hold tensors and are not read, each with its description.
+const UNSUPPORTED: &[(HeadTest, &str)] = &[
+    (
+        is_legacy_torch,
+        "a torch file from before the zip format, whose tensors are not read (torch.save writes the zip format)",
+    ),
+    (is_hdf5, "an HDF5 file, whose tensors are not read"),
+];
+
+/// A pickle of any protocol that starts with torch's magic number.
+fn is_legacy_torch(head: &[u8]) -> bool {
+    const MAGIC: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
+    head.first() == Some(&0x80) && head.get(2..).is_some_and(|rest| rest.starts_with(MAGIC))
+}
+
+fn is_hdf5(head: &[u8]) -> bool {
+    head.starts_with(b"\x89HDF\r\n\x1a\n")
+}
+
+/// Recognises the first `len` bytes of `source`.
+///
+/// # Errors
+/// Those of `source`. Content is never an error.
+pub fn recognise(source: &dyn ReadAt, len: u64) -> io::Result<Recognition> {
+    recognise_as(Window::new(source, len), |_| true)
+}
+
+/// Whether a file may have a known format, by its first [`HEAD_BYTES`] bytes or all bytes of a shorter file.
+pub fn may_be_model(head: &[u8]) -> bool {
+    FORMATS.iter().any(|format| format.matches_head(head))
+}
+
+/// Whether files of a known format usually have this extension, in upper or lower case.
+pub fn has_model_extension(extension: &str) -> bool {
+    let mut known = FORMATS.iter().flat_map(|format| format.extensions());
+    known.any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// Describes a file that starts with `head` and holds tensors which are not read.
+pub fn unsupported(head: &[u8]) -> Option<&'static str> {
+    UNSUPPORTED.iter().find(|(is_format, _)| is_format(head)).map(|(_, description)| *description)
+}
+
+/// Tries the formats that `admitted` accepts.
+pub(super) fn recognise_as(window: Window, admitted: impl Fn(&dyn Format) -> bool) -> io::Result<Recognition> {
+    let head = window.head(HEAD_BYTES)?;
+    for format in FORMATS.iter().filter(|format| admitted(**format) && format.matches_head(&head)) {
+        match format.find(window) {
+            Ok(Some(recognised)) => return Ok(Recognition::Model(recognised)),
+            Ok(None) => {}
+            Err(FormatError::Io(error)) => return Err(error),
+            Err(FormatError::Defective(reason)) => return Ok(Recognition::Defective { format: format.name(), reason }),
+        }
+    }
+    Ok(Recognition::Opaque)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsupported_formats_are_described() {
+        assert!(unsupported(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").is_some_and(|what| what.contains("torch")));
+        assert!(unsupported(b"\x89HDF\r\n\x1a\n").is_some());
+        assert_eq!((unsupported(b""), unsupported(b"\x80\x02}q\x00"), unsupported(b"text")), (None, None, None));
+    }
+
+    #[test]
+    fn extensions_are_known_in_any_case() {
+        assert!(["safetensors", "GGUF", "npy", "npz", "pt", "Bin"].iter().all(|known| has_model_extension(known)));
+        assert!(!has_model_extension("tar") && !has_model_extension("") && !has_model_extension("txt"));
+    }
+}
