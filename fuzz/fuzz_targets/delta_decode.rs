@@ -1,4 +1,4 @@
-//! Any bytes as the payload of a delta to any bytes.
+//! Decodes any bytes as the payload of a delta to any base.
 
 #![no_main]
 

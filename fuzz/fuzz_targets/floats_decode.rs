@@ -1,20 +1,27 @@
-//! Any bytes as a payload of floats, and as floats that must come back.
+//! Decodes any bytes as a payload of floats, and round-trips them as floats.
 
 #![no_main]
 
-use fhrd::codec::{Codec, Floats, Scratch, ElementType, floats};
+use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, u8, &[u8])| {
-    let (raw_len, word, bytes) = input;
+    let (raw_len, choice, bytes) = input;
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     if Floats.decode(bytes, usize::from(raw_len), &mut scratch, &mut out).is_ok() {
         assert_eq!(out.len(), usize::from(raw_len));
     }
-    let words = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32, ElementType::Fp64, ElementType::Byte, ElementType::Unknown];
+    let types = [
+        ElementType::Bf16,
+        ElementType::Fp16,
+        ElementType::Fp32,
+        ElementType::Fp64,
+        ElementType::Byte,
+        ElementType::Unknown,
+    ];
+    let (element_type, phase) = (types[usize::from(choice) % types.len()], usize::from(choice >> 4));
     let (mut payload, mut back) = (Vec::new(), Vec::new());
-    floats::encode(words[usize::from(word) % words.len()], usize::from(word >> 4), bytes, &mut scratch, &mut payload)
-        .expect("any bytes are encoded");
-    Floats.decode(&payload, bytes.len(), &mut scratch, &mut back).expect("its own payload is decoded");
+    floats::encode(element_type, phase, bytes, &mut scratch, &mut payload).expect("encodes any bytes");
+    Floats.decode(&payload, bytes.len(), &mut scratch, &mut back).expect("decodes its own payload");
     assert_eq!(back, bytes);
 });

@@ -1,21 +1,21 @@
-//! Any bytes as a frequency table, contexts and an encoding: all kernels give one answer.
+//! Decodes any bytes as a frequency table, contexts and an encoding: all kernels agree.
 
 #![no_main]
 
 use fhrd::codec::entropy::frequency_table;
 use fhrd::kernel::rans::{self, FrequencyTable, RansKernel};
-use fhrd::wire::Reader;
+use fhrd::wire::WireReader;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, u8, bool, &[u8])| {
     let (len, bits, has_contexts, bytes) = input;
     let bits = rans::BITS_MIN + u32::from(bits) % (rans::BITS_MAX - rans::BITS_MIN + 1);
-    let mut reader = Reader::new("frequency table", 0, bytes);
+    let mut reader = WireReader::new("frequency table", 0, bytes);
     let Ok(table) = frequency_table::read(&mut reader, bits) else { return };
     let tables = [FrequencyTable::of_counts(&rans::count(bytes), bits), table];
     let contexts: Vec<u8> = (0..len).map(|at| (at % 3) as u8).collect();
     let contexts = if has_contexts { &contexts[..] } else { &[] };
-    let payload = reader.bytes(reader.remaining()).expect("what remains");
+    let payload = reader.bytes(reader.remaining()).expect("the rest");
     let mut expected = vec![0; usize::from(len)];
     let is_good = rans::decode_with(RansKernel::Portable, payload, contexts, &tables, &mut expected);
     for kernel in RansKernel::ALL.into_iter().filter(|kernel| kernel.is_available()) {

@@ -1,11 +1,12 @@
-//! Bit planes: the bits of all words, one plane for each place in a word, then LZ4 over all of them.
+//! Bit planes: one plane for each bit of an element, then LZ4 over all planes.
 //!
-//! 1. The words' bytes go to byte planes, as in [`super::Planes`]; words count from the frame's first byte.
-//! 2. Each byte plane goes to eight bit planes. Only whole eights of words count, so that a plane has whole bytes.
-//! 3. What is left over, less than eight words and a word, follows the planes as it is; LZ4 packs all of it.
+//! 1. The bytes of the elements are split into byte planes, as in [`super::Planes`], from the frame's first byte on.
+//! 2. Each byte plane is split into eight bit planes. Only multiples of eight elements are split, so planes have whole
+//!    bytes.
+//! 3. The rest of the frame follows the planes unchanged. LZ4 compresses everything.
 //!
-//! A payload is the word's width (1 byte) and the LZ4 block. Bits that hardly change (sign, high exponent) become runs,
-//! which LZ4 finds though it has no entropy coder; this is the bit grouping that Xet weighed against its byte groups.
+//! A payload is the width of an element (1 byte) and the LZ4 block. Bits that seldom change (sign, high exponent) become
+//! runs, which LZ4 finds without an entropy coder. Xet compared this bit grouping with its byte groups.
 
 use super::{ByteGroupLayout, Codec, CodecInfo, Scratch, lz4, table};
 use crate::error::Result;
@@ -13,26 +14,26 @@ use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::{bits, planes};
 use crate::wire::WireReader;
 
-/// Bit planes and LZ4; [`BitPlanes::encode_width`] where the words are known.
+/// Bit planes and LZ4; [`BitPlanes::encode_width`] if the width is known.
 pub struct BitPlanes;
 
-/// Words of which a plane's byte has a bit each.
+/// Elements with one bit each in a byte of a plane.
 const EIGHT: usize = 8;
 /// Windows that [`Codec::encode`] samples.
 const WINDOWS: usize = 512;
-/// [`Codec::encode`] takes a byte group under this many bits per byte for low.
+/// A byte group below this many bits per byte is low for [`Codec::encode`].
 const LOW_BITS: f32 = 7.3;
 
-/// Bytes of `raw_len` that lie in whole eights of words.
+/// Bytes of the largest multiple of eight elements within `raw_len`.
 fn whole_len(raw_len: usize, width: usize) -> usize {
     raw_len / (EIGHT * width) * (EIGHT * width)
 }
 
 impl BitPlanes {
-    /// Appends the encoding of `raw` as words of `width` (1, 2, 4 or 8) bytes to `out`; any other width is 1.
+    /// Appends the encoding of `raw` as elements of `width` (1, 2, 4 or 8) bytes to `out`. Any other width counts as 1.
     ///
     /// # Errors
-    /// What LZ4 refuses.
+    /// Those of LZ4.
     pub fn encode_width(&self, width: usize, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let width = if matches!(width, 2 | 4 | 8) { width } else { 1 };
         let (whole, rest) = raw.split_at(whole_len(raw.len(), width));
@@ -40,8 +41,8 @@ impl BitPlanes {
         space.resize(2 * whole.len(), 0);
         let (bytes, split) = space.split_at_mut(whole.len());
         planes::deinterleave(whole, width, bytes);
-        let plane = (whole.len() / width).max(1);
-        for (bytes, split) in bytes.chunks_exact(plane).zip(split.chunks_exact_mut(plane)) {
+        let plane_len = (whole.len() / width).max(1);
+        for (bytes, split) in bytes.chunks_exact(plane_len).zip(split.chunks_exact_mut(plane_len)) {
             bits::deinterleave(bytes, split);
         }
         space.extend_from_slice(rest);
@@ -63,25 +64,25 @@ impl Codec for BitPlanes {
         let mut reader = WireReader::new("frame payload (bit-planes)", 0, payload);
         let width = match reader.u8()? {
             width @ (1 | 2 | 4 | 8) => usize::from(width),
-            other => return Err(reader.error("a word width", other.to_string())),
+            other => return Err(reader.error("an element width", other.to_string())),
         };
         let space = &mut scratch.planes;
         space.clear();
         lz4::unpack(self, reader.bytes(reader.remaining())?, raw_len, space)?;
-        let (whole, plane) = (whole_len(raw_len, width), (whole_len(raw_len, width) / width).max(1));
+        let (whole, plane_len) = (whole_len(raw_len, width), (whole_len(raw_len, width) / width).max(1));
         space.resize(raw_len + whole, 0);
         let (split, bytes) = space.split_at_mut(raw_len);
         let (split, rest) = split.split_at(whole);
-        for (split, bytes) in split.chunks_exact(plane).zip(bytes.chunks_exact_mut(plane)) {
+        for (split, bytes) in split.chunks_exact(plane_len).zip(bytes.chunks_exact_mut(plane_len)) {
             bits::interleave(split, bytes);
         }
-        let mut runs = [[].as_slice(); 8];
-        for (run, bytes) in runs.iter_mut().zip(bytes.chunks_exact(plane)) {
-            *run = bytes;
+        let mut byte_planes = [[].as_slice(); 8];
+        for (plane, bytes) in byte_planes.iter_mut().zip(bytes.chunks_exact(plane_len)) {
+            *plane = bytes;
         }
         let start = out.len();
         out.resize(start + whole, 0);
-        planes::interleave(runs.get(..width).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
+        planes::interleave(byte_planes.get(..width).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
         out.extend_from_slice(rest);
         Ok(())
     }
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_that_none_has_is_an_error() {
+    fn an_invalid_width_is_an_error() {
         let mut payload = encoded(2, &[7; 100]);
         for width in [0, 3, 5, 16, 255] {
             payload[0] = width;
@@ -133,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn bits_that_do_not_change_cost_next_to_nothing() {
-        // Four bits in sixteen change: LZ4 sees nothing of that in the words.
+    fn constant_bits_cost_almost_nothing() {
+        // Four bits in sixteen change: in the elements themselves LZ4 finds no repeats.
         let noise = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 17) as u16 & 0x0891);
-        let raw: Vec<u8> = noise.flat_map(|word| (word | 0x3000).to_le_bytes()).collect();
+        let raw: Vec<u8> = noise.flat_map(|bits| (bits | 0x3000).to_le_bytes()).collect();
         assert!(encoded(2, &raw).len() < raw.len() * 4 / 16 + raw.len() / 50, "{}", encoded(2, &raw).len());
     }
 }

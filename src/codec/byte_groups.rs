@@ -1,17 +1,17 @@
-//! Byte groups: bytes grouped by their place modulo four, one group after another, then LZ4 over all of them.
+//! Byte groups: bytes grouped by their offset modulo four, one group after another, then LZ4 over all groups.
 //!
-//! This is BG4 + LZ4 of Hugging Face's Xet store, which knows nothing of words: four is the width of FP32, and with
-//! words of two bytes each group still holds bytes of one place. Bytes behind the last whole four follow the groups
-//! (Xet puts them into the first groups). A payload is the LZ4 block.
+//! This is BG4 + LZ4 of Hugging Face's Xet store, which does not know element types. Four is the width of FP32; with
+//! elements of two bytes, each group still has bytes of one position. The bytes after the last multiple of four follow
+//! the groups (Xet adds them to the first groups). A payload is the LZ4 block.
 
 use super::{Codec, CodecInfo, Scratch, lz4, table};
 use crate::error::Result;
 use crate::kernel::planes;
 
-/// BG4 + LZ4.
+/// Four byte groups and LZ4.
 pub struct ByteGroups;
 
-/// Groups.
+/// Number of groups.
 const GROUPS: usize = 4;
 
 impl Codec for ByteGroups {
@@ -30,11 +30,11 @@ impl Codec for ByteGroups {
         let grouped = &mut scratch.planes;
         grouped.clear();
         lz4::unpack(self, payload, raw_len, grouped)?;
-        let words = raw_len / GROUPS;
-        let (whole, rest) = grouped.split_at(words * GROUPS);
+        let elements = raw_len / GROUPS;
+        let (whole, rest) = grouped.split_at(elements * GROUPS);
         let mut groups = [[].as_slice(); GROUPS];
-        for (group, run) in groups.iter_mut().zip(whole.chunks_exact(words.max(1))) {
-            *group = run;
+        for (group, bytes) in groups.iter_mut().zip(whole.chunks_exact(elements.max(1))) {
+            *group = bytes;
         }
         let start = out.len();
         out.resize(start + whole.len(), 0);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponents_that_repeat_are_found_by_groups_only() {
+    fn repeated_exponents_are_found_by_groups_only() {
         let noise = (0..30_000u32).map(|i| i.wrapping_mul(2_654_435_761) >> 7);
         let raw: Vec<u8> = noise.flat_map(|n| [n as u8, (n >> 8) as u8, (n >> 16) as u8, 0x3c]).collect();
         let encoded = |codec: &dyn Codec| {

@@ -1,6 +1,7 @@
-//! What every codec promises, asked of each in the table.
+//! The contract of [`Codec`], tested on every codec in the table.
 
 use super::*;
+use crate::wire::READER_FEATURES_KNOWN;
 use proptest::prelude::*;
 
 fn decoded(codec: &dyn Codec, payload: &[u8], raw_len: usize) -> Result<Vec<u8>> {
@@ -17,29 +18,31 @@ fn encoded(codec: &dyn Codec, raw: &[u8], scratch: &mut Scratch) -> Vec<u8> {
     out.split_off(6)
 }
 
-/// Bytes of some kind: any, few values, words.
+/// Random bytes, bytes with few values, or elements with few exponents.
 fn contents() -> impl Strategy<Value = Vec<u8>> {
-    let word = |(low, high): (u16, u8)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat();
+    let element = |(low, high): (u16, u8)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat();
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..1200),
         prop::collection::vec(0u8..3, 0..3000),
-        prop::collection::vec(any::<(u16, u8)>().prop_map(word), 0..700).prop_map(|words| words.concat()),
+        prop::collection::vec(any::<(u16, u8)>().prop_map(element), 0..700).prop_map(|elements| elements.concat()),
     ]
 }
 
 #[test]
-fn ids_ascend_and_names_differ() {
+fn ids_ascend_names_differ_and_reader_features_are_known() {
     assert!(CODECS.windows(2).all(|pair| pair[0].id() < pair[1].id()));
     for known in CODECS {
         assert_eq!(codec(known.id()).unwrap().name(), known.name());
         assert_eq!(CODECS.iter().filter(|other| other.name() == known.name()).count(), 1);
+        assert_eq!(known.info().reader_features & !READER_FEATURES_KNOWN, 0);
     }
-    assert!(codec(CODECS.last().unwrap().id() + 1).is_err());
+    let unknown = CODECS.last().unwrap().id() + 1;
+    assert!(matches!(codec(unknown), Err(Error::Unsupported { .. })));
 }
 
 proptest! {
     #[test]
-    fn what_is_encoded_comes_back(first in contents(), raw in contents()) {
+    fn any_bytes_round_trip_with_a_used_scratch(first in contents(), raw in contents()) {
         for codec in CODECS {
             let mut scratch = Scratch::default();
             encoded(*codec, &first, &mut scratch);
@@ -49,9 +52,9 @@ proptest! {
         }
     }
 
-    /// Frames say how long they are, and are under a checksum: payloads of short, regular words may be read otherwise.
+    /// Frame headers have the length and a checksum, so payloads of short, regular elements may decode to another length.
     #[test]
-    fn another_length_or_a_missing_end_is_an_error_or_as_many_bytes(raw in contents(), by in 1usize..40) {
+    fn a_wrong_length_or_a_missing_end_is_an_error_or_gives_that_length(raw in contents(), by in 1usize..40) {
         for codec in CODECS {
             let payload = encoded(*codec, &raw, &mut Scratch::default());
             let cut = &payload[..payload.len() - by.min(payload.len())];
@@ -65,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn another_length_or_a_missing_end_is_an_error_where_the_codec_can_tell(seed: u32, by in 1usize..40) {
+    fn a_wrong_length_or_a_missing_end_of_noise_is_an_error(seed: u32, by in 1usize..40) {
         let noise = |at: u32| (at ^ seed).wrapping_mul(2_654_435_761).rotate_right(15) as u8 | 0x80;
         let raw: Vec<u8> = (0..4096).map(noise).collect();
         for codec in CODECS {

@@ -1,14 +1,14 @@
-//! lz4: one frame is one LZ4 block; how long it becomes is said by the frame's header, which bounds it.
+//! lz4: one frame is one LZ4 block. The raw length in the frame header bounds the decoder.
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
 use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::{Error, Result};
 
-/// LZ4 in its block format; it has no levels.
+/// LZ4 in its block format. It has no levels.
 pub struct Lz4;
 
-/// Appends the LZ4 block of `raw` to `out`: a function of `raw` alone.
+/// Appends the LZ4 block of `raw` to `out`.
 pub(super) fn pack(raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + get_maximum_output_size(raw.len()), 0);
@@ -18,7 +18,7 @@ pub(super) fn pack(raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Appends the `raw_len` bytes of an LZ4 block of `codec`'s payload to `out`.
+/// Appends the `raw_len` bytes of an LZ4 block in a payload of `codec` to `out`.
 pub(super) fn unpack(codec: &dyn Codec, block: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + raw_len, 0);

@@ -39,7 +39,7 @@ pub struct Scratch {
     /// Buffer of codecs that rearrange bytes.
     pub planes: Vec<u8>,
     /// High bits of a plane, which a prefix code encodes.
-    highs: Vec<u8>,
+    high_bits: Vec<u8>,
     delta: delta::DeltaBuffers,
 }
 

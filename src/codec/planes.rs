@@ -1,9 +1,14 @@
-//! Planes: FHRD's byte-grouped float encoding. The low-entropy bytes of every word are compressed, the others stored.
+//! Planes: FHRD's byte-grouped float encoding. Low-entropy byte groups are compressed, the others are stored.
 //!
-//! A payload is: the word's width (1 byte), the mask of compressed byte groups (1 byte), the compressed length of each
-//! of them (4 bytes, little-endian), then per group in order its zstd frame or its bytes, then the bytes after
-//! the last whole word.
-//! Groups are compressed apart: a constant one costs a dozen bytes and never dilutes another's statistics.
+//! | bytes | meaning |
+//! |---|---|
+//! | 1 | width of an element |
+//! | 1 | mask of compressed byte groups |
+//! | 4 per compressed group | compressed length (`u32`) |
+//! | per group, in order | its zstd frame or its bytes |
+//! | the rest | the bytes after the last whole element |
+//!
+//! Each group is a zstd frame of its own: a constant one takes a dozen bytes and does not dilute another's statistics.
 
 use super::{Codec, CodecInfo, Scratch, table};
 use crate::error::{Error, Result};
@@ -11,11 +16,12 @@ use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
 use crate::wire::WireReader;
 
-/// Byte-grouped encoding of words; [`Planes::encode_layout`] where the layout is known.
+/// Byte-grouped encoding of elements; [`Planes::encode_layout`] if the layout is known.
 pub struct Planes;
 
-/// How a chunk's words lie: groups count from the chunk's first byte, so a chunk that starts amid a word has a
-/// rotated mask and nothing else is special about it.
+/// Width of a chunk's elements, and the byte groups to compress.
+///
+/// Groups count from the chunk's first byte, so a chunk that starts inside an element only has a rotated mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteGroupLayout {
     width: u8,
@@ -23,18 +29,18 @@ pub struct ByteGroupLayout {
 }
 
 impl ByteGroupLayout {
-    /// Everything stored as it is.
+    /// Everything stored.
     pub const RAW: ByteGroupLayout = ByteGroupLayout { width: 1, mask: 0 };
-    /// Word widths there are, bytes.
+    /// Possible widths of an element, bytes.
     pub const WIDTHS: [u8; 4] = [1, 2, 4, 8];
 
-    /// Words of `width` bytes (1, 2, 4 or 8) of which the groups in `mask` (bit `g` = byte `g` of a word) are
-    /// compressed; `None` for any other width or a mask with bits beyond it.
+    /// Elements of `width` bytes (1, 2, 4 or 8); the groups in `mask` are compressed (bit `g` for byte `g` of an element).
+    /// `None` for any other width or a mask with bits beyond the width.
     pub const fn new(width: u8, mask: u8) -> Option<ByteGroupLayout> {
         let within = matches!(width, 1 | 2 | 4 | 8) && (mask as u16) < 1 << width;
         if within { Some(ByteGroupLayout { width, mask }) } else { None }
     }
-    /// Words of `width` bytes of which every group is compressed; words of one byte where there is no such width.
+    /// Elements of `width` bytes with every group compressed. A width that does not exist counts as 1.
     pub const fn all(width: usize) -> ByteGroupLayout {
         match width {
             2 => ByteGroupLayout { width: 2, mask: 0x03 },
@@ -43,18 +49,18 @@ impl ByteGroupLayout {
             _ => ByteGroupLayout { width: 1, mask: 0x01 },
         }
     }
-    /// Bytes of a word.
+    /// Bytes of an element.
     pub const fn width(self) -> usize {
         self.width as usize
     }
-    /// Bytes before the first whole word, if the words are floats: the last byte of a word is low, as its exponent is,
-    /// the one before it is not. 0 where no place or every place is like that.
+    /// Bytes before the first whole element, if the elements are floats. The last byte of a float has the exponent, so its
+    /// group is low and the group before it is not. 0 if no phase fits.
     pub fn phase(self) -> usize {
         let (width, mask) = (self.width(), usize::from(self.mask));
         let is_low = |group: usize| mask >> (group % width) & 1 == 1;
         (0..width).find(|phase| is_low(phase + width - 1) && !is_low(phase + 2 * width - 2)).unwrap_or(0)
     }
-    /// The compressed groups, bit `g` for byte `g` of a word.
+    /// The compressed groups: bit `g` for byte `g` of an element.
     pub const fn mask(self) -> u8 {
         self.mask
     }
@@ -63,8 +69,8 @@ impl ByteGroupLayout {
         group < 8 && self.mask >> group & 1 == 1
     }
 
-    /// The layout of the smallest predicted size, and that size in bits per byte of the input: a group under
-    /// `bits_max` bits per byte costs its entropy, the others 8.
+    /// The layout with the smallest predicted size, and this size in bits per byte of input. A group below `bits_max`
+    /// bits per byte costs its entropy, any other group 8 bits.
     pub fn predict(profile: &EntropyProfile, bits_max: f32) -> (ByteGroupLayout, f32) {
         let mut best = (ByteGroupLayout::RAW, 8.0);
         for width in Self::WIDTHS {
@@ -75,7 +81,7 @@ impl ByteGroupLayout {
                 sum += if low { *bits } else { 8.0 };
             }
             let bits = sum / f32::from(width);
-            // A wider word must be worth its tables and shorter runs.
+            // A wider element must save enough for its additional tables and shorter groups.
             if bits < best.1 - WIDER_BITS {
                 best = (ByteGroupLayout { width, mask }, bits);
             }
@@ -84,22 +90,22 @@ impl ByteGroupLayout {
     }
 }
 
-/// Bits per byte by which a wider word must be predicted smaller than the best narrower one.
+/// Bits per byte by which a wider element must be smaller than the best narrower one.
 const WIDER_BITS: f32 = 0.03;
-/// [`Codec::encode`] compresses groups under this many bits per byte.
+/// [`Codec::encode`] compresses groups below this many bits per byte.
 const LOW_BITS: f32 = 7.3;
 /// Windows that [`Codec::encode`] samples.
 const WINDOWS: usize = 512;
 /// Bytes of the header before the lengths.
 const HEADER_BYTES: usize = 2;
-/// Bytes of a compressed group's length.
+/// Bytes of the length field of a group.
 const LENGTH_BYTES: usize = 4;
 
 impl Planes {
-    /// Appends the encoding of `raw` in `layout`, its low groups compressed at zstd `level`, to `out`.
+    /// Appends the encoding of `raw` in `layout` to `out`. `level` is the zstd level.
     ///
     /// # Errors
-    /// What zstd refuses (the level), or a group of 4 GiB.
+    /// Those of zstd, and [`Error::Internal`] for a group of 4 GiB or more.
     pub fn encode_layout(
         &self,
         layout: ByteGroupLayout,
@@ -109,13 +115,13 @@ impl Planes {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let width = layout.width();
-        let words = raw.len() / width;
+        let elements = raw.len() / width;
         let mut split = std::mem::take(&mut scratch.planes);
-        split.resize(words * width, 0);
+        split.resize(elements * width, 0);
         planes::deinterleave(raw, width, &mut split);
-        let encoded = encode_split(layout, &split, words, level, scratch, out);
+        let encoded = encode_split(layout, &split, elements, level, scratch, out);
         scratch.planes = split;
-        out.extend_from_slice(raw.get(words * width..).unwrap_or_default());
+        out.extend_from_slice(raw.get(elements * width..).unwrap_or_default());
         encoded
     }
 }
@@ -123,7 +129,7 @@ impl Planes {
 fn encode_split(
     layout: ByteGroupLayout,
     split: &[u8],
-    words: usize,
+    elements: usize,
     level: i32,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
@@ -132,7 +138,7 @@ fn encode_split(
     let mut length_at = out.len();
     out.resize(length_at + layout.mask.count_ones() as usize * LENGTH_BYTES, 0);
     for group in 0..layout.width() {
-        let plane = split.get(group * words..(group + 1) * words).unwrap_or_default();
+        let plane = split.get(group * elements..(group + 1) * elements).unwrap_or_default();
         if !layout.compresses(group) {
             out.extend_from_slice(plane);
             continue;
@@ -140,7 +146,7 @@ fn encode_split(
         let before = out.len();
         scratch.compress(plane, level, out)?;
         let length = u32::try_from(out.len() - before)
-            .map_err(|_| Error::internal(format!("a byte group of {words} bytes is too long for one frame")))?;
+            .map_err(|_| Error::internal(format!("a byte group of {elements} bytes is too long for one frame")))?;
         if let Some(slot) = out.get_mut(length_at..length_at + LENGTH_BYTES) {
             slot.copy_from_slice(&length.to_le_bytes());
         }
@@ -153,7 +159,7 @@ impl Codec for Planes {
     fn info(&self) -> CodecInfo {
         table::PLANES
     }
-    /// Samples the layout; [`ByteGroupLayout::RAW`] where no byte group is low.
+    /// Samples the layout; [`ByteGroupLayout::RAW`] if no byte group is low.
     fn encode(&self, raw: &[u8], setting: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let (layout, _) = ByteGroupLayout::predict(&EntropyProfile::of(raw, WINDOWS), LOW_BITS);
         self.encode_layout(layout, raw, setting, scratch, out)
@@ -167,7 +173,7 @@ impl Codec for Planes {
     }
 }
 
-/// Where a group's bytes are: in the payload, or decompressed in the work space.
+/// Compressed length of each group; `None` for a stored group.
 type GroupLengths = [Option<usize>; 8];
 
 fn decode_with(
@@ -180,12 +186,12 @@ fn decode_with(
     let mut reader = WireReader::new("frame payload (planes)", 0, payload);
     let (width, mask) = (reader.u8()?, reader.u8()?);
     let layout = ByteGroupLayout::new(width, mask)
-        .ok_or_else(|| reader.error("a word width and a mask within it", format!("{width} and {mask:#04x}")))?;
-    let words = raw_len / layout.width();
+        .ok_or_else(|| reader.error("an element width and a mask within it", format!("{width} and {mask:#04x}")))?;
+    let elements = raw_len / layout.width();
     let (stored_groups, low_groups) = (layout.width() - mask.count_ones() as usize, mask.count_ones() as usize);
-    let tail_len = raw_len - words * layout.width();
+    let tail_len = raw_len - elements * layout.width();
     let mut lengths: GroupLengths = [None; 8];
-    let mut total = HEADER_BYTES + low_groups * LENGTH_BYTES + stored_groups * words + tail_len;
+    let mut total = HEADER_BYTES + low_groups * LENGTH_BYTES + stored_groups * elements + tail_len;
     for length in lengths.iter_mut().enumerate().filter(|(group, _)| layout.compresses(*group)).map(|(_, slot)| slot) {
         let bytes = reader.u32()? as usize;
         total = total.saturating_add(bytes);
@@ -194,22 +200,22 @@ fn decode_with(
     if total != payload.len() {
         return Err(reader.error(format!("{total} bytes in all"), payload.len().to_string()));
     }
-    let mut runs: [&[u8]; 8] = [&[]; 8];
-    for (run, length) in runs.iter_mut().zip(lengths).take(layout.width()) {
+    let mut groups: [&[u8]; 8] = [&[]; 8];
+    for (bytes, length) in groups.iter_mut().zip(lengths).take(layout.width()) {
         match length {
-            Some(length) => scratch.decompress(reader.bytes(length)?, words, split)?,
-            None => *run = reader.bytes(words)?,
+            Some(length) => scratch.decompress(reader.bytes(length)?, elements, split)?,
+            None => *bytes = reader.bytes(elements)?,
         }
     }
-    let mut low = split.chunks_exact(words.max(1));
-    for (run, length) in runs.iter_mut().zip(lengths) {
+    let mut low = split.chunks_exact(elements.max(1));
+    for (bytes, length) in groups.iter_mut().zip(lengths) {
         if length.is_some() {
-            *run = low.next().unwrap_or_default();
+            *bytes = low.next().unwrap_or_default();
         }
     }
     let start = out.len();
-    out.resize(start + words * layout.width(), 0);
-    planes::interleave(runs.get(..layout.width()).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
+    out.resize(start + elements * layout.width(), 0);
+    planes::interleave(groups.get(..layout.width()).unwrap_or_default(), out.get_mut(start..).unwrap_or_default());
     out.extend_from_slice(reader.bytes(tail_len)?);
     reader.finish()
 }
@@ -242,8 +248,8 @@ mod tests {
         }
 
         #[test]
-        fn words_round_trip_in_a_detected_layout(words: Vec<(u8, u16)>, phase in 0usize..8) {
-            let bytes = words.iter().flat_map(|(high, low)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat());
+        fn elements_round_trip_in_a_detected_layout(elements: Vec<(u8, u16)>, phase in 0usize..8) {
+            let bytes = elements.iter().flat_map(|(high, low)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat());
             let raw: Vec<u8> = bytes.skip(phase).collect();
             let mut payload = Vec::new();
             Planes.encode(&raw, 1, &mut Scratch::default(), &mut payload).unwrap();
@@ -291,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn constant_groups_cost_next_to_nothing_and_phase_does_not_matter() {
-        let words = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8);
-        let bytes: Vec<u8> = words.flat_map(|low| [0, 0, low, 0x3d]).collect();
+    fn constant_groups_cost_almost_nothing_in_every_phase() {
+        let low_bytes = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8);
+        let bytes: Vec<u8> = low_bytes.flat_map(|low| [0, 0, low, 0x3d]).collect();
         for phase in 0..4 {
             let raw = &bytes[phase..phase + 65_536];
             let mut payload = Vec::new();
@@ -304,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_is_where_the_exponent_ends() {
+    fn the_phase_ends_after_the_exponent() {
         let phase = |width, mask| ByteGroupLayout::new(width, mask).unwrap().phase();
         assert_eq!([phase(4, 0b1000), phase(4, 0b0001), phase(4, 0b0010), phase(4, 0b0100)], [0, 1, 2, 3]);
         assert_eq!([phase(2, 0b10), phase(2, 0b01), phase(2, 0b11), phase(2, 0)], [0, 1, 0, 0]);
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_name_only_groups_there_are() {
+    fn a_layout_has_a_valid_width_and_only_groups_within_it() {
         assert!(
             ByteGroupLayout::new(2, 0b100).is_none()
                 && ByteGroupLayout::new(3, 1).is_none()

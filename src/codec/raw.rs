@@ -1,9 +1,9 @@
-//! Raw: the bytes as they are, where nothing helps.
+//! Raw: the bytes unchanged, for frames that do not compress.
 
 use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::Result;
 
-/// The identity.
+/// The identity codec.
 pub struct Raw;
 
 impl Codec for Raw {

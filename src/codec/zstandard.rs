@@ -1,8 +1,8 @@
 //! zstd: one frame is one zstd frame without a dictionary.
 //!
-//! At level 3 zstd searches two hash tables, for 8 and 5 bytes, which for a frame of 512 KiB take 768 KiB: more than
-//! many processors have of cache for a core. Here they take 320 KiB, and looking for 4 bytes instead of 5 makes up for
-//! most of what is no longer found. The encoding is ordinary zstd.
+//! Level 3 of zstd uses two hash tables, for matches of 8 and 5 bytes. For a frame of 512 KiB they take 768 KiB, more
+//! than the cache of a core in many processors. Here they take 320 KiB, and matches of 4 bytes instead of 5 compensate for
+//! most of the lost ones. The output is standard zstd.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
@@ -10,12 +10,12 @@ use zstd::zstd_safe::CParameter;
 use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::{Error, Result};
 
-/// The level whose tables are set here.
+/// The level with smaller tables.
 const LEVEL_TWO_TABLES: i32 = 3;
-/// Tables of 2^16 and 2^14 positions, the latter of windows of 4 bytes.
+/// Tables of 2^16 and 2^14 positions; the second one is for matches of 4 bytes.
 const TWO_TABLES: [CParameter; 3] = [CParameter::HashLog(16), CParameter::ChainLog(14), CParameter::MinMatch(4)];
 
-/// zstd at the level given as the setting.
+/// zstd; the setting is the level.
 pub struct Zstandard;
 
 impl Scratch {
@@ -28,7 +28,7 @@ impl Scratch {
         };
         let bound = zstd::zstd_safe::compress_bound(raw.len());
         if out.is_empty() {
-            // Straight into spare capacity: no byte is written twice.
+            // Writes into spare capacity, without filling it first.
             out.reserve(bound);
             encoder.compress_to_buffer(raw, out).map_err(failed)?;
             return Ok(());
@@ -45,7 +45,7 @@ impl Scratch {
     pub fn decompress(&mut self, payload: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         if start == 0 && out.capacity() == raw_len {
-            // Straight into spare capacity, which is just what may be written.
+            // Writes into spare capacity, which equals the expected length.
             let written = self.decoder()?.decompress_to_buffer(payload, out);
             return whole(written, raw_len);
         }
@@ -53,7 +53,7 @@ impl Scratch {
         self.decompress_into(payload, out.get_mut(start..).unwrap_or_default())
     }
 
-    /// Fills `space` with bytes decompressed from `payload`, which are exactly as many.
+    /// Fills `space` with the bytes of `payload`, which must have exactly this length.
     pub(super) fn decompress_into(&mut self, payload: &[u8], space: &mut [u8]) -> Result<()> {
         let written = self.decoder()?.decompress_to_buffer(payload, &mut *space);
         whole(written, space.len())
@@ -80,7 +80,7 @@ fn encoder(level: i32) -> std::io::Result<Compressor<'static>> {
     Ok(encoder)
 }
 
-/// Whether all bytes were written.
+/// Fails unless exactly `raw_len` bytes were written.
 fn whole(written: std::io::Result<usize>, raw_len: usize) -> Result<()> {
     match written {
         Ok(written) if written == raw_len => Ok(()),
@@ -105,21 +105,21 @@ impl Codec for Zstandard {
 mod tests {
     use super::*;
 
-    /// Words from a list, in an order that repeats nowhere.
+    /// Text of hexadecimal numbers that does not repeat.
     fn text(len: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut bytes = Vec::with_capacity(len + 16);
         while bytes.len() < len {
             state = state.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_add(1);
-            let word = (state >> 54) as u32;
-            bytes.extend_from_slice(format!("{:x} ", word.wrapping_mul(2_654_435_761)).as_bytes());
+            let number = (state >> 54) as u32;
+            bytes.extend_from_slice(format!("{:x} ", number.wrapping_mul(2_654_435_761)).as_bytes());
         }
         bytes.truncate(len);
         bytes
     }
 
     #[test]
-    fn smaller_tables_cost_little_and_any_decoder_reads_what_they_make() {
+    fn smaller_tables_cost_little_and_give_standard_zstd() {
         let mut scratch = Scratch::default();
         for len in [0, 1, 7, 1000, 100_000, 300_000, 524_288, 1_500_000] {
             let raw = text(len);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_are_set_for_their_level_alone() {
+    fn smaller_tables_are_used_for_their_level_only() {
         let raw = text(524_288);
         let mut scratch = Scratch::default();
         for level in [1, 2, 3, 4, 1, 9, 3] {

@@ -1,8 +1,7 @@
-//! Cast: the base's words in another type, and how the chunk differs from them.
+//! Cast: a delta to the base's elements converted to another type.
 //!
-//! A cast tensor is the converted base itself (form 0), or differs from it at few places. The original after its cast
-//! lies within half a step of the converted base: the context form codes which place of the step in as many bits as the
-//! step has.
+//! A cast tensor equals the converted base (mode 0) or differs from it in few elements. The original of a cast tensor is
+//! within half a step of the converted base; mode 3 encodes the position in the step in as many bits as the step has.
 
 use super::{DeltaBuffers, elements};
 use crate::codec::{ElementType, Scratch};
@@ -10,7 +9,7 @@ use crate::error::Result;
 use crate::kernel::elements as kernel;
 use crate::wire::WireReader;
 
-/// From what to what.
+/// Types of base and chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cast {
     /// The chunk is BF16, the base FP32.
@@ -23,14 +22,14 @@ pub enum Cast {
     Fp16ToFp32,
 }
 
-/// How words were converted.
+/// Conversions on disk.
 const ROUNDED: u8 = 0;
-const CUT: u8 = 1;
-/// Words of a sample.
-const SAMPLE: usize = 4096;
+const TRUNCATED: u8 = 1;
+/// Elements compared to choose the conversion.
+const SAMPLE_ELEMENTS: usize = 4096;
 
 impl Cast {
-    /// The cast between these types, if there is one.
+    /// The cast from `base` to `raw`; `None` if these types have none.
     pub const fn between(base: ElementType, raw: ElementType) -> Option<Cast> {
         match (base, raw) {
             (ElementType::Fp32, ElementType::Bf16) => Some(Cast::Fp32ToBf16),
@@ -41,7 +40,7 @@ impl Cast {
         }
     }
 
-    /// Type of the base's words.
+    /// Element type of the base.
     pub const fn from(self) -> ElementType {
         match self {
             Cast::Fp32ToBf16 | Cast::Fp32ToFp16 => ElementType::Fp32,
@@ -50,7 +49,7 @@ impl Cast {
         }
     }
 
-    /// Type of the chunk's words.
+    /// Element type of the chunk.
     pub const fn to(self) -> ElementType {
         match self {
             Cast::Fp32ToBf16 => ElementType::Bf16,
@@ -59,14 +58,14 @@ impl Cast {
         }
     }
 
-    /// The words of `base` in the other type, no more than `raw_len` bytes need.
-    fn convert(self, how: u8, base: &[u8], raw_len: usize, converted: &mut Vec<u8>) {
+    /// Fills `converted` with the elements of `base` in the other type, at most as many as `raw_len` bytes hold.
+    fn convert(self, conversion: u8, base: &[u8], raw_len: usize, converted: &mut Vec<u8>) {
         let (from, to) = (self.from().width(), self.to().width());
-        let words = (base.len() / from).min(raw_len.div_ceil(to));
-        let base = base.get(..words * from).unwrap_or_default();
-        converted.resize(words * to, 0);
+        let elements = (base.len() / from).min(raw_len.div_ceil(to));
+        let base = base.get(..elements * from).unwrap_or_default();
+        converted.resize(elements * to, 0);
         match self {
-            Cast::Fp32ToBf16 if how == CUT => kernel::fp32_to_bf16_truncated(base, converted),
+            Cast::Fp32ToBf16 if conversion == TRUNCATED => kernel::fp32_to_bf16_truncated(base, converted),
             Cast::Fp32ToBf16 => kernel::fp32_to_bf16(base, converted),
             Cast::Fp32ToFp16 => kernel::fp32_to_fp16(base, converted),
             Cast::Bf16ToFp32 => kernel::bf16_to_fp32(base, converted),
@@ -74,17 +73,17 @@ impl Cast {
         }
     }
 
-    /// How many of the first words of `raw` are the converted ones of `base`.
-    fn agreeing(self, how: u8, base: &[u8], raw: &[u8]) -> usize {
+    /// Number of leading elements of `raw` in a sample that equal the converted ones of `base`.
+    fn agreeing(self, conversion: u8, base: &[u8], raw: &[u8]) -> usize {
         let width = self.to().width();
         let mut converted = Vec::new();
-        self.convert(how, base, raw.len().min(SAMPLE * width), &mut converted);
+        self.convert(conversion, base, raw.len().min(SAMPLE_ELEMENTS * width), &mut converted);
         let pairs = converted.chunks_exact(width).zip(raw.chunks_exact(width));
         pairs.filter(|(converted, raw)| converted == raw).count()
     }
 }
 
-/// Appends how words were converted, and how `raw` follows from those.
+/// Appends the conversion and the payload of `raw` against the converted base.
 pub(super) fn encode(
     cast: Cast,
     raw: &[u8],
@@ -93,17 +92,18 @@ pub(super) fn encode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let agreeing = |how: u8| cast.agreeing(how, base, raw);
-    let how = if cast == Cast::Fp32ToBf16 && agreeing(CUT) > agreeing(ROUNDED) { CUT } else { ROUNDED };
+    let agreeing = |conversion: u8| cast.agreeing(conversion, base, raw);
+    let conversion =
+        if cast == Cast::Fp32ToBf16 && agreeing(TRUNCATED) > agreeing(ROUNDED) { TRUNCATED } else { ROUNDED };
     let mut converted = std::mem::take(&mut buffers.converted);
-    cast.convert(how, base, raw.len(), &mut converted);
-    out.push(how);
+    cast.convert(conversion, base, raw.len(), &mut converted);
+    out.push(conversion);
     let encoded = elements::encode(cast.to(), raw, &converted, buffers, scratch, out);
     buffers.converted = converted;
     encoded
 }
 
-/// Appends the `raw_len` bytes that `reader` and `base` tell.
+/// Appends the `raw_len` bytes that `reader` and `base` decode to.
 pub(super) fn decode(
     cast: Cast,
     reader: &mut WireReader<'_>,
@@ -113,13 +113,16 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let how = reader.u8()?;
-    if how > CUT || (how == CUT && cast != Cast::Fp32ToBf16) {
-        return Err(reader.error("a conversion", how.to_string()));
+    let conversion = reader.u8()?;
+    if conversion > TRUNCATED {
+        return Err(reader.unsupported(format!("conversion {conversion}")));
+    }
+    if conversion == TRUNCATED && cast != Cast::Fp32ToBf16 {
+        return Err(reader.error("a rounding conversion", "truncation"));
     }
     let mut converted = std::mem::take(&mut buffers.converted);
-    cast.convert(how, base, raw_len, &mut converted);
-    let decoded = super::decode_form(cast.to(), reader, &converted, raw_len, buffers, scratch, out);
+    cast.convert(conversion, base, raw_len, &mut converted);
+    let decoded = super::decode_mode(cast.to(), reader, &converted, raw_len, buffers, scratch, out);
     buffers.converted = converted;
     decoded
 }

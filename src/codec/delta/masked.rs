@@ -1,11 +1,11 @@
-//! Masked: which groups of 64 words changed, and the words of those alone as in the context form.
+//! Masked: a mask of changed groups of 64 elements, and the elements of these groups as in mode 3.
 //!
-//! | bytes | what |
+//! | bytes | meaning |
 //! |---|---|
-//! | | bit `g` of the mask: group `g` changed, the lowest bit of a byte first; a plane of [`crate::codec::floats`] |
-//! | the rest | the words of the groups that changed, as in the context form |
+//! | a plane of [`crate::codec::floats`] | the mask: bit `g`, lowest bit of a byte first, is set if group `g` changed |
+//! | the rest | the elements of the changed groups, as in mode 3 |
 //!
-//! The last group may be shorter. Bits beyond it are zero.
+//! The last group may be shorter. Mask bits beyond it are zero.
 
 use super::context;
 use crate::codec::floats::plane;
@@ -14,9 +14,9 @@ use crate::error::Result;
 use crate::wire::WireReader;
 
 /// Words of a group.
-const GROUP: usize = 64;
+const GROUP_ELEMENTS: usize = 64;
 
-/// Work space.
+/// Buffers of one worker, reused between chunks.
 #[derive(Default)]
 pub(super) struct MaskedBuffers {
     mask: Vec<u8>,
@@ -25,16 +25,16 @@ pub(super) struct MaskedBuffers {
     context: context::ContextBuffers,
 }
 
-/// Appends the encoding of the words of `raw`, as many as `base` has.
+/// Appends the encoding of `raw`, which has as many elements as `base`.
 pub(super) fn encode(
-    word: ElementType,
+    element_type: ElementType,
     raw: &[u8],
     base: &[u8],
     buffers: &mut MaskedBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let group = GROUP * word.width();
+    let group = GROUP_ELEMENTS * element_type.width();
     let MaskedBuffers { mask, raw: changed, base: changed_base, context } = buffers;
     mask.clear();
     changed.clear();
@@ -51,20 +51,20 @@ pub(super) fn encode(
         mask.push(bits);
     }
     plane::encode(mask, scratch, out)?;
-    context::analyse(word, changed, changed_base, context).write(context, out);
+    context::analyse(element_type, changed, changed_base, context).write(context, out);
     Ok(())
 }
 
-/// Appends the words that follow from those of `base`; takes all that `reader` has.
+/// Appends as many elements as `base` has to `out`. Reads all of `reader`.
 pub(super) fn decode(
-    word: ElementType,
+    element_type: ElementType,
     reader: &mut WireReader<'_>,
     base: &[u8],
     buffers: &mut super::DeltaBuffers,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let group = GROUP * word.width();
+    let group = GROUP_ELEMENTS * element_type.width();
     let MaskedBuffers { mask: decoded, raw: changed, base: changed_base, .. } = &mut buffers.masked;
     let groups = base.len().div_ceil(group);
     decoded.resize(groups.div_ceil(8), 0);
@@ -80,7 +80,7 @@ pub(super) fn decode(
         }
     }
     changed.resize(changed_base.len(), 0);
-    context::decode(word, reader, changed_base, &mut buffers.context, changed)?;
+    context::decode(element_type, reader, changed_base, &mut buffers.context, changed)?;
     let start = out.len();
     out.extend_from_slice(base);
     let mut left = changed.as_slice();

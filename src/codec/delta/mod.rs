@@ -1,23 +1,23 @@
-//! Delta: a chunk by how it follows from a base, smallest of several forms.
+//! Delta: a chunk encoded against a base, in the smallest of several modes.
 //!
-//! A payload starts with its form:
+//! A payload starts with its mode:
 //!
-//! | form | what follows | where it is tried |
+//! | mode | then | tried for |
 //! |---|---|---|
-//! | 0 same | nothing: the chunk is the base's front | always |
-//! | 1 standalone | a [`super::floats`] payload | where the base seems not to help |
-//! | 2 exclusive or | a zstd frame of the chunk and base combined | few changes, repeats |
-//! | 3 context | differences of words as tokens, see [`context`] | floats of 2 and 4 bytes |
-//! | 4 masked | which groups of words changed, and those as in form 3 | few changes |
-//! | 5 planes | a [`super::floats`] payload of the chunk and base combined by exclusive or | bytes, FP64 |
-//! | 6 differences | the same of the differences of bytes | bytes |
+//! | 0 same | nothing: the chunk is a prefix of the base | always |
+//! | 1 standalone | a [`super::floats`] payload | a base that does not seem to help |
+//! | 2 XOR | a zstd frame of the XOR of chunk and base | few changes, repeats |
+//! | 3 context | differences of elements as tokens, see [`context`] | floats of 2 and 4 bytes |
+//! | 4 masked | a mask of changed element groups, and these groups as in mode 3 | few changes |
+//! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64 |
+//! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |
 //!
-//! In forms 1, 2, 5 and 6 what the base lacks counts as zeros. Forms 3 and 4 are of the whole words that both have;
-//! what is left over, if less than a word, ends the payload as it is, else the form is followed by the length of its
-//! own bytes (varint), and the rest is a [`super::floats`] payload.
+//! In modes 1, 2, 5 and 6 a base shorter than the chunk is padded with zeros. Modes 3 and 4 encode the whole elements
+//! that both have. A rest shorter than an element is stored at the end of the payload. For a longer rest, the length of
+//! the mode's own bytes (varint) follows the mode, and a [`super::floats`] payload of the rest ends the payload.
 //!
-//! A cast's payload starts with one byte more, how words of the base were converted: 0 exactly or rounded to nearest,
-//! ties to even; 1 cut. It goes on as that of a base of the converted words.
+//! The payload of a cast starts with one more byte, the conversion of the base's elements: 0 exact, or rounded to
+//! nearest with ties to even; 1 truncated. The rest is a payload against the converted base.
 
 mod bytes;
 mod cast;
@@ -34,21 +34,21 @@ use crate::kernel::windows::WindowTable;
 use crate::wire::WireReader;
 pub use cast::Cast;
 
-/// How a chunk follows from its base. Numbers are on disk and never reused.
+/// How a chunk is derived from its base. Ids are on disk and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Derivation {
-    /// The same words a little changed.
+    /// Elements of the same type with small changes.
     Context(ElementType),
-    /// Bytes a little changed, whatever they are.
+    /// Bytes of any kind with small changes.
     Bytes,
-    /// Exclusive or and zstd, nothing else.
+    /// XOR and zstd only (BitX).
     Xor,
-    /// The base's words in another type.
+    /// The base's elements converted to another type.
     Cast(Cast),
 }
 
 impl Derivation {
-    /// All that differ.
+    /// Every derivation with an id of its own.
     pub const ALL: [Derivation; 10] = [
         Derivation::Context(ElementType::Bf16),
         Derivation::Context(ElementType::Fp16),
@@ -62,7 +62,7 @@ impl Derivation {
         Derivation::Cast(Cast::Fp16ToFp32),
     ];
 
-    /// Its number on disk.
+    /// Id on disk.
     pub const fn id(self) -> u8 {
         match self {
             Derivation::Context(ElementType::Bf16) => 1,
@@ -78,17 +78,17 @@ impl Derivation {
         }
     }
 
-    /// The one of this number.
+    /// The derivation with this id.
     pub fn of_id(id: u8) -> Option<Derivation> {
         Self::ALL.into_iter().find(|derivation| derivation.id() == id)
     }
 }
 
-/// Name in errors.
+/// Name of a payload in errors.
 const WHAT: &str = "delta payload";
-/// zstd's level.
+/// zstd level of mode 2.
 const LEVEL: i32 = 1;
-/// Chunks up to this many bytes are encoded in every form, larger ones by what samples say.
+/// Chunks up to this many bytes are encoded in every mode. Samples choose the modes of larger ones.
 const SHORT_BYTES: usize = 16 << 10;
 
 const SAME: u8 = 0;
@@ -99,7 +99,7 @@ const MASKED: u8 = 4;
 const PLANES: u8 = 5;
 const DIFFERENCES: u8 = 6;
 
-/// Work space.
+/// Buffers of one worker, reused between chunks.
 #[derive(Default)]
 pub(super) struct DeltaBuffers {
     context: context::ContextBuffers,
@@ -110,15 +110,17 @@ pub(super) struct DeltaBuffers {
     windows: WindowTable,
 }
 
-/// Bytes of a first word that are missing, at most.
+/// Most bytes before the first whole element.
 const PHASE_MAX: usize = 7;
 
-/// Appends to `out` a derivation and how `raw` follows from `base` by it, where `phase` bytes (at most 7) lie before
-/// the first whole word of both: a byte with the derivation's number and, above its lowest four bits, the phase; those
-/// bytes of `raw` as they are; what [`encode`] makes of the rest.
+/// Appends a tag and the delta of `raw` to `base` to `out`. `phase` bytes (at most 7) precede the first whole element
+/// of both.
+///
+/// The tag is one byte: the derivation id in its low four bits, the phase above. The first `phase` bytes of `raw` follow
+/// unchanged, then the payload of [`encode`] for the rest.
 ///
 /// # Errors
-/// As for [`encode`].
+/// Those of [`encode`].
 pub fn encode_tagged(
     derivation: Derivation,
     phase: usize,
@@ -136,26 +138,31 @@ pub fn encode_tagged(
 /// Inverse of [`encode_tagged`]: appends `raw_len` bytes to `out`.
 ///
 /// # Errors
-/// As for [`decode`].
-pub fn decode_tagged(body: &[u8], base: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    let mut reader = WireReader::new(WHAT, 0, body);
+/// Those of [`decode`], and [`Error::Corrupt`] if the phase does not fit.
+pub fn decode_tagged(
+    tagged: &[u8],
+    base: &[u8],
+    raw_len: usize,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut reader = WireReader::new(WHAT, 0, tagged);
     let first = reader.u8()?;
     let phase = usize::from(first >> 4);
     let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
     let rest = raw_len.checked_sub(phase).zip(base.get(phase..)).filter(|_| phase <= PHASE_MAX);
     let Some((rest_len, base)) = rest else {
-        return Err(
-            reader.error(format!("at most {PHASE_MAX} bytes before a word, in chunk and base"), phase.to_string())
-        );
+        return Err(reader
+            .error(format!("at most {PHASE_MAX} bytes before an element_type, in chunk and base"), phase.to_string()));
     };
     out.extend_from_slice(head);
     decode(first & 15, payload, base, rest_len, scratch, out)
 }
 
-/// Appends to `out` how `raw` follows from `base`.
+/// Appends the payload of `raw` against `base` to `out`.
 ///
 /// # Errors
-/// What zstd refuses, or a plane of 4 GiB.
+/// Those of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
 pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     let mut buffers = std::mem::take(&mut scratch.delta);
     let encoded = match derivation {
@@ -165,8 +172,8 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
         Derivation::Context(ElementType::Fp64) => {
             bytes::encode(ElementType::Fp64, raw, base, &mut buffers, scratch, out)
         }
-        Derivation::Context(word) => elements::encode(word, raw, base, &mut buffers, scratch, out),
-        Derivation::Xor if is_front(raw, base) => {
+        Derivation::Context(element_type) => elements::encode(element_type, raw, base, &mut buffers, scratch, out),
+        Derivation::Xor if is_prefix(raw, base) => {
             out.push(SAME);
             Ok(())
         }
@@ -177,10 +184,12 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
     encoded
 }
 
-/// Appends to `out` the `raw_len` bytes that follow from `base` by the derivation of number `id`.
+/// Appends `raw_len` bytes, decoded from `payload` and `base` by the derivation with this id, to `out`.
+///
+/// The caller has verified the checksum of the payload, so an unknown id or mode means a newer writer.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where there is no such number, or `payload` does not tell so many bytes by that base.
+/// [`Error::Unsupported`] for an unknown id or mode, [`Error::Corrupt`] if `payload` does not decode to `raw_len` bytes.
 pub fn decode(
     id: u8,
     payload: &[u8],
@@ -193,9 +202,11 @@ pub fn decode(
     let mut buffers = std::mem::take(&mut scratch.delta);
     let mut reader = WireReader::new(WHAT, 0, payload);
     let decoded = match derivation {
-        Derivation::Context(word) => decode_form(word, &mut reader, base, raw_len, &mut buffers, scratch, out),
+        Derivation::Context(element_type) => {
+            decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
         Derivation::Bytes | Derivation::Xor => {
-            decode_form(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
+            decode_mode(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
         }
         Derivation::Cast(cast) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
     };
@@ -203,9 +214,9 @@ pub fn decode(
     decoded
 }
 
-/// Takes all of `reader`, from the form on.
-fn decode_form(
-    word: ElementType,
+/// Appends `raw_len` bytes to `out`. Reads the mode and all of `reader`.
+fn decode_mode(
+    element_type: ElementType,
     reader: &mut WireReader<'_>,
     base: &[u8],
     raw_len: usize,
@@ -213,62 +224,68 @@ fn decode_form(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let form = reader.u8()?;
+    let mode = reader.u8()?;
     let start = out.len();
-    match form {
+    match mode {
         SAME => {
-            let front = base.get(..raw_len);
-            out.extend_from_slice(front.ok_or_else(|| reader.error("a base as long", base.len().to_string()))?);
+            let prefix = base.get(..raw_len);
+            out.extend_from_slice(
+                prefix.ok_or_else(|| {
+                    reader.error(format!("a base of at least {raw_len} bytes"), base.len().to_string())
+                })?,
+            );
             reader.finish()
         }
         STANDALONE => super::floats::decode(reader.bytes(reader.remaining())?, raw_len, scratch, out),
         XOR | PLANES | DIFFERENCES => {
             let rest = reader.bytes(reader.remaining())?;
-            if form == XOR {
+            if mode == XOR {
                 scratch.decompress(rest, raw_len, out)?;
             } else {
                 super::floats::decode(rest, raw_len, scratch, out)?;
             }
             let combined = out.get_mut(start..).unwrap_or_default();
-            if form == DIFFERENCES {
+            if mode == DIFFERENCES {
                 kernel::add(combined, base)
             } else {
                 kernel::xor_in_place(combined, base)
             }
             Ok(())
         }
-        CONTEXT | MASKED if matches!(word, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
-            elements::decode(word, form, reader, base, raw_len, buffers, scratch, out)
+        CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
+            elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
         }
-        _ => Err(reader.error("a form", form.to_string())),
+        CONTEXT | MASKED => Err(reader.error("a mode for bytes", mode.to_string())),
+        unknown => Err(reader.unsupported(format!("delta mode {unknown}"))),
     }
 }
 
-fn is_front(raw: &[u8], base: &[u8]) -> bool {
+/// Whether the chunk is a prefix of the base.
+fn is_prefix(raw: &[u8], base: &[u8]) -> bool {
     base.get(..raw.len()) == Some(raw)
 }
 
-/// `raw` and `base` combined in `combined`; what the base lacks is zero.
+/// Fills `combined` with `raw` and `base` combined by `with`. A shorter base is padded with zeros.
 fn combine(with: fn(&[u8], &[u8], &mut [u8]), raw: &[u8], base: &[u8], combined: &mut Vec<u8>) {
     combined.clear();
     combined.extend_from_slice(raw);
     with(raw, base, combined);
 }
 
-/// Appends form 2.
+/// Appends a payload in mode 2.
 fn xor(raw: &[u8], base: &[u8], combined: &mut Vec<u8>, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     combine(kernel::xor, raw, base, combined);
     out.push(XOR);
     scratch.compress(combined, LEVEL, out)
 }
 
-/// Appends form 1.
-fn standalone(word: ElementType, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+/// Appends a payload in mode 1.
+fn standalone(element_type: ElementType, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
     out.push(STANDALONE);
-    super::floats::encode(word, 0, raw, scratch, out)
+    super::floats::encode(element_type, 0, raw, scratch, out)
 }
 
-/// Has `write` append to `trial`, and replaces what is in `out` from `start` on if that is larger, or nothing.
+/// Writes to `trial`, then replaces the bytes of `out` from `start` on if there are none or the trial is shorter.
 fn try_smaller(
     start: usize,
     out: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Any bytes by any base, floats of every kind, the bound on sizes, and payloads that are none.
+//! Round trips of any bytes and of floats against any base, bounds on sizes, and hostile payloads.
 
 use super::*;
 use proptest::prelude::*;
@@ -30,14 +30,14 @@ fn check(derivation: Derivation, raw: &[u8], base: &[u8]) -> Vec<u8> {
 
 fn element_type_of(derivation: Derivation) -> ElementType {
     match derivation {
-        Derivation::Context(word) => word,
+        Derivation::Context(element_type) => element_type,
         Derivation::Cast(cast) => cast.to(),
         Derivation::Bytes | Derivation::Xor => ElementType::Unknown,
     }
 }
 
-/// The smaller of what the chunk alone and, if both have the same words, its exclusive or with the base take, and a
-/// little more.
+/// Upper bound of a payload: the smaller of the chunk encoded alone and its XOR with the base, plus a tolerance. For a
+/// cast, the XOR does not count.
 fn bound(derivation: Derivation, raw: &[u8], base: &[u8]) -> usize {
     let (mut alone, mut bitx) = (Vec::new(), Vec::new());
     let scratch = &mut Scratch::default();
@@ -53,7 +53,7 @@ fn bound(derivation: Derivation, raw: &[u8], base: &[u8]) -> usize {
     least + least / 50 + 32
 }
 
-/// The next of numbers without a pattern.
+/// The next number of a xorshift generator.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -61,38 +61,38 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// About a normal number of deviation 1.
+/// An approximately normal number with a standard deviation of 1.
 fn normal(state: &mut u64) -> f32 {
     (0..6).map(|_| (next(state) >> 40) as f32 / 16_777_216.0 - 0.5).sum::<f32>() * 1.414
 }
 
-/// Weights of deviation 0.03 and the same after an update of deviation `sigma`, as FP32.
-fn tuned(words: usize, sigma: f32) -> (Vec<u8>, Vec<u8>) {
+/// FP32 weights with a standard deviation of 0.03, and the same weights after an update with deviation `sigma`.
+fn tuned(elements: usize, sigma: f32) -> (Vec<u8>, Vec<u8>) {
     let mut state = 0x9e37_79b9_7f4a_7c15;
-    let base: Vec<f32> = (0..words).map(|_| normal(&mut state) * 0.03).collect();
-    let raw: Vec<u8> = base.iter().flat_map(|word| (word + normal(&mut state) * sigma).to_le_bytes()).collect();
-    (base.iter().flat_map(|word| word.to_le_bytes()).collect(), raw)
+    let base: Vec<f32> = (0..elements).map(|_| normal(&mut state) * 0.03).collect();
+    let raw: Vec<u8> = base.iter().flat_map(|weight| (weight + normal(&mut state) * sigma).to_le_bytes()).collect();
+    (base.iter().flat_map(|weight| weight.to_le_bytes()).collect(), raw)
 }
 
-fn narrowed(words: &[u8], to: ElementType) -> Vec<u8> {
-    let mut out = vec![0; words.len() / 2];
+fn narrowed(elements: &[u8], to: ElementType) -> Vec<u8> {
+    let mut out = vec![0; elements.len() / 2];
     if to == ElementType::Bf16 {
-        kernel::fp32_to_bf16(words, &mut out)
+        kernel::fp32_to_bf16(elements, &mut out)
     } else {
-        kernel::fp32_to_fp16(words, &mut out)
+        kernel::fp32_to_fp16(elements, &mut out)
     }
     out
 }
 
 proptest! {
     #[test]
-    fn any_bytes_by_any_base_round_trip(derivation in derivations(), raw: Vec<u8>, base: Vec<u8>) {
+    fn any_bytes_against_any_base_round_trip(derivation in derivations(), raw: Vec<u8>, base: Vec<u8>) {
         let payload = check(derivation, &raw, &base);
         prop_assert!(payload.len() <= bound(derivation, &raw, &base));
     }
 
     #[test]
-    fn changed_bytes_round_trip_within_the_bound(
+    fn changed_bytes_round_trip_within_the_size_bound(
         derivation in derivations(),
         base in prop::collection::vec(any::<u8>(), 0..6000),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
@@ -114,7 +114,7 @@ proptest! {
 
     #[test]
     fn hostile_payloads_are_errors_or_bytes(
-        derivation in derivations(), mut payload: Vec<u8>, form in 0u8..8, base: Vec<u8>, raw_len in 0usize..3000,
+        derivation in derivations(), mut payload: Vec<u8>, mode in 0u8..8, base: Vec<u8>, raw_len in 0usize..3000,
     ) {
         for _ in 0..2 {
             if let Ok(bytes) = decoded(derivation.id(), &payload, &base, raw_len) {
@@ -123,7 +123,7 @@ proptest! {
             let at = usize::from(matches!(derivation, Derivation::Cast(_)));
             payload.get_mut(..at).unwrap_or_default().fill(0);
             if let Some(first) = payload.get_mut(at) {
-                *first = form;
+                *first = mode;
             }
         }
     }
@@ -132,13 +132,13 @@ proptest! {
     fn a_changed_payload_is_an_error_or_other_bytes(
         which in 0usize..6, at: prop::sample::Index, to: u8, cut: bool, base_len in 0usize..8000,
     ) {
-        let word = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32][which % 3];
+        let element_type = [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32][which % 3];
         let (mut base, mut raw) = tuned(4000, if which < 3 { 0.001 } else { 0.0 });
-        if word != ElementType::Fp32 {
-            (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
+        if element_type != ElementType::Fp32 {
+            (base, raw) = (narrowed(&base, element_type), narrowed(&raw, element_type));
         }
         raw[100..140].fill(9);
-        let derivation = Derivation::Context(word);
+        let derivation = Derivation::Context(element_type);
         let mut payload = check(derivation, &raw, &base);
         prop_assert!(decoded(derivation.id(), &payload, &base, raw.len() - 64).is_err());
         prop_assert!(decoded(derivation.id(), &payload, &base, raw.len() + 64).is_err());
@@ -157,23 +157,23 @@ proptest! {
 }
 
 #[test]
-fn every_sixteen_bit_pattern_follows_from_every_kind_of_base() {
+fn every_sixteen_bit_pattern_round_trips_against_special_bases() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-    for word in [ElementType::Bf16, ElementType::Fp16] {
+    for element_type in [ElementType::Bf16, ElementType::Fp16] {
         for base in [0u16, 0x8000, 0x7f80, 0xff80, 0x7fc0, 0x7c00, 0xfc01, 0xffff, 0x3f80, 0x7fff] {
-            check(Derivation::Context(word), &all, &base.to_le_bytes().repeat(65_536));
+            check(Derivation::Context(element_type), &all, &base.to_le_bytes().repeat(65_536));
         }
         let rotated: Vec<u8> = all.chunks(2).rev().flatten().copied().collect();
-        check(Derivation::Context(word), &all, &rotated);
+        check(Derivation::Context(element_type), &all, &rotated);
     }
 }
 
 #[test]
-fn every_kind_of_thirty_two_bit_pattern_follows_from_every_other() {
+fn special_thirty_two_bit_patterns_round_trip_against_each_other() {
     let kinds = [0u32, 1, 0x007f_ffff, 0x0080_0000, 0x3f80_0000, 0x7f7f_ffff, 0x7f80_0000, 0x7f80_0001, 0x7fff_ffff];
-    let kinds: Vec<u32> = kinds.iter().flat_map(|word| [*word, word | 0x8000_0000]).collect();
+    let kinds: Vec<u32> = kinds.iter().flat_map(|bits| [*bits, bits | 0x8000_0000]).collect();
     let mut state = 5;
-    let near = |word: u32, state: &mut u64| word.wrapping_add((next(state) >> 40) as u32 >> (next(state) % 24));
+    let near = |bits: u32, state: &mut u64| bits.wrapping_add((next(state) >> 40) as u32 >> (next(state) % 24));
     let pairs: Vec<(u32, u32)> = (0..30)
         .flat_map(|_| kinds.iter().flat_map(|raw| kinds.iter().map(move |base| (*raw, *base))).collect::<Vec<_>>())
         .map(|(raw, base)| (near(raw, &mut state), near(base, &mut state)))
@@ -185,65 +185,72 @@ fn every_kind_of_thirty_two_bit_pattern_follows_from_every_other() {
 }
 
 #[test]
-fn a_base_that_is_none_costs_no_more_than_exclusive_or_whatever_that_leaves() {
+fn an_unrelated_base_costs_no_more_than_xor() {
     let (len, mut state) = (256 << 10, 7);
     let mut noise = |len: usize| (0..len).map(|_| (next(&mut state) >> 40) as u8).collect::<Vec<u8>>();
     let base = noise(len);
     let again = |noise: Vec<u8>| noise.into_iter().cycle().take(len).collect::<Vec<u8>>();
-    let words = noise(256 * 16);
-    let dictionary = noise(len / 16).into_iter().flat_map(|word| words[usize::from(word) * 16..][..16].to_vec());
+    let entries = noise(256 * 16);
+    let dictionary = noise(len / 16).into_iter().flat_map(|number| entries[usize::from(number) * 16..][..16].to_vec());
     let lines = (0u32..).flat_map(|line| format!("line {}\n", line.wrapping_mul(2_654_435_761)).into_bytes());
     let left = [again(noise(20_001)), again(noise(100_000)), dictionary.collect(), lines.take(len).collect()];
     for (number, left) in left.iter().enumerate() {
         let raw: Vec<u8> = base.iter().zip(left).map(|(base, left)| base ^ left).collect();
-        for word in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
-            let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
-            assert!(bitx.len() < raw.len() / 3 * 2, "{number}: there is something to find in {}", bitx.len());
+        for element_type in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
+            let (context, bitx) =
+                (check(Derivation::Context(element_type), &raw, &base), check(Derivation::Xor, &raw, &base));
+            assert!(bitx.len() < raw.len() / 3 * 2, "{number}: XOR must find repeats in {}", bitx.len());
             let bound = bitx.len() + bitx.len() / 50 + 32;
-            assert!(context.len() <= bound, "{number}, {word:?}: {} {}", context.len(), bitx.len());
+            assert!(context.len() <= bound, "{number}, {element_type:?}: {} {}", context.len(), bitx.len());
         }
     }
 }
 
 #[test]
-fn dense_updates_are_far_smaller_than_their_exclusive_or() {
-    for (word, sigma, share) in
+fn dense_updates_are_far_smaller_than_their_xor() {
+    for (element_type, sigma, share) in
         [(ElementType::Bf16, 0.0005, 0.70), (ElementType::Fp16, 0.0005, 0.92), (ElementType::Fp32, 0.000_02, 0.90)]
     {
         let (mut base, mut raw) = tuned(70_001, sigma);
-        if word != ElementType::Fp32 {
-            (base, raw) = (narrowed(&base, word), narrowed(&raw, word));
+        if element_type != ElementType::Fp32 {
+            (base, raw) = (narrowed(&base, element_type), narrowed(&raw, element_type));
         }
-        let (context, bitx) = (check(Derivation::Context(word), &raw, &base), check(Derivation::Xor, &raw, &base));
-        assert!((context.len() as f64) < bitx.len() as f64 * share, "{word:?}: {} {}", context.len(), bitx.len());
+        let (context, bitx) =
+            (check(Derivation::Context(element_type), &raw, &base), check(Derivation::Xor, &raw, &base));
+        assert!(
+            (context.len() as f64) < bitx.len() as f64 * share,
+            "{element_type:?}: {} {}",
+            context.len(),
+            bitx.len()
+        );
         assert_eq!(context[0], CONTEXT);
-        let grown = check(Derivation::Context(word), &raw, &base[..base.len() / 3 * 2 + 1]);
+        let grown = check(Derivation::Context(element_type), &raw, &base[..base.len() / 3 * 2 + 1]);
         assert!(grown.len() < raw.len() && grown[0] == CONTEXT);
-        check(Derivation::Context(word), &raw[..raw.len() / 3 + 1], &base);
-        check(Derivation::Context(word), &raw[1..], &base[1..]);
+        check(Derivation::Context(element_type), &raw[..raw.len() / 3 + 1], &base);
+        check(Derivation::Context(element_type), &raw[1..], &base[1..]);
     }
 }
 
 #[test]
-fn few_changes_cost_little_and_none_a_byte() {
-    let (base, tuned_words) = tuned(131_072, 0.001);
-    for word in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
-        let (base, tuned) = match word {
-            ElementType::Fp32 => (base.clone(), tuned_words.clone()),
-            _ => (narrowed(&base, word), narrowed(&tuned_words, word)),
+fn few_changes_cost_little_and_no_changes_one_byte() {
+    let (base, tuned_elements) = tuned(131_072, 0.001);
+    for element_type in [ElementType::Bf16, ElementType::Fp16, ElementType::Fp32] {
+        let (base, tuned) = match element_type {
+            ElementType::Fp32 => (base.clone(), tuned_elements.clone()),
+            _ => (narrowed(&base, element_type), narrowed(&tuned_elements, element_type)),
         };
         let mut raw = base.clone();
         raw[50_000..50_768].copy_from_slice(&tuned[50_000..50_768]);
-        let payload = check(Derivation::Context(word), &raw, &base);
-        assert!(payload.len() <= bound(Derivation::Context(word), &raw, &base));
-        assert!(payload.len() < 1100, "{word:?}: {}", payload.len());
-        assert_eq!(check(Derivation::Context(word), &base, &base), [SAME]);
-        assert_eq!(check(Derivation::Context(word), &base[..9999], &base), [SAME]);
+        let payload = check(Derivation::Context(element_type), &raw, &base);
+        assert!(payload.len() <= bound(Derivation::Context(element_type), &raw, &base));
+        assert!(payload.len() < 1100, "{element_type:?}: {}", payload.len());
+        assert_eq!(check(Derivation::Context(element_type), &base, &base), [SAME]);
+        assert_eq!(check(Derivation::Context(element_type), &base[..9999], &base), [SAME]);
     }
 }
 
 #[test]
-fn a_base_that_does_not_help_costs_next_to_nothing() {
+fn a_base_that_does_not_help_costs_almost_nothing() {
     let (base, _) = tuned(70_000, 0.0);
     let raw: Vec<u8> = base.chunks(4).rev().flatten().copied().collect();
     for derivation in Derivation::ALL {
@@ -256,57 +263,63 @@ fn a_base_that_does_not_help_costs_next_to_nothing() {
 }
 
 #[test]
-fn casts_cost_next_to_nothing_and_their_originals_the_bits_they_lost() {
+fn casts_cost_almost_nothing_and_originals_cost_the_lost_bits() {
     let (mut wide, _) = tuned(100_000, 0.0);
     let odd = [0x7fc0_1234u32, 0xff80_0000, 0x7f80_0001, 0x8000_0000, 1, 0x3f80_8000, 0x3f81_8000, 0x477f_f000];
-    wide.chunks_mut(4).zip(odd).for_each(|(word, odd)| word.copy_from_slice(&odd.to_le_bytes()));
-    for (word, down, up) in [
+    wide.chunks_mut(4).zip(odd).for_each(|(element, odd)| element.copy_from_slice(&odd.to_le_bytes()));
+    for (element_type, down, up) in [
         (ElementType::Bf16, Cast::Fp32ToBf16, Cast::Bf16ToFp32),
         (ElementType::Fp16, Cast::Fp32ToFp16, Cast::Fp16ToFp32),
     ] {
-        let narrow = narrowed(&wide, word);
+        let narrow = narrowed(&wide, element_type);
         assert_eq!(check(Derivation::Cast(down), &narrow, &wide), [ROUNDED, SAME]);
         let mut damaged = narrow.clone();
         damaged[5000..5003].fill(1);
         assert!(check(Derivation::Cast(down), &damaged, &wide).len() < 600);
         let original = check(Derivation::Cast(up), &wide, &narrow);
-        assert!(original.len() < if word == ElementType::Bf16 { 201_500 } else { 176_000 }, "{}", original.len());
+        assert!(
+            original.len() < if element_type == ElementType::Bf16 { 201_500 } else { 176_000 },
+            "{}",
+            original.len()
+        );
         let mut widened = vec![0; wide.len()];
-        if word == ElementType::Bf16 {
+        if element_type == ElementType::Bf16 {
             kernel::bf16_to_fp32(&narrow, &mut widened)
         } else {
             kernel::fp16_to_fp32(&narrow, &mut widened)
         }
         assert_eq!(check(Derivation::Cast(up), &widened, &narrow), [ROUNDED, SAME]);
     }
-    let cut: Vec<u8> = wide.chunks(4).flat_map(|word| [word[2], word[3]]).collect();
-    assert_eq!(check(Derivation::Cast(Cast::Fp32ToBf16), &cut, &wide), [CUT, SAME]);
+    let cut: Vec<u8> = wide.chunks(4).flat_map(|element| [element[2], element[3]]).collect();
+    assert_eq!(check(Derivation::Cast(Cast::Fp32ToBf16), &cut, &wide), [TRUNCATED, SAME]);
 }
 
 const ROUNDED: u8 = 0;
-const CUT: u8 = 1;
+const TRUNCATED: u8 = 1;
 
 #[test]
-fn numbers_name_derivations() {
+fn ids_of_derivations_are_unique_and_others_are_unsupported() {
     for derivation in Derivation::ALL {
         assert_eq!(Derivation::of_id(derivation.id()), Some(derivation));
     }
     assert!((0..=255u8).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
-    assert!(decoded(0, &[SAME], &[], 0).is_err() && decoded(99, &[SAME], &[], 0).is_err());
+    for id in [0, 11, 99] {
+        assert!(matches!(decoded(id, &[SAME], &[], 0), Err(Error::Unsupported { .. })), "{id}");
+    }
 }
 
 proptest! {
     #[test]
-    fn bodies_with_any_phase_round_trip_and_hostile_ones_are_errors_or_bytes(
+    fn tagged_payloads_round_trip_in_any_phase_and_hostile_ones_are_errors_or_bytes(
         raw in prop::collection::vec(any::<u8>(), 0..300), base in prop::collection::vec(any::<u8>(), 0..300),
         phase in 0usize..12, which in 0..Derivation::ALL.len(), hostile in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let mut scratch = Scratch::default();
         let derivation = Derivation::ALL[which];
         if !matches!(derivation, Derivation::Cast(_)) {
-            let (mut body, mut out) = (Vec::new(), Vec::new());
-            encode_tagged(derivation, phase, &raw, &base, &mut scratch, &mut body).unwrap();
-            decode_tagged(&body, &base, raw.len(), &mut scratch, &mut out).unwrap();
+            let (mut tagged, mut out) = (Vec::new(), Vec::new());
+            encode_tagged(derivation, phase, &raw, &base, &mut scratch, &mut tagged).unwrap();
+            decode_tagged(&tagged, &base, raw.len(), &mut scratch, &mut out).unwrap();
             prop_assert_eq!(&out, &raw);
         }
         let mut out = Vec::new();
@@ -317,11 +330,11 @@ proptest! {
 }
 
 #[test]
-fn small_differences_that_come_again_far_apart_cost_no_more_than_exclusive_or() {
+fn small_differences_with_distant_repeats_cost_no_more_than_xor() {
     let (base, _) = tuned(128 << 10, 0.0);
     let mut state = 5;
     for period in [20 << 10, 64 << 10, 100_002, 200 << 10] {
-        // Fewer bits of each word than any sample of stretches can tell from an update.
+        // So few bits of each element that samples cannot distinguish them from an update.
         let differences: Vec<u8> =
             (0..period).map(|at| if at % 2 == 0 { next(&mut state) as u8 & 7 } else { 0 }).collect();
         let raw: Vec<u8> = base.iter().zip(differences.iter().cycle()).map(|(base, left)| base ^ left).collect();

@@ -1,34 +1,34 @@
-//! PlaneLayout: how words lie in a block, found by the entropy of byte groups in a sample.
+//! Layout: width, rotation and phase of a block's elements, chosen by the entropy of byte groups in a sample.
 //!
-//! Windows of 16 bytes at multiples of eight are looked at, one from each of equal stretches. For each layout that may
-//! be, the words that lie in the windows are turned and their bytes counted; the layout whose groups have the least
-//! entropy together is taken, a group near eight bits counting as eight.
+//! The sample has up to 256 windows of 16 bytes at multiples of eight, one in each of equal parts of the block. For each
+//! candidate layout, the whole elements in the windows are rotated and their bytes counted. The layout with the least
+//! entropy of all groups wins; a group near eight bits counts as eight.
 
 use super::ElementType;
 use crate::kernel::entropy::{Histogram, entropy_bits};
 
-/// How words lie.
+/// Where the elements of a block are, and whether they are rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlaneLayout {
-    /// Logarithm of the width.
+    /// Logarithm of an element's width.
     power: u8,
-    /// Whether words are turned left by a bit.
+    /// Whether elements are rotated left by one bit.
     pub(super) rotated: bool,
-    /// Bytes before the first whole word; less than a word has.
+    /// Bytes before the first whole element; less than an element.
     pub(super) phase: usize,
 }
 
 /// Bits per byte of the groups.
 type GroupBits = [f32; 8];
 
-/// Windows of a sample, and their bytes.
+/// Windows of a sample, and bytes of a window.
 const WINDOWS: usize = 256;
 const WINDOW_BYTES: usize = 16;
-/// Where windows start.
+/// Windows start at multiples of this.
 const GRID_BYTES: usize = 8;
-/// A group of more bits is stored.
+/// A group with at least this many bits per byte is stored.
 const STORED_BITS: f32 = 7.8;
-/// Bits per byte by which a later layout must be better.
+/// Bits per byte by which a later candidate must be smaller.
 const BETTER_BITS: f32 = 0.02;
 
 impl PlaneLayout {
@@ -36,31 +36,35 @@ impl PlaneLayout {
         1 << self.power
     }
 
-    /// The header of a payload.
+    /// The layout as the first byte of a payload.
     pub(super) fn byte(self) -> u8 {
         self.power | u8::from(self.rotated) << 2 | (self.phase as u8) << 3
     }
 
-    /// None for a header that none has.
+    /// Inverse of [`Self::byte`]; `None` for any other byte.
     pub(super) fn of_byte(byte: u8) -> Option<PlaneLayout> {
         let layout = PlaneLayout { power: byte & 3, rotated: byte & 4 != 0, phase: usize::from(byte >> 3) };
         (layout.phase < layout.width() && (layout.power > 0 || !layout.rotated)).then_some(layout)
     }
 
-    /// The layout for words of this type, `phase` bytes being in front of the first whole one, and how many of its
-    /// planes seem to be noise, from the lowest on; one at least does not.
-    pub(super) fn choose(word: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, usize) {
-        let (layout, _, groups) = Self::choose_with_bits(word, phase, raw);
+    /// The layout for elements of this type after `phase` bytes, and the number of planes that seem to be noise. Counts
+    /// from the lowest plane on and never includes the highest.
+    pub(super) fn choose(element_type: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, usize) {
+        let (layout, _, groups) = Self::choose_with_bits(element_type, phase, raw);
         let lower = groups.iter().take(layout.width() - 1);
         (layout, lower.take_while(|bits| **bits >= STORED_BITS).count())
     }
 
-    /// The layout, with the bits per byte that the sample has in it, in all and in each group.
-    pub(super) fn choose_with_bits(word: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, f32, GroupBits) {
-        let power = word.width().trailing_zeros() as u8;
-        let phase = phase % word.width();
+    /// The layout, and the sample's bits per byte in it: overall and per group.
+    pub(super) fn choose_with_bits(
+        element_type: ElementType,
+        phase: usize,
+        raw: &[u8],
+    ) -> (PlaneLayout, f32, GroupBits) {
+        let power = element_type.width().trailing_zeros() as u8;
+        let phase = phase % element_type.width();
         let both = |rotated| PlaneLayout { power, rotated, phase };
-        match word {
+        match element_type {
             ElementType::Byte => best(&[both(false)], raw),
             ElementType::Fp64 => best(&[both(false), both(true)], raw),
             ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32 => best(&[both(true), both(false)], raw),
@@ -69,7 +73,7 @@ impl PlaneLayout {
     }
 }
 
-/// All layouts there are that differ: planes that are not turned are the same in every phase but for their order.
+/// Candidates for an unknown type. Without rotation, other phases only permute the planes.
 const UNKNOWN: [PlaneLayout; 10] = {
     const fn layout(power: u8, rotated: bool, phase: usize) -> PlaneLayout {
         PlaneLayout { power, rotated, phase }
@@ -101,40 +105,40 @@ fn best(layouts: &[PlaneLayout], raw: &[u8]) -> (PlaneLayout, f32, GroupBits) {
     best
 }
 
-/// The windows looked at.
+/// The windows of the sample.
 fn windows(raw: &[u8]) -> Vec<[u8; WINDOW_BYTES]> {
-    let places = (raw.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
-    let taken = places.min(WINDOWS);
+    let positions = (raw.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
+    let taken = positions.min(WINDOWS);
     let mut scatter = 0u32;
-    // Without a division by what is not known before, many places are read at the same time.
-    let start = |ordinal: usize| if taken < WINDOWS { ordinal } else { places * ordinal / WINDOWS };
-    let place = |ordinal: usize| {
+    // Avoids a division by a variable, so that the reads of several windows overlap.
+    let start = |ordinal: usize| if taken < WINDOWS { ordinal } else { positions * ordinal / WINDOWS };
+    let window = |ordinal: usize| {
         scatter = scatter.wrapping_add(0x9e37_79b9);
         let (start, end) = (start(ordinal), start(ordinal + 1));
         let within = (((end - start) as u64 * u64::from(scatter)) >> 32) as usize;
         let bytes = raw.get((start + within) * GRID_BYTES..).unwrap_or_default();
         bytes.first_chunk().copied().unwrap_or_default()
     };
-    (0..taken).map(place).collect()
+    (0..taken).map(window).collect()
 }
 
-/// Bits per byte of the groups of the words in the windows; none of what there is no group of.
+/// Bits per byte of each group of the elements in the windows; 0 for groups beyond the width.
 fn bits(layout: PlaneLayout, windows: &[[u8; WINDOW_BYTES]]) -> GroupBits {
     let width = layout.width();
     let mut groups = [[0; 256]; 8];
     for window in windows {
-        let words = window.get(layout.phase..).unwrap_or_default();
+        let elements = window.get(layout.phase..).unwrap_or_default();
         match (layout.power, layout.rotated) {
-            (1, true) => words.as_chunks().0.iter().for_each(|word| {
-                count(&u16::from_le_bytes(*word).rotate_left(1).to_le_bytes(), &mut groups);
+            (1, true) => elements.as_chunks().0.iter().for_each(|element| {
+                count(&u16::from_le_bytes(*element).rotate_left(1).to_le_bytes(), &mut groups);
             }),
-            (2, true) => words.as_chunks().0.iter().for_each(|word| {
-                count(&u32::from_le_bytes(*word).rotate_left(1).to_le_bytes(), &mut groups);
+            (2, true) => elements.as_chunks().0.iter().for_each(|element| {
+                count(&u32::from_le_bytes(*element).rotate_left(1).to_le_bytes(), &mut groups);
             }),
-            (3, true) => words.as_chunks().0.iter().for_each(|word| {
-                count(&u64::from_le_bytes(*word).rotate_left(1).to_le_bytes(), &mut groups);
+            (3, true) => elements.as_chunks().0.iter().for_each(|element| {
+                count(&u64::from_le_bytes(*element).rotate_left(1).to_le_bytes(), &mut groups);
             }),
-            _ => words.chunks_exact(width).for_each(|word| count(word, &mut groups)),
+            _ => elements.chunks_exact(width).for_each(|element| count(element, &mut groups)),
         }
     }
     let cost = |histogram: &Histogram| match entropy_bits(histogram) {
@@ -146,8 +150,8 @@ fn bits(layout: PlaneLayout, windows: &[[u8; WINDOW_BYTES]]) -> GroupBits {
     bits
 }
 
-fn count(word: &[u8], groups: &mut [Histogram; 8]) {
-    for (byte, histogram) in word.iter().zip(groups) {
+fn count(element: &[u8], groups: &mut [Histogram; 8]) {
+    for (byte, histogram) in element.iter().zip(groups) {
         if let Some(count) = histogram.get_mut(usize::from(*byte)) {
             *count += 1;
         }

@@ -1,9 +1,9 @@
-//! Any bytes as any words, and payloads that are none.
+//! Round trips of any bytes as any element type, sizes, and hostile payloads.
 
 use super::*;
 use proptest::prelude::*;
 
-fn words() -> impl Strategy<Value = ElementType> {
+fn element_types() -> impl Strategy<Value = ElementType> {
     prop::sample::select(vec![
         ElementType::Bf16,
         ElementType::Fp16,
@@ -14,9 +14,9 @@ fn words() -> impl Strategy<Value = ElementType> {
     ])
 }
 
-fn encoded(word: ElementType, phase: usize, raw: &[u8]) -> Vec<u8> {
+fn encoded(element_type: ElementType, phase: usize, raw: &[u8]) -> Vec<u8> {
     let mut out = b"before".to_vec();
-    encode(word, phase, raw, &mut Scratch::default(), &mut out).unwrap();
+    encode(element_type, phase, raw, &mut Scratch::default(), &mut out).unwrap();
     assert_eq!(out[..6], *b"before");
     out.split_off(6)
 }
@@ -28,23 +28,23 @@ fn decoded(payload: &[u8], raw_len: usize) -> Result<Vec<u8>> {
     Ok(out.split_off(6))
 }
 
-/// Words whose low bytes are noise and whose high bytes are few.
-fn weights(words: usize, width: usize) -> Vec<u8> {
+/// Elements with noise in their low bytes and few values in their high bytes.
+fn weights(elements: usize, width: usize) -> Vec<u8> {
     let mut state = 7u64;
     let mut bytes = Vec::new();
-    for _ in 0..words {
+    for _ in 0..elements {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let exponent = 0x3b + (state >> 40).trailing_zeros().min(5) as u64;
-        let word = (state >> 8 << 8 & 0x80ff_ffff_ffff_ffff) | exponent << 56;
-        bytes.extend_from_slice(&word.to_le_bytes()[8 - width..]);
+        let element = (state >> 8 << 8 & 0x80ff_ffff_ffff_ffff) | exponent << 56;
+        bytes.extend_from_slice(&element.to_le_bytes()[8 - width..]);
     }
     bytes
 }
 
 proptest! {
     #[test]
-    fn any_bytes_as_any_words_round_trip(raw: Vec<u8>, word in words(), phase in 0usize..9) {
-        let payload = encoded(word, phase, &raw);
+    fn any_bytes_as_any_element_type_round_trip(raw: Vec<u8>, element_type in element_types(), phase in 0usize..9) {
+        let payload = encoded(element_type, phase, &raw);
         prop_assert!(payload.len() <= raw.len() + 9);
         prop_assert_eq!(decoded(&payload, raw.len()).unwrap(), raw);
     }
@@ -52,10 +52,10 @@ proptest! {
     #[test]
     fn few_values_round_trip(
         raw in prop::collection::vec(prop::sample::select(vec![0u8, 1, 0x3f]), 0..6000),
-        word in words(),
+        element_type in element_types(),
         phase in 0usize..9,
     ) {
-        prop_assert_eq!(decoded(&encoded(word, phase, &raw), raw.len()).unwrap(), raw);
+        prop_assert_eq!(decoded(&encoded(element_type, phase, &raw), raw.len()).unwrap(), raw);
     }
 
     #[test]
@@ -70,9 +70,9 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_payload_is_an_error_or_other_bytes(at: prop::sample::Index, to: u8, cut: bool, word in words()) {
+    fn a_changed_payload_is_an_error_or_other_bytes(at: prop::sample::Index, to: u8, cut: bool, element_type in element_types()) {
         let raw = weights(1500, 4);
-        let mut payload = encoded(word, 0, &raw);
+        let mut payload = encoded(element_type, 0, &raw);
         prop_assert!(decoded(&payload, raw.len() + 1).is_err());
         prop_assert!(decoded(&payload, raw.len() - 1).is_err());
         if cut {
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn the_layout_is_found_in_every_phase() {
+fn the_layout_of_an_unknown_type_is_found_in_every_phase() {
     for width in [2usize, 4] {
         let bytes = weights(70_000, width);
         for phase in 0..width {
@@ -107,11 +107,13 @@ fn the_layout_is_found_in_every_phase() {
 }
 
 #[test]
-fn noise_costs_its_header_and_a_constant_next_to_nothing() {
-    let noise: Vec<u8> = weights(70_000, 4).chunks(4).flat_map(|word| [word[0], word[1]]).collect();
-    for word in [ElementType::Bf16, ElementType::Fp32, ElementType::Fp64, ElementType::Byte, ElementType::Unknown] {
-        assert!(encoded(word, 0, &noise).len() <= noise.len() + 9);
-        assert!(encoded(word, 0, &[7; 100_000]).len() <= 20);
+fn noise_costs_a_header_and_a_constant_almost_nothing() {
+    let noise: Vec<u8> = weights(70_000, 4).chunks(4).flat_map(|element| [element[0], element[1]]).collect();
+    for element_type in
+        [ElementType::Bf16, ElementType::Fp32, ElementType::Fp64, ElementType::Byte, ElementType::Unknown]
+    {
+        assert!(encoded(element_type, 0, &noise).len() <= noise.len() + 9);
+        assert!(encoded(element_type, 0, &[7; 100_000]).len() <= 20);
     }
 }
 
