@@ -16,7 +16,8 @@ fuzz_target!(|input: (u16, u8, &[u8])| {
         prefix::decode(payload, &code, &mut vec![0; usize::from(len)]);
     }
     let low_bits = u32::from(low_bits) % (prefix::LOW_BITS_MAX + 1);
-    let (mut high_bits, mut low_bit_bytes) = (vec![0; bytes.len()], vec![0; prefix::low_bits_len(bytes.len(), low_bits)]);
+    let mut high_bits = vec![0; bytes.len()];
+    let mut low_bit_bytes = vec![0; prefix::low_bits_len(bytes.len(), low_bits)];
     prefix::split_low_bits(bytes, low_bits, &mut high_bits, &mut low_bit_bytes);
     let code = PrefixCode::of_counts(&count(&high_bits));
     let (mut payload, mut back) = (Vec::new(), vec![0; bytes.len()]);

@@ -5,8 +5,8 @@
 //!    bytes.
 //! 3. The rest of the frame follows the planes unchanged. LZ4 compresses everything.
 //!
-//! A payload is the width of an element (1 byte) and the LZ4 block. Bits that seldom change (sign, high exponent) become
-//! runs, which LZ4 finds without an entropy coder. Xet compared this bit grouping with its byte groups.
+//! A payload is the width of an element (1 byte) and the LZ4 block. Bits that seldom change (sign, high exponent)
+//! become runs, which LZ4 finds without an entropy coder. Xet compared this bit grouping with its byte groups.
 
 use super::{ByteGroupLayout, Codec, CodecInfo, Scratch, lz4, table};
 use crate::error::Result;

@@ -19,7 +19,7 @@ fn encoded(codec: &dyn Codec, raw: &[u8], scratch: &mut Scratch) -> Vec<u8> {
 }
 
 /// Random bytes, bytes with few values, or elements with few exponents.
-fn contents() -> impl Strategy<Value = Vec<u8>> {
+fn inputs() -> impl Strategy<Value = Vec<u8>> {
     let element = |(low, high): (u16, u8)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat();
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..1200),
@@ -42,7 +42,7 @@ fn ids_ascend_names_differ_and_reader_features_are_known() {
 
 proptest! {
     #[test]
-    fn any_bytes_round_trip_with_a_used_scratch(first in contents(), raw in contents()) {
+    fn any_bytes_round_trip_with_a_used_scratch(first in inputs(), raw in inputs()) {
         for codec in CODECS {
             let mut scratch = Scratch::default();
             encoded(*codec, &first, &mut scratch);
@@ -52,9 +52,10 @@ proptest! {
         }
     }
 
-    /// Frame headers have the length and a checksum, so payloads of short, regular elements may decode to another length.
+    /// Frame headers have the length and a checksum, so a payload of few, regular elements may decode to another
+    /// length.
     #[test]
-    fn a_wrong_length_or_a_missing_end_is_an_error_or_gives_that_length(raw in contents(), by in 1usize..40) {
+    fn a_wrong_length_or_a_missing_end_is_an_error_or_gives_that_length(raw in inputs(), by in 1usize..40) {
         for codec in CODECS {
             let payload = encoded(*codec, &raw, &mut Scratch::default());
             let cut = &payload[..payload.len() - by.min(payload.len())];
@@ -90,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_payloads_are_errors_or_bytes(raw in contents(), at: prop::sample::Index, to: u8) {
+    fn changed_payloads_are_errors_or_bytes(raw in inputs(), at: prop::sample::Index, to: u8) {
         for codec in CODECS {
             let mut payload = encoded(*codec, &raw, &mut Scratch::default());
             if !payload.is_empty() {

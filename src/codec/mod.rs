@@ -1,6 +1,6 @@
 //! Codecs: reversible transforms of one frame.
 //!
-//! A codec implements [`Codec`] in a file of its own and has a row in the [`table`]. [`delta`] encodes a chunk against a
+//! A codec implements [`Codec`] in a file of its own and has a row in the table. [`delta`] encodes a chunk against a
 //! base and is not in the table: the container index, not the frame header, marks deltas.
 
 mod bit_planes;
@@ -62,7 +62,8 @@ pub trait Codec: Sync {
     /// The caller has verified the payload's checksum, so a mode that no version defines means a newer writer.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if `payload` is not an encoding of `raw_len` bytes, [`Error::Unsupported`] for an unknown mode.
+    /// [`Error::Corrupt`] if `payload` is not an encoding of `raw_len` bytes, [`Error::Unsupported`] for an unknown
+    /// mode.
     fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()>;
 }
 

@@ -34,8 +34,8 @@ impl ByteGroupLayout {
     /// Possible widths of an element, bytes.
     pub const WIDTHS: [u8; 4] = [1, 2, 4, 8];
 
-    /// Elements of `width` bytes (1, 2, 4 or 8); the groups in `mask` are compressed (bit `g` for byte `g` of an element).
-    /// `None` for any other width or a mask with bits beyond the width.
+    /// Elements of `width` bytes (1, 2, 4 or 8); the groups in `mask` are compressed (bit `g` for byte `g` of an
+    /// element). `None` for any other width or a mask with bits beyond the width.
     pub const fn new(width: u8, mask: u8) -> Option<ByteGroupLayout> {
         let within = matches!(width, 1 | 2 | 4 | 8) && (mask as u16) < 1 << width;
         if within { Some(ByteGroupLayout { width, mask }) } else { None }
@@ -53,8 +53,8 @@ impl ByteGroupLayout {
     pub const fn width(self) -> usize {
         self.width as usize
     }
-    /// Bytes before the first whole element, if the elements are floats. The last byte of a float has the exponent, so its
-    /// group is low and the group before it is not. 0 if no phase fits.
+    /// Bytes before the first whole element, if the elements are floats. The last byte of a float has the exponent, so
+    /// its group is low and the group before it is not. 0 if no phase fits.
     pub fn phase(self) -> usize {
         let (width, mask) = (self.width(), usize::from(self.mask));
         let is_low = |group: usize| mask >> (group % width) & 1 == 1;
@@ -249,7 +249,8 @@ mod tests {
 
         #[test]
         fn elements_round_trip_in_a_detected_layout(elements: Vec<(u8, u16)>, phase in 0usize..8) {
-            let bytes = elements.iter().flat_map(|(high, low)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat());
+            let element = |(high, low): &(u8, u16)| [low.to_le_bytes().as_slice(), &[high & 3, 0x3f]].concat();
+            let bytes = elements.iter().flat_map(element);
             let raw: Vec<u8> = bytes.skip(phase).collect();
             let mut payload = Vec::new();
             Planes.encode(&raw, 1, &mut Scratch::default(), &mut payload).unwrap();

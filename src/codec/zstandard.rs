@@ -1,8 +1,8 @@
 //! zstd: one frame is one zstd frame without a dictionary.
 //!
 //! Level 3 of zstd uses two hash tables, for matches of 8 and 5 bytes. For a frame of 512 KiB they take 768 KiB, more
-//! than the cache of a core in many processors. Here they take 320 KiB, and matches of 4 bytes instead of 5 compensate for
-//! most of the lost ones. The output is standard zstd.
+//! than the cache of a core in many processors. Here they take 320 KiB, and matches of 4 bytes instead of 5 compensate
+//! for most of the lost ones. The output is standard zstd.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;

@@ -4,7 +4,8 @@
 //! 2. For a longer one, the modes encode four samples. Those within 1/32 of the smallest encode the whole chunk.
 //! 3. Mode 2 also encodes the whole chunk if it may win by repeats that are too far apart for the samples.
 
-use super::{DIFFERENCES, DeltaBuffers, PLANES, SHORT_BYTES, combine, is_prefix, standalone, try_smaller, xor};
+use super::DeltaBuffers;
+use super::payload::{DIFFERENCES, PLANES, SAME, SHORT_BYTES, combine, is_prefix, standalone, try_smaller, xor};
 use crate::codec::{ElementType, Scratch, floats};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
@@ -27,7 +28,7 @@ pub(super) fn encode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     if is_prefix(raw, base) {
-        out.push(super::SAME);
+        out.push(SAME);
         return Ok(());
     }
     let mut trial = std::mem::take(&mut buffers.trial);

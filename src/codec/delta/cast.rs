@@ -1,15 +1,16 @@
 //! Cast: a delta to the base's elements converted to another type.
 //!
-//! A cast tensor equals the converted base (mode 0) or differs from it in few elements. The original of a cast tensor is
-//! within half a step of the converted base; mode 3 encodes the position in the step in as many bits as the step has.
+//! A cast tensor equals the converted base (mode 0) or differs from it in few elements. The original of a cast tensor
+//! is within half a step of the converted base. Mode 3 encodes its position in the step, in as many bits as the step
+//! has.
 
-use super::{DeltaBuffers, elements};
+use super::{DeltaBuffers, elements, payload};
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::kernel::elements as kernel;
 use crate::wire::WireReader;
 
-/// Types of base and chunk.
+/// Element types of base and chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cast {
     /// The chunk is BF16, the base FP32.
@@ -122,7 +123,7 @@ pub(super) fn decode(
     }
     let mut converted = std::mem::take(&mut buffers.converted);
     cast.convert(conversion, base, raw_len, &mut converted);
-    let decoded = super::decode_mode(cast.to(), reader, &converted, raw_len, buffers, scratch, out);
+    let decoded = payload::decode_mode(cast.to(), reader, &converted, raw_len, buffers, scratch, out);
     buffers.converted = converted;
     decoded
 }

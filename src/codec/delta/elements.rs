@@ -6,7 +6,8 @@
 //!    tried if samples of the XOR compress well, given the share of the whole XOR that repeats.
 //! 4. If mode 3 saves little, mode 2 is tried without samples: the base is unrelated, and the XOR may be anything.
 
-use super::{CONTEXT, DeltaBuffers, MASKED, SHORT_BYTES, context, is_prefix, masked, standalone, try_smaller, xor};
+use super::payload::{CONTEXT, LEVEL, MASKED, SAME, SHORT_BYTES, is_prefix, standalone, try_smaller, xor};
+use super::{DeltaBuffers, context, masked};
 use crate::codec::floats;
 use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
@@ -31,7 +32,7 @@ pub(super) fn encode(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     if is_prefix(raw, base) {
-        out.push(super::SAME);
+        out.push(SAME);
         return Ok(());
     }
     let start = out.len();
@@ -99,7 +100,7 @@ fn xor_seems_smaller(
         return Ok(false);
     }
     trial.clear();
-    scratch.compress(combined, super::LEVEL, trial)?;
+    scratch.compress(combined, LEVEL, trial)?;
     let whole = trial.len() as f64 / combined.len().max(1) as f64 * raw.len() as f64 * new_share;
     Ok(whole < least as f64 * SAMPLE_TOLERANCE)
 }

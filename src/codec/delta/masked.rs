@@ -13,7 +13,7 @@ use crate::codec::{ElementType, Scratch};
 use crate::error::Result;
 use crate::wire::WireReader;
 
-/// Words of a group.
+/// Elements of a group.
 const GROUP_ELEMENTS: usize = 64;
 
 /// Buffers of one worker, reused between chunks.

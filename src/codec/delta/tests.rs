@@ -1,6 +1,10 @@
 //! Round trips of any bytes and of floats against any base, bounds on sizes, and hostile payloads.
 
+use super::payload::{CONTEXT, SAME, combine};
 use super::*;
+use crate::codec::{ElementType, Scratch};
+use crate::error::{Error, Result};
+use crate::kernel::elements as kernel;
 use proptest::prelude::*;
 
 pub(super) fn derivations() -> impl Strategy<Value = Derivation> {

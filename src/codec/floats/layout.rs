@@ -1,10 +1,10 @@
 //! Layout: width, rotation and phase of a block's elements, chosen by the entropy of byte groups in a sample.
 //!
-//! The sample has up to 256 windows of 16 bytes at multiples of eight, one in each of equal parts of the block. For each
-//! candidate layout, the whole elements in the windows are rotated and their bytes counted. The layout with the least
-//! entropy of all groups wins; a group near eight bits counts as eight.
+//! The sample has up to 256 windows of 16 bytes at multiples of eight, one in each of equal parts of the block. For
+//! each candidate layout, the whole elements in the windows are rotated and their bytes counted. The layout with the
+//! least entropy of all groups wins; a group near eight bits counts as eight.
 
-use super::ElementType;
+use crate::codec::ElementType;
 use crate::kernel::entropy::{Histogram, entropy_bits};
 
 /// Where the elements of a block are, and whether they are rotated.

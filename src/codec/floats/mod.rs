@@ -1,8 +1,8 @@
 //! Floats: elements rotated so that the exponent is a byte, split into byte planes, each in its cheapest mode.
 //!
 //! 1. *Layout*: the width of an element, whether elements are rotated left by one bit, and the bytes before the first
-//!    whole element (the phase). The rotation moves the sign to the lowest bit, so the exponent of BF16 and FP32 becomes
-//!    the highest byte. A sample chooses the rotation, and also width and phase if the type is unknown.
+//!    whole element (the phase). The rotation moves the sign to the lowest bit, so the exponent of BF16 and FP32
+//!    becomes the highest byte. A sample chooses the rotation, and also width and phase if the type is unknown.
 //! 2. *Planes*: plane `g` holds byte `g` of every element.
 //! 3. *Mode*: each plane is constant, stored, entropy-coded ([`crate::kernel::rans`] or [`crate::kernel::prefix`]) or a
 //!    zstd frame.
@@ -25,140 +25,14 @@
 //! | 4 prefix-coded | length of the rest (`u32`), number of low bits left out, these bits, a code, the encoding |
 
 mod layout;
+mod payload;
 pub(super) mod plane;
 #[cfg(test)]
 mod tests;
 
-use super::{Codec, CodecInfo, ElementType, Scratch, table};
-use crate::error::Result;
-use crate::kernel::{deinterleave, interleave, planes};
-use crate::wire::WireReader;
-use layout::PlaneLayout;
+pub use payload::{Floats, encode};
+pub(super) use payload::{decode, estimate};
 pub(super) use plane::repeats;
-
-/// Entropy-coded planes of rotated elements; [`encode`] if the element type is known.
-pub struct Floats;
 
 /// Name of a payload in errors.
 const WHAT: &str = "frame payload (floats)";
-/// Planes of the widest element.
-const PLANES_MAX: usize = 8;
-
-/// Appends the encoding of `raw` to `out`. `phase` bytes precede the first whole element.
-///
-/// # Errors
-/// Those of zstd, and [`crate::Error::Internal`] for a plane of 4 GiB or more.
-pub fn encode(
-    element_type: ElementType,
-    phase: usize,
-    raw: &[u8],
-    scratch: &mut Scratch,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let (layout, noisy) = PlaneLayout::choose(element_type, phase, raw);
-    out.push(layout.byte());
-    let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
-    let elements = rest.len() / layout.width();
-    let (whole, tail) = rest.split_at(elements * layout.width());
-    out.extend_from_slice(head);
-    let mut encoded = Ok(());
-    if layout.width() == 1 {
-        encoded = plane::encode(whole, scratch, out);
-    } else if elements == 0 {
-        (0..layout.width()).for_each(|_| out.push(plane::STORED));
-    } else {
-        let mut split = std::mem::take(&mut scratch.planes);
-        split.resize(whole.len(), 0);
-        let appended = append_noise(layout, noisy, whole, &mut split, out);
-        for plane in split.chunks_exact(elements).skip(appended) {
-            encoded = encoded.and_then(|()| plane::encode(plane, scratch, out));
-        }
-        scratch.planes = split;
-    }
-    out.extend_from_slice(tail);
-    encoded
-}
-
-/// Approximate number of bytes that [`encode`] appends, from a sample.
-pub(super) fn estimate(element_type: ElementType, raw: &[u8]) -> usize {
-    let bits = PlaneLayout::choose_with_bits(element_type, 0, raw).1;
-    (raw.len() as f64 * f64::from(bits) / 8.0) as usize
-}
-
-/// Splits `whole` into planes. A sample takes the `noisy` lowest ones for noise.
-///
-/// If these are noise as a whole too, they are appended to `out` as stored planes without a copy through `split`, and
-/// only the others are split to `split`. Returns the number of appended planes.
-fn append_noise(layout: PlaneLayout, noisy: usize, whole: &[u8], split: &mut [u8], out: &mut Vec<u8>) -> usize {
-    let elements = whole.len() / layout.width();
-    let start = out.len();
-    let rest = split.get_mut(noisy * elements..).unwrap_or_default();
-    let stored = deinterleave::StoredPlanes { count: noisy, mark: plane::STORED };
-    if deinterleave::append(whole, layout.width(), layout.rotated, stored, out, rest) {
-        let stored = out.get(start..).unwrap_or_default();
-        if stored.chunks_exact(elements + 1).all(|stored| plane::is_noise(stored.get(1..).unwrap_or_default())) {
-            return noisy;
-        }
-    }
-    out.truncate(start);
-    planes::deinterleave_rotated(whole, layout.width(), layout.rotated, split);
-    0
-}
-
-/// Appends the `raw_len` bytes that `payload` decodes to, to `out`.
-///
-/// # Errors
-/// Those of [`Codec::decode`].
-pub(super) fn decode(payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-    let mut split = std::mem::take(&mut scratch.planes);
-    let decoded = decode_with(payload, raw_len, scratch, &mut split, out);
-    scratch.planes = split;
-    decoded
-}
-
-fn decode_with(
-    payload: &[u8],
-    raw_len: usize,
-    scratch: &mut Scratch,
-    split: &mut Vec<u8>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let mut reader = WireReader::new(WHAT, 0, payload);
-    let byte = reader.u8()?;
-    let layout = PlaneLayout::of_byte(byte)
-        .filter(|layout| layout.phase <= raw_len)
-        .ok_or_else(|| reader.error(format!("a layout of {raw_len} bytes"), format!("{byte:#04x}")))?;
-    let elements = (raw_len - layout.phase) / layout.width();
-    let head = reader.bytes(layout.phase)?;
-    // Stored planes stay in the payload; the others are decoded one after another into `split`.
-    let mut stored: [Option<&[u8]>; PLANES_MAX] = [None; PLANES_MAX];
-    let mut used = 0;
-    for stored in stored.iter_mut().take(layout.width()) {
-        if split.len() < used + elements {
-            split.resize(used + elements, 0);
-        }
-        *stored = plane::decode(&mut reader, scratch, split.get_mut(used..used + elements).unwrap_or_default())?;
-        used += if stored.is_some() { 0 } else { elements };
-    }
-    let tail = reader.bytes(raw_len - layout.phase - elements * layout.width())?;
-    reader.finish()?;
-    let mut decoded = split.chunks_exact(elements.max(1));
-    let planes = stored.map(|stored| stored.or_else(|| decoded.next()).unwrap_or_default());
-    out.extend_from_slice(head);
-    interleave::append(planes.get(..layout.width()).unwrap_or_default(), layout.rotated, out);
-    out.extend_from_slice(tail);
-    Ok(())
-}
-
-impl Codec for Floats {
-    fn info(&self) -> CodecInfo {
-        table::FLOATS
-    }
-    /// Samples the layout. There is no setting.
-    fn encode(&self, raw: &[u8], _: i32, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        encode(ElementType::Unknown, 0, raw, scratch, out)
-    }
-    fn decode(&self, payload: &[u8], raw_len: usize, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
-        decode(payload, raw_len, scratch, out)
-    }
-}

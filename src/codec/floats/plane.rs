@@ -7,9 +7,9 @@
 //! 4. Otherwise the symbols are counted and the plane is entropy-coded: with a prefix code if that costs hardly more
 //!    than rANS, because it decodes twice as fast. A prefix code may leave out noisy low bits so that its codes are
 //!    short. If neither saves enough, the plane is stored.
-//! 5. For a long plane, a quarter is counted first. If a prefix code wins, it is made from these counts, with a code for
-//!    every value between the least and the greatest of the plane. If rANS wins or too many values were not counted, all
-//!    symbols are counted.
+//! 5. For a long plane, a quarter is counted first. If a prefix code wins, it is made from these counts, with a code
+//!    for every value between the least and the greatest of the plane. If rANS wins or too many values were not
+//!    counted, all symbols are counted.
 
 use crate::codec::Scratch;
 use crate::codec::entropy::{frequency_table, prefix_code};
@@ -128,8 +128,8 @@ impl PlaneCoder {
         Self::of_counts(&rans::count(plane), plane.len(), None)
     }
 
-    /// The coder for `symbols` symbols from the counts of all of them, or of a part. For a part, `range` holds the values
-    /// of all symbols.
+    /// The coder for `symbols` symbols from the counts of all of them, or of a part. For a part, `range` holds the
+    /// values of all symbols.
     fn of_counts(counts: &[u32; 256], symbols: usize, range: Option<ValueRange>) -> PlaneCoder {
         let counted = f64::from(counts.iter().sum::<u32>().max(1));
         let bytes = |bits: f64| bits / 8.0 * symbols as f64 / counted;

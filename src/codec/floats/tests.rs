@@ -1,6 +1,8 @@
 //! Round trips of any bytes as any element type, sizes, and hostile payloads.
 
 use super::*;
+use crate::codec::{Codec, ElementType, Scratch};
+use crate::error::Result;
 use proptest::prelude::*;
 
 fn element_types() -> impl Strategy<Value = ElementType> {
@@ -70,7 +72,9 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_payload_is_an_error_or_other_bytes(at: prop::sample::Index, to: u8, cut: bool, element_type in element_types()) {
+    fn a_changed_payload_is_an_error_or_other_bytes(
+        at: prop::sample::Index, to: u8, cut: bool, element_type in element_types(),
+    ) {
         let raw = weights(1500, 4);
         let mut payload = encoded(element_type, 0, &raw);
         prop_assert!(decoded(&payload, raw.len() + 1).is_err());

@@ -1,0 +1,54 @@
+//! Derivation: how a chunk is derived from its base, and its id on disk.
+
+use super::Cast;
+use crate::codec::ElementType;
+
+/// How a chunk is derived from its base. Ids are on disk and never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Derivation {
+    /// Elements of the same type with small changes.
+    Context(ElementType),
+    /// Bytes of any kind with small changes.
+    Bytes,
+    /// XOR and zstd only (BitX).
+    Xor,
+    /// The base's elements converted to another type.
+    Cast(Cast),
+}
+
+impl Derivation {
+    /// Every derivation with an id of its own.
+    pub const ALL: [Derivation; 10] = [
+        Derivation::Context(ElementType::Bf16),
+        Derivation::Context(ElementType::Fp16),
+        Derivation::Context(ElementType::Fp32),
+        Derivation::Context(ElementType::Fp64),
+        Derivation::Bytes,
+        Derivation::Xor,
+        Derivation::Cast(Cast::Fp32ToBf16),
+        Derivation::Cast(Cast::Fp32ToFp16),
+        Derivation::Cast(Cast::Bf16ToFp32),
+        Derivation::Cast(Cast::Fp16ToFp32),
+    ];
+
+    /// Id on disk.
+    pub const fn id(self) -> u8 {
+        match self {
+            Derivation::Context(ElementType::Bf16) => 1,
+            Derivation::Context(ElementType::Fp16) => 2,
+            Derivation::Context(ElementType::Fp32) => 3,
+            Derivation::Context(ElementType::Fp64) => 4,
+            Derivation::Bytes | Derivation::Context(ElementType::Byte | ElementType::Unknown) => 5,
+            Derivation::Xor => 6,
+            Derivation::Cast(Cast::Fp32ToBf16) => 7,
+            Derivation::Cast(Cast::Fp32ToFp16) => 8,
+            Derivation::Cast(Cast::Bf16ToFp32) => 9,
+            Derivation::Cast(Cast::Fp16ToFp32) => 10,
+        }
+    }
+
+    /// The derivation with this id.
+    pub fn of_id(id: u8) -> Option<Derivation> {
+        Self::ALL.into_iter().find(|derivation| derivation.id() == id)
+    }
+}

@@ -1,0 +1,175 @@
+//! Payload: encodes and decodes the modes that are common to all derivations.
+
+use super::{DeltaBuffers, Derivation, WHAT, bytes, cast, elements};
+use crate::codec::{ElementType, Scratch, floats};
+use crate::error::{Error, Result};
+use crate::kernel::elements as kernel;
+use crate::wire::WireReader;
+
+/// zstd level of mode 2.
+pub(super) const LEVEL: i32 = 1;
+/// Chunks up to this many bytes are encoded in every mode. Samples choose the modes of larger ones.
+pub(super) const SHORT_BYTES: usize = 16 << 10;
+
+/// Modes on disk; never reused.
+pub(super) const SAME: u8 = 0;
+const STANDALONE: u8 = 1;
+const XOR: u8 = 2;
+pub(super) const CONTEXT: u8 = 3;
+pub(super) const MASKED: u8 = 4;
+pub(super) const PLANES: u8 = 5;
+pub(super) const DIFFERENCES: u8 = 6;
+
+/// Appends the payload of `raw` against `base` to `out`.
+///
+/// # Errors
+/// Those of zstd, and [`Error::Internal`] for a plane of 4 GiB or more.
+pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    let mut buffers = std::mem::take(&mut scratch.delta);
+    let encoded = match derivation {
+        Derivation::Context(ElementType::Byte | ElementType::Unknown) | Derivation::Bytes => {
+            bytes::encode(ElementType::Unknown, raw, base, &mut buffers, scratch, out)
+        }
+        Derivation::Context(ElementType::Fp64) => {
+            bytes::encode(ElementType::Fp64, raw, base, &mut buffers, scratch, out)
+        }
+        Derivation::Context(element_type) => elements::encode(element_type, raw, base, &mut buffers, scratch, out),
+        Derivation::Xor if is_prefix(raw, base) => {
+            out.push(SAME);
+            Ok(())
+        }
+        Derivation::Xor => xor(raw, base, &mut buffers.combined, scratch, out),
+        Derivation::Cast(cast) => cast::encode(cast, raw, base, &mut buffers, scratch, out),
+    };
+    scratch.delta = buffers;
+    encoded
+}
+
+/// Appends `raw_len` bytes, decoded from `payload` and `base` by the derivation with this id, to `out`.
+///
+/// The caller has verified the checksum of the payload, so an unknown id or mode means a newer writer.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an unknown id or mode, [`Error::Corrupt`] if `payload` does not decode to `raw_len`
+/// bytes.
+pub fn decode(
+    id: u8,
+    payload: &[u8],
+    base: &[u8],
+    raw_len: usize,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let derivation = Derivation::of_id(id).ok_or_else(|| Error::unsupported(WHAT, format!("derivation {id}")))?;
+    let mut buffers = std::mem::take(&mut scratch.delta);
+    let mut reader = WireReader::new(WHAT, 0, payload);
+    let decoded = match derivation {
+        Derivation::Context(element_type) => {
+            decode_mode(element_type, &mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
+        Derivation::Bytes | Derivation::Xor => {
+            decode_mode(ElementType::Byte, &mut reader, base, raw_len, &mut buffers, scratch, out)
+        }
+        Derivation::Cast(cast) => cast::decode(cast, &mut reader, base, raw_len, &mut buffers, scratch, out),
+    };
+    scratch.delta = buffers;
+    decoded
+}
+
+/// Appends `raw_len` bytes to `out`. Reads the mode and all of `reader`.
+pub(super) fn decode_mode(
+    element_type: ElementType,
+    reader: &mut WireReader<'_>,
+    base: &[u8],
+    raw_len: usize,
+    buffers: &mut DeltaBuffers,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mode = reader.u8()?;
+    let start = out.len();
+    match mode {
+        SAME => {
+            let prefix = base.get(..raw_len);
+            out.extend_from_slice(
+                prefix.ok_or_else(|| {
+                    reader.error(format!("a base of at least {raw_len} bytes"), base.len().to_string())
+                })?,
+            );
+            reader.finish()
+        }
+        STANDALONE => floats::decode(reader.bytes(reader.remaining())?, raw_len, scratch, out),
+        XOR | PLANES | DIFFERENCES => {
+            let rest = reader.bytes(reader.remaining())?;
+            if mode == XOR {
+                scratch.decompress(rest, raw_len, out)?;
+            } else {
+                floats::decode(rest, raw_len, scratch, out)?;
+            }
+            let combined = out.get_mut(start..).unwrap_or_default();
+            if mode == DIFFERENCES {
+                kernel::add(combined, base)
+            } else {
+                kernel::xor_in_place(combined, base)
+            }
+            Ok(())
+        }
+        CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
+            elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
+        }
+        CONTEXT | MASKED => Err(reader.error("a mode for bytes", mode.to_string())),
+        unknown => Err(reader.unsupported(format!("delta mode {unknown}"))),
+    }
+}
+
+/// Whether the chunk is a prefix of the base.
+pub(super) fn is_prefix(raw: &[u8], base: &[u8]) -> bool {
+    base.get(..raw.len()) == Some(raw)
+}
+
+/// Fills `combined` with `raw` and `base` combined by `with`. A shorter base is padded with zeros.
+pub(super) fn combine(with: fn(&[u8], &[u8], &mut [u8]), raw: &[u8], base: &[u8], combined: &mut Vec<u8>) {
+    combined.clear();
+    combined.extend_from_slice(raw);
+    with(raw, base, combined);
+}
+
+/// Appends a payload in mode 2.
+pub(super) fn xor(
+    raw: &[u8],
+    base: &[u8],
+    combined: &mut Vec<u8>,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    combine(kernel::xor, raw, base, combined);
+    out.push(XOR);
+    scratch.compress(combined, LEVEL, out)
+}
+
+/// Appends a payload in mode 1.
+pub(super) fn standalone(
+    element_type: ElementType,
+    raw: &[u8],
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.push(STANDALONE);
+    floats::encode(element_type, 0, raw, scratch, out)
+}
+
+/// Writes to `trial`, then replaces the bytes of `out` from `start` on if there are none or the trial is shorter.
+pub(super) fn try_smaller(
+    start: usize,
+    out: &mut Vec<u8>,
+    trial: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    trial.clear();
+    write(trial)?;
+    if out.len() == start || trial.len() < out.len() - start {
+        out.truncate(start);
+        out.extend_from_slice(trial);
+    }
+    Ok(())
+}
