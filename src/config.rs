@@ -168,11 +168,9 @@ pub struct ModelConfig {
     pub detect_formats: bool,
     /// Length of the blocks of a tensor, bytes.
     pub block_bytes: ByteSize,
-    /// `"floats"` (entropy-coded byte planes), `"planes"` (FHRD: the low-entropy byte groups with zstd), `"all-planes"`
-    /// (FHRD-1, ZipNN: every byte group with zstd), `"bg4-lz4"` (Xet), `"bit-planes"` (with LZ4) or `"zstd"` (as other
-    /// chunks, at `compress.level`).
+    /// Codec of float chunks, and of tensor blocks that are not deltas.
     pub codec: FloatCodec,
-    /// Deltas to tensors of stored models: `"context"`, `"xor"` (BitX: XOR and zstd) or `"none"`.
+    /// Codec of deltas to tensors of stored models.
     pub delta: ModelDelta,
     /// Longest chain of deltas from a block to a block without a base.
     pub delta_depth_max: u8,
@@ -186,7 +184,7 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompressConfig {
-    /// `"zstd"` or `"lz4"`.
+    /// Codec of frames without floats.
     pub codec: CompressCodec,
     /// zstd level: 1 is fast, 3 the default, 19 for archives. LZ4 has no levels.
     pub level: i32,

@@ -1,81 +1,85 @@
-//! Entropy identification (FHRD 3.3): what a chunk is, from a sample of its bytes and, where that leaves doubt, trials.
+//! Chunk classification by entropy (FHRD 3.3), from samples of a chunk and, in doubt, trial compression.
 //!
-//! 1. Sample the entropy of the byte groups of words of 1, 2, 4 and 8 bytes; groups count from the chunk's first byte,
-//!    so words may start at any phase.
-//! 2. A chunk can hold floats only if some group is low, the best layout is predicted to save a tenth, and it is
-//!    predicted smaller than coding all bytes alike, or if its bytes repeat at a word's lag: bytes without structure
-//!    (text, most code) end here.
-//! 3. The probes, two samples from within the chunk, are encoded with zstd-1. Where some group has no redundancy
-//!    (weights), entropy predicts the layout's size well and a clear advantage decides. Where every group has some
-//!    (tables, integers, UTF-16), runs and repeats count that entropy does not see: the probes are encoded by groups.
-//! 4. Near the line the whole chunk is encoded both ways: few chunks need it, and none is decided wrongly by it.
-//! 5. A chunk whose bytes are spread evenly is incompressible if neither zstd-1 on the probes nor a fast search for
-//!    repeats in all of it saves anything.
+//! 1. Sample the entropy of the byte groups of elements of 1, 2, 4 and 8 bytes. Groups count from the chunk's first
+//!    byte, so elements may start at any phase.
+//! 2. Bytes without structure (text, most code) are ordinary, and classification ends here. A chunk may hold floats
+//!    only if a group is low, the best layout saves a tenth by prediction, and that layout beats coding all bytes
+//!    alike. It may also hold floats if its bytes repeat at the lag of an element.
+//! 3. Compress the probes, two samples from within the chunk, with zstd level 1. If a group has no redundancy
+//!    (weights), entropy predicts the size of the layout well, and a clear advantage decides. If every group has
+//!    redundancy (tables, integers, UTF-16), runs and repeats matter that entropy does not show. Then the probes are
+//!    encoded by groups.
+//! 4. Near the line, encode the whole chunk both ways. Few chunks need this, and it never decides wrongly.
+//! 5. A chunk whose byte values are evenly spread is incompressible if zstd level 1 saves nothing on the probes and a
+//!    fast search of the whole chunk finds no repeats.
 
 use crate::codec::{ByteGroupLayout, Scratch};
 use crate::config::IdentifyConfig;
 use crate::kernel::entropy::{EntropyProfile, repeat_share};
 use crate::kernel::planes;
 
-/// What a chunk is, for its way through the pipeline.
+/// Class of a chunk. It decides how the chunk is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkClass {
-    /// Neither of the others.
+    /// Neither incompressible nor float.
     Ordinary,
-    /// Stored as it is: media, archives, encrypted data.
+    /// Stored without compression: media, archives, encrypted data.
     Incompressible,
-    /// Words whose byte groups differ; the planes codec beats zstd.
+    /// Elements whose byte groups differ. The planes codec beats zstd.
     Float(ByteGroupLayout),
 }
 
-/// Shorter chunks are ordinary: a header and tables would eat the gain, bytes.
+/// Shortest chunk that is not simply ordinary, bytes: in shorter ones headers and tables outweigh the gain.
 const CHUNK_BYTES_MIN: usize = 1024;
-/// A layout must be predicted and measured to save this fraction of a chunk.
+/// Fraction of a chunk that a layout must save, by prediction and by measurement.
 const GAIN: f32 = 0.1;
-/// What a probe must save beyond that to decide alone, as a fraction.
+/// Fraction beyond [`GAIN`] that the probes must save to decide alone.
 const MARGIN: f32 = 0.01;
-/// What a prediction may fall short of it and still be measured, bits per byte.
+/// Shortfall of a prediction from [`GAIN`] that is still measured, bits per byte.
 const DOUBT_BITS: f32 = 0.2;
-/// A layout must be predicted smaller than bytes without structure by this many bits per byte.
+/// Least advantage of a predicted layout over bytes without structure, bits per byte.
 const STRUCTURE_BITS: f32 = 0.1;
-/// Or its bytes must repeat at a word's lag by this much more often than at the next byte, ...
+/// A chunk is periodic if its bytes repeat at the lag of an element by this share more often than at lag 1, ...
 const PERIODIC: f32 = 0.1;
-/// ... where they are spread at least this evenly, bits per byte.
+/// ... and have at least this entropy, bits per byte.
 const PERIODIC_BITS: f32 = 5.5;
-/// Bytes spread at least this evenly may be incompressible, bits per byte.
+/// Least entropy of a chunk that may be incompressible, bits per byte.
 const EVEN_BITS: f32 = 7.92;
-/// What zstd must save for a chunk not to be incompressible, as a fraction.
+/// Fraction that zstd must save for a chunk not to be incompressible.
 const SAVED: f32 = 0.005;
-/// zstd level that looks for repeats only and skips through bytes that have none.
+/// zstd level that only searches repeats and skips quickly through bytes without any.
 const MATCHES_LEVEL: i32 = -1;
-/// Groups above this many bits per byte are stored: a table costs what it saves.
+/// Entropy above which a group is stored, bits per byte: its table costs what it saves.
 const STORED_BITS: f32 = 7.65;
-/// Widths predicted within this many bits per byte of the best are probed, too, where every group is low.
+/// Widths predicted within this many bits per byte of the best one are probed, too, if every group has redundancy.
 const RIVAL_BITS: f32 = 0.1;
-/// Where structure is weaker than this, bits per byte, ...
+/// If structure is weaker than this, bits per byte, ...
 const STRUCTURE_BITS_STRONG: f32 = 0.5;
-/// ... and zstd does better than the prediction by this factor, matches rule and no layout is tried.
-const MATCHES_RULE: f32 = 1.4;
-/// A wider word must make the probes smaller by this factor.
+/// ... and zstd beats the prediction by this factor, repeats dominate and no layout is tried.
+const REPEATS_DOMINATE: f32 = 1.4;
+/// Factor by which a wider element must make the probes smaller.
 const WIDER: f32 = 0.99;
-/// Planes over zstd on the probes: at or above this the chunk is no float.
+/// Planes over zstd on the probes, from which on the chunk is no float.
 const HOPELESS: f32 = 1.05;
-/// Below this it is one, where some groups have no redundancy: nothing outside the probes can change that much.
+/// Planes over zstd below which a chunk with a group without redundancy is a float: nothing outside the probes can
+/// change that much.
 const CLEAR: f32 = 0.96;
-/// Below this, repeats outside the probes could not tip the scales.
+/// Planes over zstd below which repeats outside the probes cannot change the decision.
 const CLEAR_OF_REPEATS: f32 = 0.8;
-/// A chunk has repeats outside the probes if a fast search of it finds this much more than in them, as a factor.
+/// A chunk has repeats outside the probes if a fast search of all of it compresses to less than this factor of the
+/// probes' ratio.
 const ALIKE: f32 = 0.85;
-/// Below this it is one, where every group has redundancy: runs and repeats differ much within a chunk.
+/// Planes over zstd below which a chunk is a float if every group has redundancy: runs and repeats vary much within it.
 const CLEAR_REDUNDANT: f32 = 0.6;
-/// Bytes of a zstd frame's own headers, which small probes must not be charged for.
+/// Overhead of a zstd frame, bytes, which must not count against small probes.
 const FRAME_BYTES: usize = 14;
 
-/// Bytes of a payload's header, and of a compressed group's length in it.
+/// Header of a planes payload, bytes.
 const HEADER_BYTES: usize = 2;
+/// Length of a compressed group in that header, bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Decides what chunks are; one per worker.
+/// Classifies chunks; one per worker.
 pub struct ChunkClassifier {
     config: IdentifyConfig,
     level: i32,
@@ -87,8 +91,21 @@ pub struct ChunkClassifier {
     out: Vec<u8>,
 }
 
+/// A chunk with what is known of it before trials.
+#[derive(Clone, Copy)]
+struct ChunkMeasurements<'a> {
+    chunk: &'a [u8],
+    profile: &'a EntropyProfile,
+    /// The probes: two samples from within the chunk, one after the other.
+    probe: &'a [u8],
+    /// Length of the probes, compressed with zstd level 1.
+    zstd_bytes: usize,
+    /// Predicted size of the best layout, bits per byte.
+    predicted_bits: f32,
+}
+
 impl ChunkClassifier {
-    /// With these parameters, for a planes codec at this zstd level.
+    /// With the limits of `config`, for a planes codec at zstd level `level`.
     pub fn new(config: &IdentifyConfig, level: i32) -> Self {
         ChunkClassifier {
             config: config.clone(),
@@ -102,77 +119,77 @@ impl ChunkClassifier {
         }
     }
 
-    /// The class of `chunk`: a function of its bytes and the parameters alone.
+    /// Classifies `chunk`. The class depends only on its bytes and the parameters.
     pub fn classify(&mut self, chunk: &[u8]) -> ChunkClass {
         if chunk.len() < CHUNK_BYTES_MIN {
             return ChunkClass::Ordinary;
         }
         let profile = EntropyProfile::of(chunk, self.config.samples);
-        let flat = profile.bits(1).first().copied().unwrap_or_default();
-        let (predicted, bits) = ByteGroupLayout::predict(&profile, STORED_BITS);
-        let structured = bits < 8.0 * (1.0 - GAIN) + DOUBT_BITS && flat - bits > STRUCTURE_BITS;
-        let low = profile.bits(predicted.width()).iter().any(|bits| f64::from(*bits) < self.config.low_bits);
+        let byte_bits = profile.bits(1).first().copied().unwrap_or_default();
+        let (predicted, predicted_bits) = ByteGroupLayout::predict(&profile, STORED_BITS);
+        let structure = byte_bits - predicted_bits;
+        let structured = predicted_bits < 8.0 * (1.0 - GAIN) + DOUBT_BITS && structure > STRUCTURE_BITS;
+        let group_bits = profile.bits(predicted.width());
+        let low = group_bits.iter().any(|bits| f64::from(*bits) < self.config.low_bits);
         let candidate = self.config.enabled && structured && low;
-        let periodic = self.config.enabled && !candidate && flat > PERIODIC_BITS && flat < EVEN_BITS && {
+        let even = byte_bits >= EVEN_BITS;
+        let periodic = self.config.enabled && !candidate && byte_bits > PERIODIC_BITS && !even && {
             let share = |lag| repeat_share(chunk, self.config.samples, lag);
             share(2).max(share(4)) > share(1) + PERIODIC
         };
-        if !candidate && !periodic && flat < EVEN_BITS {
+        if !candidate && !periodic && !even {
             return ChunkClass::Ordinary;
         }
         self.sample(chunk);
         let probe = std::mem::take(&mut self.probe);
-        let zstd = zstd_bytes(&mut self.zstd, 1, &probe, &mut self.out);
+        let zstd_bytes = zstd_bytes(&mut self.zstd, 1, &probe, &mut self.out);
+        let measured = ChunkMeasurements { chunk, profile: &profile, probe: &probe, zstd_bytes, predicted_bits };
         let class = if periodic {
-            self.judge_redundant(chunk, &probe, zstd, &profile, bits)
+            self.classify_by_probe(measured)
         } else if !candidate {
-            self.incompressible(chunk, &probe, zstd)
-        } else if profile.bits(predicted.width()).iter().any(|bits| f64::from(*bits) > self.config.high_bits) {
-            self.judge_words(chunk, &probe, zstd, &profile, predicted)
-        } else if bits / 8.0 * probe.len() as f32 > MATCHES_RULE * zstd as f32 && flat - bits < STRUCTURE_BITS_STRONG {
+            self.classify_even(measured)
+        } else if group_bits.iter().any(|bits| f64::from(*bits) > self.config.high_bits) {
+            self.classify_by_entropy(measured, predicted)
+        } else if predicted_bits / 8.0 * probe.len() as f32 > REPEATS_DOMINATE * zstd_bytes as f32
+            && structure < STRUCTURE_BITS_STRONG
+        {
             ChunkClass::Ordinary
         } else {
-            self.judge_redundant(chunk, &probe, zstd, &profile, bits)
+            self.classify_by_probe(measured)
         };
         self.probe = probe;
         class
     }
 
-    /// Some groups have no redundancy, so there is little outside the probes that could change the sizes: entropy
-    /// predicts the low groups, and the others must not compress.
-    fn judge_words(
-        &mut self,
-        chunk: &[u8],
-        probe: &[u8],
-        zstd: usize,
-        profile: &EntropyProfile,
-        layout: ByteGroupLayout,
-    ) -> ChunkClass {
+    /// Classifies a chunk with groups without redundancy. Little outside the probes can change the sizes, so entropy
+    /// predicts the low groups. The other groups must not compress.
+    fn classify_by_entropy(&mut self, measured: ChunkMeasurements<'_>, layout: ByteGroupLayout) -> ChunkClass {
+        let ChunkMeasurements { chunk, probe, .. } = measured;
         let width = layout.width();
-        let words = self.split(probe, width);
+        let elements = self.split(probe, width);
         let (mut mask, mut total, mut plain) = (layout.mask(), 0.0, true);
-        for (group, bits) in profile.bits(width).iter().enumerate() {
+        for (group, bits) in measured.profile.bits(width).iter().enumerate() {
             if layout.compresses(group) {
-                total += words as f32 * bits / 8.0;
+                total += elements as f32 * bits / 8.0;
                 continue;
             }
-            let bytes = self.plane_bytes(group, words);
-            mask |= u8::from(bytes + words / 32 < words) << group;
-            plain &= bytes + words / 24 > words;
-            total += words as f32;
+            let bytes = self.group_bytes(group, elements);
+            mask |= u8::from(bytes + elements / 32 < elements) << group;
+            plain &= bytes + elements / 24 > elements;
+            total += elements as f32;
         }
         if !plain {
-            return self.judge_exactly(chunk, &ByteGroupLayout::WIDTHS[1..]);
+            return self.classify_by_trial(chunk, &ByteGroupLayout::WIDTHS[1..]);
         }
-        let ratio = total / zstd.max(1) as f32;
+        let ratio = total / measured.zstd_bytes.max(1) as f32;
         let saves = total < probe.len() as f32 * (1.0 - GAIN - MARGIN);
         if saves && ratio < CLEAR && (ratio < CLEAR_OF_REPEATS || !self.repeats_elsewhere(chunk, probe)) {
             return ChunkClass::Float(ByteGroupLayout::new(width as u8, mask).unwrap_or(layout));
         }
-        self.judge_exactly(chunk, &[width as u8])
+        self.classify_by_trial(chunk, &[width as u8])
     }
 
-    /// Whether a fast search of the whole chunk finds notably more repeats than one of the probes.
+    /// Whether a fast search of the whole chunk finds notably more repeats than a search of the probes.
     fn repeats_elsewhere(&mut self, chunk: &[u8], probe: &[u8]) -> bool {
         let whole = zstd_bytes(&mut self.matches, MATCHES_LEVEL, chunk, &mut self.out);
         if whole >= chunk.len() {
@@ -182,43 +199,39 @@ impl ChunkClassifier {
         whole as f32 * probe.len() as f32 <= ALIKE * probed as f32 * chunk.len() as f32
     }
 
-    /// Every group has redundancy, runs and repeats that entropy does not see: encode the probes, and the whole chunk
-    /// unless they leave no doubt.
-    fn judge_redundant(
-        &mut self,
-        chunk: &[u8],
-        probe: &[u8],
-        zstd: usize,
-        profile: &EntropyProfile,
-        bits: f32,
-    ) -> ChunkClass {
-        let hopeless = HOPELESS * zstd.max(1) as f32;
-        let (layout, planes) = self.probe_layout(probe, profile, bits + RIVAL_BITS, hopeless);
-        let ratio = planes as f32 / zstd.max(1) as f32;
+    /// Classifies a chunk whose groups all have redundancy. Entropy does not show runs and repeats, so the probes is
+    /// encoded, and in doubt the whole chunk.
+    fn classify_by_probe(&mut self, measured: ChunkMeasurements<'_>) -> ChunkClass {
+        let (layout, planes) = self.probe_layout(measured);
+        let ratio = planes as f32 / measured.zstd_bytes.max(1) as f32;
         if ratio >= HOPELESS {
             ChunkClass::Ordinary
         } else if ratio < CLEAR_REDUNDANT {
             ChunkClass::Float(layout)
         } else {
-            self.judge_exactly(chunk, &[layout.width() as u8])
+            self.classify_by_trial(measured.chunk, &[layout.width() as u8])
         }
     }
 
-    /// Float if the best layout among `widths` is smaller than zstd's encoding of the whole chunk.
-    fn judge_exactly(&mut self, chunk: &[u8], widths: &[u8]) -> ChunkClass {
+    /// Float if the best layout among `widths` makes the whole chunk smaller than zstd does.
+    fn classify_by_trial(&mut self, chunk: &[u8], widths: &[u8]) -> ChunkClass {
         let zstd = zstd_bytes(&mut self.zstd, 1, chunk, &mut self.out) as f32;
         let limit = (zstd * (1.0 - self.config.probe_gain as f32)).min(chunk.len() as f32 * (1.0 - GAIN));
         self.exact_layout(chunk, widths, limit).map_or(ChunkClass::Ordinary, ChunkClass::Float)
     }
 
-    /// Incompressible if the probes' bytes save nothing and a fast search of the whole chunk finds no repeats.
-    fn incompressible(&mut self, chunk: &[u8], probe: &[u8], zstd: usize) -> ChunkClass {
-        let nothing = |encoded: usize, len: usize| encoded as f32 >= len as f32 * (1.0 - SAVED);
-        let mut repeats = || !nothing(zstd_bytes(&mut self.matches, MATCHES_LEVEL, chunk, &mut self.out), chunk.len());
-        if !nothing(zstd, probe.len()) || repeats() { ChunkClass::Ordinary } else { ChunkClass::Incompressible }
+    /// Incompressible if zstd saves nothing on the probes and a fast search of the whole chunk finds no repeats.
+    fn classify_even(&mut self, measured: ChunkMeasurements<'_>) -> ChunkClass {
+        let ChunkMeasurements { chunk, probe, zstd_bytes: probed, .. } = measured;
+        let saves_nothing = |encoded: usize, len: usize| encoded as f32 >= len as f32 * (1.0 - SAVED);
+        if !saves_nothing(probed, probe.len()) {
+            return ChunkClass::Ordinary;
+        }
+        let whole = zstd_bytes(&mut self.matches, MATCHES_LEVEL, chunk, &mut self.out);
+        if saves_nothing(whole, chunk.len()) { ChunkClass::Incompressible } else { ChunkClass::Ordinary }
     }
 
-    /// Two pieces from within `chunk`, from offsets that keep every word's phase.
+    /// Fills `self.probe` with two samples from within `chunk`. Their offsets keep the phase of every element.
     fn sample(&mut self, chunk: &[u8]) {
         let len = (self.config.probe_bytes.0 as usize).min(chunk.len() / 2);
         self.probe.clear();
@@ -228,15 +241,12 @@ impl ChunkClassifier {
         }
     }
 
-    /// The smallest layout of the probe among the widths predicted under `bits_max`, and its bytes; one that is
-    /// `hopeless` bytes or more is not worked out.
-    fn probe_layout(
-        &mut self,
-        probe: &[u8],
-        profile: &EntropyProfile,
-        bits_max: f32,
-        hopeless: f32,
-    ) -> (ByteGroupLayout, usize) {
+    /// The layout that makes the probes smallest, and that size in bytes. It tries the widths that are predicted near
+    /// the best one, and abandons those of [`HOPELESS`] size.
+    fn probe_layout(&mut self, measured: ChunkMeasurements<'_>) -> (ByteGroupLayout, usize) {
+        let ChunkMeasurements { probe, profile, .. } = measured;
+        let bits_max = measured.predicted_bits + RIVAL_BITS;
+        let hopeless = HOPELESS * measured.zstd_bytes.max(1) as f32;
         let mut best = (ByteGroupLayout::RAW, probe.len());
         for width in [2u8, 4, 8] {
             let bits = profile.bits(usize::from(width));
@@ -244,18 +254,18 @@ impl ChunkClassifier {
             if costs.sum::<f32>() / f32::from(width) > bits_max {
                 continue;
             }
-            let words = self.split(probe, usize::from(width));
+            let elements = self.split(probe, usize::from(width));
             let limit = hopeless.min(best.1 as f32 * WIDER);
             let (mut mask, mut total) = (0, 0);
             for (group, bits) in bits.iter().enumerate() {
-                // What is left only adds to it.
+                // The remaining groups only add to the size.
                 if total as f32 >= limit {
                     break;
                 }
-                let bytes = self.plane_bytes(group, words).saturating_sub(FRAME_BYTES).min(words);
-                let low = *bits < STORED_BITS || bytes < words - words / 20;
+                let bytes = self.group_bytes(group, elements).saturating_sub(FRAME_BYTES).min(elements);
+                let low = *bits < STORED_BITS || bytes < elements - elements / 20;
                 mask |= u8::from(low) << group;
-                total += if low { bytes } else { words };
+                total += if low { bytes } else { elements };
             }
             if (total as f32) < limit {
                 best = (ByteGroupLayout::new(width, mask).unwrap_or(ByteGroupLayout::RAW), total);
@@ -264,21 +274,21 @@ impl ChunkClassifier {
         best
     }
 
-    /// The smallest layout of words of `widths` for `chunk`, if it takes less than `limit` bytes.
+    /// The layout among `widths` that makes `chunk` smallest; `None` if none is smaller than `limit` bytes.
     fn exact_layout(&mut self, chunk: &[u8], widths: &[u8], limit: f32) -> Option<ByteGroupLayout> {
         let mut best = (None, limit);
         for &width in widths {
-            let words = self.split(chunk, usize::from(width));
+            let elements = self.split(chunk, usize::from(width));
             let (mut mask, mut total) = (0, HEADER_BYTES + chunk.len() % usize::from(width));
             for group in 0..usize::from(width) {
-                // What is left only adds to it.
+                // The remaining groups only add to the size.
                 if total as f32 >= best.1 {
                     break;
                 }
-                let bytes = self.plane_bytes(group, words);
-                let low = bytes + LENGTH_BYTES < words;
+                let bytes = self.group_bytes(group, elements);
+                let low = bytes + LENGTH_BYTES < elements;
                 mask |= u8::from(low) << group;
-                total += if low { bytes + LENGTH_BYTES } else { words };
+                total += if low { bytes + LENGTH_BYTES } else { elements };
             }
             if (total as f32) < best.1 {
                 best = (ByteGroupLayout::new(width, mask), total as f32);
@@ -287,22 +297,22 @@ impl ChunkClassifier {
         best.0
     }
 
-    /// What a group of the words split last compresses to.
-    fn plane_bytes(&mut self, group: usize, words: usize) -> usize {
-        let plane = self.split.get(group * words..(group + 1) * words).unwrap_or_default();
-        zstd_bytes(&mut self.planes, self.level, plane, &mut self.out)
+    /// Compressed length of a byte group of the elements in `self.split`.
+    fn group_bytes(&mut self, group: usize, elements: usize) -> usize {
+        let bytes = self.split.get(group * elements..(group + 1) * elements).unwrap_or_default();
+        zstd_bytes(&mut self.planes, self.level, bytes, &mut self.out)
     }
 
-    /// Splits the words of `bytes` into `self.split`; returns how many there are.
+    /// Splits the elements of `bytes` into byte groups in `self.split`. Returns the number of elements.
     fn split(&mut self, bytes: &[u8], width: usize) -> usize {
-        let words = bytes.len() / width;
-        self.split.resize(words * width, 0);
+        let elements = bytes.len() / width;
+        self.split.resize(elements * width, 0);
         planes::deinterleave(bytes, width, &mut self.split);
-        words
+        elements
     }
 }
 
-/// Bytes of `bytes` compressed at `level`; their number where zstd refuses.
+/// Length of `bytes` compressed at `level`; their own length if zstd fails.
 fn zstd_bytes(scratch: &mut Scratch, level: i32, bytes: &[u8], out: &mut Vec<u8>) -> usize {
     out.clear();
     scratch.compress(bytes, level, out).map_or(bytes.len(), |()| out.len())
@@ -312,7 +322,7 @@ fn zstd_bytes(scratch: &mut Scratch, level: i32, bytes: &[u8], out: &mut Vec<u8>
 mod tests {
     use super::*;
 
-    /// A sum of uniform numbers is near enough to a normal one.
+    /// Sums of uniform numbers, which are nearly normally distributed.
     fn weights(count: usize) -> impl Iterator<Item = f32> {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut uniform = move || {
@@ -336,12 +346,12 @@ mod tests {
         bytes
     }
 
-    fn identify(chunk: &[u8]) -> ChunkClass {
+    fn classify(chunk: &[u8]) -> ChunkClass {
         ChunkClassifier::new(&IdentifyConfig::default(), 1).classify(chunk)
     }
 
     #[test]
-    fn floats_are_found_at_every_phase_with_their_layout() {
+    fn floats_are_classified_with_their_layout_at_every_phase() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
         let brain: Vec<u8> = weights(40_000).flat_map(|w| ((w.to_bits() >> 16) as u16).to_le_bytes()).collect();
         let upcast: Vec<u8> = weights(20_000).flat_map(|w| (w.to_bits() & 0xffff_0000).to_le_bytes()).collect();
@@ -351,46 +361,46 @@ mod tests {
                 let rotated = (0..width).filter(|g| low >> ((g + phase) % width) & 1 == 1).fold(0, |m, g| m | 1 << g);
                 let expected = ByteGroupLayout::new(width as u8, rotated).unwrap();
                 assert_eq!(
-                    identify(&bytes[phase..phase + 65_536]),
+                    classify(&bytes[phase..phase + 65_536]),
                     ChunkClass::Float(expected),
                     "width {width}, {phase}"
                 );
             }
-            let ChunkClass::Float(layout) = identify(&double[phase..phase + 65_536]) else { panic!("phase {phase}") };
+            let ChunkClass::Float(layout) = classify(&double[phase..phase + 65_536]) else { panic!("phase {phase}") };
             assert_eq!((layout.width(), layout.compresses((15 - phase) % 8)), (8, true));
         }
     }
 
     #[test]
     fn text_is_ordinary_and_noise_is_incompressible() {
-        assert_eq!(identify(&text()), ChunkClass::Ordinary);
-        assert_eq!(identify(&[0; 65_536]), ChunkClass::Ordinary);
+        assert_eq!(classify(&text()), ChunkClass::Ordinary);
+        assert_eq!(classify(&[0; 65_536]), ChunkClass::Ordinary);
         let noise: Vec<u8> = weights(80_000).map(|weight| (weight.to_bits() >> 3) as u8).collect();
-        assert_eq!(identify(&noise[..65_536]), ChunkClass::Incompressible);
+        assert_eq!(classify(&noise[..65_536]), ChunkClass::Incompressible);
         let mut repeated = noise[..40_000].to_vec();
         repeated.extend_from_slice(&noise[1000..26_536]);
-        assert_eq!(identify(&repeated), ChunkClass::Ordinary, "zstd finds the repeat");
+        assert_eq!(classify(&repeated), ChunkClass::Ordinary, "zstd finds the repeat");
     }
 
     #[test]
-    fn short_chunks_and_a_disabled_identifier_find_no_floats() {
+    fn short_chunks_and_a_disabled_classifier_give_no_floats() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
         for len in [0, 1, 7, 8, 9, CHUNK_BYTES_MIN - 1] {
-            assert_eq!(identify(&single[..len]), ChunkClass::Ordinary);
+            assert_eq!(classify(&single[..len]), ChunkClass::Ordinary);
         }
-        assert!(matches!(identify(&single[..4 * CHUNK_BYTES_MIN]), ChunkClass::Float(_)));
+        assert!(matches!(classify(&single[..4 * CHUNK_BYTES_MIN]), ChunkClass::Float(_)));
         let config = IdentifyConfig { enabled: false, ..IdentifyConfig::default() };
         assert_eq!(ChunkClassifier::new(&config, 1).classify(&single), ChunkClass::Ordinary);
     }
 
     #[test]
-    fn what_came_before_does_not_matter() {
+    fn a_class_does_not_depend_on_earlier_chunks() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
-        let (words, text) = (&single[3..65_000], text());
+        let (floats, text) = (&single[3..65_000], text());
         let mut classifier = ChunkClassifier::new(&IdentifyConfig::default(), 1);
-        let first = classifier.classify(words);
+        let first = classifier.classify(floats);
         classifier.classify(&text);
-        assert_eq!(classifier.classify(words), first);
-        assert_eq!(identify(words), first);
+        assert_eq!(classifier.classify(floats), first);
+        assert_eq!(classify(floats), first);
     }
 }

@@ -1,4 +1,4 @@
-//! One suite for every cutter, and each published one against its source.
+//! One suite for all chunkers, and tests of the published chunkers against their sources.
 
 use bytesize::ByteSize;
 use proptest::prelude::*;
@@ -201,7 +201,7 @@ fn ultracdc_uses_the_papers_masks_at_the_papers_limits() {
 
 proptest! {
     #[test]
-    fn lengths_are_between_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {
+    fn lengths_keep_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {
         let chunker = chunker(&config(kind, LIMITS), seed);
         let lengths = lengths(&ends(&*chunker, &mixed(seed, len)));
         let [min, _, max] = LIMITS.map(|limit| limit as usize);

@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn copies_are_equal_ranges_in_ascending_order(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
+        fn copies_are_equal_ascending_ranges(chunk in similar(), base in similar(), copy_bytes_min in 1usize..100) {
             let mut delta = DeltaMatcher::new(copy_bytes_min);
             for (chunk, base) in [(&chunk, &base), (&base, &chunk), (&chunk, &chunk)] {
                 let matches = delta.find(chunk, base, entry(9));
