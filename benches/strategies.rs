@@ -39,13 +39,13 @@ fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
 fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
-    let place = SimilarityFiles {
+    let files = SimilarityFiles {
         directory: directory.into(),
         repository: String::new(),
         memory_bytes: 1 << 20,
         file_bytes: 1 << 20,
     };
-    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), place);
+    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
     Bases::new(store, resolver, Arc::new(FramesInFlight::default()), config, candidates)

@@ -81,15 +81,15 @@ impl Indexes {
 
     /// Writes the features of this run for the next run: which container holds which session entries.
     pub fn finish_similarity(&self, in_flight: &FramesInFlight) {
-        let share = |range: ContainerRange| SessionContainer {
+        let session_container = |range: ContainerRange| SessionContainer {
             first: range.first_entry,
             entries: range.entries,
             container: range.container,
         };
-        let shares: Vec<SessionContainer> = in_flight.stored().into_iter().map(share).collect();
+        let containers: Vec<SessionContainer> = in_flight.stored().into_iter().map(session_container).collect();
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
-        similarity.finish(&shares, chunks.stored().iter().copied());
+        similarity.finish(&containers, chunks.stored().iter().copied());
     }
 
     /// Completes the chunk index and returns the hits of each level.

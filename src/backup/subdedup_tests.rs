@@ -76,8 +76,8 @@ fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let directory = tempfile::tempdir().expect("makes a folder");
     let (path, repository) = (directory.path().into(), String::new());
-    let place = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
-    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), place);
+    let files = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
     let bases = Bases::new(store.clone(), resolver, Arc::new(FramesInFlight::default()), &config.subdedup, candidates);

@@ -147,7 +147,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     let directory = cache_directory(repository)?;
     let len = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     stats.local_bytes.database = len(&directory.join(DATABASE_FILE));
-    stats.local_bytes.similarity = SimilarityFiles::files(&directory).iter().map(|path| len(path)).sum();
+    stats.local_bytes.similarity = SimilarityFiles::paths(&directory).iter().map(|path| len(path)).sum();
     if stats.stored_bytes.total > 0 {
         stats.ratio = stats.raw_bytes as f64 / stats.stored_bytes.total as f64;
     }

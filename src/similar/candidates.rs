@@ -80,8 +80,8 @@ mod tests {
         let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let directory = tempfile::tempdir().expect("makes a directory");
         let (directory, repository) = (directory.path().into(), String::new());
-        let place = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
-        let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, place))));
+        let files = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+        let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, files))));
         let stored = anchors(1..9);
         assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));
         candidates.insert(SessionEntryNumber(0), &features(&stored));

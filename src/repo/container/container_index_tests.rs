@@ -1,4 +1,4 @@
-//! Directories round trip, and hostile bytes yield errors.
+//! Container indexes round trip, and hostile bytes yield errors.
 
 use proptest::prelude::*;
 
@@ -27,15 +27,15 @@ fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
         let info = FrameInfo { offset, stored_len: literal_len / 2, raw_len: literal_len, codec: 1 };
         offset += info.stored_bytes() as u64;
         let frame = builder.push_frame(info).unwrap();
-        let mut body = OperationList::default();
-        // One in four is a delta: then all of its pieces are.
+        let mut list = OperationList::default();
+        // One entry in four is a delta.
         let is_delta = number % 4 == 3 && !copies.is_empty();
         for (base, at, len) in copies {
             let base = Base { fingerprint: Fingerprint([*base; 32]), digest: u64::from(*base) };
-            let slot = body.bases.len() as u32;
-            body.bases.push(base);
+            let slot = list.bases.len() as u32;
+            list.bases.push(base);
             let (offset, len) = (u32::from(*at), u32::from(*len) + 1);
-            body.operations.push(if is_delta {
+            list.operations.push(if is_delta {
                 Operation::Delta { base: slot, offset, len }
             } else if at % 2 == 0 {
                 Operation::Copy { base: slot, offset, len }
@@ -43,8 +43,8 @@ fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
                 Operation::LiteralCopy { base: slot, offset, len }
             });
         }
-        if !is_delta && !body.operations.is_empty() && literal_len > 0 {
-            body.operations.push(Operation::Add { len: literal_len });
+        if !is_delta && !list.operations.is_empty() && literal_len > 0 {
+            list.operations.push(Operation::Add { len: literal_len });
         }
         let copied: u32 = copies.iter().map(|copy| u32::from(copy.2) + 1).sum();
         let fields = EntryFields {
@@ -56,12 +56,12 @@ fn builder(shapes: &[EntryShape]) -> ContainerIndexBuilder {
             depth: 1 + (number % 5) as u8,
         };
         let features: Vec<u64> = features.iter().map(|feature| feature >> 8).collect();
-        builder.push_entry(fields, &body, &features).unwrap();
+        builder.push_entry(fields, &list, &features).unwrap();
     }
     builder
 }
 
-/// Fingerprint seed, literal bytes, copies (base, offset, length less one), features.
+/// Seed of the fingerprint, literal bytes, copies (base, offset, length - 1), features.
 type EntryShape = (u8, u16, Vec<(u8, u16, u16)>, Vec<u64>);
 type IndexShape = Vec<EntryShape>;
 
@@ -73,7 +73,7 @@ fn index_shapes() -> impl Strategy<Value = IndexShape> {
 
 proptest! {
     #[test]
-    fn directories_round_trip(shapes in index_shapes()) {
+    fn container_indexes_round_trip(shapes in index_shapes()) {
         let builder = builder(&shapes);
         let bytes = builder.encode().expect("encodes");
         let footer = footer_for(&builder, &bytes);
@@ -84,19 +84,19 @@ proptest! {
         prop_assert_eq!(ContainerIndex::parse_fingerprints("test", &footer, &bytes).expect("parses"), names);
         for entry in &direct.entries {
             let base = Base { fingerprint: entry.fingerprint, digest: direct.digest(entry) };
-            let found = parsed.find_encoding(&base).expect("an entry is found by name");
+            let found = parsed.find_encoding(&base).expect("finds an entry by its name");
             prop_assert_eq!(parsed.entries[found as usize].fingerprint, entry.fingerprint);
             prop_assert!(parsed.find(&entry.fingerprint).is_some());
         }
     }
 
     #[test]
-    fn hostile_directories_yield_errors(shapes in index_shapes(), at in any::<prop::sample::Index>(), byte: u8) {
+    fn hostile_bytes_yield_errors(shapes in index_shapes(), at in any::<prop::sample::Index>(), byte: u8) {
         let builder = builder(&shapes);
         let mut bytes = builder.encode().expect("encodes");
         let position = at.index(bytes.len());
         bytes[position] = byte;
-        // A checksum that fits the damage: the parser itself must hold.
+        // The checksum matches the damage, so the parser itself must find it.
         let footer = footer_for(&builder, &bytes);
         let names = ContainerIndex::parse_fingerprints("test", &footer, &bytes);
         if let Ok(parsed) = ContainerIndex::parse("test", &footer, &bytes) {
@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn fingerprints_of_one_prefix_are_told_apart() {
+fn fingerprints_with_one_prefix_are_distinguished() {
     let named = |last: u8| {
         let mut bytes = [5; 32];
         bytes[31] = last;
@@ -121,7 +121,7 @@ fn fingerprints_of_one_prefix_are_told_apart() {
     };
     let mut builder = ContainerIndexBuilder::default();
     let frame = builder.push_frame(FrameInfo { offset: 48, stored_len: 9, raw_len: 9, codec: 0 }).unwrap();
-    // Of equal names the first counts.
+    // Of equal fingerprints the first one is found.
     for last in [9, 2, 7, 2] {
         let (fingerprint, raw_len) = (named(last), 1);
         let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len: 1, depth: 1 };

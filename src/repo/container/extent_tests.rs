@@ -1,4 +1,4 @@
-//! Deltas resolve to their frames and come back; what cannot be is refused.
+//! Copies and deltas resolve to their frames and decode; invalid operations are errors.
 
 use proptest::prelude::*;
 
@@ -9,19 +9,19 @@ use crate::repo::container::{
     ContainerNumber, EntryAddress, Extent, FrameAddress, OperationList, OperationSlice, SessionOperations,
 };
 
-/// Entries numbered from 0, each with a frame of its own number that holds its literal bytes.
+/// Entries numbered from 0. The literal bytes of each are in the frame of the same number.
 #[derive(Default)]
 struct TestChunks {
     entries: Vec<(u32, Vec<Operation>, Vec<u32>)>,
     frames: Vec<Vec<u8>>,
-    contents: Vec<Vec<u8>>,
+    chunks: Vec<Vec<u8>>,
 }
 
 impl TestChunks {
     fn push(&mut self, content: Vec<u8>, literal: Vec<u8>, operations: Vec<Operation>, bases: Vec<u32>) -> u32 {
         self.entries.push((content.len() as u32, operations, bases));
         self.frames.push(literal);
-        self.contents.push(content);
+        self.chunks.push(content);
         self.entries.len() as u32 - 1
     }
 
@@ -29,12 +29,12 @@ impl TestChunks {
         self.push(content.clone(), content, Vec::new(), Vec::new())
     }
 
-    /// Literal bytes, ranges of the contents of entries and ranges of their literal bytes, in the order given.
+    /// An entry of adds (0), copies (1) and literal copies (2) in the given order.
     fn mixed(&mut self, parts: &[(u8, prop::sample::Index, Range<u32>)]) -> u32 {
         let (mut content, mut literal, mut operations, mut bases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (kind, entry, range) in parts {
             let entry = entry.index(self.entries.len());
-            let source = if *kind == 1 { &self.contents[entry] } else { &self.frames[entry] };
+            let source = if *kind == 1 { &self.chunks[entry] } else { &self.frames[entry] };
             let start = range.start.min(source.len() as u32);
             let len = range.end.min(source.len() as u32 - start);
             if len == 0 {
@@ -59,7 +59,7 @@ impl TestChunks {
     /// A delta to ranges of other entries.
     fn delta(&mut self, content: Vec<u8>, ranges: &[(u32, Range<u32>)]) -> u32 {
         let part = |(entry, range): &(u32, Range<u32>)| {
-            self.contents[*entry as usize][range.start as usize..range.end as usize].to_vec()
+            self.chunks[*entry as usize][range.start as usize..range.end as usize].to_vec()
         };
         let base: Vec<u8> = ranges.iter().flat_map(part).collect();
         let (derivation, phase) = (Derivation::Context(ElementType::Bf16), content.len() % 3);
@@ -126,7 +126,7 @@ fn changed(content: &[u8], step: usize) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_range_is_made_of_its_runs(
+    fn the_extents_of_any_range_make_its_bytes(
         first in prop::collection::vec(any::<u8>(), 1..300),
         entries in prop::collection::vec(
             prop::collection::vec((0u8..3, any::<prop::sample::Index>(), 0u32..200, 0u32..90), 1..30), 1..12,
@@ -138,18 +138,20 @@ proptest! {
         for parts in entries {
             let parts: Vec<_> = parts.into_iter().map(|(kind, entry, start, len)| (kind, entry, start..len)).collect();
             last = chunks.mixed(&parts);
-            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.chunks[last as usize]);
         }
-        // Nothing is kept, so each base is resolved anew, then with room for all.
+        // A cache that keeps nothing resolves each base again. The second one keeps all.
         for bytes_max in [0, 1 << 20] {
             let extent_map = ExtentCache::new(bytes_max).extent_map(&mut chunks, entry_number(last)).unwrap();
-            let content = &chunks.contents[last as usize];
+            let content = &chunks.chunks[last as usize];
             let (from, to) = (from.index(content.len() + 1), to.index(content.len() + 1));
             let range = from.min(to) as u32..from.max(to) as u32;
             let extents: Vec<_> = extent_map.extents_of(range.clone()).unwrap().collect();
-            let bytes = extents.iter().flat_map(|run| run.slice_of(&chunks.frames[position_of(run.frame)]).unwrap());
+            let bytes =
+                extents.iter().flat_map(|extent| extent.slice_of(&chunks.frames[position_of(extent.frame)]).unwrap());
             prop_assert!(bytes.eq(&content[range.start as usize..range.end as usize]));
-            let continued = |run: &[Extent]| run[0].owner == run[1].owner && run[0].literal + run[0].len == run[1].literal;
+            let continued =
+                |pair: &[Extent]| pair[0].owner == pair[1].owner && pair[0].literal + pair[0].len == pair[1].literal;
             prop_assert!(!extents.windows(2).any(continued));
             let mut frames: Vec<FrameNumber> = extent_map.extents().map(|extent| extent.frame).collect();
             frames.sort_unstable();
@@ -160,26 +162,26 @@ proptest! {
     }
 
     #[test]
-    fn chains_of_deltas_come_back(
+    fn chains_of_deltas_decode(
         first in prop::collection::vec(any::<u8>(), 1..3000), length in 1usize..9, cut in any::<prop::sample::Index>(),
     ) {
         let mut chunks = TestChunks::default();
         let mut last = chunks.whole(first.clone());
         for step in 0..length {
-            let content = changed(&chunks.contents[last as usize], step);
+            let content = changed(&chunks.chunks[last as usize], step);
             last = chunks.delta(content, &[(last, 0..first.len() as u32)]);
-            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.contents[last as usize]);
+            prop_assert_eq!(&chunks.read(last).unwrap(), &chunks.chunks[last as usize]);
         }
-        // One over a boundary: the end of one entry and the beginning of another.
+        // A delta to the end of one entry and the start of another.
         let (cut, len) = (cut.index(first.len()) as u32, first.len() as u32);
         let content = changed(&first, 3);
-        let joined = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
-        prop_assert_eq!(chunks.read(joined).unwrap(), content);
+        let delta = chunks.delta(content.clone(), &[(last, cut..len), (0, 0..cut)]);
+        prop_assert_eq!(chunks.read(delta).unwrap(), content);
     }
 }
 
 #[test]
-fn nothing_is_copied_from_a_delta() {
+fn a_copy_from_a_delta_is_an_error() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     let delta = chunks.delta(changed(&[7; 100], 1), &[(whole, 0..100)]);
@@ -189,7 +191,7 @@ fn nothing_is_copied_from_a_delta() {
 }
 
 #[test]
-fn a_range_beyond_the_base_and_a_mixture_are_errors() {
+fn a_range_beyond_the_base_and_a_delta_among_adds_are_errors() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     let beyond = Operation::Delta { base: 0, offset: 60, len: 50 };
@@ -201,7 +203,7 @@ fn a_range_beyond_the_base_and_a_mixture_are_errors() {
 }
 
 #[test]
-fn a_cycle_ends() {
+fn a_cycle_is_an_error() {
     let mut chunks = TestChunks::default();
     let operation = Operation::Delta { base: 0, offset: 0, len: 4 };
     chunks.push(vec![1; 4], vec![0; 2], vec![operation], vec![1]);
@@ -221,7 +223,7 @@ fn a_payload_that_is_no_delta_is_an_error() {
 }
 
 #[test]
-fn a_content_is_filled_in_as_it_is_put_together() {
+fn fill_writes_the_content_and_refuses_other_lengths() {
     let mut chunks = TestChunks::default();
     let base = chunks.whole((0..=255).collect());
     let content: Vec<u8> = b"new".iter().copied().chain(10..200).collect();

@@ -1,13 +1,17 @@
 //! The four-level index cache of the backup (FHRD 4.3): is this chunk stored already?
 //!
-//! In the paper's order: 1. *local*, the directories of containers fetched after a hit; 2. *temporary*, the chunks in
-//! flight whose container is not stored yet; 3. a global LRU of fingerprints; 4. the local database, or, where another
-//! process holds it, the segments. A hit in the last level fetches the container's directory into the first. A hit
-//! counts only if its container is in the listing or was stored by this run. Which level answers depends on timing;
-//! the answer does not.
+//! The levels, in the order of the paper:
 //!
-//! A [filter](super::filter) in front of the last level keeps most chunks that are not stored from it. Filling it means
-//! reading all segments, so it is made when as many look-ups have missed as would have paid for it.
+//! 1. *local*: container indexes, fetched after a hit in the last level;
+//! 2. *temporary*: chunks in flight, whose container is not stored yet;
+//! 3. *lru*: a global LRU of fingerprints;
+//! 4. *database*: the local database or, if another process has locked it, the segments.
+//!
+//! A hit counts only if its container is in the listing or was stored by this run. Timing decides which level answers,
+//! but not the answer.
+//!
+//! A [filter](super::filter) before the last level answers most look-ups of new chunks. Building it means reading all
+//! segments, so it is built after enough look-ups have missed to pay for it.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -26,16 +30,16 @@ use crate::repo::container::ContainerIndex;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
-/// Records at which a segment is written before the end: bounds memory.
+/// Records after which a segment is written before the end. It bounds memory.
 const SEGMENT_RECORDS_MAX: usize = 1 << 18;
 
-/// Records that the filter takes in in the time of one look-up that misses in the last level.
+/// Records that can be added to the filter in the time of one missed look-up in the last level.
 const RECORDS_PER_MISS: u64 = 32;
 
 /// Look-ups answered by each level.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Hits {
-    /// Directories fetched after a hit.
+    /// Container indexes.
     pub local: u64,
     /// Chunks in flight.
     pub temporary: u64,
@@ -43,21 +47,21 @@ pub struct Hits {
     pub lru: u64,
     /// Database or segments.
     pub database: u64,
-    /// Not stored.
+    /// None: the chunk is new.
     pub misses: u64,
-    /// Of those, known from the filter alone.
+    /// Misses that the filter answered.
     pub absent: u64,
-    /// Of those, let through by the filter all the same.
+    /// Misses that passed the filter.
     pub filter_wrong: u64,
 }
 
-/// The filter in front of the last level.
+/// State of the filter before the last level.
 enum FilterState {
-    /// Not made yet; so many look-ups have missed.
+    /// Not built yet, with the number of misses so far.
     Waiting(u64),
-    /// Holds every chunk of the last level.
+    /// Has every chunk of the last level.
     Ready(PresenceFilter),
-    /// Not wanted, or a segment cannot be read.
+    /// Not configured, or a segment cannot be read.
     Off,
 }
 
@@ -70,7 +74,7 @@ pub struct ChunkIndex {
     recent: LruCache<Fingerprint, ()>,
     database: Option<Database>,
     segments: Vec<Arc<IndexSegment>>,
-    presence: FilterState,
+    filter: FilterState,
     filter_bytes: u64,
     stored: HashSet<ContainerId>,
     log_containers: Vec<ContainerId>,
@@ -80,7 +84,7 @@ pub struct ChunkIndex {
 }
 
 impl ChunkIndex {
-    /// An index over `listing`; `database` is brought up to date with its segments.
+    /// An index of `listing`. Segments that `database` lacks are imported.
     pub fn new(
         store: Arc<dyn Store>,
         listing: Arc<ContainerListing>,
@@ -90,9 +94,9 @@ impl ChunkIndex {
     ) -> Result<Self> {
         if let Some(database) = &mut database {
             for segment in &listing.segments {
-                match database.take_in(segment) {
+                match database.import(segment) {
                     Err(error) if error.kind() == ErrorKind::Damaged => {
-                        tracing::warn!("{error}; chunks listed there may be stored anew");
+                        tracing::warn!("{error}; chunks listed there may be stored again");
                     }
                     other => other?,
                 }
@@ -108,7 +112,7 @@ impl ChunkIndex {
             recent: LruCache::new(capacity),
             database,
             segments,
-            presence: if config.filter_bytes.0 == 0 { FilterState::Off } else { FilterState::Waiting(0) },
+            filter: if config.filter_bytes.0 == 0 { FilterState::Off } else { FilterState::Waiting(0) },
             filter_bytes: config.filter_bytes.0,
             stored: HashSet::new(),
             log_containers: Vec::new(),
@@ -117,7 +121,7 @@ impl ChunkIndex {
         })
     }
 
-    /// Whether the chunk is stored or on its way. A chunk that is not is on its way from now on: the caller sends it.
+    /// Whether the chunk is stored or in flight. A new chunk counts as in flight from now on: the caller must send it.
     pub fn contains_or_claim(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         if self.local.find_cached(|container_index| container_index.find(fingerprint)).is_some() {
             self.hits.local += 1;
@@ -131,7 +135,7 @@ impl ChunkIndex {
             self.hits.lru += 1;
             return Ok(true);
         }
-        let passes = match &self.presence {
+        let passes = match &self.filter {
             FilterState::Ready(filter) => filter.may_hold(fingerprint),
             _ => true,
         };
@@ -144,7 +148,7 @@ impl ChunkIndex {
                     self.recent.put(*fingerprint, ());
                     return Ok(true);
                 }
-                Some(Err(error)) => tracing::warn!("{error}; its chunks are stored anew"),
+                Some(Err(error)) => tracing::warn!("{error}; its chunks are stored again"),
                 _ => {}
             }
         }
@@ -154,30 +158,30 @@ impl ChunkIndex {
         Ok(false)
     }
 
-    /// Counts a look-up that the filter, if there is one, let through or not; makes the filter when it is time.
-    fn count_miss(&mut self, passed: bool) {
-        match &mut self.presence {
+    /// Counts a miss, which passes the filter or not, and builds the filter when it is time.
+    fn count_miss(&mut self, passes: bool) {
+        match &mut self.filter {
             FilterState::Off => {}
-            FilterState::Ready(_) if passed => self.hits.filter_wrong += 1,
+            FilterState::Ready(_) if passes => self.hits.filter_wrong += 1,
             FilterState::Ready(_) => self.hits.absent += 1,
             FilterState::Waiting(misses) => {
                 *misses += 1;
                 let written = self.segments.iter().map(|segment| segment.records()).sum::<u64>();
                 let records = written + self.log.len() as u64;
                 if *misses * RECORDS_PER_MISS >= records {
-                    self.presence = self.fill(records);
+                    self.filter = self.build_filter(records);
                 }
             }
         }
     }
 
-    fn fill(&self, records: u64) -> FilterState {
+    fn build_filter(&self, records: u64) -> FilterState {
         let mut filter = PresenceFilter::new(records, self.filter_bytes);
         for page in self.segments.iter().flat_map(|segment| segment.pages()) {
             match page {
                 Ok(page) => page.iter().for_each(|record| filter.insert(&record.fingerprint)),
                 Err(error) => {
-                    tracing::debug!("no filter: {error}");
+                    tracing::debug!("no presence filter: {error}");
                     return FilterState::Off;
                 }
             }
@@ -193,7 +197,7 @@ impl ChunkIndex {
         let mut found = Vec::new();
         for segment in &self.segments {
             match segment.find(fingerprint) {
-                Ok(places) => found.extend(places.into_iter().map(|(container, _)| container)),
+                Ok(hits) => found.extend(hits.into_iter().map(|(container, _)| container)),
                 Err(error) if error.kind() == ErrorKind::Damaged => tracing::debug!("{error}"),
                 Err(error) => return Err(error),
             }
@@ -201,7 +205,7 @@ impl ChunkIndex {
         Ok(found)
     }
 
-    /// A container of this run is durable: its chunks leave the temporary level.
+    /// Adds a container of this run that is durable. Its chunks leave the temporary level.
     pub fn add_container(&mut self, id: ContainerId, container_index: Arc<ContainerIndex>) -> Result<()> {
         let number = self.log_containers.len() as u32;
         self.log_containers.push(id);
@@ -211,13 +215,13 @@ impl ChunkIndex {
             container: number,
             entry,
         }));
-        if let FilterState::Ready(filter) = &mut self.presence {
+        if let FilterState::Ready(filter) = &mut self.filter {
             container_index.entries.iter().for_each(|entry| filter.insert(&entry.fingerprint));
         }
         self.stored.insert(id);
         if let Some(database) = &mut self.database {
             database.add(id, numbered().map(|(e, entry)| (e.fingerprint, entry)))?;
-            container_index.entries.iter().for_each(|entry| self.forget(&entry.fingerprint));
+            container_index.entries.iter().for_each(|entry| self.leave_temporary(&entry.fingerprint));
         }
         self.local.insert(id, container_index);
         if self.log.len() >= SEGMENT_RECORDS_MAX {
@@ -226,17 +230,17 @@ impl ChunkIndex {
         Ok(())
     }
 
-    /// The containers of this run so far.
+    /// Containers of this run so far.
     pub fn stored(&self) -> &HashSet<ContainerId> {
         &self.stored
     }
 
-    fn forget(&mut self, fingerprint: &Fingerprint) {
+    fn leave_temporary(&mut self, fingerprint: &Fingerprint) {
         self.temporary.remove(fingerprint);
         self.recent.put(*fingerprint, ());
     }
 
-    /// Writes the records gathered so far as a segment.
+    /// Writes the collected records as a segment.
     fn write_log(&mut self) -> Result<()> {
         if self.log_containers.is_empty() {
             return Ok(());
@@ -245,19 +249,19 @@ impl ChunkIndex {
         let records = std::mem::take(&mut self.log);
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
         let name = write_segment(self.store.as_ref(), &containers, records)?;
-        if self.database.is_none() || matches!(self.presence, FilterState::Waiting(_)) {
+        if self.database.is_none() || matches!(self.filter, FilterState::Waiting(_)) {
             self.segments.push(Arc::new(IndexSegment::open(self.store.clone(), &name)?));
         }
         match &mut self.database {
-            Some(database) => database.mark(&name)?,
+            Some(database) => database.mark_imported(&name)?,
             None => {
-                prints.iter().for_each(|fingerprint| self.forget(fingerprint));
+                prints.iter().for_each(|fingerprint| self.leave_temporary(fingerprint));
             }
         }
         Ok(())
     }
 
-    /// Writes the last segment. The containers it names are durable, so it may be, too.
+    /// Writes the last segment. Its containers are durable.
     pub fn finish(&mut self) -> Result<()> {
         self.write_log()?;
         if let Some(database) = &mut self.database {
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_is_made_when_misses_have_paid_for_it_and_lets_all_known_chunks_through() {
+    fn the_filter_is_built_after_enough_misses_and_passes_all_stored_chunks() {
         let mut index = index(1 << 20);
         for n in 10_000..10_300 {
             assert!(!index.contains_or_claim(&print(n)).expect("asks"));
@@ -295,12 +299,12 @@ mod tests {
         let hits = index.hits;
         assert_eq!((hits.misses, hits.absent + hits.filter_wrong), (300, 200), "{hits:?}");
         assert!(hits.absent > 180, "{hits:?}");
-        let FilterState::Ready(filter) = &index.presence else { panic!("no filter") };
+        let FilterState::Ready(filter) = &index.filter else { panic!("no filter") };
         assert!((0..3200).all(|n| filter.may_hold(&print(n))));
     }
 
     #[test]
-    fn no_filter_is_made_where_none_is_wanted() {
+    fn a_filter_of_zero_bytes_is_not_built() {
         let mut index = index(0);
         for n in 10_000..10_300 {
             assert!(!index.contains_or_claim(&print(n)).expect("asks"));

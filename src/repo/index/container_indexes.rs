@@ -1,7 +1,7 @@
-//! Container directories, read on demand and kept within a bound on their number and their bytes.
+//! Container indexes, read on demand and cached within bounds on their number and their bytes.
 //!
-//! Caches of one run may know of each other: what one of them has, another takes from there instead of reading it, and
-//! it is in memory once. Each still keeps, and is asked for, only what itself has loaded.
+//! The caches of one run may share: if one of them has a container index in memory, the others take it from there
+//! instead of reading it again. Each cache still evicts and searches only what it has loaded itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,10 +13,10 @@ use crate::repo::container::{ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES,
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
-/// A directory is never longer than this, bytes on disk.
+/// Bytes of an encoded container index, at most.
 const CONTAINER_INDEX_BYTES_LIMIT: u64 = 256 << 20;
 
-/// The directories that any of several caches has. It keeps none of them in memory itself.
+/// Weak references to the container indexes that several caches hold.
 #[derive(Default)]
 pub struct SharedContainerIndexes {
     container_indexes: Mutex<HashMap<ContainerId, Weak<ContainerIndex>>>,
@@ -32,7 +32,7 @@ impl SharedContainerIndexes {
         container_indexes.insert(id, Arc::downgrade(container_index));
     }
 
-    /// Forgets a directory if `last` is all there is of it.
+    /// Drops a container index, and its entry here if `last` was the last reference.
     fn release(&self, id: &ContainerId, last: Arc<ContainerIndex>) {
         let mut container_indexes = self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner);
         drop(last);
@@ -42,7 +42,7 @@ impl SharedContainerIndexes {
     }
 }
 
-/// Bounded cache of decoded directories.
+/// Bounded cache of decoded container indexes.
 pub struct ContainerIndexes {
     store: Arc<dyn Store>,
     shared: Arc<SharedContainerIndexes>,
@@ -53,12 +53,12 @@ pub struct ContainerIndexes {
 }
 
 impl ContainerIndexes {
-    /// Keeps at most `count_max` directories and about `bytes_max` bytes (at least one directory).
+    /// A cache of at most `count_max` container indexes and about `bytes_max` bytes, but at least one container index.
     pub fn new(store: Arc<dyn Store>, count_max: usize, bytes_max: usize) -> Self {
         Self::sharing(store, count_max, bytes_max, Arc::default())
     }
 
-    /// As [`Self::new`], beside the other caches that have `shared`; all are over the same store.
+    /// As [`Self::new`], for a cache that shares with the others of `shared`. All of them use the same store.
     pub fn sharing(
         store: Arc<dyn Store>,
         count_max: usize,
@@ -68,7 +68,7 @@ impl ContainerIndexes {
         ContainerIndexes { store, shared, cache: LruCache::unbounded(), count_max, bytes_max, bytes: 0 }
     }
 
-    /// The directory of a container, read if it is not cached.
+    /// The container index of a container, read if it is not cached.
     ///
     /// # Errors
     /// [`Error::BlobMissing`] if the container is gone, [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if it is
@@ -85,7 +85,7 @@ impl ContainerIndexes {
         Ok(container_index)
     }
 
-    /// Keeps a directory that is in memory already.
+    /// Caches a container index.
     pub fn insert(&mut self, id: ContainerId, container_index: Arc<ContainerIndex>) {
         self.bytes += container_index.memory_bytes();
         self.shared.insert(id, &container_index);
@@ -100,7 +100,8 @@ impl ContainerIndexes {
         }
     }
 
-    /// Asks the cached directories, most recently used first, and marks the one that answers as used.
+    /// The first result of `find` over the cached container indexes, most recently used first. The container index
+    /// that gave it counts as used.
     pub fn find_cached<T>(
         &mut self,
         find: impl Fn(&ContainerIndex) -> Option<T>,
@@ -113,20 +114,20 @@ impl ContainerIndexes {
     }
 }
 
-/// Reads and checks the directory of a stored container, and its header first: that says whether this program may
-/// make sense of the rest.
+/// Reads and checks the container index of a stored container. The header comes first, because it says whether this
+/// version of fhrd can read the rest.
 pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<ContainerIndex> {
     let (name, footer, bytes) = read_stored(store, id)?;
     ContainerIndex::parse(&name, &footer, &bytes)
 }
 
-/// The fingerprints alone, in the order of the entries, from a directory checked as by [`read_container_index`].
+/// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].
 pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fingerprint>> {
     let (name, footer, bytes) = read_stored(store, id)?;
     ContainerIndex::parse_fingerprints(&name, &footer, &bytes)
 }
 
-/// A container's name, its footer, and its directory as stored.
+/// Name, footer and encoded container index of a container.
 fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, Vec<u8>)> {
     let name = blob_name(id);
     let head = store.head(&name)?.ok_or_else(|| Error::BlobMissing { what: name.clone() })?;
@@ -137,7 +138,7 @@ fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, V
     let footer = store.get_range(&name, footer_offset, FOOTER_BYTES)?;
     let footer = Footer::parse(&name, head.len, &footer)?;
     if footer.index_len > CONTAINER_INDEX_BYTES_LIMIT {
-        let expected = format!("a directory of at most {CONTAINER_INDEX_BYTES_LIMIT} bytes");
+        let expected = format!("a container index of at most {CONTAINER_INDEX_BYTES_LIMIT} bytes");
         return Err(Error::corrupt(name, footer.index_offset, expected, footer.index_len.to_string()));
     }
     let bytes = store.get_range(&name, footer.index_offset, footer.index_len as usize)?;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_cache_has_another_does_not_read() {
+    fn a_shared_container_index_is_read_once() {
         let (store, ids) = stored(3);
         let shared = Arc::<SharedContainerIndexes>::default();
         let cache = |count| ContainerIndexes::sharing(store.clone(), count, usize::MAX, shared.clone());
@@ -181,7 +182,7 @@ mod tests {
             assert!(Arc::ptr_eq(first, &small.load(id).unwrap()));
         }
         assert_eq!(store.counts().ranges, read);
-        // Being known to another cache is not being kept: each is asked for its own.
+        // A cache does not search what only another cache holds.
         let find = |container_index: &ContainerIndex| std::ptr::eq(container_index, &*first[0]).then_some(());
         assert!(small.find_cached(find).is_none() && large.find_cached(find).is_some());
         ContainerIndexes::new(store.clone(), 1, 0).load(&ids[0]).unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cache_keeps_any_more_is_read_again_and_forgotten() {
+    fn an_evicted_container_index_is_read_again() {
         let (store, ids) = stored(3);
         let shared = Arc::<SharedContainerIndexes>::default();
         let mut cache = ContainerIndexes::sharing(store.clone(), 1, usize::MAX, shared.clone());

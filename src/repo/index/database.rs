@@ -1,8 +1,7 @@
-//! The local database (level 4): the segments' records in redb, for look-ups in constant time.
+//! The local database (level 4): the records of the segments in redb, for look-ups in constant time.
 //!
-//! It is a cache of the segments and never the only copy of anything: losing or deleting the file costs the time to
-//! fill it again. It remembers which segments it has taken in. redb locks its file; a process that cannot have it
-//! works on the segments directly.
+//! The database is a cache of the segments. Without its file, the next backup fills it again. It remembers which segments
+//! it has imported. redb locks the file, and a process that cannot lock it uses the segments directly.
 
 use std::path::Path;
 
@@ -17,10 +16,10 @@ const CONTAINERS: TableDefinition<'_, u32, &[u8; 32]> = TableDefinition::new("co
 const NUMBERS: TableDefinition<'_, &[u8; 32], u32> = TableDefinition::new("container numbers");
 const SEGMENTS: TableDefinition<'_, &str, ()> = TableDefinition::new("segments");
 
-/// Name of the file in the directory of local caches.
+/// Name of the database file in the local cache directory.
 pub const DATABASE_FILE: &str = "index.redb";
 
-/// An open database.
+/// The open database.
 pub struct Database {
     database: redb::Database,
     path: std::path::PathBuf,
@@ -28,10 +27,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens or creates the file; a damaged one is made anew. `None` when another process holds it.
+    /// Opens or creates the file, and replaces a damaged one. `None` if another process has locked it.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file can be neither opened nor created.
+    /// [`Error::Io`] if the file can be neither opened nor created.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Option<Self>> {
         let failed = |error: redb::Error| Error::io("open index database", path, std::io::Error::other(error));
         let open = || {
@@ -47,7 +46,7 @@ impl Database {
                 Err(failed(error.into()))
             }
             Err(error) => {
-                tracing::warn!("index database {} is unusable ({error}); making it anew", path.display());
+                tracing::warn!("index database {} is unusable ({error}); rebuilding it", path.display());
                 std::fs::remove_file(path).map_err(|error| Error::io("remove damaged index database", path, error))?;
                 open().map(Some).map_err(failed)
             }
@@ -73,8 +72,8 @@ impl Database {
         Error::io("use index database", &self.path, std::io::Error::other(error.into()))
     }
 
-    /// Takes in a segment unless it was before.
-    pub fn take_in(&mut self, segment: &IndexSegment) -> Result<()> {
+    /// Imports a segment, unless it was imported before.
+    pub fn import(&mut self, segment: &IndexSegment) -> Result<()> {
         let known = || -> Result<bool, redb::Error> {
             let read = self.database.begin_read()?;
             Ok(read.open_table(SEGMENTS)?.get(segment.name())?.is_some())
@@ -84,7 +83,7 @@ impl Database {
         }
         let mut pages = segment.pages();
         loop {
-            // Bounded transactions: a segment may be large.
+            // A segment may be large: this bounds a transaction.
             let batch: Vec<_> = pages.by_ref().take(1000).collect::<Result<Vec<_>>>()?;
             let last = batch.is_empty();
             let records =
@@ -97,7 +96,7 @@ impl Database {
         }
     }
 
-    /// Adds records whose containers are numbered by `containers`; they are durable after [`Database::flush`].
+    /// Adds records; their containers are positions in `containers`. They are durable after [`Database::flush`].
     fn insert(
         &mut self,
         containers: &[ContainerId],
@@ -113,10 +112,7 @@ impl Database {
             let mut chunks = write.open_table(CHUNKS)?;
             let mut number_of = vec![None; containers.len()];
             for (fingerprint, container, entry) in records {
-                let Some((id, slot)) = containers.get(container as usize).zip(number_of.get_mut(container as usize))
-                else {
-                    continue;
-                };
+                let (id, slot) = (containers[container as usize], &mut number_of[container as usize]);
                 let number = match *slot {
                     Some(number) => number,
                     None => {
@@ -143,7 +139,7 @@ impl Database {
         Ok(())
     }
 
-    /// Adds the chunks of a container that was just stored.
+    /// Adds the chunks of a new container.
     pub fn add(
         &mut self,
         container: ContainerId,
@@ -153,25 +149,25 @@ impl Database {
         self.insert(&[container], records, None).map_err(|error| self.failed(error))
     }
 
-    /// Remembers that a segment's records are all here.
-    pub fn mark(&mut self, segment: &str) -> Result<()> {
+    /// Marks a segment as imported: its records were added before.
+    pub fn mark_imported(&mut self, segment: &str) -> Result<()> {
         self.insert(&[], std::iter::empty(), Some(segment)).map_err(|error| self.failed(error))
     }
 
-    /// Where a chunk is, as far as this cache knows.
+    /// Container and entry of a chunk, if this cache has it.
     pub fn find(&self, fingerprint: &Fingerprint) -> Result<Option<(ContainerId, u32)>> {
         let find = || -> Result<Option<(ContainerId, u32)>, redb::Error> {
             let read = self.database.begin_read()?;
-            let Some(place) = read.open_table(CHUNKS)?.get(&fingerprint.0)?.map(|place| place.value()) else {
+            let Some(location) = read.open_table(CHUNKS)?.get(&fingerprint.0)?.map(|location| location.value()) else {
                 return Ok(None);
             };
-            let id = read.open_table(CONTAINERS)?.get((place >> 32) as u32)?.map(|id| ContainerId(*id.value()));
-            Ok(id.map(|id| (id, place as u32)))
+            let id = read.open_table(CONTAINERS)?.get((location >> 32) as u32)?.map(|id| ContainerId(*id.value()));
+            Ok(id.map(|id| (id, location as u32)))
         };
         find().map_err(|error| self.failed(error))
     }
 
-    /// Makes everything added durable.
+    /// Makes all added records durable.
     pub fn flush(&mut self) -> Result<()> {
         if !self.dirty {
             return Ok(());

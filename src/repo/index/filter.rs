@@ -1,16 +1,16 @@
-//! The presence filter: which chunks the last level of the index cannot hold, so that it need not be asked.
+//! The presence filter: proves that the last level of the index does not hold a chunk, without asking it.
 //!
-//! 1. A blocked Bloom filter: a fingerprint chooses one block of 64 bytes and seven bits in it. Fingerprints are evenly
-//!    spread, so their bytes serve as the hashes, and segments, which are sorted, fill the blocks in order.
-//! 2. It has ten bits for each chunk (about 1 in 80 absent ones passes). When it is full another part of the same size
-//!    as all before is added, as far as the bound on memory allows; beyond it more absent chunks pass.
+//! 1. It is a blocked Bloom filter: a fingerprint chooses one block of 64 bytes and seven bits in it. Fingerprints are
+//!    spread evenly, so their bytes serve as hashes. Segments are sorted, so they fill the blocks in order.
+//! 2. It has ten bits per chunk, and about 1 in 80 absent chunks passes. A full filter gets another part of the size of
+//!    all parts before, up to the memory bound. Beyond the bound more absent chunks pass.
 
 use crate::types::Fingerprint;
 
 const BITS_PER_CHUNK: u64 = 10;
 const BLOCK_BITS: u64 = 512;
 const PROBES: u32 = 7;
-/// Chunks of the smallest part.
+/// Chunks of a part, at least.
 const PART_CHUNKS_MIN: u64 = 1 << 16;
 
 type FilterBlock = [u64; 8];
@@ -20,26 +20,24 @@ struct FilterPart {
     chunks: u64,
 }
 
-/// See the module.
+/// A set of chunks with false positives (see the module).
 pub(super) struct PresenceFilter {
     parts: Vec<FilterPart>,
     blocks_max: u64,
 }
 
-fn words(fingerprint: &Fingerprint) -> (u64, u64) {
-    let words = fingerprint.0.as_chunks::<8>().0;
-    let word = |at: usize| words.get(at).copied().unwrap_or_default();
+/// Two hashes of a fingerprint: the first chooses the block, the second the bits.
+fn hashes(fingerprint: &Fingerprint) -> (u64, u64) {
+    let lanes = fingerprint.0.as_chunks::<8>().0;
     // Big-endian, like the order of fingerprints.
-    (u64::from_le_bytes(word(0)).swap_bytes(), u64::from_le_bytes(word(1)))
+    (u64::from_le_bytes(lanes[0]).swap_bytes(), u64::from_le_bytes(lanes[1]))
 }
 
 fn bits(hash: u64) -> FilterBlock {
     let mut block = [0; 8];
     for probe in 0..PROBES {
         let bit = hash >> (9 * probe) & (BLOCK_BITS - 1);
-        if let Some(word) = block.get_mut((bit >> 6) as usize) {
-            *word |= 1 << (bit & 63);
-        }
+        block[(bit >> 6) as usize] |= 1 << (bit & 63);
     }
     block
 }
@@ -59,7 +57,7 @@ impl FilterPart {
 }
 
 impl PresenceFilter {
-    /// An empty filter with room for `chunks` chunks in at most `bytes_max` bytes.
+    /// An empty filter for `chunks` chunks in at most `bytes_max` bytes.
     pub(super) fn new(chunks: u64, bytes_max: u64) -> Self {
         let blocks_max = (bytes_max * 8 / BLOCK_BITS).max(1);
         let blocks = (chunks.max(PART_CHUNKS_MIN) * BITS_PER_CHUNK).div_ceil(BLOCK_BITS);
@@ -70,27 +68,28 @@ impl PresenceFilter {
     pub(super) fn insert(&mut self, fingerprint: &Fingerprint) {
         if self.parts.last().is_none_or(FilterPart::is_full) {
             let blocks: u64 = self.parts.iter().map(|part| part.blocks.len() as u64).sum();
-            let room = self.blocks_max - blocks;
-            if room > 0 {
-                self.parts.push(FilterPart::new(blocks.min(room)));
+            let spare = self.blocks_max - blocks;
+            if spare > 0 {
+                self.parts.push(FilterPart::new(blocks.min(spare)));
             }
         }
-        let (choice, hash) = words(fingerprint);
-        let Some(part) = self.parts.last_mut() else { return };
+        let (choice, hash) = hashes(fingerprint);
+        let last = self.parts.len() - 1;
+        let part = &mut self.parts[last];
         part.chunks += 1;
-        let at = part.block_of(choice);
-        for (word, bits) in part.blocks.get_mut(at).into_iter().flatten().zip(bits(hash)) {
-            *word |= bits;
+        let block = part.block_of(choice);
+        for (lane, bits) in part.blocks[block].iter_mut().zip(bits(hash)) {
+            *lane |= bits;
         }
     }
 
-    /// `false`: this chunk was not added.
+    /// `false` proves that the chunk was not added.
     pub(super) fn may_hold(&self, fingerprint: &Fingerprint) -> bool {
-        let (choice, hash) = words(fingerprint);
+        let (choice, hash) = hashes(fingerprint);
         let wanted = bits(hash);
         self.parts.iter().any(|part| {
-            let block = part.blocks.get(part.block_of(choice));
-            block.is_some_and(|block| block.iter().zip(wanted).all(|(word, bits)| word & bits == bits))
+            let block = &part.blocks[part.block_of(choice)];
+            block.iter().zip(wanted).all(|(lane, bits)| lane & bits == bits)
         })
     }
 
@@ -109,14 +108,14 @@ mod tests {
         Fingerprint(*blake3::hash(&n.to_le_bytes()).as_bytes())
     }
 
-    /// Of a thousand chunks that were not added, how many pass.
+    /// How many of a thousand absent chunks pass.
     fn passing(filter: &PresenceFilter) -> u64 {
-        let passed = (0..20_000u64).filter(|n| filter.may_hold(&print(u64::MAX - n))).count();
-        passed as u64 / 20
+        let count = (0..20_000u64).filter(|n| filter.may_hold(&print(u64::MAX - n))).count();
+        count as u64 / 20
     }
 
     #[test]
-    fn what_was_added_passes_and_little_else() {
+    fn added_chunks_pass_and_few_others() {
         let mut filter = PresenceFilter::new(100_000, 1 << 20);
         (0..100_000).for_each(|n| filter.insert(&print(n)));
         assert!((0..100_000).all(|n| filter.may_hold(&print(n))));
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_is_too_small_stays_within_its_bound_and_forgets_nothing() {
+    fn a_filter_that_is_too_small_keeps_its_bound_and_passes_all_added_chunks() {
         let mut filter = PresenceFilter::new(100_000, 64 << 10);
         (0..100_000).for_each(|n| filter.insert(&print(n)));
         assert!(filter.memory_bytes() <= 64 << 10);

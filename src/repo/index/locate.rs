@@ -1,8 +1,7 @@
-//! The locator: where a chunk is, for everything that reads a repository.
+//! The locator: finds the entry of a chunk, for everything that reads a repository.
 //!
-//! A look-up asks the directories of the containers used last, which answer nearly all of them, then the segments,
-//! newest knowledge not preferred: any entry of a fingerprint serves. A hit counts only if its container is in the
-//! listing taken at the start.
+//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the segments in any order: any
+//! entry of a fingerprint serves. A hit counts only if its container is in the listing taken at the start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,18 +13,21 @@ use crate::repo::container::{Base, ContainerIndex, PREFIX as CONTAINER_PREFIX, p
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
-/// Containers and segments that the repository holds at one moment.
+/// Containers and segments of a repository at one moment.
 pub struct ContainerListing {
-    /// Names and lengths of all containers.
+    /// Ids of all containers.
     pub containers: HashSet<ContainerId>,
-    /// Open segments, without those that others replace, in name order.
+    /// Open segments in name order, without replaced ones.
     pub segments: Vec<Arc<IndexSegment>>,
-    /// Segments that do not open, with the reason: their containers count as unlisted.
+    /// Segments that do not open, with the reason. Their containers count as unlisted.
     pub damaged: Vec<(String, crate::Error)>,
 }
 
 impl ContainerListing {
-    /// Lists the repository.
+    /// Lists a repository.
+    ///
+    /// # Errors
+    /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
         let mut names: Vec<String> = store.list(segment::PREFIX)?.into_iter().map(|listed| listed.name).collect();
         names.sort();
@@ -44,7 +46,7 @@ impl ContainerListing {
         Ok(ContainerListing { containers, segments, damaged })
     }
 
-    /// Containers that no segment names, in name order.
+    /// Containers that no segment lists, in name order.
     pub fn orphans(&self) -> Vec<ContainerId> {
         let named: HashSet<&ContainerId> = self.segments.iter().flat_map(|segment| segment.containers()).collect();
         let mut orphans: Vec<ContainerId> = self.containers.iter().filter(|id| !named.contains(id)).copied().collect();
@@ -52,8 +54,8 @@ impl ContainerListing {
         orphans
     }
 
-    /// Takes the containers that no segment names out of the listing. Readers find chunks through segments alone, so
-    /// nothing that is stored may rely on such a container: it may be another process's, or it could not be adopted.
+    /// Removes the containers that no segment lists. Readers find chunks only through segments, so nothing stored may
+    /// depend on such a container: it may belong to another process, or it could not be adopted.
     pub fn forget_orphans(&mut self) {
         self.orphans().iter().for_each(|orphan| {
             self.containers.remove(orphan);
@@ -61,14 +63,14 @@ impl ContainerListing {
     }
 }
 
-/// Where a chunk was found.
+/// An entry that a look-up found.
 #[derive(Clone)]
 pub struct LocatedEntry {
-    /// Its container.
+    /// The container.
     pub container: ContainerId,
-    /// Its entry's number.
+    /// Position of the entry in the container index.
     pub entry: u32,
-    /// The container's directory.
+    /// The container index.
     pub container_index: Arc<ContainerIndex>,
 }
 
@@ -79,17 +81,17 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// Over `listing`, with directories kept as `container_indexes` allows.
+    /// A locator for the containers of `listing`; `container_indexes` caches their container indexes.
     pub fn new(listing: Arc<ContainerListing>, container_indexes: ContainerIndexes) -> Self {
         Locator { listing, container_indexes }
     }
 
-    /// The cache of directories.
+    /// The cache of container indexes.
     pub fn container_indexes(&mut self) -> &mut ContainerIndexes {
         &mut self.container_indexes
     }
 
-    /// The listing it works on.
+    /// The listing.
     pub fn listing(&self) -> &Arc<ContainerListing> {
         &self.listing
     }
@@ -106,7 +108,7 @@ impl Locator {
         })
     }
 
-    /// The entry that is exactly this encoding.
+    /// The entry with exactly these operations.
     pub fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
         if let Some((container, container_index, entry)) =
             self.container_indexes.find_cached(|container_index| container_index.find_encoding(base))
@@ -121,7 +123,7 @@ impl Locator {
         })
     }
 
-    /// Asks every segment; a damaged container or segment is passed over as long as another place serves.
+    /// Searches all segments. A damaged segment or container is an error only if no other has the entry.
     fn search(
         &mut self,
         fingerprint: &Fingerprint,
@@ -130,14 +132,14 @@ impl Locator {
         let listing = self.listing.clone();
         let mut failure = None;
         for segment in &listing.segments {
-            let places = match segment.find(fingerprint) {
-                Ok(places) => places,
+            let found = match segment.find(fingerprint) {
+                Ok(found) => found,
                 Err(error) => {
                     failure = Some(error);
                     continue;
                 }
             };
-            for (container, entry) in places {
+            for (container, entry) in found {
                 if !listing.containers.contains(&container) {
                     continue;
                 }

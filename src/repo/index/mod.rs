@@ -1,5 +1,7 @@
-//! From fingerprints to places: segments in the repository, a local database as their cache, the four-level look-up
-//! of the backup, the locator of everything that reads, and the similarity index of sub-block deduplication.
+//! Indexes: from fingerprints and features to entries.
+//!
+//! Segments in the repository list all chunks, and a local database caches them. A backup looks up chunks in four levels
+//! (`chunk`), readers use the locator (`locate`), and sub-block deduplication uses the similarity index.
 
 mod chunk;
 mod container_indexes;

@@ -1,8 +1,8 @@
-//! Which chunks are stored, from as little of the repository as proves it.
+//! Whether chunks are stored, proved from as few bytes of the repository as possible.
 //!
-//! A chunk is there if a listed container's intact directory names it. Only the fingerprints of a directory are
-//! decoded: a parent snapshot's chunks are asked for by the ten thousands, and what they are made of is of no interest.
-//! As with the locator, the directories used last answer nearly all questions and the segments the others.
+//! A chunk is stored if the intact container index of a listed container has it. Only the fingerprints are decoded,
+//! because a backup asks for tens of thousands of chunks of its parent snapshot and needs nothing else of them. The
+//! container indexes used last answer nearly all look-ups, the segments the others.
 
 use std::sync::Arc;
 
@@ -14,48 +14,52 @@ use crate::error::Result;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
-/// Fingerprints kept, bytes.
+/// Cached fingerprints, bytes.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Answers whether chunks are there.
+/// Answers whether chunks are stored.
 pub struct ChunkPresence {
     store: Arc<dyn Store>,
     listing: Arc<ContainerListing>,
-    /// What containers name, in ascending order.
-    names: LruCache<ContainerId, Vec<Fingerprint>>,
+    /// Fingerprints of containers, ascending.
+    cached: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
 }
 
 impl ChunkPresence {
-    /// Over the containers of `listing`.
+    /// For the containers of `listing`.
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>) -> Self {
-        ChunkPresence { store, listing, names: LruCache::unbounded(), bytes: 0 }
+        ChunkPresence { store, listing, cached: LruCache::unbounded(), bytes: 0 }
     }
 
     /// Whether a listed container has the chunk.
     ///
     /// # Errors
-    /// What kept the places from being read at which it may be; none if another place has it.
+    /// That of a container or segment that cannot be read and may have the chunk, unless another container has it.
     pub fn has(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        let cached = self.names.iter().find(|(_, names)| names.binary_search(fingerprint).is_ok()).map(|(id, _)| *id);
+        let cached = self
+            .cached
+            .iter()
+            .find(|(_, fingerprints)| fingerprints.binary_search(fingerprint).is_ok())
+            .map(|(id, _)| *id);
         if let Some(id) = cached {
-            self.names.promote(&id);
+            self.cached.promote(&id);
             return Ok(true);
         }
         let listing = self.listing.clone();
         let mut failure = None;
         for segment in &listing.segments {
-            let places = segment.find(fingerprint).unwrap_or_else(|error| {
+            let found = segment.find(fingerprint).unwrap_or_else(|error| {
                 failure = Some(error);
                 Vec::new()
             });
-            for (container, _) in places {
-                // What is in the cache was asked already.
-                if !listing.containers.contains(&container) || self.names.contains(&container) {
+            for (container, _) in found {
+                // The cached ones were searched before.
+                if !listing.containers.contains(&container) || self.cached.contains(&container) {
                     continue;
                 }
                 match self.load(container) {
-                    Ok(names) if names.binary_search(fingerprint).is_ok() => return Ok(true),
+                    Ok(fingerprints) if fingerprints.binary_search(fingerprint).is_ok() => return Ok(true),
                     Ok(_) => {}
                     Err(error) => failure = Some(error),
                 }
@@ -65,14 +69,14 @@ impl ChunkPresence {
     }
 
     fn load(&mut self, container: ContainerId) -> Result<&[Fingerprint]> {
-        let mut names = read_fingerprints(self.store.as_ref(), &container)?;
-        names.sort_unstable();
-        self.bytes += size_of_val(names.as_slice());
+        let mut fingerprints = read_fingerprints(self.store.as_ref(), &container)?;
+        fingerprints.sort_unstable();
+        self.bytes += size_of_val(fingerprints.as_slice());
         while self.bytes > BYTES_MAX {
-            let Some((_, old)) = self.names.pop_lru() else { break };
+            let Some((_, old)) = self.cached.pop_lru() else { break };
             self.bytes -= size_of_val(old.as_slice());
         }
-        Ok(self.names.get_or_insert(container, || names))
+        Ok(self.cached.get_or_insert(container, || fingerprints))
     }
 }
 
@@ -87,7 +91,7 @@ mod tests {
         Fingerprint([number; 32])
     }
 
-    /// Stores a container that names `numbers`, and lists it in a segment unless it is to be an orphan.
+    /// Stores a container with the chunks `numbers`, and lists it in a segment if `is_listed`.
     fn put(store: &dyn Store, numbers: &[u8], kind: ContainerKind, is_listed: bool) -> ContainerId {
         let mut writer = ContainerWriter::new(kind);
         for number in numbers {
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listed_containers_name_is_there_and_each_is_read_once() {
+    fn chunks_of_listed_containers_are_found_and_each_container_is_read_once() {
         let counting = Arc::new(CountingStore::new(MemoryStore::new()));
         let store: Arc<dyn Store> = counting.clone();
         put(store.as_ref(), &[1, 2, 3], ContainerKind::Data, true);
@@ -124,12 +128,12 @@ mod tests {
         assert_eq!(answers(&mut presence), [true; 5]);
         let read = counting.counts().ranges;
         assert_eq!(answers(&mut presence), [true; 5]);
-        assert_eq!(counting.counts().ranges, read, "all of it is in memory");
+        assert_eq!(counting.counts().ranges, read, "all of them are in memory");
         assert_eq!((presence.has(&print(6)).unwrap(), presence.has(&print(9)).unwrap()), (false, false));
     }
 
     #[test]
-    fn a_damaged_directory_proves_nothing_and_another_container_may() {
+    fn a_damaged_container_index_proves_nothing_but_another_container_may() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let damaged = put(store.as_ref(), &[1, 2], ContainerKind::Data, true);
         put(store.as_ref(), &[2, 3], ContainerKind::Metadata, true);

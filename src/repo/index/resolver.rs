@@ -1,7 +1,7 @@
-//! Bodies of stored containers: entry and frame numbers for [`resolve`](crate::repo::container::operation_source).
+//! The resolver: numbers the entries and frames of stored containers and gives their operations.
 //!
-//! A container gets a number when it is first used; entry and frame numbers are the container's number in the upper
-//! and the position in the directory in the lower 32 bits.
+//! A container gets a number when it is first used. Entries and frames are numbered by it and by their position in the
+//! container index.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -17,10 +17,10 @@ use crate::repo::container::{
 };
 use crate::types::ContainerId;
 
-/// Base look-ups remembered.
+/// Remembered base look-ups.
 const BASES_CACHED: NonZeroUsize = NonZeroUsize::new(1 << 15).expect("not zero");
 
-/// Numbers stored entries and gives their source.
+/// Gives the operations of stored entries.
 pub struct Resolver {
     /// Finds chunks.
     pub locator: Locator,
@@ -30,7 +30,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Over the containers that `locator` sees.
+    /// For the containers that `locator` finds.
     pub fn new(locator: Locator) -> Self {
         Resolver { locator, containers: Vec::new(), numbers: HashMap::new(), bases: LruCache::new(BASES_CACHED) }
     }
@@ -90,7 +90,7 @@ impl Resolver {
         Ok((id, info.ok_or_else(missing)?))
     }
 
-    /// Name of base `base` of an entry.
+    /// Identity of base `base` of an entry.
     pub fn base_name(&mut self, view: &OperationView, base: u32) -> Result<Base> {
         let (id, container_index, _) = self.container_index_of(view.entry)?;
         let found = container_index.bases.get(base as usize).copied();

@@ -1,8 +1,8 @@
 //! Index segments: immutable, sorted lists of (fingerprint, container, entry) for the containers of one backup.
 //!
-//! A segment is a 64-byte header, a table of container names, a table of the names of segments it replaces, and pages
-//! of 4096 bytes, each 102 records of 40 bytes in fingerprint order and a checksum. Fingerprints are spread evenly, so
-//! a look-up guesses its page by interpolation and reads one or two pages; nothing but the container table is in
+//! A segment is a 64-byte header, a table of container ids, a table of the segments that it replaces, and pages. A page
+//! has 4096 bytes: 102 records of 40 bytes in order of their fingerprints, and a checksum. Fingerprints are spread
+//! evenly, so a look-up guesses its page by interpolation and reads one or two pages. Only the container table stays in
 //! memory.
 
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, verify};
+use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, checksum, verify};
 
-/// Store directory of segments.
+/// Prefix of the store names of segments.
 pub const PREFIX: &str = "index";
 
 const MAGIC: [u8; 8] = *b"FHRDSEGM";
 const HEADER_BYTES: usize = 64;
 const PAGE_BYTES: usize = 4096;
 const PAGE_RECORDS: usize = 102;
-/// Pages read at a time when all are.
+/// Pages of one read when all pages are read.
 const PAGES_READ: u64 = 64;
 const CONTAINERS_LIMIT: u32 = 1 << 24;
 /// Keeps page offsets within 64 bits.
 const RECORDS_LIMIT: u64 = 1 << 48;
 
-/// One line of a segment.
+/// An entry of a segment: where one chunk is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexRecord {
-    /// The chunk.
+    /// Name of the chunk.
     pub fingerprint: Fingerprint,
-    /// Its container, as a number in the segment's table.
+    /// Position of the container in the segment's table.
     pub container: u32,
-    /// Its entry in the container's directory.
+    /// Position of the entry in the container index.
     pub entry: u32,
 }
 
-/// Sorts `records`, writes them as a segment and gives its store name.
+/// Sorts `records`, writes them as a segment and returns its store name.
 ///
 /// # Errors
-/// Whatever the store says.
+/// Those of the store.
 pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records: Vec<IndexRecord>) -> Result<String> {
     records.sort_unstable();
     let mut blob = Vec::with_capacity(HEADER_BYTES + containers.len() * 32 + 16 + records.len() * 41 + PAGE_BYTES);
@@ -50,11 +50,9 @@ pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records:
     blob.extend_from_slice(&[0; 4 + 4]);
     blob.extend_from_slice(&(records.len() as u64).to_le_bytes());
     blob.extend_from_slice(&[0; 8 + 8]);
-    let digest = blake3::hash(&blob);
-    blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    blob.extend_from_slice(&checksum::<16>(&[&blob]));
     containers.iter().for_each(|id| blob.extend_from_slice(&id.0));
-    let digest = blake3::hash(blob.get(HEADER_BYTES..).unwrap_or_default());
-    blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+    blob.extend_from_slice(&checksum::<16>(&[&blob[HEADER_BYTES..]]));
     for page in records.chunks(PAGE_RECORDS) {
         let start = blob.len();
         for record in page {
@@ -63,8 +61,7 @@ pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records:
             blob.extend_from_slice(&record.entry.to_le_bytes());
         }
         blob.resize(start + PAGE_BYTES - 16, 0);
-        let digest = blake3::hash(blob.get(start..).unwrap_or_default());
-        blob.extend_from_slice(digest.as_bytes().get(..16).unwrap_or_default());
+        blob.extend_from_slice(&checksum::<16>(&[&blob[start..]]));
     }
     let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
     store.put_if_absent(&name, &[&blob])?;
@@ -82,7 +79,10 @@ pub struct IndexSegment {
 }
 
 impl IndexSegment {
-    /// Reads header and tables of the segment called `name`.
+    /// Reads the header and the tables of the segment called `name`.
+    ///
+    /// # Errors
+    /// Those of the store, [`Error::Unsupported`], [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
     pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
         let mut reader = WireReader::new(name, 0, &head);
@@ -100,8 +100,8 @@ impl IndexSegment {
             return Err(Error::unknown_features(name, unknown));
         }
         reader.u64()?;
-        let recorded = reader.bytes(16)?;
-        verify(name, 0, recorded, &[head.get(..HEADER_BYTES - 16).unwrap_or_default()])?;
+        let covered = reader.consumed();
+        verify(name, 0, reader.bytes(16)?, &[covered])?;
         if container_count > CONTAINERS_LIMIT || replaced_count > CONTAINERS_LIMIT {
             return Err(reader.error(format!("at most {CONTAINERS_LIMIT} names"), container_count.to_string()));
         }
@@ -125,15 +125,15 @@ impl IndexSegment {
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Containers whose chunks it lists.
+    /// Containers that it lists.
     pub fn containers(&self) -> &[ContainerId] {
         &self.containers
     }
-    /// Store names of the segments it makes superfluous.
+    /// Store names of the segments that it replaces.
     pub fn replaced(&self) -> &[String] {
         &self.replaced
     }
-    /// How many records it has.
+    /// Number of records.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -142,7 +142,7 @@ impl IndexSegment {
         self.records.div_ceil(PAGE_RECORDS as u64)
     }
 
-    /// The records of page `number`, checked.
+    /// Reads and checks page `number`.
     pub fn page(&self, number: u64) -> Result<Vec<IndexRecord>> {
         let bytes = self.store.get_range(&self.name, self.offset_of(number), PAGE_BYTES)?;
         self.parse_page(number, &bytes)
@@ -154,10 +154,13 @@ impl IndexSegment {
 
     fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<IndexRecord>> {
         let offset = self.offset_of(number);
-        let (body, recorded) = page.split_at_checked(PAGE_BYTES - 16).unwrap_or_default();
-        verify(&self.name, offset, recorded, &[body])?;
+        let Some((records, recorded)) = page.split_at_checked(PAGE_BYTES - 16) else {
+            let expected = format!("a page of {PAGE_BYTES} bytes");
+            return Err(Error::corrupt(&self.name, offset, expected, page.len().to_string()));
+        };
+        verify(&self.name, offset, recorded, &[records])?;
         let count = (self.records - number * PAGE_RECORDS as u64).min(PAGE_RECORDS as u64);
-        let mut reader = WireReader::new(&self.name, offset, body);
+        let mut reader = WireReader::new(&self.name, offset, records);
         let record = |_| {
             let record = IndexRecord {
                 fingerprint: Fingerprint(reader.array()?),
@@ -173,7 +176,7 @@ impl IndexSegment {
         (0..count).map(record).collect()
     }
 
-    /// Every record, page by page, read [`PAGES_READ`] at a time.
+    /// All records, page by page. One read fetches [`PAGES_READ`] pages.
     pub fn pages(&self) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
         let count = self.page_count();
         let read = move |first: u64| {
@@ -189,12 +192,11 @@ impl IndexSegment {
         (0..count).step_by(PAGES_READ as usize).flat_map(read)
     }
 
-    /// All places of a fingerprint.
+    /// The containers and entries of a fingerprint.
     pub fn find(&self, fingerprint: &Fingerprint) -> Result<Vec<(ContainerId, u32)>> {
         let mut found = Vec::new();
         let (mut low, mut high) = (0, self.page_count());
-        let share = (u128::from(fingerprint.prefix().swap_bytes()) * u128::from(high)) >> 64;
-        let mut guess = share as u64;
+        let mut guess = ((u128::from(fingerprint.prefix().swap_bytes()) * u128::from(high)) >> 64) as u64;
         while low < high {
             let number = guess.clamp(low, high - 1);
             let records = self.page(number)?;
@@ -211,7 +213,7 @@ impl IndexSegment {
         Ok(found)
     }
 
-    /// Collects equal records from page `number` and, where they run over its edges, from its neighbours.
+    /// Collects the records of a fingerprint from page `number` and, if they continue there, from its neighbours.
     fn collect(
         &self,
         number: u64,
@@ -229,7 +231,7 @@ impl IndexSegment {
             pages.push(self.page(number + 1)?);
         }
         let equal = pages.iter().flatten().filter(|record| record.fingerprint == *fingerprint);
-        found.extend(equal.filter_map(|record| Some((*self.containers.get(record.container as usize)?, record.entry))));
+        found.extend(equal.map(|record| (self.containers[record.container as usize], record.entry)));
         Ok(())
     }
 }

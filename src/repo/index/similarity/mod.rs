@@ -1,16 +1,14 @@
-//! The similarity index: from a feature to the entries, stored or of the running session, that carry it, from run to
-//! run.
+//! The similarity index: from a feature to the entries, stored or of the running session, that have it.
 //!
-//! 1. Nothing is opened before the first look-up, so a backup without new chunks does not touch it.
-//! 2. The [table](table) lies in `similarity.pages`, the [containers behind its numbers](numbers) in
-//!    `similarity.numbers`. The pages' file is locked by its owner; a process that cannot have it keeps a smaller table
-//!    in memory.
-//! 3. On opening, containers that are no longer listed are forgotten, and directories are read of those that are new:
-//!    all of them where the files are lost, damaged, of another repository or too large for the configuration.
-//! 4. Session entries take the numbers behind those of the stored containers. Before such a number can reach a page,
-//!    the numbers' file says that it was used. When the run has ended well the session's containers get their numbers;
-//!    if it has not, the numbers answer nothing and are not given again.
-//! 5. The files are a cache: no state of them does more than offer a wrong candidate, and bytes are compared.
+//! 1. The first look-up opens the index, so a backup without new chunks does not touch it.
+//! 2. The [table](table) is in the file `similarity.pages`, the [containers of its numbers](numbers) are in
+//!    `similarity.numbers`. A process locks the pages file. If it cannot, it uses a smaller table in memory.
+//! 3. Opening drops containers that are no longer listed and reads the container indexes of new ones. If the files are
+//!    lost, damaged, of another repository or larger than configured, it reads all container indexes.
+//! 4. Session entries get the numbers after those of the stored containers. The numbers file reserves such a number
+//!    before it can reach a page. A successful run assigns the numbers to its containers. After a failed run they refer
+//!    to nothing and are not used again.
+//! 5. The files are a cache. In the worst case they offer a wrong candidate, and bytes are always compared.
 
 mod numbers;
 mod pages;
@@ -32,32 +30,32 @@ use numbers::NumberMap;
 use pages::{PAGE_BYTES, Pages};
 use table::{FeatureTable, PAGES_MIN, pages_in};
 
-/// Numbers said to be used at a time.
+/// Numbers reserved by one write of the numbers file.
 const RESERVED: u64 = 1 << 22;
-/// From here on the containers are numbered anew when the index is opened.
+/// Beyond this number, opening the index rebuilds it with new numbers.
 const NUMBERS_MAX: u64 = 3 << 30;
 
-/// Where the index lies and how large it may get.
+/// Location and size limits of the similarity index.
 #[derive(Debug, Clone)]
 pub struct SimilarityFiles {
-    /// Folder of the local caches.
+    /// Directory of the local caches.
     pub directory: PathBuf,
     /// Id of the repository.
     pub repository: String,
-    /// Memory, bytes.
+    /// Memory, bytes, at most.
     pub memory_bytes: u64,
-    /// The file, bytes (rounded down to a power of two).
+    /// The pages file, bytes, at most. Rounded down to a power of two.
     pub file_bytes: u64,
 }
 
 impl SimilarityFiles {
-    /// The files of the index in the directory of local caches.
-    pub fn files(directory: &Path) -> [PathBuf; 2] {
+    /// The pages file and the numbers file in the directory of local caches.
+    pub fn paths(directory: &Path) -> [PathBuf; 2] {
         ["similarity.pages", "similarity.numbers"].map(|name| directory.join(name))
     }
 }
 
-/// An entry that carries a feature.
+/// An entry that has a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Similar {
     /// Entry of a stored container.
@@ -66,44 +64,44 @@ pub enum Similar {
     Session(SessionEntryNumber),
 }
 
-/// A stored container of the session and its share of the session's entries.
+/// A stored container of the session, with the session entries in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionContainer {
-    /// Number of its first entry in the session.
+    /// First session entry.
     pub first: SessionEntryNumber,
-    /// Entries with features; 0 for containers that hold no chunks of files.
+    /// Number of entries; 0 for a metadata container.
     pub entries: u32,
     /// The container.
     pub container: ContainerId,
 }
 
-/// See the module.
+/// From features to similar entries (see the module).
 pub struct SimilarityIndex {
     store: Arc<dyn Store>,
     listing: Arc<ContainerListing>,
-    place: SimilarityFiles,
+    files: SimilarityFiles,
     open: Option<OpenIndex>,
 }
 
-/// An open index.
+/// The index after the first look-up.
 struct OpenIndex {
     table: FeatureTable,
     numbers: NumberMap,
-    /// `None`: all of this ends with the run.
-    kept: Option<NumbersFile>,
+    /// `None` if the index is in memory only.
+    file: Option<NumbersFile>,
     /// The first number of the session.
     session_first: u64,
-    /// Session entries so far.
+    /// Number of session entries so far.
     session_entries: u64,
 }
 
 impl SimilarityIndex {
-    /// An index of the containers of `listing`; nothing is opened or read yet.
-    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, place: SimilarityFiles) -> Self {
-        SimilarityIndex { store, listing, place, open: None }
+    /// An index of the containers of `listing`. It opens and reads nothing yet.
+    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, files: SimilarityFiles) -> Self {
+        SimilarityIndex { store, listing, files, open: None }
     }
 
-    /// Entries with this feature (its low 48 bits count), newest first.
+    /// Entries with this feature, newest first. Only the low 48 bits of the feature count.
     pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
         let OpenIndex { table, numbers, session_first, session_entries, .. } = self.opened();
         let found = table.find(feature);
@@ -113,48 +111,48 @@ impl SimilarityIndex {
         })
     }
 
-    /// Adds session entry `entry` under its features. Entries come in ascending order.
+    /// Adds a session entry with its features. Entries must come in ascending order.
     pub fn insert(&mut self, entry: SessionEntryNumber, features: &[u64]) {
         let open = self.opened();
         open.session_entries = open.session_entries.max(entry.0 + 1);
         open.insert(open.session_first + entry.0, features);
     }
 
-    /// The run has ended well and the session's containers are stored as `shares` says, by ascending first entry;
-    /// `others` are those without chunks of files. Everything is written to the files.
-    pub fn finish(&mut self, shares: &[SessionContainer], others: impl Iterator<Item = ContainerId>) {
+    /// Ends a successful run: `containers` are the stored containers of the session, by ascending first entry, and
+    /// `others` those without entries here. Writes the files.
+    pub fn finish(&mut self, containers: &[SessionContainer], others: impl Iterator<Item = ContainerId>) {
         let Some(open) = &mut self.open else { return };
         let mut next = open.session_first + open.session_entries;
-        for share in shares {
-            let first = open.session_first + share.first.0;
-            open.numbers.set(first, share.container, u64::from(share.entries));
-            next = next.max(first + u64::from(share.entries));
+        for container in containers {
+            let first = open.session_first + container.first.0;
+            open.numbers.set(first, container.container, u64::from(container.entries));
+            next = next.max(first + u64::from(container.entries));
         }
         open.numbers.next = next;
         let mut others: Vec<ContainerId> =
-            others.filter(|id| !shares.iter().any(|share| share.container == *id)).collect();
+            others.filter(|id| !containers.iter().any(|container| container.container == *id)).collect();
         others.sort();
         others.into_iter().for_each(|id| {
-            open.numbers.give(id, 0);
+            open.numbers.assign(id, 0);
         });
         open.flush();
     }
 
     fn opened(&mut self) -> &mut OpenIndex {
-        let SimilarityIndex { store, listing, place, open } = self;
+        let SimilarityIndex { store, listing, files, open } = self;
         open.get_or_insert_with(|| {
-            let mut open = OpenIndex::from_files(place).unwrap_or_else(|| OpenIndex::in_memory(place.memory_bytes));
-            open.follow(store.as_ref(), listing);
+            let mut open = OpenIndex::from_files(files).unwrap_or_else(|| OpenIndex::in_memory(files.memory_bytes));
+            open.update(store.as_ref(), listing);
             open
         })
     }
 }
 
-/// The numbers' file.
+/// The numbers file.
 struct NumbersFile {
     path: PathBuf,
     repository: String,
-    /// What it says, or would say if it were there.
+    /// Content of the file, or what it would be if the file does not exist yet.
     saved: NumberMap,
 }
 
@@ -162,13 +160,13 @@ impl NumbersFile {
     fn save(&self) -> bool {
         let saved = self.saved.save(&self.path, &self.repository);
         if let Err(error) = &saved {
-            tracing::warn!("the similarity index will be made anew: {error}");
+            tracing::warn!("the similarity index will be rebuilt: {error}");
             self.remove();
         }
         saved.is_ok()
     }
 
-    /// Without this file the pages mean nothing.
+    /// Removes the file. Without it the pages are invalid.
     fn remove(&self) {
         if let Err(error) = std::fs::remove_file(&self.path)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -184,17 +182,17 @@ impl OpenIndex {
         OpenIndex {
             table: FeatureTable::in_memory(bytes_max),
             numbers,
-            kept: None,
+            file: None,
             session_first: 0,
             session_entries: 0,
         }
     }
 
-    /// Takes the files if they can be had, as they are if they make sense, else empty.
-    fn from_files(place: &SimilarityFiles) -> Option<Self> {
-        let [pages_path, path] = SimilarityFiles::files(&place.directory);
+    /// Locks and loads the files, or empties them if they are unusable. `None` if they cannot be locked.
+    fn from_files(files: &SimilarityFiles) -> Option<Self> {
+        let [pages_path, path] = SimilarityFiles::paths(&files.directory);
         let file = lock(&pages_path)?;
-        let pages_max = pages_in(place.file_bytes);
+        let pages_max = pages_in(files.file_bytes);
         let usable = |numbers: &NumberMap| {
             let len = file.metadata().map_or(0, |metadata| metadata.len());
             numbers.pages.is_power_of_two()
@@ -202,33 +200,33 @@ impl OpenIndex {
                 && len == numbers.pages * PAGE_BYTES as u64
                 && numbers.next <= NUMBERS_MAX
         };
-        let loaded = NumberMap::load(&path, &place.repository).unwrap_or_else(|error| {
-            tracing::warn!("making the similarity index anew: {error}");
+        let loaded = NumberMap::load(&path, &files.repository).unwrap_or_else(|error| {
+            tracing::warn!("rebuilding the similarity index: {error}");
             None
         });
         let numbers = match loaded.filter(usable) {
             Some(numbers) => numbers,
-            None => begin(&file, &path)?,
+            None => reset(&file, &path)?,
         };
-        let pages = Pages::on_file(file, numbers.seed, numbers.pages as usize, place.memory_bytes as usize);
+        let pages = Pages::on_file(file, numbers.seed, numbers.pages as usize, files.memory_bytes as usize);
         let table = FeatureTable::new(pages, numbers.used, pages_max);
-        let kept = NumbersFile { path, repository: place.repository.clone(), saved: numbers.clone() };
-        Some(OpenIndex { table, session_first: numbers.next, numbers, kept: Some(kept), session_entries: 0 })
+        let numbers_file = NumbersFile { path, repository: files.repository.clone(), saved: numbers.clone() };
+        Some(OpenIndex { table, session_first: numbers.next, numbers, file: Some(numbers_file), session_entries: 0 })
     }
 
-    /// Follows the listing: forgets containers that are gone, takes in the features of new ones.
-    fn follow(&mut self, store: &dyn Store, listing: &ContainerListing) {
-        for container in self.numbers.follow(&listing.containers) {
+    /// Drops containers that are gone and adds the features of new ones.
+    fn update(&mut self, store: &dyn Store, listing: &ContainerListing) {
+        for container in self.numbers.update(&listing.containers) {
             let container_index = match read_container_index(store, &container) {
                 Ok(container_index) => container_index,
                 Err(error) => {
-                    tracing::warn!("not using the chunks of a container: {error}");
+                    tracing::warn!("not using the chunks of a container as bases: {error}");
                     continue;
                 }
             };
             let has_features = container_index.entries.iter().any(|entry| !container_index.features(entry).is_empty());
             let entries = if has_features { container_index.entries.len() } else { 0 };
-            let Some(first) = self.numbers.give(container, entries) else { continue };
+            let Some(first) = self.numbers.assign(container, entries) else { continue };
             for (entry, number) in container_index.entries.iter().take(entries).zip(u64::from(first)..) {
                 self.insert(number, container_index.features(entry));
             }
@@ -237,12 +235,12 @@ impl OpenIndex {
     }
 
     fn insert(&mut self, number: u64, features: &[u64]) {
-        if let Some(kept) = &mut self.kept
-            && number >= kept.saved.next
+        if let Some(file) = &mut self.file
+            && number >= file.saved.next
         {
-            kept.saved.next = number + RESERVED;
-            if !kept.save() {
-                self.kept = None;
+            file.saved.next = number + RESERVED;
+            if !file.save() {
+                self.file = None;
             }
         }
         let Some(number) = u32::try_from(number).ok().filter(|number| *number < u32::MAX) else { return };
@@ -254,38 +252,38 @@ impl OpenIndex {
         }
     }
 
-    /// Doubles the table. While it is half done there is no numbers' file.
+    /// Doubles the table. Meanwhile there is no numbers file, so a crash invalidates the pages.
     fn grow(&mut self) {
-        if let Some(kept) = &self.kept {
-            kept.remove();
+        if let Some(file) = &self.file {
+            file.remove();
         }
         self.table.grow();
-        if let Some(kept) = &mut self.kept {
-            (kept.saved.pages, kept.saved.used) = (self.table.pages().count() as u64, self.table.used());
-            if !kept.save() {
-                self.kept = None;
+        if let Some(file) = &mut self.file {
+            (file.saved.pages, file.saved.used) = (self.table.pages().count() as u64, self.table.used());
+            if !file.save() {
+                self.file = None;
             }
         }
     }
 
     fn flush(&mut self) {
-        let Some(kept) = &mut self.kept else { return };
-        if self.session_entries == 0 && self.numbers == kept.saved {
+        let Some(file) = &mut self.file else { return };
+        if self.session_entries == 0 && self.numbers == file.saved {
             return;
         }
         self.table.pages().flush();
         if self.table.pages().is_broken() {
-            kept.remove();
-            self.kept = None;
+            file.remove();
+            self.file = None;
             return;
         }
         (self.numbers.pages, self.numbers.used) = (self.table.pages().count() as u64, self.table.used());
-        kept.saved = self.numbers.clone();
-        kept.save();
+        file.saved = self.numbers.clone();
+        file.save();
     }
 }
 
-/// Opens and locks the pages' file; it stays locked for as long as it is open.
+/// Opens and locks the pages file. The lock lasts as long as the file is open.
 fn lock(path: &Path) -> Option<File> {
     let mut options = File::options();
     let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -302,8 +300,8 @@ fn lock(path: &Path) -> Option<File> {
     }
 }
 
-/// Empties the files.
-fn begin(file: &File, path: &Path) -> Option<NumberMap> {
+/// Empties both files and chooses a new seed.
+fn reset(file: &File, path: &Path) -> Option<NumberMap> {
     let removed = match std::fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,

@@ -1,12 +1,12 @@
 //! Pages of slots: a checksummed file behind a bounded cache, or memory alone.
 //!
-//! 1. A page is 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 bytes of zeros and 63
-//!    buckets of eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum
-//!    and counts as empty.
-//! 2. Resident pages are found through a table of all pages, so a hit costs no hashing. Room for another page is made
-//!    by the clock algorithm; a changed page is written back first.
-//! 3. Trouble with the file never fails a caller: what cannot be read is empty, and what cannot be written makes the
-//!    file as a whole [`broken`](Pages::is_broken).
+//! 1. A page has 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 zero bytes, and 63 buckets of
+//!    eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum and counts as
+//!    empty.
+//! 2. A table of all pages finds the resident ones, so a hit costs no hashing. The clock algorithm chooses the page to
+//!    evict, and a changed page is written back first.
+//! 3. Errors of the file never reach the caller. A page that cannot be read is empty. A page that cannot be written
+//!    makes the whole file [`broken`](Pages::is_broken).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,19 +19,20 @@ pub(super) const PAGE_BYTES: usize = 4096;
 pub(super) const BUCKET_SLOTS: usize = 8;
 /// Buckets of a page.
 pub(super) const PAGE_BUCKETS: usize = 63;
-/// Pages kept at least, however little memory is granted.
+/// Resident pages, at least, for any memory bound.
 const RESIDENT_MIN: usize = 16;
 /// Bytes before the buckets.
 const HEADER_BYTES: usize = PAGE_BYTES - PAGE_BUCKETS * BUCKET_SLOTS * 8;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Eight slots, one cache line.
+/// Eight slots in one cache line.
 pub(super) type Bucket = [u64; BUCKET_SLOTS];
 
 /// A page in memory.
 #[repr(align(64))]
 struct Page([Bucket; PAGE_BUCKETS]);
 
+/// A page of the file, and whether it is resident.
 #[derive(Default)]
 struct PageSlot {
     page: Option<Box<Page>>,
@@ -39,12 +40,14 @@ struct PageSlot {
     is_changed: bool,
 }
 
-/// See the module.
+/// All pages of a table (see the module).
 pub(super) struct Pages {
-    /// The file and what seeds its checksums.
+    /// The file and the seed of its checksums.
     file: Option<(File, u64)>,
-    places: Vec<PageSlot>,
+    slots: Vec<PageSlot>,
+    /// Numbers of the resident pages.
     resident: Vec<u32>,
+    /// Position of the clock hand in `resident`.
     hand: usize,
     bytes_max: usize,
     broken: bool,
@@ -56,51 +59,51 @@ impl Pages {
         Self::new(None, count, usize::MAX)
     }
 
-    /// The `count` pages of `file`, of which as many are in memory as `bytes_max` bytes hold, the table included.
+    /// The `count` pages of `file`. At most `bytes_max` bytes are in memory, including the table of pages.
     pub(super) fn on_file(file: File, seed: u64, count: usize, bytes_max: usize) -> Self {
         Self::new(Some((file, seed)), count, bytes_max)
     }
 
     fn new(file: Option<(File, u64)>, count: usize, bytes_max: usize) -> Self {
-        let places = std::iter::repeat_with(PageSlot::default).take(count).collect();
-        Pages { file, places, resident: Vec::new(), hand: 0, bytes_max, broken: false }
+        let slots = std::iter::repeat_with(PageSlot::default).take(count).collect();
+        Pages { file, slots, resident: Vec::new(), hand: 0, bytes_max, broken: false }
     }
 
-    /// How many there are.
+    /// Number of pages.
     pub(super) fn count(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    /// Whether something could not be written: the file is no longer what it should be.
+    /// Whether a write failed. Then the content of the file is undefined.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Bytes of memory in use.
+    /// Memory in use, bytes.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        self.resident.len() * (size_of::<Page>() + 4) + self.places.len() * size_of::<PageSlot>()
+        self.resident.len() * (size_of::<Page>() + 4) + self.slots.len() * size_of::<PageSlot>()
     }
 
-    /// Pages that may be in memory.
+    /// Resident pages, at most.
     fn resident_max(&self) -> usize {
-        let table_bytes = self.places.len() * size_of::<PageSlot>();
+        let table_bytes = self.slots.len() * size_of::<PageSlot>();
         (self.bytes_max.saturating_sub(table_bytes) / (size_of::<Page>() + 4)).max(RESIDENT_MIN)
     }
 
-    /// The buckets of a page, to be read.
+    /// The buckets of a page for reading; `None` if there is no such page.
     pub(super) fn read_page(&mut self, page: usize) -> Option<&[Bucket; PAGE_BUCKETS]> {
         Some(&self.resident(page)?.page.as_deref()?.0)
     }
 
-    /// The buckets of a page, to be changed.
+    /// The buckets of a page for writing; `None` if there is no such page.
     pub(super) fn change_page(&mut self, page: usize) -> Option<&mut [Bucket; PAGE_BUCKETS]> {
-        let place = self.resident(page)?;
-        place.is_changed = true;
-        Some(&mut place.page.as_deref_mut()?.0)
+        let slot = self.resident(page)?;
+        slot.is_changed = true;
+        Some(&mut slot.page.as_deref_mut()?.0)
     }
 
-    /// Takes all slots out of a page.
+    /// Removes all slots of a page and returns the used ones.
     pub(super) fn take(&mut self, page: usize) -> Vec<u64> {
         let Some(buckets) = self.change_page(page) else { return Vec::new() };
         let slots = buckets.as_flattened().iter().copied().filter(|slot| *slot != 0).collect();
@@ -108,10 +111,10 @@ impl Pages {
         slots
     }
 
-    /// Doubles the number of pages; the new ones are empty.
+    /// Doubles the number of pages. The new ones are empty.
     pub(super) fn double(&mut self) {
-        let count = self.places.len() * 2;
-        self.places.resize_with(count, PageSlot::default);
+        let count = self.slots.len() * 2;
+        self.slots.resize_with(count, PageSlot::default);
         if let Some((file, _)) = &self.file
             && let Err(error) = file.set_len(count as u64 * PAGE_BYTES as u64)
         {
@@ -119,7 +122,7 @@ impl Pages {
         }
     }
 
-    /// Writes every changed page.
+    /// Writes all changed pages.
     pub(super) fn flush(&mut self) {
         let mut changed = self.resident.clone();
         changed.sort_unstable();
@@ -127,12 +130,12 @@ impl Pages {
     }
 
     fn resident(&mut self, number: usize) -> Option<&mut PageSlot> {
-        if self.places.get(number)?.page.is_none() {
+        if self.slots.get(number)?.page.is_none() {
             self.load(number);
         }
-        let place = self.places.get_mut(number)?;
-        place.is_used = true;
-        Some(place)
+        let slot = self.slots.get_mut(number)?;
+        slot.is_used = true;
+        Some(slot)
     }
 
     fn load(&mut self, number: usize) {
@@ -150,12 +153,12 @@ impl Pages {
             None => self.resident.push(number as u32),
         }
         self.hand += usize::from(full);
-        if let Some(place) = self.places.get_mut(number) {
-            place.page = Some(page);
+        if let Some(slot) = self.slots.get_mut(number) {
+            slot.page = Some(page);
         }
     }
 
-    /// Gives up the first page from the hand on that was not used since the hand last passed; the hand then points at
+    /// Evicts the first page from the hand on that was not used since the last round of the hand. The hand then points to
     /// its number.
     fn evict(&mut self) -> Option<Box<Page>> {
         loop {
@@ -163,10 +166,10 @@ impl Pages {
                 self.hand = 0;
             }
             let number = *self.resident.get(self.hand)?;
-            let place = self.places.get_mut(number as usize)?;
-            if !std::mem::take(&mut place.is_used) {
+            let slot = self.slots.get_mut(number as usize)?;
+            if !std::mem::take(&mut slot.is_used) {
                 self.write_back(number);
-                return self.places.get_mut(number as usize)?.page.take();
+                return self.slots.get_mut(number as usize)?.page.take();
             }
             self.hand += 1;
         }
@@ -180,11 +183,11 @@ impl Pages {
             tracing::debug!("similarity page {number}: {error}");
             return;
         }
-        let (recorded, body) = bytes.split_at(CHECKSUM_BYTES);
-        if recorded != checksum(*seed, number, body) {
+        let (recorded, covered) = bytes.split_at(CHECKSUM_BYTES);
+        if recorded != checksum(*seed, number, covered) {
             return;
         }
-        let slots = bytes.get(HEADER_BYTES..).unwrap_or_default().as_chunks::<8>().0;
+        let slots = bytes[HEADER_BYTES..].as_chunks::<8>().0;
         for (slot, bytes) in page.0.as_flattened_mut().iter_mut().zip(slots) {
             *slot = u64::from_le_bytes(*bytes);
         }
@@ -192,15 +195,15 @@ impl Pages {
 
     fn write_back(&mut self, number: u32) {
         let Some((file, seed)) = &self.file else { return };
-        let Some(place) = self.places.get_mut(number as usize) else { return };
-        let (Some(page), true) = (&place.page, std::mem::take(&mut place.is_changed)) else { return };
+        let Some(slot) = self.slots.get_mut(number as usize) else { return };
+        let (Some(page), true) = (&slot.page, std::mem::take(&mut slot.is_changed)) else { return };
         let mut bytes = [0; PAGE_BYTES];
-        let slots = bytes.get_mut(HEADER_BYTES..).unwrap_or_default().as_chunks_mut::<8>().0;
+        let slots = bytes[HEADER_BYTES..].as_chunks_mut::<8>().0;
         for (slot, bytes) in page.0.as_flattened().iter().zip(slots) {
             *bytes = slot.to_le_bytes();
         }
-        let (recorded, body) = bytes.split_at_mut(CHECKSUM_BYTES);
-        recorded.copy_from_slice(&checksum(*seed, number as usize, body));
+        let (recorded, covered) = bytes.split_at_mut(CHECKSUM_BYTES);
+        recorded.copy_from_slice(&checksum(*seed, number as usize, covered));
         if let Err(error) = file.write_all_at(&bytes, u64::from(number) * PAGE_BYTES as u64) {
             self.fail(&error);
         }
@@ -208,11 +211,11 @@ impl Pages {
 
     fn fail(&mut self, error: &std::io::Error) {
         if !std::mem::replace(&mut self.broken, true) {
-            tracing::warn!("the similarity index cannot be written and will be made anew: {error}");
+            tracing::warn!("cannot write the similarity index, which will be rebuilt: {error}");
         }
     }
 }
 
-fn checksum(seed: u64, number: usize, body: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    xxh3_64_with_seed(body, seed ^ number as u64).to_le_bytes()
+fn checksum(seed: u64, number: usize, covered: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    xxh3_64_with_seed(covered, seed ^ number as u64).to_le_bytes()
 }

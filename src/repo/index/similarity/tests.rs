@@ -1,4 +1,4 @@
-//! The index from run to run: what it finds, what it reads, and what trouble with its files does.
+//! The index over several runs: what it finds, what it reads, and how it treats damaged files.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::types::Fingerprint;
 
 const ENTRIES: u64 = 40;
 
-/// A repository of containers and the directory of its index.
+/// A repository of containers, with the directory of its index.
 struct TestIndex {
     store: Arc<CountingStore<MemoryStore>>,
     directory: tempfile::TempDir,
@@ -20,7 +20,7 @@ struct TestIndex {
     file_bytes: u64,
 }
 
-/// The eight features of entry `entry` of the container made `nth`.
+/// The eight features of entry `entry` of container `nth`.
 fn features(nth: u64, entry: u64) -> Vec<u64> {
     let hash = |k: u64| xxhash_rust::xxh3::xxh3_64(&[nth, entry, k].map(u64::to_le_bytes).concat()) >> 16;
     (0..8).map(hash).collect()
@@ -28,7 +28,7 @@ fn features(nth: u64, entry: u64) -> Vec<u64> {
 
 impl TestIndex {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("makes a folder");
+        let directory = tempfile::tempdir().expect("makes a directory");
         let store = Arc::new(CountingStore::new(MemoryStore::new()));
         TestIndex { store, directory, containers: Vec::new(), memory_bytes: 1 << 20, file_bytes: 4 << 20 }
     }
@@ -56,34 +56,34 @@ impl TestIndex {
     fn open(&self) -> SimilarityIndex {
         let containers = self.containers.iter().copied().collect();
         let listing = Arc::new(ContainerListing { containers, segments: Vec::new(), damaged: Vec::new() });
-        let place = SimilarityFiles {
+        let files = SimilarityFiles {
             directory: self.directory.path().to_path_buf(),
             repository: "id".into(),
             memory_bytes: self.memory_bytes,
             file_bytes: self.file_bytes,
         };
-        SimilarityIndex::new(self.store.clone(), listing, place)
+        SimilarityIndex::new(self.store.clone(), listing, files)
     }
 
-    /// A run that stores `containers` containers and ends well.
+    /// A successful run that stores `containers` containers.
     fn run(&mut self, containers: u64, entries: u64) {
         let mut index = self.open();
-        let mut shares = Vec::new();
+        let mut stored = Vec::new();
         for nth in 0..containers {
             let number = self.containers.len() as u64;
             (0..entries)
                 .for_each(|entry| index.insert(SessionEntryNumber(nth * entries + entry), &features(number, entry)));
             let container = self.store(entries);
-            shares.push(SessionContainer {
+            stored.push(SessionContainer {
                 first: SessionEntryNumber(nth * entries),
                 entries: entries as u32,
                 container,
             });
         }
-        index.finish(&shares, std::iter::empty());
+        index.finish(&stored, std::iter::empty());
     }
 
-    /// Of the features of container `nth`, how many lead to it, of a hundred.
+    /// Percent of the features of container `nth` that lead to it.
     fn percent(&self, index: &mut SimilarityIndex, nth: usize, entries: u64) -> u64 {
         let features = (0..entries).flat_map(|entry| features(nth as u64, entry).into_iter().map(move |f| (f, entry)));
         let wanted = |entry: u64| Similar::Stored(self.containers[nth], entry as u32);
@@ -102,35 +102,35 @@ impl TestIndex {
     }
 
     fn file(&self, at: usize) -> PathBuf {
-        SimilarityFiles::files(self.directory.path())[at].clone()
+        SimilarityFiles::paths(self.directory.path())[at].clone()
     }
 }
 
 #[test]
-fn a_second_run_finds_the_first_without_reading_directories() {
-    let mut bed = TestIndex::new();
-    bed.run(3, ENTRIES);
-    assert_eq!(bed.reads(), 0);
-    bed.check_all();
-    bed.run(2, ENTRIES);
-    bed.check_all();
-    assert_eq!(bed.reads(), 0);
+fn a_second_run_finds_the_first_without_reading_container_indexes() {
+    let mut test = TestIndex::new();
+    test.run(3, ENTRIES);
+    assert_eq!(test.reads(), 0);
+    test.check_all();
+    test.run(2, ENTRIES);
+    test.check_all();
+    assert_eq!(test.reads(), 0);
 }
 
 #[test]
-fn a_run_without_look_ups_touches_nothing() {
-    let mut bed = TestIndex::new();
-    bed.store(ENTRIES);
-    bed.open().finish(&[], std::iter::empty());
-    assert_eq!(bed.reads(), 0);
-    assert!(!bed.file(0).exists() && !bed.file(1).exists());
+fn a_run_without_look_ups_opens_no_file() {
+    let mut test = TestIndex::new();
+    test.store(ENTRIES);
+    test.open().finish(&[], std::iter::empty());
+    assert_eq!(test.reads(), 0);
+    assert!(!test.file(0).exists() && !test.file(1).exists());
 }
 
 #[test]
-fn session_entries_are_found_by_their_numbers_and_only_those_inserted() {
-    let mut bed = TestIndex::new();
-    bed.run(1, ENTRIES);
-    let mut index = bed.open();
+fn only_inserted_session_entries_are_found() {
+    let mut test = TestIndex::new();
+    test.run(1, ENTRIES);
+    let mut index = test.open();
     index.insert(SessionEntryNumber(0), &features(7, 0));
     index.insert(SessionEntryNumber(1), &features(7, 0));
     let found: Vec<Similar> = index.find(features(7, 0)[0]).collect();
@@ -138,153 +138,153 @@ fn session_entries_are_found_by_their_numbers_and_only_those_inserted() {
 }
 
 #[test]
-fn only_new_containers_are_read_and_lost_ones_forgotten() {
-    let mut bed = TestIndex::new();
-    bed.run(2, ENTRIES);
-    bed.store(ENTRIES);
-    let before = bed.reads();
-    let mut index = bed.open();
-    assert!(bed.percent(&mut index, 2, ENTRIES) >= 98);
-    let one = bed.reads() - before;
+fn only_new_containers_are_read_and_lost_ones_are_dropped() {
+    let mut test = TestIndex::new();
+    test.run(2, ENTRIES);
+    test.store(ENTRIES);
+    let before = test.reads();
+    let mut index = test.open();
+    assert!(test.percent(&mut index, 2, ENTRIES) >= 98);
+    let one = test.reads() - before;
     index.finish(&[], std::iter::empty());
     drop(index);
-    bed.check_all();
-    assert_eq!(bed.reads(), before + one, "the new container is read once");
-    let lost = bed.containers.remove(1);
-    let mut index = bed.open();
+    test.check_all();
+    assert_eq!(test.reads(), before + one, "the new container is read once");
+    let lost = test.containers.remove(1);
+    let mut index = test.open();
     let gone = (0..ENTRIES).flat_map(|entry| features(1, entry));
     let found: Vec<Similar> = gone.flat_map(|feature| index.find(feature).collect::<Vec<_>>()).collect();
     assert!(found.iter().all(|found| !matches!(found, Similar::Stored(id, _) if *id == lost)), "{found:?}");
-    assert_eq!(bed.reads(), before + one);
+    assert_eq!(test.reads(), before + one);
 }
 
 #[test]
 fn containers_without_features_are_known_without_being_read() {
-    let mut bed = TestIndex::new();
-    bed.run(1, ENTRIES);
-    let mut index = bed.open();
+    let mut test = TestIndex::new();
+    test.run(1, ENTRIES);
+    let mut index = test.open();
     index.insert(SessionEntryNumber(0), &features(9, 0));
-    let tree = bed.store(0);
+    let tree = test.store(0);
     index.finish(&[], [tree].into_iter());
     drop(index);
-    bed.open().find(1).count();
-    assert_eq!(bed.reads(), 0);
+    test.open().find(1).count();
+    assert_eq!(test.reads(), 0);
 }
 
 #[test]
-fn the_numbers_of_a_run_that_failed_answer_nothing_and_are_not_given_again() {
-    let mut bed = TestIndex::new();
-    bed.memory_bytes = 1 << 16;
-    bed.run(1, ENTRIES);
-    let mut index = bed.open();
+fn the_numbers_of_a_failed_run_refer_to_nothing_and_are_not_used_again() {
+    let mut test = TestIndex::new();
+    test.memory_bytes = 1 << 16;
+    test.run(1, ENTRIES);
+    let mut index = test.open();
     (0..20_000).for_each(|entry| index.insert(SessionEntryNumber(entry), &features(99, entry)));
     drop(index);
-    let mut index = bed.open();
+    let mut index = test.open();
     let failed = (0..20_000).flat_map(|entry| features(99, entry));
     assert_eq!(failed.filter(|feature| index.find(*feature).next().is_some()).count(), 0);
     drop(index);
-    bed.run(1, ENTRIES);
-    let mut index = bed.open();
-    let found = [0, 1].map(|nth| bed.percent(&mut index, nth, ENTRIES));
+    test.run(1, ENTRIES);
+    let mut index = test.open();
+    let found = [0, 1].map(|nth| test.percent(&mut index, nth, ENTRIES));
     assert!(found[0] >= 85 && found[1] >= 98, "changed pages in memory are lost, 16 of 1024: {found:?}");
-    assert_eq!(bed.reads(), 0);
+    assert_eq!(test.reads(), 0);
 }
 
 #[test]
-fn lost_truncated_and_foreign_files_are_made_anew() {
-    let troubles: [fn(&TestIndex); 6] = [
-        |bed| std::fs::remove_file(bed.file(0)).expect("removes"),
-        |bed| std::fs::remove_file(bed.file(1)).expect("removes"),
-        |bed| File::options().write(true).open(bed.file(0)).and_then(|f| f.set_len(5000)).expect("truncates"),
-        |bed| File::options().write(true).open(bed.file(1)).and_then(|f| f.set_len(50)).expect("truncates"),
-        |bed| std::fs::write(bed.file(1), b"").expect("writes"),
-        |bed| {
-            let numbers = NumberMap::load(&bed.file(1), "id").expect("loads").expect("is there");
-            numbers.save(&bed.file(1), "another").expect("saves");
+fn lost_truncated_and_foreign_files_are_rebuilt() {
+    let faults: [fn(&TestIndex); 6] = [
+        |test| std::fs::remove_file(test.file(0)).expect("removes"),
+        |test| std::fs::remove_file(test.file(1)).expect("removes"),
+        |test| File::options().write(true).open(test.file(0)).and_then(|f| f.set_len(5000)).expect("truncates"),
+        |test| File::options().write(true).open(test.file(1)).and_then(|f| f.set_len(50)).expect("truncates"),
+        |test| std::fs::write(test.file(1), b"").expect("writes"),
+        |test| {
+            let numbers = NumberMap::load(&test.file(1), "id").expect("loads").expect("is there");
+            numbers.save(&test.file(1), "another").expect("saves");
         },
     ];
-    for trouble in troubles {
-        let mut bed = TestIndex::new();
-        bed.run(3, ENTRIES);
-        trouble(&bed);
-        bed.check_all();
-        assert!(bed.reads() > 0, "the directories were read");
-        bed.run(1, ENTRIES);
-        let before = bed.reads();
-        bed.check_all();
-        assert_eq!(bed.reads(), before, "and not again");
+    for fault in faults {
+        let mut test = TestIndex::new();
+        test.run(3, ENTRIES);
+        fault(&test);
+        test.check_all();
+        assert!(test.reads() > 0, "the container indexes were read");
+        test.run(1, ENTRIES);
+        let before = test.reads();
+        test.check_all();
+        assert_eq!(test.reads(), before, "nothing is read again");
     }
 }
 
 #[test]
-fn any_flipped_byte_costs_a_page_or_a_rebuild_and_never_more() {
-    let mut bed = TestIndex::new();
-    bed.run(3, ENTRIES);
-    let [pages, numbers] = [0, 1].map(|at| std::fs::read(bed.file(at)).expect("reads"));
+fn a_flipped_byte_costs_at_most_a_page_or_a_rebuild() {
+    let mut test = TestIndex::new();
+    test.run(3, ENTRIES);
+    let [pages, numbers] = [0, 1].map(|at| std::fs::read(test.file(at)).expect("reads"));
     for (at, whole) in [(0, &pages), (1, &numbers)] {
         for position in (0..whole.len()).step_by(whole.len() / 40) {
             let mut damaged = whole.clone();
             damaged[position] ^= 0x55;
-            std::fs::write(bed.file(at), &damaged).expect("writes");
-            let mut index = bed.open();
-            let found: u64 = (0..3).map(|nth| bed.percent(&mut index, nth, ENTRIES)).sum();
+            std::fs::write(test.file(at), &damaged).expect("writes");
+            let mut index = test.open();
+            let found: u64 = (0..3).map(|nth| test.percent(&mut index, nth, ENTRIES)).sum();
             assert!(found >= 3 * 85, "byte {position} of file {at}: {found} of 300");
             drop(index);
-            std::fs::write(bed.file(0), &pages).expect("writes");
-            std::fs::write(bed.file(1), &numbers).expect("writes");
+            std::fs::write(test.file(0), &pages).expect("writes");
+            std::fs::write(test.file(1), &numbers).expect("writes");
         }
     }
 }
 
 #[test]
-fn a_second_process_works_in_memory_and_leaves_the_files_alone() {
-    let mut bed = TestIndex::new();
-    bed.run(2, ENTRIES);
-    let mut first = bed.open();
+fn a_second_process_works_in_memory_and_does_not_change_the_files() {
+    let mut test = TestIndex::new();
+    test.run(2, ENTRIES);
+    let mut first = test.open();
     first.find(1).count();
-    let files = || [0, 1].map(|at| std::fs::read(bed.file(at)).expect("reads"));
+    let files = || [0, 1].map(|at| std::fs::read(test.file(at)).expect("reads"));
     let before = files();
-    let mut second = bed.open();
-    assert!(bed.percent(&mut second, 1, ENTRIES) >= 98);
-    assert!(bed.reads() > 0, "it reads the directories");
+    let mut second = test.open();
+    assert!(test.percent(&mut second, 1, ENTRIES) >= 98);
+    assert!(test.reads() > 0, "it reads the container indexes");
     second.insert(SessionEntryNumber(0), &features(5, 0));
     second.finish(&[], std::iter::empty());
     assert!(files() == before);
-    assert!(bed.percent(&mut first, 1, ENTRIES) >= 98);
+    assert!(test.percent(&mut first, 1, ENTRIES) >= 98);
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_costs_nothing_but_the_file() {
-    let mut bed = TestIndex::new();
-    bed.run(1, ENTRIES);
-    std::fs::remove_file(bed.file(0)).expect("removes");
-    std::fs::create_dir(bed.file(0)).expect("makes a folder in its place");
-    bed.check_all();
+fn a_file_that_cannot_be_written_leaves_the_index_in_memory() {
+    let mut test = TestIndex::new();
+    test.run(1, ENTRIES);
+    std::fs::remove_file(test.file(0)).expect("removes");
+    std::fs::create_dir(test.file(0)).expect("makes a directory instead");
+    test.check_all();
 }
 
 #[test]
-fn memory_and_file_stay_within_their_bounds_and_the_oldest_containers_go_first() {
-    let mut bed = TestIndex::new();
-    (bed.memory_bytes, bed.file_bytes) = (128 << 10, 512 << 10);
+fn memory_and_file_keep_their_bounds_and_the_oldest_containers_are_dropped_first() {
+    let mut test = TestIndex::new();
+    (test.memory_bytes, test.file_bytes) = (128 << 10, 512 << 10);
     let per_run = 2_000;
     for _ in 0..10 {
-        bed.run(2, per_run);
-        let len = std::fs::metadata(bed.file(0)).expect("is there").len();
+        test.run(2, per_run);
+        let len = std::fs::metadata(test.file(0)).expect("is there").len();
         assert!(len <= 512 << 10, "{len} bytes");
     }
-    let mut index = bed.open();
-    let percent: Vec<u64> = (0..20).map(|nth| bed.percent(&mut index, nth, per_run)).collect();
+    let mut index = test.open();
+    let percent: Vec<u64> = (0..20).map(|nth| test.percent(&mut index, nth, per_run)).collect();
     assert!(percent[19] >= 95 && percent[..8].iter().all(|found| *found < 10), "{percent:?}");
     let memory = index.open.as_mut().expect("is open").table.pages().memory_bytes();
     assert!(memory <= 128 << 10, "{memory} bytes of memory");
-    assert_eq!(bed.reads(), 0);
+    assert_eq!(test.reads(), 0);
 }
 
 #[test]
 fn a_smaller_bound_makes_a_smaller_file() {
-    let mut bed = TestIndex::new();
-    bed.run(4, 4_000);
-    bed.file_bytes = 64 << 10;
-    bed.open().find(1).count();
-    assert_eq!(std::fs::metadata(bed.file(0)).expect("is there").len(), 64 << 10);
+    let mut test = TestIndex::new();
+    test.run(4, 4_000);
+    test.file_bytes = 64 << 10;
+    test.open().find(1).count();
+    assert_eq!(std::fs::metadata(test.file(0)).expect("is there").len(), 64 << 10);
 }
