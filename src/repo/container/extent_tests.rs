@@ -215,11 +215,14 @@ fn a_cycle_is_an_error() {
 fn a_payload_that_is_no_delta_is_an_error() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
-    for payload in [vec![], vec![255], vec![0, 1, 2, 3]] {
-        let operation = Operation::Delta { base: 0, offset: 0, len: 100 };
+    let operation = Operation::Delta { base: 0, offset: 0, len: 100 };
+    for payload in [vec![], vec![255], vec![1, 0, 2, 3]] {
         let entry = chunks.push(vec![1; 100], payload, vec![operation], vec![whole]);
         assert!(matches!(chunks.read(entry), Err(Error::Corrupt { .. })));
     }
+    let entry = chunks.push(vec![1; 100], vec![0, 1, 2, 3], vec![operation], vec![whole]);
+    let error = chunks.read(entry).unwrap_err();
+    assert_eq!(error.to_string(), "delta payload needs a newer fhrd: unknown derivation 0");
 }
 
 #[test]
