@@ -16,8 +16,7 @@ use crate::config::RepositoryConfig;
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::kernel::sieve::Anchor;
-use crate::model::ModelRecord;
-use crate::model::detect::{ModelFile, TensorBlock};
+use crate::model::{ModelFile, ModelRecord, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::types::Fingerprint;
 

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use crate::chunk::classify::ChunkClass;
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::kernel::sieve::Anchor;
-use crate::model::ModelRecord;
-use crate::model::delta_plan::DeltaPlan;
-use crate::model::detect::{ModelFile, TensorBlock};
+use crate::model::{DeltaPlan, ModelFile, ModelRecord, TensorBlock};
 use crate::pipeline::Weigh;
 use crate::repo::container::{SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
@@ -124,7 +122,7 @@ pub struct ChunkBatch {
 pub enum SaveItem {
     /// Structure.
     Tree(TreeItem),
-    /// IndexRecord of the current file, a model; all its chunks have been sent.
+    /// Record of the current file, a model; all its chunks have been sent.
     Model(Arc<ModelRecord>),
     /// The next chunk of the current file.
     Chunk {

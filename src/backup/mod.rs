@@ -1,16 +1,15 @@
 //! Backup: nine stages turn a source tree into a snapshot.
 //!
-//! | stage | receives | sends | work |
-//! |---|---|---|---|
-//! | Read | source tree | bytes, holes, tree items | walks the source; skips files unchanged since the parent snapshot |
-//! | Chunk | bytes | chunks | cuts files at content-defined boundaries, tensors at block boundaries |
-//! | Hash | chunks | chunks with fingerprints | computes keyed BLAKE3 in parallel |
-//! | Dedup | chunks | chunks; duplicates without bytes | asks the chunk index |
-//! | Identify | new chunks | chunks with class and anchors | finds float and incompressible chunks in parallel |
-//! | SubDedup | chunks | frames, entries, save items | finds copies inside new chunks, fills frames, plans deltas |
-//! | ModelEncode | frames | frames | encodes floats and deltas in parallel; left out if there can be none |
-//! | Compress | frames | encoded frames | compresses the other frames in parallel |
-//! | Save | encoded frames, entries, save items | totals | writes containers, recipes and listings |
+//! 1. Read walks the source tree and sends bytes, holes and tree items. It skips files unchanged since the parent
+//!    snapshot.
+//! 2. Chunk receives bytes and sends chunks: cut at content-defined boundaries, in tensors at block boundaries.
+//! 3. Hash adds the fingerprint of each chunk, its keyed BLAKE3, in parallel.
+//! 4. Dedup asks the chunk index for each chunk and drops the bytes of duplicates.
+//! 5. Identify adds class and anchors of each new chunk, in parallel.
+//! 6. SubDedup receives chunks, finds copies in the new ones, plans deltas, and sends frames, entries and save items.
+//! 7. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
+//! 8. Compress encodes the other frames, in parallel.
+//! 9. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.

@@ -1,11 +1,12 @@
-//! ModelEncode: encodes float chunks and blocks of tensors, by themselves or as deltas. All other packets pass.
+//! ModelEncode: encodes float chunks and blocks of tensors, alone or as deltas. Other packets pass unchanged.
 //!
-//! A delta's base is read here, in parallel: SubDedup has said which frames it is made of. Frames of this run that are
-//! still on their way are waited for; they are ahead in the stream, so the wait ends without further input. Where a
-//! base proves damaged the block is stored by itself, and so is, for the same reason, whatever was to follow from it.
+//! The bases of deltas are read here, in parallel; SubDedup has planned which frames they consist of. A worker waits
+//! for a frame of this run that is not stored yet. That frame precedes in the stream, so the wait ends without further
+//! input. If a base turns out to be damaged, the block is stored without it. So are, for the same reason, the blocks
+//! that were to be deltas to that block.
 //!
-//! What the codecs of floats make is decoded again before it is stored (`model.verify`): a defect of a codec or of the
-//! machine then costs ratio, not data.
+//! With `model.verify` every encoded frame is decoded again before it is stored. So a defect of a codec or of the
+//! machine costs compression ratio, not data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::backup::message::{FrameKind, Packet, PendingFrame};
 use crate::codec::{BlockHint, Codec, Raw, Scratch, delta};
 use crate::config::FloatCodec;
 use crate::error::{Error, Result};
-use crate::model::delta_plan::DeltaPlan;
+use crate::model::DeltaPlan;
 use crate::pipeline::Map;
 use crate::repo::container::{
     ExtentMap, FrameLocation, FrameNumber, FrameReference, FramesInFlight, StoredFrame, blob_name, decode_frame,
@@ -24,29 +25,29 @@ use crate::repo::container::{
 use crate::repo::index::ContainerIndexes;
 use crate::store::Store;
 
-/// One worker.
+/// A worker of ModelEncode.
 pub struct ModelEncodeWorker {
-    /// What encodes frames that are no deltas.
+    /// Codec of frames that are not deltas.
     pub codec: FloatCodec,
-    /// zstd level of that.
+    /// zstd level of that codec.
     pub level: i32,
-    /// Decode everything again.
+    /// Decode every encoded frame again.
     pub verify: bool,
     /// Buffer for decoded frames.
     pub decoded: Vec<u8>,
-    /// Contexts and buffers.
+    /// Contexts and buffers of the codecs.
     pub scratch: Scratch,
-    /// Where bases are read from.
+    /// Reads bases.
     pub bases: BaseReader,
 }
 
-/// Reads the frames that bases are made of.
+/// Reads the frames of bases.
 pub struct BaseReader {
-    /// Stored containers.
+    /// Holds the stored containers.
     pub store: Arc<dyn Store>,
-    /// Those of this run.
+    /// Frames of this run.
     pub in_flight: Arc<FramesInFlight>,
-    /// Their directories.
+    /// Container indexes of this worker.
     pub container_indexes: ContainerIndexes,
 }
 
@@ -59,7 +60,7 @@ impl BaseReader {
                 FrameLocation::Stored { container, frame } => {
                     let container_index = self.container_indexes.load(&container)?;
                     let info = container_index.frames.get(frame as usize).copied();
-                    let missing = || Error::corrupt(blob_name(&container), 0, "a frame of the directory", "none");
+                    let missing = || Error::corrupt(blob_name(&container), 0, "a frame of the container index", "none");
                     (container, info.ok_or_else(missing)?)
                 }
             },
@@ -69,7 +70,7 @@ impl BaseReader {
         decode_frame(&name, &info, &stored, scratch).map(Bytes::from)
     }
 
-    /// The bytes that a delta is made to.
+    /// The bytes of a delta's base.
     fn read(&mut self, plan: &DeltaPlan, scratch: &mut Scratch) -> Result<Bytes> {
         let mut frames = Vec::with_capacity(plan.frames.len());
         for (number, source) in &plan.frames {
@@ -77,18 +78,18 @@ impl BaseReader {
         }
         let mut base = Vec::new();
         for (extent_map, range) in &plan.base {
-            let part = part(extent_map, range, &frames, scratch)?;
+            let bytes = base_range(extent_map, range, &frames, scratch)?;
             if plan.base.len() == 1 {
-                return Ok(part);
+                return Ok(bytes);
             }
-            base.extend_from_slice(&part);
+            base.extend_from_slice(&bytes);
         }
         Ok(Bytes::from(base))
     }
 }
 
-/// A range of a base.
-fn part(
+/// A range of a base chunk, assembled from its frames.
+fn base_range(
     extent_map: &ExtentMap,
     range: &Range<u32>,
     frames: &[(FrameNumber, Bytes)],
@@ -100,8 +101,8 @@ fn part(
     };
     let own: Vec<Bytes> = extent_map.frames().iter().map(own).collect::<Result<_>>()?;
     let whole = match (extent_map.only_extent(), own.as_slice()) {
-        // Nearly always: a block in a frame of its own.
-        (Some(run), [frame]) if run.offset == 0 && run.len as usize == frame.len() => frame.clone(),
+        // The usual case: a block in a frame of its own.
+        (Some(extent), [frame]) if extent.offset == 0 && extent.len as usize == frame.len() => frame.clone(),
         _ => {
             let mut whole = Vec::new();
             extent_map.assemble(&own, scratch, &mut whole)?;
@@ -116,24 +117,25 @@ fn part(
 }
 
 impl ModelEncodeWorker {
+    /// Encodes a frame without a base; `None` if that does not pay.
     fn elements(&mut self, hint: BlockHint, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let mut payload = Vec::new();
         let codec = self.codec.encode(hint, raw, self.level, &mut self.scratch, &mut payload)?;
         Ok(self.stored(codec, payload, raw))
     }
 
-    /// What is stored of a frame; where the codec does not pay, Compress takes it.
+    /// The stored frame; `None` if the encoding is not smaller or decodes wrongly. Compress then encodes the frame.
     fn stored(&mut self, codec: &dyn Codec, mut payload: Vec<u8>, raw: &Bytes) -> Option<StoredFrame> {
         let decode = |scratch: &mut Scratch, back: &mut Vec<u8>| codec.decode(&payload, raw.len(), scratch, back);
-        if payload.len() >= raw.len() || !self.comes_back(raw, decode) {
+        if payload.len() >= raw.len() || !self.is_reversible(raw, decode) {
             return None;
         }
         payload.shrink_to_fit();
         Some(StoredFrame { codec: codec.id(), raw_len: raw.len() as u32, payload: Bytes::from(payload) })
     }
 
-    /// Whether `decode` gives `raw` again.
-    fn comes_back(&mut self, raw: &[u8], decode: impl FnOnce(&mut Scratch, &mut Vec<u8>) -> Result<()>) -> bool {
+    /// Whether `decode` gives `raw`; `true` without verification.
+    fn is_reversible(&mut self, raw: &[u8], decode: impl FnOnce(&mut Scratch, &mut Vec<u8>) -> Result<()>) -> bool {
         if !self.verify {
             return true;
         }
@@ -143,11 +145,11 @@ impl ModelEncodeWorker {
             return true;
         }
         let defect = decoded.err().map_or_else(|| "other bytes".into(), |error| error.to_string());
-        tracing::error!("a block of floats did not come back from its encoding ({defect}): it is stored without");
+        tracing::error!("an encoded float block decodes wrongly ({defect}); storing it without that encoding");
         false
     }
 
-    /// The block as a delta; `None` where its base is damaged.
+    /// Encodes the block as a delta; `None` if its base is unreadable.
     fn delta(&mut self, plan: &DeltaPlan, raw: &Bytes) -> Result<Option<StoredFrame>> {
         let base = match self.bases.read(plan, &mut self.scratch) {
             Ok(base) => base,
@@ -162,8 +164,8 @@ impl ModelEncodeWorker {
         payload.shrink_to_fit();
         let decode =
             |scratch: &mut Scratch, back: &mut Vec<u8>| delta::decode_tagged(&payload, &base, raw.len(), scratch, back);
-        // As long as the block: the block itself.
-        let pays = payload.len() < raw.len() && self.comes_back(raw, decode);
+        // A payload of the block's length is the block itself.
+        let pays = payload.len() < raw.len() && self.is_reversible(raw, decode);
         let payload = if pays { Bytes::from(payload) } else { raw.clone() };
         Ok(Some(StoredFrame { codec: Raw.id(), raw_len: payload.len() as u32, payload }))
     }
@@ -213,16 +215,16 @@ mod tests {
     use crate::store::MemoryStore;
 
     #[test]
-    fn what_does_not_come_back_is_not_stored() {
+    fn an_encoding_that_does_not_decode_is_not_stored() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let container_indexes = ContainerIndexes::new(store.clone(), 1, 1 << 10);
         let bases = BaseReader { store, in_flight: Arc::default(), container_indexes };
         let (codec, scratch) = (FloatCodec::Floats, Scratch::default());
         let mut worker = ModelEncodeWorker { codec, level: 1, verify: true, decoded: vec![9], scratch, bases };
         let raw = Bytes::from_iter((0..60_000u32).flat_map(|value| [value as u8 & 3, 0x3f]));
-        let made = worker.elements(BlockHint::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
-        assert_eq!(made.decode(&mut worker.scratch).unwrap(), raw);
-        let mut other = made.payload.to_vec();
+        let encoded = worker.elements(BlockHint::ElementType(ElementType::Bf16), &raw).unwrap().expect("pays");
+        assert_eq!(encoded.decode(&mut worker.scratch).unwrap(), raw);
+        let mut other = encoded.payload.to_vec();
         let last = other.len() - 1;
         other[last] ^= 1;
         assert!(worker.stored(&Floats, other.clone(), &raw).is_none());

@@ -23,10 +23,7 @@ use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
 use crate::filesystem::{Capturer, Event, FileRange, SourceFile, Walker};
 use crate::metrics::Progress;
-use crate::model::ModelRecord;
-use crate::model::detect::ModelFile;
-use crate::model::detect::{DefectReporting, model_file};
-use crate::model::order::{HoistCandidate, order};
+use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order};
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::at_least_one;
 use crate::repo::recipe::ContentReference;
@@ -34,7 +31,7 @@ use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
 
 /// Items of a batch, at most.
 const ITEMS_MAX: usize = 1024;
-/// Files below this size get a buffer of their own size.
+/// Reads below this size get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
 /// Files from this size on are sent with their previous version: float chunks may be deltas to it.
 const CHANGED_BYTES_MIN: u64 = 64 << 10;
@@ -233,7 +230,9 @@ impl<'a> ReadStage<'a> {
                 break;
             }
         }
-        for HoistCandidate { path, node: before, record } in if models.len() > 1 { order(models) } else { Vec::new() } {
+        for HoistCandidate { path, node: before, record } in
+            if models.len() > 1 { storing_order(models) } else { Vec::new() }
+        {
             let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
             let model = match is_same(&before, &node) {
                 true => Ok(Some(Arc::new(ModelFile { record, previous_version: None }))),

@@ -1,14 +1,14 @@
 //! SubDedup: encodes each new chunk against the chunks before it and fills frames, in stream order.
 //!
-//! 1. A float chunk or a block of a tensor gets a frame of its own and goes on to ModelEncode, a block that has a base
-//!    in a stored model as a delta to that.
-//! 2. Any other new chunk is given to the strategy; what it finds becomes copies, the rest literal bytes.
-//! 3. Literal bytes of successive chunks fill a solid frame (those of incompressible chunks a frame apart). With
+//! 1. A float chunk or a block of a tensor gets a frame of its own, which ModelEncode encodes. If a stored model or the
+//!    file's previous version has a base for it, it becomes a delta to that.
+//! 2. The strategy searches every other new chunk for copies. The remaining bytes are literal bytes.
+//! 3. Literal bytes of successive chunks fill a solid frame; those of incompressible chunks fill another frame. With
 //!    `frame_bytes = 0` each chunk has a frame of its own, as in the paper.
-//! 4. When the solid frame is full, or enough has gathered, the entries of the group are sent after their frames.
-//!    Containers end only between groups.
+//! 4. A group of chunks ends when the solid frame is full or the group is large. Its entries are sent after its frames.
+//!    Containers end between groups only.
 //!
-//! One owner, no clock: the stored bytes depend on the stream alone.
+//! The stage has one owner and uses no clock, so the stored bytes depend on the stream only.
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ use crate::backup::message::{
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::model::delta_plan::{DeltaPlanner, PlannedDelta};
-use crate::model::detect::TensorBlock;
+use crate::model::{DeltaPlanner, PlannedDelta, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::repo::container::{
     Base, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList, SessionEntryNumber,
@@ -33,26 +32,29 @@ use crate::similar::{Bases, EncodedChunk, SessionEntry, Strategy, StrategyOutput
 const GROUP_BYTES_MAX: u64 = 8 << 20;
 /// Entries after which a group ends.
 const GROUP_ENTRIES_MAX: u64 = 4096;
-/// Chunks of the average length that a frame holds at most. A base is often the only one wanted of its frame, and the
-/// shorter it is, the more is decoded for it in vain.
+/// Chunks of average length in a frame, at most. Often one base is all that is needed of a frame, and the rest of the
+/// frame is decoded for nothing.
 const FRAME_CHUNKS_MAX: u64 = 16;
-/// With a frame for each chunk: literal bytes after which a group ends.
+/// Bytes of chunks after which a group ends if each chunk has a frame of its own.
 const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 
 /// The stage.
 pub struct SubDedupStage {
     strategy: Box<dyn Strategy>,
     bases: Bases,
-    models: DeltaPlanner,
-    /// For chunks that turn out to be no copies.
+    planner: DeltaPlanner,
+    /// Classifies chunks that Identify left out.
     classifier: ChunkClassifier,
     depth_max: u8,
     frame_bytes: usize,
     group_bytes_max: u64,
-    /// Where in its file the next chunk begins.
+    /// Offset of the next chunk in its file.
     offset: u64,
+    /// Session number of the next frame.
     next_frame: SessionFrameNumber,
+    /// First entry of the current group.
     group_first: SessionEntryNumber,
+    /// Bytes of chunks in the current group.
     group_bytes: u64,
 }
 
@@ -61,14 +63,14 @@ impl SubDedupStage {
     pub fn new(
         strategy: Box<dyn Strategy>,
         bases: Bases,
-        models: DeltaPlanner,
+        planner: DeltaPlanner,
         config: &Config,
         chunk_bytes_avg: u64,
     ) -> Self {
         SubDedupStage {
             strategy,
             bases,
-            models,
+            planner,
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
             depth_max: config.subdedup.depth_max,
             frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
@@ -96,20 +98,21 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// A block of a tensor of known words.
+    /// Stores a block of a tensor of a known element type.
     fn block(&mut self, chunk: Chunk, block: TensorBlock, emit: &mut Emit<Packet>) -> Result<()> {
         let fingerprint = chunk.fingerprint;
-        let number = match self.models.plan(chunk.block, chunk.len, &mut self.bases)? {
+        let number = match self.planner.plan(chunk.block, chunk.len, &mut self.bases)? {
             Some(planned) => self.delta(chunk, planned, emit)?,
             None => {
-                let kind = FrameKind::Elements(self.models.element_type(block));
+                let kind = FrameKind::Elements(self.planner.element_type(block));
                 self.float_chunk(chunk, Vec::new(), kind, emit)?
             }
         };
-        self.models.stored(fingerprint, EntryNumber::session(number));
+        self.planner.stored(fingerprint, EntryNumber::session(number));
         Ok(())
     }
 
+    /// Sends a delta and adds its entry.
     fn delta(&mut self, chunk: Chunk, planned: PlannedDelta, emit: &mut Emit<Packet>) -> Result<SessionEntryNumber> {
         let frame =
             FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
@@ -126,19 +129,20 @@ impl SubDedupStage {
         }))
     }
 
+    /// Stores an opaque chunk: as a float chunk, or with the copies that the strategy finds.
     fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         let (found, encoded) = self.find(&chunk)?;
-        // Most of it copied: the rest is worth less than what other codecs save.
+        // If most of the chunk is copied, no codec saves more on the rest.
         let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };
         match class {
             ChunkClass::Float(layout) => {
                 let range = self.offset..self.offset + u64::from(chunk.len);
-                match self.models.plan_previous_version(range, layout, &mut self.bases)? {
+                match self.planner.plan_previous_version(range, layout, &mut self.bases)? {
                     Some(planned) => self.delta(chunk, planned, emit)?,
                     None => self.float_chunk(chunk, found.features, FrameKind::Float(layout), emit)?,
                 };
             }
-            class => self.ordinary_chunk(chunk, class, (found.features, encoded), emit)?,
+            class => self.ordinary_chunk(chunk, class, found.features, encoded, emit)?,
         }
         Ok(())
     }
@@ -147,6 +151,7 @@ impl SubDedupStage {
         chunk.class.unwrap_or_else(|| self.classifier.classify(&chunk.bytes))
     }
 
+    /// Sends a frame of one chunk and adds its entry.
     fn float_chunk(
         &mut self,
         chunk: Chunk,
@@ -169,11 +174,13 @@ impl SubDedupStage {
         Ok(number)
     }
 
+    /// Appends the literal bytes of a chunk to an open frame and adds its entry.
     fn ordinary_chunk(
         &mut self,
         chunk: Chunk,
         class: ChunkClass,
-        (features, encoded): (Vec<u64>, EncodedChunk),
+        features: Vec<u64>,
+        encoded: EncodedChunk,
         emit: &mut Emit<Packet>,
     ) -> Result<()> {
         let literal_len = encoded.literal_len() as usize;
@@ -215,7 +222,7 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// Asks the strategy; where a base's body turns out to be unreadable the chunk is stored whole.
+    /// Searches copies with the strategy. If the operation list of a base is unreadable the chunk is stored whole.
     fn find(&mut self, chunk: &Chunk) -> Result<(StrategyOutput, EncodedChunk)> {
         let anchors = chunk.anchors.as_deref().unwrap_or_default();
         let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
@@ -245,7 +252,7 @@ impl SubDedupStage {
         Ok(number)
     }
 
-    /// Sends an open frame unless it is empty, and tells the group's entries its number.
+    /// Sends an open frame unless it is empty, and sets its number in the group's entries.
     fn close_frame(&mut self, open: OpenFrame, emit: &mut Emit<Packet>) -> Result<()> {
         let raw = Bytes::from(std::mem::take(self.open_frame(open)));
         if raw.is_empty() {
@@ -267,6 +274,7 @@ impl SubDedupStage {
         Ok(())
     }
 
+    /// Sends the open frames, then the entries of the group.
     fn end_group(&mut self, emit: &mut Emit<Packet>) -> Result<()> {
         self.close_frame(OpenFrame::Solid, emit)?;
         self.close_frame(OpenFrame::Incompressible, emit)?;
@@ -275,7 +283,7 @@ impl SubDedupStage {
         for number in self.group_first.until(self.bases.ring.next()) {
             let Some(entry) = self.bases.ring.get_mut(number) else { continue };
             if entry.literal_len == 0 {
-                // No bytes of its own: any frame will do.
+                // An entry without literal bytes may refer to any frame.
                 (entry.frame, entry.literal_offset) = (FrameNumber::session(last_frame), 0);
             }
             let FrameAddress::Session(frame) = entry.frame.address() else {
@@ -322,19 +330,19 @@ impl Stage for SubDedupStage {
                 ChunkItem::Tree(item) => {
                     self.offset = 0;
                     if let TreeItem::End { outcome, .. } = &item {
-                        items.extend(self.models.end(*outcome == Outcome::Complete).map(SaveItem::Model));
+                        items.extend(self.planner.end(*outcome == Outcome::Complete).map(SaveItem::Model));
                     }
                     items.push(SaveItem::Tree(item));
                 }
-                ChunkItem::Model(file) => self.models.begin(file, &mut self.bases)?,
-                ChunkItem::PreviousVersion(content) => self.models.begin_previous_version(content),
+                ChunkItem::Model(file) => self.planner.begin(file, &mut self.bases)?,
+                ChunkItem::PreviousVersion(content) => self.planner.begin_previous_version(content),
                 ChunkItem::Hole(len) => {
                     self.offset += len;
                     items.push(SaveItem::Hole(len));
                 }
                 ChunkItem::Chunk(chunk) => {
                     let (fingerprint, len, is_new) = (chunk.fingerprint, chunk.len, chunk.is_new);
-                    self.models.note(&fingerprint, chunk.block);
+                    self.planner.note(&fingerprint, chunk.block);
                     if is_new {
                         self.encode_chunk(chunk, emit)?;
                     }

@@ -1,4 +1,4 @@
-//! Which frames chunks come to, whether their classes are known before or not.
+//! Tests: frames do not depend on whether Identify has classified the chunks.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,7 @@ impl Source for Chunks {
     }
 }
 
-/// What was sent on, as text.
+/// Collects the packets as text.
 struct Sent(Vec<String>);
 
 impl Sink for Sent {
@@ -62,19 +62,19 @@ fn noise(seed: u64) -> Vec<u8> {
     (0..LEN).map(|_| next()).collect()
 }
 
-/// BF16 words of about one size.
+/// BF16 values of similar size.
 fn floats(seed: u64) -> Vec<u8> {
     let mut bytes = noise(seed);
     bytes.iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0x3c | *byte & 0x81);
     bytes
 }
 
-/// Runs the stage over `contents`, with the classes that Identify finds or without.
-fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
+/// Runs the stage over chunks with these bytes, classified by Identify or not.
+fn sent(chunks_bytes: &[Vec<u8>], is_identified: bool) -> Vec<String> {
     let config = Config::default();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
-    let directory = tempfile::tempdir().expect("makes a folder");
+    let directory = tempfile::tempdir().expect("makes a directory");
     let (path, repository) = (directory.path().into(), String::new());
     let files = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
     let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
@@ -93,7 +93,7 @@ fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
         anchors: Some(Sieve::new(1).anchors(bytes)),
         block: None,
     };
-    let chunks = (0..).zip(contents).map(chunk).collect();
+    let chunks = (0..).zip(chunks_bytes).map(chunk).collect();
     let mut line = Pipeline::new(4, Arc::new(AtomicBool::new(false)));
     let link = line.source(Chunks(chunks));
     let link = line.stage(link, stage);
@@ -101,15 +101,15 @@ fn sent(contents: &[Vec<u8>], is_identified: bool) -> Vec<String> {
 }
 
 #[test]
-fn a_class_that_nobody_found_before_changes_nothing() {
+fn frames_do_not_depend_on_who_classifies_a_chunk() {
     let (media, weights) = (noise(5), floats(7));
-    // Copied for the most part, and for the lesser part.
+    // Two chunks that are copied for the most part and for the lesser part.
     let (mut most, mut some) = (media.clone(), weights.clone());
     most[LEN * 3 / 4..].copy_from_slice(&weights[LEN * 3 / 4..]);
     some[LEN / 3..].copy_from_slice(&floats(9)[LEN / 3..]);
     let text = include_bytes!("subdedup.rs").to_vec();
-    let contents = [media, weights, text, most, some];
-    let (known, found) = (sent(&contents, true), sent(&contents, false));
+    let chunks_bytes = [media, weights, text, most, some];
+    let (known, found) = (sent(&chunks_bytes, true), sent(&chunks_bytes, false));
     assert_eq!(known, found);
     let of_kind = |kind: &str| known.iter().filter(|packet| packet.contains(&format!("kind: {kind}"))).count();
     assert_eq!((of_kind("Float"), of_kind("Incompressible"), of_kind("Solid")), (2, 1, 1));

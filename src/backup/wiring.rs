@@ -25,7 +25,7 @@ use crate::config::{Config, FloatCodec};
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics};
-use crate::model::delta_plan::DeltaPlanner;
+use crate::model::DeltaPlanner;
 use crate::pipeline::{Link, Pipeline};
 use crate::repo::Repository;
 use crate::repo::container::FramesInFlight;

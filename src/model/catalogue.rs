@@ -1,8 +1,8 @@
 //! The catalogue: which models the repository holds records of.
 //!
-//! Each backup that stores models writes one blob, an envelope of type `FHRDMODL` with a CBOR map: when, and for each
-//! model a head. The records themselves are chunks. Like an index, the catalogue is a hint; a blob that does not
-//! parse is passed over.
+//! Each backup that stores models writes a blob: an envelope of type `FHRDMODL` around a CBOR map with the time of the
+//! backup and an entry for each model. The records are chunks. Like an index, the catalogue is a hint: a blob that does
+//! not parse is skipped.
 
 use minicbor::{Decode, Encode};
 
@@ -12,16 +12,16 @@ use crate::store::Store;
 use crate::types::{Fingerprint, hex};
 use crate::wire::Envelope;
 
-/// Store directory of the catalogue.
+/// Prefix of the catalogue's blobs in the store.
 pub const PREFIX: &str = "models";
 const MAGIC: [u8; 8] = *b"FHRDMODL";
 const BYTES_LIMIT: u64 = 64 << 20;
-/// CatalogueBlob kept in memory, those stored last.
+/// Entries in memory, at most: the latest ones.
 const ENTRIES_MAX: usize = 1 << 16;
-/// CatalogueBlob of a blob; a backup of more models writes several.
+/// Entries of a blob, at most; a backup of more models writes several blobs.
 pub const BLOB_ENTRIES_MAX: usize = 1 << 12;
 
-/// What is known of a model without reading its record.
+/// What the catalogue records of a model, so that its record need not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CatalogueEntry {
@@ -31,7 +31,7 @@ pub struct CatalogueEntry {
     /// The chunk that holds the record.
     #[n(1)]
     pub record: Fingerprint,
-    /// Hashes of the names others may call it by.
+    /// Hashes of the names by which cards may refer to it.
     #[n(2)]
     pub names: Vec<u64>,
     /// [`ModelRecord::keys`].
@@ -42,25 +42,25 @@ pub struct CatalogueEntry {
     pub content: Option<Fingerprint>,
 }
 
-/// The heads of one backup.
+/// The entries of one backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CatalogueBlob {
-    /// When the backup started, nanoseconds since 1970.
+    /// Start of the backup, nanoseconds since 1970.
     #[n(0)]
     pub time_ns: i64,
-    /// In order of storing.
+    /// Entries in the order of storing.
     #[n(1)]
     pub entries: Vec<CatalogueEntry>,
 }
 
-/// Hash of a name; upper and lower case are one.
+/// Hash of a name, independent of case.
 pub(super) fn name_hash(name: &str) -> u64 {
     Fingerprint(*blake3::hash(name.to_lowercase().as_bytes()).as_bytes()).prefix()
 }
 
 impl CatalogueEntry {
-    /// The head of a record stored as chunk `chunk`.
+    /// The entry of a record that is stored as chunk `chunk`.
     pub fn new(record: &ModelRecord, chunk: Fingerprint) -> Self {
         let names = record.names.iter().map(|name| name_hash(name)).collect();
         CatalogueEntry { id: record.id, record: chunk, names, keys: record.keys(), content: record.content }
@@ -68,7 +68,10 @@ impl CatalogueEntry {
 }
 
 impl CatalogueBlob {
-    /// Stores the blob, unless there is nothing in it.
+    /// Stores the blob, unless it is empty.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub fn save(&self, store: &dyn Store) -> Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -82,7 +85,7 @@ impl CatalogueBlob {
     /// Reads one blob.
     ///
     /// # Errors
-    /// Those of the store, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a blob that is none.
+    /// Those of the store; [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a damaged blob.
     pub fn load(store: &dyn Store, name: &str) -> Result<CatalogueBlob> {
         let blob = store.get(name, BYTES_LIMIT)?;
         let digest = hex(blake3::hash(&blob).as_bytes());
@@ -94,43 +97,49 @@ impl CatalogueBlob {
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
     }
 
-    /// The heads of all blobs, latest last; blobs that cannot be read are passed over with a warning.
+    /// The entries of all blobs, latest last. Blobs that cannot be read are skipped with a warning.
+    ///
+    /// # Errors
+    /// Those of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
-        let (mut found, mut count) = (Vec::new(), 0);
+        let (mut blobs, mut count) = (Vec::new(), 0);
         for listed in store.list(PREFIX)? {
             match CatalogueBlob::load(store, &listed.name) {
                 Ok(blob) => {
                     count += blob.entries.len();
-                    found.push((blob.time_ns, listed.name, blob.entries));
+                    blobs.push(NamedBlob { name: listed.name, blob });
                 }
-                Err(error) => tracing::warn!("passing over {}: {error}", listed.name),
+                Err(error) => tracing::warn!("skipping {}: {error}", listed.name),
             }
-            // However many there are, not many more than are kept are in memory.
+            // Bounds the memory, however many blobs there are.
             if count > 2 * ENTRIES_MAX {
-                count = keep_latest(&mut found);
+                count = retain_latest(&mut blobs);
             }
         }
-        keep_latest(&mut found);
-        let mut entries: Vec<CatalogueEntry> = found.into_iter().flat_map(|found| found.2).collect();
+        retain_latest(&mut blobs);
+        let mut entries: Vec<CatalogueEntry> = blobs.into_iter().flat_map(|named| named.blob.entries).collect();
         entries.drain(..entries.len().saturating_sub(ENTRIES_MAX));
         Ok(entries)
     }
 }
 
-/// A blob's time, name and heads.
-type Found = (i64, String, Vec<CatalogueEntry>);
+/// A blob and its name.
+struct NamedBlob {
+    name: String,
+    blob: CatalogueBlob,
+}
 
-/// Puts the latest blobs last and drops those before them that are not needed; the number of heads left.
-fn keep_latest(found: &mut Vec<Found>) -> usize {
-    found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+/// Sorts the blobs, latest last, and drops the oldest ones beyond the bound. Returns the number of entries left.
+fn retain_latest(blobs: &mut Vec<NamedBlob>) -> usize {
+    blobs.sort_by(|one, other| (one.blob.time_ns, &one.name).cmp(&(other.blob.time_ns, &other.name)));
     let mut count = 0;
-    let needed = found.iter().rev().take_while(|found| {
+    let needed = blobs.iter().rev().take_while(|named| {
         let is_needed = count < ENTRIES_MAX;
-        count += if is_needed { found.2.len() } else { 0 };
+        count += if is_needed { named.blob.entries.len() } else { 0 };
         is_needed
     });
     let needed = needed.count();
-    found.drain(..found.len() - needed);
+    blobs.drain(..blobs.len() - needed);
     count
 }
 
@@ -140,37 +149,40 @@ mod tests {
     use crate::store::MemoryStore;
 
     #[test]
-    fn heads_come_back_oldest_first_and_damage_is_passed_over() {
+    fn entries_are_read_oldest_first_and_damaged_blobs_are_skipped() {
         let store = MemoryStore::default();
-        let head = |byte: u8| {
+        let entry = |byte: u8| {
             let (id, record) = (Fingerprint([byte; 32]), Fingerprint([0; 32]));
             CatalogueEntry { id, record, names: vec![1], keys: vec![2], content: Some(Fingerprint([9; 32])) }
         };
-        CatalogueBlob { time_ns: 5, entries: vec![head(2), head(3)] }.save(&store).unwrap();
-        CatalogueBlob { time_ns: 4, entries: vec![head(1)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 5, entries: vec![entry(2), entry(3)] }.save(&store).unwrap();
+        CatalogueBlob { time_ns: 4, entries: vec![entry(1)] }.save(&store).unwrap();
         CatalogueBlob { time_ns: 6, entries: Vec::new() }.save(&store).unwrap();
         store.put_if_absent("models/abc", &[b"junk"]).unwrap();
         let all = CatalogueBlob::load_all(&store).unwrap();
-        assert_eq!(all, [head(1), head(2), head(3)]);
+        assert_eq!(all, [entry(1), entry(2), entry(3)]);
     }
 
     #[test]
-    fn only_the_latest_blobs_are_kept() {
-        let head = CatalogueEntry {
+    fn only_the_latest_blobs_are_retained() {
+        let entry = CatalogueEntry {
             id: Fingerprint([1; 32]),
             record: Fingerprint([0; 32]),
             names: vec![],
             keys: vec![],
             content: None,
         };
-        let blob = |time: i64| (time, time.to_string(), vec![head.clone(); ENTRIES_MAX / 4]);
-        let mut found: Vec<Found> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();
-        assert_eq!(keep_latest(&mut found), ENTRIES_MAX);
-        assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [3, 4, 5, 6]);
+        let blob = |time_ns: i64| NamedBlob {
+            name: time_ns.to_string(),
+            blob: CatalogueBlob { time_ns, entries: vec![entry.clone(); ENTRIES_MAX / 4] },
+        };
+        let mut blobs: Vec<NamedBlob> = [5, 1, 4, 2, 6, 3].into_iter().map(blob).collect();
+        assert_eq!(retain_latest(&mut blobs), ENTRIES_MAX);
+        assert_eq!(blobs.iter().map(|named| named.blob.time_ns).collect::<Vec<_>>(), [3, 4, 5, 6]);
     }
 
     #[test]
-    fn names_do_not_depend_on_case() {
+    fn hashes_of_names_do_not_depend_on_case() {
         assert_eq!(name_hash("Org/Model"), name_hash("org/model"));
         assert_ne!(name_hash("a"), name_hash("b"));
     }

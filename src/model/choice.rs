@@ -1,12 +1,13 @@
-//! Choice: for each tensor of a new model the stored tensor that it is nearest to, and the model that it descends from.
+//! Choice: which stored tensor each tensor of a new model is a delta to, and which model the new one descends from.
 //!
-//! 1. In each candidate a tensor's counterpart is the one of its name, or the nearest by sketch of a few of its shape.
-//! 2. The candidate that promises the shortest delta of the whole model comes first; of copies the oldest.
-//! 3. The counterpart that promises the shortest delta is the base, the first of equals, if it promises to be worth it.
-//!    ZipLLM's bit distance is kept for the lineage; it does not decide, because a distant model can still be worth a
-//!    delta.
-//! 4. The model's base is the first candidate in that order that is the base of any of its tensors. The distance shown
-//!    is that of the two models: it counts all tensors that have a counterpart, wherever their own bases are.
+//! 1. In each candidate the counterpart of a tensor is the tensor of its name, else the nearest by sketch of a few
+//!    tensors of its shape.
+//! 2. Candidates are ordered by the estimated size of a delta of the whole model; equal ones by age, the oldest first.
+//! 3. A tensor's base is the counterpart with the shortest estimated delta, the first of equals, if the delta is short
+//!    enough. The bit distance of ZipLLM is recorded for the family tree only. It does not decide, because a delta to
+//!    a distant model can still pay.
+//! 4. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
+//!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,41 +15,41 @@ use std::sync::Arc;
 use super::record::{BaseModel, ModelRecord, TensorRecord};
 use super::sketch::{SketchComparison, compare, standalone_bits};
 
-/// Tensors of one shape tried on either side of the same place.
+/// Tensors of one shape that are tried on either side of the same rank.
 const NEIGHBOURS: usize = 4;
-/// A delta must promise at most this part of the bits that a value takes on its own.
+/// A delta pays if it is estimated below this part of a value's bits without a base.
 const WORTH: f64 = 0.93;
 
 /// The base of one tensor.
 #[derive(Debug, Clone)]
 pub struct TensorBase {
-    /// The model it is in.
+    /// The model that holds it.
     pub model: Arc<ModelRecord>,
-    /// Which of its tensors.
+    /// Index of the tensor in the model.
     pub tensor: usize,
 }
 
-/// What a model is stored against.
+/// The bases of a model.
 #[derive(Debug, Clone, Default)]
 pub struct BaseChoice {
-    /// For each tensor its base.
+    /// The base of each tensor.
     pub tensors: Vec<Option<TensorBase>>,
-    /// The model that it descends from, by what the sketches show.
+    /// The model that it descends from, estimated from the sketches.
     pub base: Option<BaseModel>,
 }
 
-/// How two models compare, as far as their sketches show.
+/// How two models differ, estimated from their sketches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelComparison {
-    /// Differing bits of a value, mean over all bytes that have a counterpart.
+    /// Mean number of differing bits of a value, over all bytes with a counterpart.
     pub bit_distance: f64,
-    /// Bits that the whole model would take as a delta, tensors without a counterpart on their own.
+    /// Bits of the whole model as a delta; tensors without a counterpart count on their own.
     pub delta_bits: f64,
-    /// Most of what was compared is the cast of the other's.
+    /// Most of the compared bytes are casts of the other model's values.
     pub is_cast: bool,
 }
 
-/// What `new` is to be stored against, of `candidates`, of which the first of equals is preferred.
+/// Chooses the bases of `new` among `candidates`; the first of equal candidates wins.
 pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice {
     let mut compared: Vec<(ModelComparison, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
     for model in candidates {
@@ -56,8 +57,8 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice 
         compared.extend(comparison_of(new, &pairs).map(|compare_models| (compare_models, pairs, model)));
     }
     compared.sort_by(|one, other| one.0.delta_bits.total_cmp(&other.0.delta_bits));
-    // Bytes that have their base in each.
-    let mut leaning = vec![0u64; compared.len()];
+    // Bytes of tensors whose base is in each candidate.
+    let mut base_bytes = vec![0u64; compared.len()];
     let mut tensors = Vec::with_capacity(new.tensors.len());
     for (at, tensor) in new.tensors.iter().enumerate() {
         let worth = WORTH * standalone_bits(tensor.dtype());
@@ -69,13 +70,13 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice 
                 best = Some((number, counterpart, found));
             }
         }
-        if let Some(bytes) = best.and_then(|best| leaning.get_mut(best.0)) {
+        if let Some(bytes) = best.and_then(|best| base_bytes.get_mut(best.0)) {
             *bytes += tensor.len;
         }
         let base = best.and_then(|(number, counterpart, _)| Some((compared.get(number)?.2.clone(), counterpart)));
         tensors.push(base.map(|(model, tensor)| TensorBase { model, tensor }));
     }
-    let nearest = std::iter::zip(&compared, leaning).find(|(_, bytes)| *bytes > 0);
+    let nearest = std::iter::zip(&compared, base_bytes).find(|(_, bytes)| *bytes > 0);
     let base = nearest.map(|((compare_models, _, model), bytes)| {
         let ModelComparison { bit_distance, is_cast, .. } = *compare_models;
         BaseModel { id: model.id, bit_distance, bytes, is_cast }
@@ -83,12 +84,12 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice 
     BaseChoice { tensors, base }
 }
 
-/// Compares a model with one whose tensors `lookup` knows; `None` if they have nothing in common.
+/// Compares a model with the one of `lookup`; `None` if no tensor has a counterpart.
 pub fn compare_models(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Option<ModelComparison> {
     comparison_of(new, &pairs(new, lookup))
 }
 
-/// For each tensor its counterpart and how the two compare.
+/// The counterpart of each tensor and how the two compare.
 type Pairs = Vec<Option<(usize, SketchComparison)>>;
 
 fn pairs(new: &ModelRecord, lookup: &TensorLookup<'_>) -> Pairs {
@@ -119,7 +120,7 @@ fn comparison_of(new: &ModelRecord, pairs: &Pairs) -> Option<ModelComparison> {
     })
 }
 
-/// Where a record's tensors are, by name and by shape.
+/// The tensors of a record by name and by shape.
 pub struct TensorLookup<'a> {
     model: &'a ModelRecord,
     names: HashMap<&'a str, usize>,
@@ -127,7 +128,7 @@ pub struct TensorLookup<'a> {
 }
 
 impl<'a> TensorLookup<'a> {
-    /// Those of `model`.
+    /// The tensors of `model`.
     pub fn of(model: &'a ModelRecord) -> Self {
         let mut lookup = TensorLookup { model, names: HashMap::new(), shapes: HashMap::new() };
         for (at, tensor) in model.tensors.iter().enumerate() {

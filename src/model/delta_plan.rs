@@ -1,12 +1,12 @@
-//! Models, as SubDedup sees them: for each block of a tensor the range of a stored model that it is a delta to.
+//! Delta planning: finds for each block of a tensor the range of a stored model that it becomes a delta to.
 //!
-//! 1. When a model begins, its tensors are compared with those of stored models by their sketches
-//!    ([`crate::model`]), and each that is near to one gets that as its base.
-//! 2. A new block is planned against the same range of its base. Blocks are looked up by their fingerprints in the
-//!    base's record; what is not there any more is no base.
-//! 3. A block that is a delta itself serves as long as the chain stays within its bound; beyond that, what it is a
-//!    delta to serves in its place.
-//! 4. When the model ends, its record is complete: the names of all blocks, and what it descends from.
+//! 1. When a model begins, its tensors are compared with those of stored models ([`crate::model`]). Each tensor near
+//!    enough to a stored one gets that as its base.
+//! 2. A new block is planned against the same range of its base. The base's record has the fingerprints of the base's
+//!    blocks; a block that the repository no longer has is no base.
+//! 3. A base block may be a delta itself while the chain of deltas stays within its bound. Beyond the bound its own
+//!    base is used instead.
+//! 4. When the model ends, its record is complete: the fingerprints of all blocks, and the model it descends from.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -28,64 +28,64 @@ use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
 use crate::types::Fingerprint;
 
-/// Blocks of this session remembered by name.
+/// Blocks of this session that are remembered by fingerprint.
 const BLOCKS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
-/// Ranges of bases that a block may be a delta to, at most.
+/// Ranges of bases in one delta, at most.
 const OPERATIONS_MAX: usize = 16;
 
-/// What a block is to be stored as a delta to.
+/// A delta that ModelEncode is to make.
 #[derive(Debug)]
 pub struct DeltaPlan {
-    /// How.
+    /// How the block derives from its base.
     pub derivation: Derivation,
-    /// Bytes before the first whole element_type.
+    /// Bytes before the first whole element.
     pub phase: usize,
-    /// Words of the block: how it is stored if a base proves damaged.
+    /// Element type of the block: it is stored by that if a base turns out to be damaged.
     pub element_type: ElementType,
-    /// Ranges of bases, one after another.
+    /// Ranges of bases; the base of the delta is their concatenation.
     pub base: Vec<(Arc<ExtentMap>, Range<u32>)>,
-    /// The frames of all of them, by number.
+    /// Frames of all these ranges, by number.
     pub frames: Vec<(FrameNumber, FrameReference)>,
 }
 
 /// A block planned as a delta.
 pub struct PlannedDelta {
-    /// What ModelEncode needs.
+    /// The plan for ModelEncode.
     pub plan: DeltaPlan,
-    /// The body.
+    /// The operations of the entry.
     pub operations: Vec<Operation>,
-    /// Names of the bases, and their entry numbers.
+    /// Names of the bases.
     pub bases: Vec<Base>,
-    /// Entry numbers of the bases.
+    /// Entry numbers of the bases, in the same order.
     pub entries: Vec<EntryNumber>,
-    /// Depth of its chain.
+    /// Length of the chain of deltas and copies.
     pub depth: u8,
 }
 
-/// A model whose chunks are coming.
-struct OpenModel {
+/// A model whose chunks are still arriving.
+struct ModelInProgress {
     file: Arc<ModelFile>,
     chosen: BaseChoice,
-    /// Names of the blocks of each tensor so far.
+    /// Fingerprints of each tensor's blocks so far.
     blocks: Vec<Vec<u8>>,
     id: blake3::Hasher,
 }
 
-/// See the module.
+/// Plans the deltas of one backup.
 pub struct DeltaPlanner {
     store: Arc<dyn Store>,
     config: ModelConfig,
-    /// Read when the first model comes.
+    /// Known models; read when the first model arrives.
     families: Option<Families>,
     /// Entry numbers of this session's blocks.
     blocks: LruCache<Fingerprint, EntryNumber>,
-    open: Option<OpenModel>,
-    /// The last version of a file that is no model.
+    open: Option<ModelInProgress>,
+    /// Previous version of the current file, which is not a model.
     previous_version: Option<PreviousVersion>,
 }
 
 impl DeltaPlanner {
-    /// Over the models that `store` holds.
+    /// A planner over the models that `store` holds.
     pub fn new(store: Arc<dyn Store>, config: &ModelConfig) -> Self {
         DeltaPlanner {
             store,
@@ -97,16 +97,16 @@ impl DeltaPlanner {
         }
     }
 
-    /// A model begins.
+    /// Begins a model and chooses its bases.
     ///
     /// # Errors
-    /// Those that end the run; records that cannot be read are passed over.
+    /// Those that end the run; unreadable records are skipped.
     pub fn begin(&mut self, file: Arc<ModelFile>, bases: &mut Bases) -> Result<()> {
         let tensors = file.record.tensors.len();
         let chosen =
             if self.config.delta == ModelDelta::None { BaseChoice::default() } else { self.choose(&file, bases)? };
         let blocks = vec![Vec::new(); tensors];
-        self.open = Some(OpenModel { file, chosen, blocks, id: blake3::Hasher::new() });
+        self.open = Some(ModelInProgress { file, chosen, blocks, id: blake3::Hasher::new() });
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl DeltaPlanner {
         Ok(choose(&file.record, &candidates))
     }
 
-    /// The next chunk of the model, new or not.
+    /// Notes the next chunk of the model, new or not.
     pub fn note(&mut self, fingerprint: &Fingerprint, block: Option<TensorBlock>) {
         let Some(open) = &mut self.open else { return };
         open.id.update(&fingerprint.0);
@@ -137,12 +137,12 @@ impl DeltaPlanner {
         }
     }
 
-    /// TensorBlock `fingerprint` was stored as session entry `entry`.
+    /// Notes that block `fingerprint` is stored as entry `entry`.
     pub fn stored(&mut self, fingerprint: Fingerprint, entry: EntryNumber) {
         self.blocks.put(fingerprint, entry);
     }
 
-    /// The file ends; its record, if it was a model and all of it came.
+    /// Ends the file. Returns its record if it is a model and all its chunks have arrived.
     pub fn end(&mut self, is_complete: bool) -> Option<Arc<ModelRecord>> {
         self.previous_version = None;
         let open = self.open.take().filter(|_| is_complete)?;
@@ -162,16 +162,16 @@ impl DeltaPlanner {
         Some(record)
     }
 
-    /// Words of the open model's tensor.
+    /// Element type of a block of the current model.
     pub fn element_type(&self, block: TensorBlock) -> ElementType {
         let tensor = self.open.as_ref().and_then(|open| open.file.record.tensors.get(block.tensor));
         tensor.map_or(ElementType::Unknown, |tensor| tensor.dtype().element_type())
     }
 
-    /// How to store a new block as a delta; `None` where it has no base.
+    /// Plans a new block as a delta; `None` if it has no base.
     ///
     /// # Errors
-    /// Those that end the run; a base that cannot be read is none.
+    /// Those that end the run; an unreadable base is no base.
     pub fn plan(&mut self, block: Option<TensorBlock>, len: u32, bases: &mut Bases) -> Result<Option<PlannedDelta>> {
         let Some((block, open)) = block.zip(self.open.as_ref()) else { return Ok(None) };
         let Some(Some(chosen)) = open.chosen.tensors.get(block.tensor) else { return Ok(None) };
@@ -186,16 +186,16 @@ impl DeltaPlanner {
         let scaled = |offset: u64| offset / width(tensor.dtype()) * width(base.dtype());
         let range = scaled(block.offset)..scaled(block.offset + u64::from(len)).min(base.len);
         let (model, at, element_type) = (chosen.model.clone(), chosen.tensor, tensor.dtype().element_type());
-        let parts = self.parts(&model, at, range, bases);
-        none_if_damaged(parts.and_then(|parts| planned(parts, derivation, element_type, bases)))
+        let ranges = self.ranges(&model, at, range, bases);
+        none_if_unreadable(ranges.and_then(|ranges| planned(ranges, derivation, element_type, bases)))
     }
 
-    /// The next bytes are of a file that was there before, and no model.
+    /// Begins a file that is not a model and has a previous version.
     pub fn begin_previous_version(&mut self, content: ContentReference) {
         self.previous_version = (self.config.delta != ModelDelta::None).then(|| PreviousVersion::new(content));
     }
 
-    /// How to store a chunk of floats that lie like `layout` as a delta to bytes `range` of the file's last version.
+    /// Plans a float chunk of this layout as a delta to bytes `range` of the file's previous version.
     ///
     /// # Errors
     /// Those that end the run.
@@ -218,23 +218,23 @@ impl DeltaPlanner {
             ModelDelta::Xor => Derivation::Xor,
             ModelDelta::Context | ModelDelta::None => Derivation::Context(element_type),
         };
-        let mut parts = Vec::new();
+        let mut ranges = Vec::new();
         let found = covered.and_then(|covered| {
             for CoveredRange { fingerprint, offset, len } in covered.unwrap_or_default() {
-                if !self.push_part(&fingerprint, offset..offset + len, bases, &mut parts)? {
+                if !self.push_range(&fingerprint, offset..offset + len, bases, &mut ranges)? {
                     return Ok(None);
                 }
             }
-            Ok((!parts.is_empty()).then_some(parts))
+            Ok((!ranges.is_empty()).then_some(ranges))
         });
         let mut made =
-            none_if_damaged(found.and_then(|parts| planned(parts, derivation, ElementType::Unknown, bases)))?;
+            none_if_unreadable(found.and_then(|ranges| planned(ranges, derivation, ElementType::Unknown, bases)))?;
         made.iter_mut().for_each(|made| made.plan.phase = layout.phase());
         Ok(made)
     }
 
-    /// The stored blocks that make a range of a tensor, none of them too deep.
-    fn parts(
+    /// The stored ranges that make up a range of a tensor; `None` if one of them is no base.
+    fn ranges(
         &mut self,
         model: &ModelRecord,
         tensor: usize,
@@ -242,52 +242,52 @@ impl DeltaPlanner {
         bases: &mut Bases,
     ) -> Result<Option<Vec<BaseRange>>> {
         let Some(record) = model.tensors.get(tensor) else { return Ok(None) };
-        let (mut parts, mut at) = (Vec::new(), range.start);
+        let (mut ranges, mut at) = (Vec::new(), range.start);
         while at < range.end {
             let index = at / model.block_bytes;
             let start = index * model.block_bytes;
             let end = (start + model.block_bytes).min(range.end);
             let Some(fingerprint) = record.block(index) else { return Ok(None) };
             let inside = (at - start) as u32..(end - start) as u32;
-            if !self.push_part(&fingerprint, inside, bases, &mut parts)? {
+            if !self.push_range(&fingerprint, inside, bases, &mut ranges)? {
                 return Ok(None);
             }
             at = end;
         }
-        Ok((!parts.is_empty()).then_some(parts))
+        Ok((!ranges.is_empty()).then_some(ranges))
     }
 
-    /// Adds a range of a stored chunk; `false` if it is no base.
-    fn push_part(
+    /// Appends a range of a stored chunk; `false` if it is no base.
+    fn push_range(
         &mut self,
         fingerprint: &Fingerprint,
         range: Range<u32>,
         bases: &mut Bases,
-        parts: &mut Vec<BaseRange>,
+        ranges: &mut Vec<BaseRange>,
     ) -> Result<bool> {
         let known = self.blocks.get(fingerprint).copied();
         let Some(entry) = known.map_or_else(|| bases.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
-        self.push_shallow(BaseRange { entry, offset: range.start, len: range.end - range.start }, bases, parts)
+        self.push_shallow(BaseRange { entry, offset: range.start, len: range.end - range.start }, bases, ranges)
     }
 
-    /// Adds a part, or what it is a delta to if its chain is as long as it may be.
-    fn push_shallow(&self, part: BaseRange, bases: &mut Bases, parts: &mut Vec<BaseRange>) -> Result<bool> {
-        if parts.len() >= OPERATIONS_MAX {
+    /// Appends a range of a base, or that base's own bases if its chain of deltas is too long.
+    fn push_shallow(&self, range: BaseRange, bases: &mut Bases, ranges: &mut Vec<BaseRange>) -> Result<bool> {
+        if ranges.len() >= OPERATIONS_MAX {
             return Ok(false);
         }
-        if bases.depth(part.entry)? <= self.config.delta_depth_max {
-            parts.push(part);
+        if bases.depth(range.entry)? <= self.config.delta_depth_max {
+            ranges.push(range);
             return Ok(true);
         }
-        let Some(below) = bases.delta_parts(part.entry)? else { return Ok(false) };
-        let (mut start, wanted) = (0u32, part.offset..part.offset + part.len);
+        let Some(below) = bases.delta_parts(range.entry)? else { return Ok(false) };
+        let (mut start, wanted) = (0u32, range.offset..range.offset + range.len);
         for BaseRange { entry, offset, len } in below {
             let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
             if from < to {
                 let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
-                if !self.push_shallow(deeper, bases, parts)? {
+                if !self.push_shallow(deeper, bases, ranges)? {
                     return Ok(false);
                 }
             }
@@ -310,8 +310,8 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
     }
 }
 
-/// A base that is damaged or gone is none.
-fn none_if_damaged(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
+/// Turns an unreadable base into no base, with a warning.
+fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
     match made {
         Err(error) if error.is_unreadable() => {
             tracing::warn!("storing a block without its base: {error}");
@@ -322,33 +322,33 @@ fn none_if_damaged(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedD
 }
 
 fn planned(
-    parts: Option<Vec<BaseRange>>,
+    ranges: Option<Vec<BaseRange>>,
     derivation: Derivation,
     element_type: ElementType,
     bases: &mut Bases,
 ) -> Result<Option<PlannedDelta>> {
-    let Some(parts) = parts else { return Ok(None) };
+    let Some(ranges) = ranges else { return Ok(None) };
     let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
     let mut planned = PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
-    for part in parts {
-        let extent_map = bases.extent_map(part.entry)?;
+    for range in ranges {
+        let extent_map = bases.extent_map(range.entry)?;
         for number in extent_map.frames() {
             if !planned.plan.frames.iter().any(|frame| frame.0 == *number) {
                 let Some(source) = bases.frame_reference(*number)? else { return Ok(None) };
                 planned.plan.frames.push((*number, source));
             }
         }
-        planned.depth = planned.depth.max(bases.depth(part.entry)? + 1);
-        let base = match planned.entries.iter().position(|entry| *entry == part.entry) {
+        planned.depth = planned.depth.max(bases.depth(range.entry)? + 1);
+        let base = match planned.entries.iter().position(|entry| *entry == range.entry) {
             Some(at) => at,
             None => {
-                planned.bases.push(bases.name(part.entry)?);
-                planned.entries.push(part.entry);
+                planned.bases.push(bases.name(range.entry)?);
+                planned.entries.push(range.entry);
                 planned.entries.len() - 1
             }
         };
-        planned.operations.push(Operation::Delta { base: base as u32, offset: part.offset, len: part.len });
-        planned.plan.base.push((extent_map, part.offset..part.offset + part.len));
+        planned.operations.push(Operation::Delta { base: base as u32, offset: range.offset, len: range.len });
+        planned.plan.base.push((extent_map, range.offset..range.offset + range.len));
     }
     Ok(Some(planned))
 }

@@ -1,5 +1,5 @@
-//! Recognises model files as they are read: where their tensors lie, what a few of their values are, and what the
-//! cards beside them say.
+//! Detection: recognises model files as they are read, and collects their tensors, a few values of each tensor, and the
+//! names in the cards beside them.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,45 +13,45 @@ use crate::format::{self, Recognised, Recognition, Tensor, card};
 use crate::model::{ModelRecord, TensorRecord, sample};
 use crate::types::Fingerprint;
 
-/// Smaller files are no models.
+/// Files below this size are not models.
 const FILE_BYTES_MIN: u64 = 64 << 10;
-/// Smaller tensors are not cut into blocks: they share content-defined chunks.
+/// Tensors below this size are not cut into blocks: they share content-defined chunks.
 const TENSOR_BYTES_MIN: u64 = 64 << 10;
-/// Of a card or configuration so many bytes are read.
+/// Bytes read of a card or a configuration, at most.
 const CARD_BYTES_MAX: u64 = 64 << 10;
-/// Blocks of a model, at most: beyond it is cut like any other file.
+/// Blocks of a model, at most: a larger model is cut like any other file.
 const BLOCKS_MAX: u64 = 1 << 17;
 
-/// A model file about to be read.
+/// A model file that is about to be read.
 #[derive(Debug)]
 pub struct ModelFile {
-    /// What is known before its blocks are.
+    /// Its record, without the fingerprints of its blocks.
     pub record: ModelRecord,
-    /// The content that the file had in the parent snapshot.
+    /// Fingerprint of the file's content in the parent snapshot.
     pub previous_version: Option<Fingerprint>,
 }
 
-/// Which part of a model file a chunk is.
+/// A block of a tensor: the part of a model file that a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorBlock {
-    /// Which of the model's tensors.
+    /// Index of the tensor in the model.
     pub tensor: usize,
-    /// Where in it.
+    /// Offset in the tensor.
     pub offset: u64,
-    /// Nothing is known of its words.
+    /// The element type is unknown.
     pub is_opaque: bool,
 }
 
-/// What is said of a file that claims to be a model and is none.
+/// Whether to report a file that claims a model format but does not follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefectReporting {
-    /// A warning.
+    /// Log a warning.
     Warn,
-    /// Nothing: the file is looked at again.
+    /// Log nothing: the file will be examined again.
     Silent,
 }
 
-/// What `source` is as a model; `None` if it is none.
+/// Recognises `source` as a model file; `None` if it is not one.
 ///
 /// # Errors
 /// Those of reading the file.
@@ -123,16 +123,16 @@ fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io:
     }))
 }
 
-/// What a model is called, and what it is said to come from.
+/// The names of a model and of the bases that its card gives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ModelNames {
-    /// Its directory, or its name on a hub.
+    /// Name of its directory and file, or its name on a hub.
     pub names: Vec<String>,
-    /// Bases that its card and configuration name, by their full name and by the last part of it.
+    /// Bases named in its card and configuration, each by its full name and by the last part of it.
     pub bases: Vec<String>,
 }
 
-/// The names that go with the model file at `path`.
+/// Collects the names of the model file at `path` from its directories and from the cards beside it.
 pub fn names(path: &Path) -> ModelNames {
     let mut found = ModelNames::default();
     let Some(directory) = path.parent() else { return found };
@@ -141,7 +141,7 @@ pub fn names(path: &Path) -> ModelNames {
     let hub = directory.ancestors().take(3).find_map(|above| card::hub_name(&name_of(above)?));
     match hub {
         Some(name) => {
-            // In a hub's cache the card lies in a snapshot's directory, which names the content by a link.
+            // In a hub's cache the card is in a directory of snapshots that link to the content.
             let snapshots = directory.parent().map(|above| above.join("snapshots"));
             let inside =
                 snapshots.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
@@ -158,7 +158,7 @@ pub fn names(path: &Path) -> ModelNames {
         }
         found.bases.extend(bases.into_iter().flat_map(with_last_part));
     }
-    // A model that names itself says nothing.
+    // A model that names itself as its base has none.
     found.bases.retain(|base| !found.names.contains(base));
     found.bases.dedup();
     found
@@ -173,7 +173,7 @@ fn with_last_part(name: String) -> Vec<String> {
 
 fn read(path: &Path) -> Option<Vec<u8>> {
     let file = File::open(path).ok()?;
-    // A card is a file, whatever else may lie under that name.
+    // A directory or a pipe of that name is not a card.
     if !file.metadata().ok()?.is_file() {
         return None;
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_a_hub_is_known_by_its_directory_and_its_snapshot() {
+    fn names_in_the_cache_of_a_hub_come_from_its_directory_and_its_snapshots() {
         let directory = tempfile::tempdir().unwrap();
         let model = directory.path().join("models--org--tune");
         let snapshot = model.join("snapshots/abc");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beside_a_file_is_nothing() {
+    fn a_file_without_cards_has_no_bases() {
         assert_eq!(names(Path::new("/nowhere/at/all.gguf")).bases, Vec::<String>::new());
     }
 }

@@ -1,12 +1,12 @@
-//! Families: the stored models that a new one may be near to.
+//! Families: finds the stored models that a new one is probably near to.
 //!
-//! 1. Only models that share a hash of a tensor with the new one are asked for: others have nothing to offer.
-//! 2. A few are candidates because of what is said of them: the content that the file had in the last version, and the
-//!    models that the new one's card names.
-//! 3. Then those that the new one is nearest to, by the outlines of all that there are ([`super::outline`]), however
-//!    many and however old: first the one that would save most, then always the one that adds most to what those before
-//!    it save. So a crowd of relatives does not hide the one model that other tensors come from.
-//! 4. If there is still room, those that share most hashes, the latest of equals first; then the bases of all these.
+//! 1. Only models that share a hash of a tensor with the new one are eligible.
+//! 2. A few candidates are named: the file's previous version, and the models that the new one's card names.
+//! 3. Then come the nearest models by outline ([`super::outline`]), of all eligible ones: first the model with the
+//!    largest estimated saving, then repeatedly the model that adds most to the saving of those chosen before. So many
+//!    close relatives do not hide the one model that other tensors come from.
+//! 4. Remaining slots go to the models that share most hashes, the latest of equals first. The bases of all these
+//!    follow.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use super::record::ModelRecord;
 use crate::error::Result;
 use crate::types::Fingerprint;
 
-/// Records compared with a new model, at most, and bases of those.
+/// Records that a new model is compared with, and bases of those, at most.
 const CANDIDATES_MAX: usize = 12;
 const BASES_MAX: usize = 4;
-/// Candidates because of the last version or a name, at most.
+/// Named candidates, at most.
 const NAMED_MAX: usize = 4;
-/// Memory for records of the running session.
+/// Memory for records of this session's models.
 const SESSION_BYTES_MAX: usize = 32 << 20;
 
-/// Loads the record stored as a chunk; `None` if it cannot be had.
+/// Loads the record that is stored as a chunk; `None` if it is unreadable.
 pub type RecordLoader<'a> = dyn FnMut(&Fingerprint) -> Result<Option<Arc<ModelRecord>>> + 'a;
 
-/// The models known so far.
+/// All known models: stored ones and those of this session.
 #[derive(Default)]
 pub struct Families {
     stored: Vec<CatalogueEntry>,
     outlines: ModelOutlines,
     session: Vec<SessionModel>,
     session_bytes: usize,
-    /// Models that have been compared with others so far.
-    asked: u64,
+    /// Calls of [`Families::candidates`] so far.
+    calls: u64,
 }
 
-/// A model of the running session.
+/// A model of this session.
 struct SessionModel {
-    head: CatalogueEntry,
+    entry: CatalogueEntry,
     outline: ModelOutline,
     record: Arc<ModelRecord>,
-    /// When it was a candidate last.
-    wanted: u64,
+    /// The last call that made it a candidate.
+    last_call: u64,
 }
 
-/// A model that shares a hash with the new one.
+/// A model that shares a hash of a tensor with the new one.
 struct Eligible<'a> {
-    head: &'a CatalogueEntry,
-    /// Models that are later.
+    entry: &'a CatalogueEntry,
+    /// Number of models stored after it.
     age: usize,
-    /// More, if it is of this session.
+    /// The model itself, if it is of this session.
     recent: Option<&'a SessionModel>,
-    /// Hashes that it shares.
+    /// Number of shared hashes.
     shared: usize,
     is_named: bool,
     is_previous_version: bool,
@@ -67,32 +67,33 @@ impl Eligible<'_> {
         self.savings.iter().sum()
     }
 
-    /// What it adds to `saved`.
+    /// Saving that it adds to `saved`.
     fn gain(&self, saved: &Savings) -> f32 {
         self.savings.iter().zip(saved).map(|(own, saved)| (own - saved).max(0.0)).sum()
     }
 }
 
 impl Families {
-    /// Those of the catalogue.
+    /// The models of the catalogue.
     pub fn new(stored: Vec<CatalogueEntry>) -> Self {
         Families { stored, ..Families::default() }
     }
 
-    /// Adds a model of the running session. Those that were candidates for none for longest make room.
+    /// Adds a model of this session. If memory is short, the models that were candidates least recently are evicted.
     pub fn add(&mut self, record: Arc<ModelRecord>) {
         self.session_bytes += record.memory_bytes();
-        let head = CatalogueEntry::new(&record, Fingerprint([0; 32]));
+        let entry = CatalogueEntry::new(&record, Fingerprint([0; 32]));
         let outline = ModelOutline::of(&record);
-        self.session.push(SessionModel { head, outline, record, wanted: self.asked });
+        self.session.push(SessionModel { entry, outline, record, last_call: self.calls });
         while self.session_bytes > SESSION_BYTES_MAX && self.session.len() > 1 {
-            let oldest = self.session.iter().enumerate().min_by_key(|(_, recent)| recent.wanted);
+            let oldest = self.session.iter().enumerate().min_by_key(|(_, recent)| recent.last_call);
             let at = oldest.map_or(0, |(at, _)| at);
             self.session_bytes -= self.session.remove(at).record.memory_bytes();
         }
     }
 
-    /// The records to compare `new` with, the oldest first. `previous_version` is the content that the file had.
+    /// The records to compare `new` with, the oldest first. `previous_version` is the fingerprint of the file's content
+    /// in the parent snapshot.
     ///
     /// # Errors
     /// Those of `load`.
@@ -104,11 +105,11 @@ impl Families {
     ) -> Result<Vec<Arc<ModelRecord>>> {
         let mut eligible = eligible(&self.session, &self.stored, new, previous_version);
         if eligible.len() > CANDIDATES_MAX {
-            self.outlines.read(eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.head), load)?;
+            self.outlines.read(eligible.iter().filter(|one| one.recent.is_none()).map(|one| one.entry), load)?;
             let own = ModelOutline::of(new);
             for one in &mut eligible {
                 let outline =
-                    one.recent.map_or_else(|| self.outlines.get(&one.head.id), |recent| Some(&recent.outline));
+                    one.recent.map_or_else(|| self.outlines.get(&one.entry.id), |recent| Some(&recent.outline));
                 one.savings = outline.map_or_else(Savings::default, |outline| own.savings(outline));
             }
         }
@@ -124,25 +125,25 @@ impl Families {
                 found.extend(self.with_id(&base, load)?);
             }
         }
-        self.asked += 1;
+        self.calls += 1;
         for recent in &mut self.session {
-            if found.iter().any(|record| record.id == recent.head.id) {
-                recent.wanted = self.asked;
+            if found.iter().any(|record| record.id == recent.entry.id) {
+                recent.last_call = self.calls;
             }
         }
         Ok(found)
     }
 
     fn with_id(&self, id: &Fingerprint, load: &mut RecordLoader<'_>) -> Result<Option<Arc<ModelRecord>>> {
-        if let Some(recent) = self.session.iter().find(|recent| recent.head.id == *id) {
+        if let Some(recent) = self.session.iter().find(|recent| recent.entry.id == *id) {
             return Ok(Some(recent.record.clone()));
         }
-        let head = self.stored.iter().rev().find(|head| head.id == *id);
-        head.map_or(Ok(None), |head| load(&head.record))
+        let entry = self.stored.iter().rev().find(|entry| entry.id == *id);
+        entry.map_or(Ok(None), |entry| load(&entry.record))
     }
 }
 
-/// The models that share a hash with `new`, the latest first.
+/// The models that share a hash of a tensor with `new`, the latest first.
 fn eligible<'a>(
     session: &'a [SessionModel],
     stored: &'a [CatalogueEntry],
@@ -152,29 +153,29 @@ fn eligible<'a>(
     let mut keys = new.keys();
     keys.sort_unstable();
     let wanted: Vec<u64> = new.bases.iter().map(|name| name_hash(name)).collect();
-    let of_session = session.iter().rev().map(|recent| (&recent.head, Some(recent)));
-    let all = of_session.chain(stored.iter().rev().map(|head| (head, None)));
-    let eligible = all.enumerate().map(|(age, (head, recent))| Eligible {
-        head,
+    let of_session = session.iter().rev().map(|recent| (&recent.entry, Some(recent)));
+    let all = of_session.chain(stored.iter().rev().map(|entry| (entry, None)));
+    let eligible = all.enumerate().map(|(age, (entry, recent))| Eligible {
+        entry,
         age,
         recent,
-        shared: head.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count(),
-        is_named: head.names.iter().any(|name| wanted.contains(name)),
-        is_previous_version: previous_version.is_some() && previous_version == head.content,
+        shared: entry.keys.iter().filter(|key| keys.binary_search(key).is_ok()).count(),
+        is_named: entry.names.iter().any(|name| wanted.contains(name)),
+        is_previous_version: previous_version.is_some() && previous_version == entry.content,
         savings: Savings::default(),
     });
     eligible.filter(|one| one.shared > 0).collect()
 }
 
-/// The candidates so far.
+/// The candidates chosen so far.
 #[derive(Default)]
 struct CandidateSet {
-    /// With their ages.
+    /// Records with their ages.
     records: Vec<(usize, Arc<ModelRecord>)>,
     ids: HashSet<Fingerprint>,
-    /// Records that cannot be had.
+    /// Unreadable records.
     lost: HashSet<Fingerprint>,
-    /// What they save together.
+    /// Saving of all candidates together.
     saved: Savings,
 }
 
@@ -183,46 +184,47 @@ impl CandidateSet {
         self.records.len() >= CANDIDATES_MAX
     }
 
-    /// Whether a model has been taken or cannot be.
-    fn is_done(&self, head: &CatalogueEntry) -> bool {
-        self.ids.contains(&head.id) || self.lost.contains(&head.record)
+    /// Whether a model is already chosen or unreadable.
+    fn is_done(&self, entry: &CatalogueEntry) -> bool {
+        self.ids.contains(&entry.id) || self.lost.contains(&entry.record)
     }
 
     fn take(&mut self, one: &Eligible<'_>, load: &mut RecordLoader<'_>) -> Result<()> {
-        if self.is_full() || self.is_done(one.head) {
+        if self.is_full() || self.is_done(one.entry) {
             return Ok(());
         }
         let record = match one.recent {
             Some(recent) => Some(recent.record.clone()),
-            None => load(&one.head.record)?,
+            None => load(&one.entry.record)?,
         };
         let Some(record) = record else {
-            self.lost.insert(one.head.record);
+            self.lost.insert(one.entry.record);
             return Ok(());
         };
-        self.ids.insert(one.head.id);
+        self.ids.insert(one.entry.id);
         self.records.push((one.age, record));
         self.saved.iter_mut().zip(&one.savings).for_each(|(saved, own)| *saved = saved.max(*own));
         Ok(())
     }
 
-    /// The last version and what the card names.
+    /// Takes the previous version and the models that the card names.
     fn take_named(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         let mut named: Vec<&Eligible> = eligible.iter().filter(|one| one.is_named || one.is_previous_version).collect();
         named.sort_by(|one, other| {
             let by_saving = other.saving().total_cmp(&one.saving());
             other.is_previous_version.cmp(&one.is_previous_version).then(by_saving).then(other.shared.cmp(&one.shared))
         });
-        named.dedup_by_key(|one| one.head.id);
+        named.dedup_by_key(|one| one.entry.id);
         named.into_iter().take(NAMED_MAX).try_for_each(|one| self.take(one, load))
     }
 
+    /// Takes the models with the largest additional savings.
     fn take_nearest(&mut self, eligible: &[Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         let mut open: Vec<&Eligible> = eligible.iter().filter(|one| one.saving() > 0.0).collect();
         while !self.is_full() {
-            open.retain(|one| !self.is_done(one.head));
+            open.retain(|one| !self.is_done(one.entry));
             let gain = |one: &Eligible<'_>| one.gain(&self.saved);
-            // The last of equals is the oldest.
+            // `max_by` gives the last of equals, which is the oldest.
             let best = open.iter().max_by(|one, other| {
                 let by_gain = gain(one).total_cmp(&gain(other));
                 by_gain.then_with(|| one.saving().total_cmp(&other.saving()))
@@ -233,6 +235,7 @@ impl CandidateSet {
         Ok(())
     }
 
+    /// Takes the models that share most hashes.
     fn take_latest(&mut self, eligible: &mut [Eligible<'_>], load: &mut RecordLoader<'_>) -> Result<()> {
         eligible.sort_by_key(|one| std::cmp::Reverse(one.shared));
         eligible.iter().try_for_each(|one| self.take(one, load))

@@ -1,4 +1,4 @@
-//! Which stored models a new one is compared with, and what it is stored against.
+//! Tests: candidates and bases of new models.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::types::Fingerprint;
 
 const VALUES: usize = 4096;
 
-/// BF16 weights: signs, exponents around 2^-6, and seven bits that are as good as random.
+/// BF16 weights: random signs, exponents around 2^-6, random mantissas.
 fn weights(seed: u64) -> Vec<u16> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {
@@ -24,7 +24,7 @@ fn weights(seed: u64) -> Vec<u16> {
     (0..VALUES).map(|_| value(next() >> 11)).collect()
 }
 
-/// The same with every `nth` value one step further.
+/// The same weights with one unit added to every `nth` value.
 fn tuned(weights: &[u16], nth: usize) -> Vec<u16> {
     weights.iter().enumerate().map(|(at, value)| value + u16::from(at % nth == 0)).collect()
 }
@@ -58,7 +58,7 @@ fn record(number: u16, tensors: &[Vec<u16>]) -> ModelRecord {
     }
 }
 
-/// A repository of records, which counts how often one is read.
+/// Stored records and a counter of reads.
 struct Stored {
     records: HashMap<Fingerprint, Arc<ModelRecord>>,
     families: Families,
@@ -66,11 +66,11 @@ struct Stored {
 }
 
 impl Stored {
-    /// Of `records`, the oldest first.
+    /// Stores `records`, the oldest first.
     fn of(records: Vec<ModelRecord>) -> Self {
-        let heads = records.iter().map(|record| CatalogueEntry::new(record, record.id)).collect();
+        let entries = records.iter().map(|record| CatalogueEntry::new(record, record.id)).collect();
         let records = records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
-        Stored { records, families: Families::new(heads), reads: Cell::new(0) }
+        Stored { records, families: Families::new(entries), reads: Cell::new(0) }
     }
 
     fn candidates(&mut self, new: &ModelRecord, previous_version: Option<Fingerprint>) -> Vec<Arc<ModelRecord>> {
@@ -92,7 +92,7 @@ fn tune(model: &[Vec<u16>], nth: usize) -> Vec<Vec<u16>> {
 }
 
 #[test]
-fn the_oldest_of_many_models_of_one_shape_is_found_and_records_are_read_once() {
+fn the_base_is_found_among_many_models_and_each_record_is_read_once() {
     let mut stored = Stored::of((0..300).map(|number| record(number, &model(number.into()))).collect());
     for of in [0u16, 150, 299] {
         let new = record(1000, &tune(&model(of.into()), 3));
@@ -106,9 +106,9 @@ fn the_oldest_of_many_models_of_one_shape_is_found_and_records_are_read_once() {
 }
 
 #[test]
-fn a_crowd_of_relatives_does_not_hide_where_other_tensors_come_from() {
+fn many_relatives_of_one_model_do_not_hide_the_base_of_other_tensors() {
     let (one, other) = (model(1), model(2));
-    // Two layers of the one, which has 40 fine-tunes, and two of the other.
+    // Two layers of one model, which has 40 fine-tunes, and two layers of another.
     let new: Vec<Vec<u16>> = one.iter().take(2).chain(other.iter().skip(2)).map(|tensor| tuned(tensor, 5)).collect();
     let mut records = vec![record(0, &other)];
     records.extend((1..41).map(|number| record(number, &tune(&one, number.into()))));
@@ -122,7 +122,7 @@ fn a_crowd_of_relatives_does_not_hide_where_other_tensors_come_from() {
 }
 
 #[test]
-fn the_last_version_and_what_a_card_names_are_candidates_however_far() {
+fn the_previous_version_and_named_models_are_candidates_at_any_distance() {
     let near = model(1);
     let mut records = vec![record(0, &model(5)), record(1, &model(6))];
     records.extend((2..60).map(|number| record(number, &tune(&near, number.into()))));
@@ -133,7 +133,7 @@ fn the_last_version_and_what_a_card_names_are_candidates_however_far() {
 }
 
 #[test]
-fn a_record_that_is_lost_hides_no_other() {
+fn an_unreadable_record_does_not_hide_another() {
     let mut stored = Stored::of((0..40).map(|number| record(number, &model(number.into()))).collect());
     (20..40).for_each(|number| drop(stored.records.remove(&id(number))));
     let new = record(1000, &tune(&model(3), 3));
@@ -142,10 +142,10 @@ fn a_record_that_is_lost_hides_no_other() {
 }
 
 #[test]
-fn models_that_others_are_near_to_outlive_those_that_none_is() {
+fn models_that_are_candidates_stay_in_memory() {
     let mut families = Families::default();
     let mut none = |_: &Fingerprint| -> Result<Option<Arc<ModelRecord>>> { Ok(None) };
-    // Each takes a megabyte, so 32 have room.
+    // Each record needs 1 MiB, so 32 fit in memory.
     let large = |number: u16, tensors: &[Vec<u16>]| {
         let mut record = record(number, tensors);
         record.tensors[0].blocks = vec![0; 1 << 20];
@@ -164,8 +164,8 @@ fn models_that_others_are_near_to_outlive_those_that_none_is() {
 }
 
 #[test]
-fn the_base_shown_is_the_nearest_model_at_the_distance_of_the_whole() {
-    // Most of the bytes are those of a distant relative, the rest is nearest to another.
+fn the_base_is_the_nearest_model_and_its_distance_counts_all_tensors() {
+    // Three tensors are copies of those of a distant relative; the fourth is nearest to another model.
     let base = model(1);
     let near = tune(&base, 2);
     let mut new = tune(&near, 8);

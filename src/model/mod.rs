@@ -1,23 +1,28 @@
-//! Lineage: which stored model a new one descends from.
+//! Models: recognises model files, finds the stored model that a new one descends from, and plans deltas to it.
 //!
-//! 1. A model file is described by a record: its tensors, the names of their blocks, and a sketch of each tensor, a few
-//!    values at places that depend on the tensor's size alone.
-//! 2. Records are chunks; a blob under `models/` lists those that a backup made, each with the smallest hashes of its
-//!    tensors' shapes, so that models of one architecture are found without reading records.
-//! 3. Of these the ones nearest to a new model are found by outlines, a part of each one's sketches.
-//! 4. They are compared with it tensor by tensor, sketch against sketch: what a delta would take is estimated without
-//!    reading a stored byte, and each tensor gets the base that promises most.
+//! 1. [`model_file`] recognises a model file as it is read and describes it by a [`ModelRecord`]: its tensors, the
+//!    fingerprints of their blocks, and a sketch of each tensor (`detect.rs`, `record.rs`). A sketch holds a few values
+//!    at positions that depend on the tensor's size only (`sketch.rs`).
+//! 2. [`storing_order`] orders the models of one backup: bases before their descendants (`order.rs`).
+//! 3. Records are stored as chunks. The catalogue, blobs under `models/`, lists them with the smallest hashes of their
+//!    tensors' shapes. So models of one architecture are found without reading records (`catalogue.rs`).
+//! 4. [`Families`] finds the stored models nearest to a new one by their outlines, small parts of their sketches
+//!    (`family.rs`, `outline.rs`).
+//! 5. [`choose`] compares them tensor by tensor. It estimates the size of a delta from the sketches alone and gives
+//!    each tensor the base with the shortest delta (`choice.rs`).
+//! 6. [`DeltaPlanner`] finds the stored blocks of a base and plans each new block as a delta to them (`delta_plan.rs`).
+//!    Float chunks of other files become deltas to the file's previous version (`previous_version.rs`).
 //!
-//! All of this is a hint: a lost record costs ratio only.
+//! All of this is a hint: a lost record costs compression ratio, never data.
 
 mod catalogue;
 mod choice;
-pub mod delta_plan;
-pub mod detect;
+mod delta_plan;
+mod detect;
 mod family;
 #[cfg(test)]
 mod family_tests;
-pub mod order;
+mod order;
 mod outline;
 mod previous_version;
 mod record;
@@ -25,6 +30,9 @@ mod sketch;
 
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
+pub use delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta};
+pub use detect::{DefectReporting, ModelFile, TensorBlock, model_file};
 pub use family::{Families, RecordLoader};
+pub use order::{HoistCandidate, storing_order};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};
 pub use sketch::{SketchComparison, Sketched, compare, sample, standalone_bits};

@@ -1,16 +1,16 @@
-//! The order in which the contents of models are stored: bases before what descends from them, whatever their names.
+//! The order in which hoisted models are stored: bases before their descendants, whatever their names.
 //!
-//! 1. Wider types come first: a narrower model may be the cast of a wider one, and then takes no space.
-//! 2. Of models of one architecture and type the first is the one that others name as their base and that names none
-//!    of them.
-//! 3. If no card says so, it is the one that is the nearest to most others: fine-tunes lie around their base, each
-//!    nearer to it than to its siblings. Of equals it is the one in the middle, then the first by path.
-//! 4. If that is one of a run, files whose paths differ in numbers alone, the run's first one by number takes its
-//!    place, for bits have no direction: nothing else tells where a training run began. What is no part of the run but
-//!    nearer to its first one than to any other is taken for what the run set out from.
-//! 5. Then always the one that is nearest to any of those before it.
+//! 1. Wider element types come first: a narrower model may be the cast of a wider one, and is then nearly free.
+//! 2. Among models of one architecture and type, the first is the one that others name as their base and that names
+//!    none of them.
+//! 3. If no card gives a base, the first is the model that is nearest to most others: fine-tunes are nearer to their
+//!    base than to each other. Among equals it is the one with the smallest sum of distances, then the first by path.
+//! 4. If that model is a checkpoint of a training run (paths that differ in numbers only), the checkpoint with the
+//!    smallest number replaces it, because distances have no direction. The nearest model outside the run
+//!    is taken for the start of the run if its nearest checkpoint is that one.
+//! 5. Then follows repeatedly the model that is nearest to any model before it.
 //!
-//! How far two models are apart is estimated from their sketches.
+//! Distances are estimated from the sketches.
 
 use std::path::{Path, PathBuf};
 
@@ -18,23 +18,23 @@ use crate::format::Dtype;
 use crate::model::{ModelRecord, TensorLookup, compare_models};
 use crate::repo::tree::Node;
 
-/// Models of one architecture that are compared, at most; more are taken as they come.
+/// Models of one architecture that are compared, at most; a larger group keeps its order.
 const COMPARED_MAX: usize = 128;
-/// The distance of models that have nothing in common.
+/// Distance of models that cannot be compared.
 const APART: f64 = 1e6;
 
-/// A model file and what is known before its content is stored.
+/// A model file that is to be stored before the walk.
 pub struct HoistCandidate {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// As it was when it was looked at.
+    /// State of the file when it was examined.
     pub node: Node,
-    /// Its record, without blocks.
+    /// Its record, without fingerprints of blocks.
     pub record: ModelRecord,
 }
 
-/// `files` in the order of storing.
-pub fn order(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
+/// Puts `files` into the order of storing.
+pub fn storing_order(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
     let mut groups: Vec<(Dtype, Vec<u64>, Vec<HoistCandidate>)> = Vec::new();
     for file in files {
         let ((dtype, _), keys) = (file.record.main_dtype(), file.record.keys());
@@ -47,7 +47,7 @@ pub fn order(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
     groups.into_iter().flat_map(|group| order_group(group.2)).collect()
 }
 
-/// Bytes of a value of this type; quantised ones last.
+/// Bytes of a value of this type; 0 for quantised types, which come last.
 fn width_of(dtype: Dtype) -> usize {
     if dtype == Dtype::Other { 0 } else { dtype.width().unwrap_or(0) }
 }
@@ -69,7 +69,7 @@ fn order_group(files: Vec<HoistCandidate>) -> Vec<HoistCandidate> {
     taken.into_iter().filter_map(|at| files.get_mut(at).and_then(Option::take)).collect()
 }
 
-/// Mean differing bits of a value of each pair, as the sketches show it.
+/// Bit distance of each pair, estimated from the sketches.
 fn distances(files: &[HoistCandidate]) -> Vec<Vec<f64>> {
     let lookups: Vec<TensorLookup> = files.iter().map(|file| TensorLookup::of(&file.record)).collect();
     let mut distances = vec![vec![0.0; files.len()]; files.len()];
@@ -83,7 +83,7 @@ fn distances(files: &[HoistCandidate]) -> Vec<Vec<f64>> {
     distances
 }
 
-/// The one that is the nearest to most others.
+/// The model that is nearest to most others.
 fn hub(distances: &[Vec<f64>]) -> usize {
     let mut followers = vec![0usize; distances.len()];
     for (at, row) in distances.iter().enumerate() {
@@ -91,12 +91,12 @@ fn hub(distances: &[Vec<f64>]) -> usize {
     }
     let sums = distances.iter().map(|row| row.iter().sum::<f64>());
     let rated = followers.into_iter().zip(sums).enumerate();
-    // The last of equals by this is the first of them.
+    // Reversed, because `max_by` gives the last of equals.
     let best = rated.rev().max_by(|(_, one), (_, other)| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
     best.map_or(0, |(at, _)| at)
 }
 
-/// What the run that file `of` is one of set out from; `of` itself if it is of none.
+/// The start of the training run that file `of` belongs to; `of` itself if it belongs to none.
 fn origin(files: &[HoistCandidate], distances: &[Vec<f64>], of: usize) -> usize {
     let paths: Vec<(Vec<u8>, Vec<u128>)> = files.iter().map(|file| numbered(&file.path)).collect();
     let is_inside = |at: &usize| paths.get(*at).map(|path| &path.0) == paths.get(of).map(|path| &path.0);
@@ -109,7 +109,7 @@ fn origin(files: &[HoistCandidate], distances: &[Vec<f64>], of: usize) -> usize 
     if distances[first][before] < APART && nearest(&distances[before], &others) == first { before } else { first }
 }
 
-/// A path without its numbers, and these.
+/// A path with its numbers replaced, and the numbers.
 fn numbered(path: &Path) -> (Vec<u8>, Vec<u128>) {
     let (mut pattern, mut numbers, mut is_inside) = (Vec::new(), Vec::new(), false);
     for byte in path.as_os_str().as_encoded_bytes() {
@@ -130,7 +130,7 @@ fn numbered(path: &Path) -> (Vec<u8>, Vec<u128>) {
     (pattern, numbers)
 }
 
-/// The place of the smallest value that is not taken; the first of equals.
+/// Index of the smallest value that is not taken; the first of equals.
 fn nearest(values: &[f64], taken: &[usize]) -> usize {
     let open = values.iter().enumerate().filter(|(at, _)| !taken.contains(at));
     open.min_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
@@ -153,7 +153,7 @@ mod tests {
     use crate::model::TensorRecord;
     use crate::types::Fingerprint;
 
-    /// A model of one FP32 tensor whose values lie `shift` units in the last place above the first's.
+    /// A model of one tensor; `shift` is added to the bits of each FP32 value.
     fn model(name: &str, bases: &[&str], shift: u32, dtype: Dtype) -> HoistCandidate {
         let values = (0..64u32).flat_map(|i| (0x3d00_0000 + i * 7919 + shift).to_le_bytes());
         let sketch: Vec<u8> = values.take(64 * dtype.width().unwrap()).collect();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn order_of(files: Vec<HoistCandidate>) -> Vec<String> {
-        order(files).into_iter().map(|file| file.path.display().to_string()).collect()
+        storing_order(files).into_iter().map(|file| file.path.display().to_string()).collect()
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(order_of(files), ["z", "a", "b"]);
     }
 
-    /// A model of one BF16 tensor of which the values in `moved` have another last bit.
+    /// A model of one BF16 tensor in which the values in `moved` have their last bit set.
     fn tuned(name: &str, moved: std::ops::Range<u16>) -> HoistCandidate {
         let mut made = model(name, &[], 0, Dtype::Bfloat16);
         let value = |at: u16| 0x3d00 + 2 * at + u16::from(moved.contains(&at));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cards_the_one_that_most_are_nearest_to_comes_first() {
+    fn without_cards_the_model_that_is_nearest_to_most_others_comes_first() {
         // Three fine-tunes of different parts and lengths.
         let files =
             vec![tuned("a-tune", 0..9), tuned("b-tune", 20..60), tuned("c-tune", 64..70), tuned("z-base", 0..0)];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_begins_with_its_first_number_and_what_comes_before_that() {
+    fn a_training_run_is_stored_by_its_start_and_then_its_numbers() {
         let step = |number: u32, end: u16| tuned(&format!("run/step{number}/model"), 0..end);
         let run = || vec![step(100, 90), step(20, 60), step(3, 30), step(200, 100)];
         let numbers = ["run/step3/model", "run/step20/model", "run/step100/model", "run/step200/model"];
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn types_that_cannot_be_compared_are_apart() {
+    fn models_that_cannot_be_compared_are_stored_apart() {
         let half = |name: &str| model(name, &[], 0, Dtype::Float16);
         let files = vec![half("a"), tuned("b-tune", 0..9), tuned("c-tune", 20..60), half("d"), tuned("e", 0..0)];
         assert_eq!(order_of(files), ["a", "d", "e", "b-tune", "c-tune"]);
     }
 
     #[test]
-    fn of_a_chain_one_in_the_middle_comes_first_and_each_next_is_near() {
+    fn in_a_chain_each_model_follows_a_near_one() {
         let files = vec![tuned("a", 0..10), tuned("b", 0..5), tuned("c", 0..0), tuned("d", 0..20)];
         assert_eq!(order_of(files), ["a", "b", "c", "d"]);
     }

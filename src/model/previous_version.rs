@@ -1,8 +1,8 @@
-//! The version of a file that the parent snapshot has, chunk by chunk beside the new one: float chunks of files whose
-//! format nobody knows are deltas to the same range of it.
+//! The previous version of a file in the parent snapshot, followed chunk by chunk beside the new version. Float chunks
+//! of a file of unknown format become deltas to the same range of it.
 //!
-//! Recipes are read as the file goes on, so no more of them is in memory than one for each level. What cannot be
-//! read ends the version: then there is nothing to be a delta to.
+//! Recipes are read as the file goes on, so memory holds one recipe per level. An unreadable recipe ends the previous
+//! version: later chunks have no base in it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,23 +12,40 @@ use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::similar::Bases;
 use crate::types::Fingerprint;
 
-/// No recipe tree is deeper.
+/// Levels of a recipe tree, at most.
 const LEVELS_MAX: usize = 16;
 
-/// A cursor into an earlier version.
+/// A cursor into a previous version.
 pub struct PreviousVersion {
+    /// References that are left of each open recipe.
     stack: Vec<std::vec::IntoIter<ContentReference>>,
-    /// Chunks read from the recipes, with the offset of each.
-    chunks: VecDeque<(u64, u64, Option<Fingerprint>)>,
+    /// Chunks and holes read from the recipes that may still be asked for.
+    ranges: VecDeque<VersionRange>,
+    /// Offset that the recipes have been read to.
     end: u64,
 }
 
-/// A range of a chunk of the earlier version.
+/// A chunk or a hole of the previous version.
+#[derive(Debug, Clone, Copy)]
+struct VersionRange {
+    offset: u64,
+    len: u64,
+    /// `None` for a hole.
+    fingerprint: Option<Fingerprint>,
+}
+
+impl VersionRange {
+    fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// A range of a chunk of the previous version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoveredRange {
     /// The chunk.
     pub fingerprint: Fingerprint,
-    /// Where the range begins in it.
+    /// Offset of the range in the chunk.
     pub offset: u32,
     /// Bytes.
     pub len: u32,
@@ -37,29 +54,32 @@ pub struct CoveredRange {
 impl PreviousVersion {
     /// Begins at the first byte of `content`.
     pub fn new(content: ContentReference) -> Self {
-        PreviousVersion { stack: vec![vec![content].into_iter()], chunks: VecDeque::new(), end: 0 }
+        PreviousVersion { stack: vec![vec![content].into_iter()], ranges: VecDeque::new(), end: 0 }
     }
 
-    /// The chunks that make bytes `range` of the earlier version, as far as it goes; `None` if holes are among them or
-    /// they cannot be had. Ranges ascend.
+    /// The chunks that cover bytes `range` of the previous version, up to its end; `None` if there are none, or if a
+    /// part of them is a hole. Callers ask for ascending ranges.
+    ///
+    /// # Errors
+    /// Those of reading recipes that end the run.
     pub fn cover(&mut self, range: Range<u64>, bases: &mut Bases) -> Result<Option<Vec<CoveredRange>>> {
-        while self.chunks.front().is_some_and(|(start, len, _)| start + len <= range.start) {
-            self.chunks.pop_front();
+        while self.ranges.front().is_some_and(|known| known.end() <= range.start) {
+            self.ranges.pop_front();
         }
         while self.end < range.end && self.pull(range.start, bases)? {}
         let mut covered = Vec::new();
-        for (start, len, fingerprint) in &self.chunks {
-            let (from, to) = (range.start.max(*start), range.end.min(start + len));
+        for known in &self.ranges {
+            let (from, to) = (range.start.max(known.offset), range.end.min(known.end()));
             if from >= to {
                 continue;
             }
-            let Some(fingerprint) = *fingerprint else { return Ok(None) };
-            covered.push(CoveredRange { fingerprint, offset: (from - start) as u32, len: (to - from) as u32 });
+            let Some(fingerprint) = known.fingerprint else { return Ok(None) };
+            covered.push(CoveredRange { fingerprint, offset: (from - known.offset) as u32, len: (to - from) as u32 });
         }
         Ok((!covered.is_empty()).then_some(covered))
     }
 
-    /// Takes one step: a chunk, a hole or a recipe; `false` at the end.
+    /// Reads one reference: a chunk, a hole or a recipe. Returns `false` at the end.
     fn pull(&mut self, wanted: u64, bases: &mut Bases) -> Result<bool> {
         let Some(top) = self.stack.last_mut() else { return Ok(false) };
         let Some(reference) = top.next() else {
@@ -79,9 +99,11 @@ impl PreviousVersion {
                 return Ok(true);
             }
             ContentReference::Chunk { fingerprint, .. } if end > wanted => {
-                self.chunks.push_back((self.end, len, Some(fingerprint)));
+                self.ranges.push_back(VersionRange { offset: self.end, len, fingerprint: Some(fingerprint) });
             }
-            ContentReference::Hole { .. } if end > wanted => self.chunks.push_back((self.end, len, None)),
+            ContentReference::Hole { .. } if end > wanted => {
+                self.ranges.push_back(VersionRange { offset: self.end, len, fingerprint: None });
+            }
             _ => {}
         }
         self.end = end;

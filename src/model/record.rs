@@ -1,4 +1,4 @@
-//! Records: what the repository remembers of a model file.
+//! Records: the description of a model file that the repository stores.
 
 use minicbor::{Decode, Encode};
 
@@ -8,18 +8,18 @@ use crate::error::{Error, Result};
 use crate::format::Dtype;
 use crate::types::Fingerprint;
 
-/// Bytes of a record, at most: a model whose record would be larger has none.
+/// Bytes of a record, at most. A model whose record would be larger has none.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 /// First bytes of a stored record: type and version.
 const PREFIX: [u8; 2] = [b'M', 1];
-/// Smallest hashes kept of a model's tensors.
+/// Hashes in each half of a model's keys, at most.
 const KEYS_MAX: usize = 16;
 
 /// A tensor large enough to be cut into blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TensorRecord {
-    /// Its name in the file.
+    /// Name of the tensor in the file.
     #[n(0)]
     pub name: String,
     /// [`Dtype::code`].
@@ -28,13 +28,13 @@ pub struct TensorRecord {
     /// Its dimensions.
     #[n(2)]
     pub shape: Vec<u64>,
-    /// Where it begins in the file.
+    /// Offset in the file.
     #[n(3)]
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes of the tensor.
     #[n(4)]
     pub len: u64,
-    /// Its sketch.
+    /// A few of its values ([`sample`](super::sample)).
     #[cbor(n(5), with = "minicbor::bytes")]
     pub sketch: Vec<u8>,
     /// Fingerprints of its blocks, 32 bytes each, one after another.
@@ -42,59 +42,59 @@ pub struct TensorRecord {
     pub blocks: Vec<u8>,
 }
 
-/// The model that another one descends from, of those that its blocks were stored against.
+/// The model that another one descends from: the nearest of the models that hold bases of its tensors.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct BaseModel {
-    /// Its name.
+    /// Id of the model.
     #[n(0)]
     pub id: Fingerprint,
-    /// Mean differing bits of a value of the two models, estimated from the sketches.
+    /// Mean number of differing bits of a value of the two models, estimated from the sketches.
     #[n(1)]
     pub bit_distance: f64,
-    /// Bytes of tensors that have a base there.
+    /// Bytes of the tensors that have a base in it.
     #[n(2)]
     pub bytes: u64,
-    /// Whether most of the one is the cast of the other.
+    /// Whether most of one model is the cast of the other.
     #[n(3)]
     pub is_cast: bool,
 }
 
-/// A model file.
+/// The record of a model file.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct ModelRecord {
-    /// Its name: BLAKE3 over the fingerprints of the file's chunks in order.
+    /// Id of the model: BLAKE3 over the fingerprints of the file's chunks in order.
     #[n(0)]
     pub id: Fingerprint,
-    /// Format it was recognised as.
+    /// Format of the file.
     #[n(1)]
     pub format: String,
-    /// Where it was when it was stored first, as bytes.
+    /// Path of the file when it was stored first, as bytes.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub path: Vec<u8>,
-    /// Names by which others may call it their base: its directory, its repository on a hub.
+    /// Names by which cards may refer to it: its directory, its file, its repository on a hub.
     #[n(3)]
     pub names: Vec<String>,
-    /// Names of the bases that its card gives.
+    /// Names of the bases in its card.
     #[n(4)]
     pub bases: Vec<String>,
     /// Bytes of the file.
     #[n(5)]
     pub bytes: u64,
-    /// Values of all tensors.
+    /// Number of values of all tensors.
     #[n(6)]
     pub parameters: u64,
     /// Bytes of a block.
     #[n(7)]
     pub block_bytes: u64,
-    /// Its tensors, ascending by offset.
+    /// Tensors that are cut into blocks, ascending by offset.
     #[n(8)]
     pub tensors: Vec<TensorRecord>,
-    /// What it descends from.
+    /// The model that it descends from.
     #[n(9)]
     pub base: Option<BaseModel>,
-    /// Fingerprint of the only reference of the file's content, once it is known.
+    /// Fingerprint of the file's content (its only chunk or its root recipe), set after the file is saved.
     #[n(10)]
     pub content: Option<Fingerprint>,
 }
@@ -105,7 +105,7 @@ impl TensorRecord {
         Dtype::from_code(self.dtype).unwrap_or(Dtype::Other)
     }
 
-    /// What its sketch shows.
+    /// The tensor as its sketch shows it.
     pub fn sketched(&self) -> Sketched<'_> {
         Sketched { dtype: self.dtype(), len: self.len, sketch: &self.sketch }
     }
@@ -117,7 +117,7 @@ impl TensorRecord {
         bytes.try_into().ok().map(Fingerprint)
     }
 
-    /// A hash of its name and of its dimensions but the first one, which grows with a vocabulary.
+    /// Hash of its name and of its dimensions except the first, which grows with a vocabulary.
     pub(super) fn named_key(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.name.as_bytes());
@@ -127,14 +127,14 @@ impl TensorRecord {
         Fingerprint(*hasher.finalize().as_bytes()).prefix()
     }
 
-    /// Its dimensions above 1, ascending.
+    /// Its dimensions above 1, in ascending order.
     pub fn unordered_shape(&self) -> Vec<u64> {
         let mut shape: Vec<u64> = self.shape.iter().copied().filter(|dimension| *dimension > 1).collect();
         shape.sort_unstable();
         shape
     }
 
-    /// A hash of its dimensions in any order: other formats turn them round and name tensors otherwise.
+    /// Hash of its dimensions in any order: other formats reverse them and use other names.
     pub(super) fn shape_key(&self) -> u64 {
         let shape = self.unordered_shape();
         let mut hasher = blake3::Hasher::new();
@@ -147,7 +147,7 @@ impl TensorRecord {
 }
 
 impl ModelRecord {
-    /// The smallest hashes of its tensors' names and shapes: what models of one architecture share.
+    /// The smallest hashes of its tensors' names and shapes. Models of one architecture share them.
     pub fn keys(&self) -> Vec<u64> {
         let smallest = |mut keys: Vec<u64>| {
             keys.sort_unstable();
@@ -172,13 +172,13 @@ impl ModelRecord {
         totals
     }
 
-    /// The type of most of its bytes, and how many they are.
+    /// The type with most bytes, and their number.
     pub fn main_dtype(&self) -> (Dtype, u64) {
         let most = self.dtypes().into_iter().max_by_key(|total| total.1);
         most.map_or((Dtype::Other, 0), |(code, bytes)| (Dtype::from_code(code).unwrap_or(Dtype::Other), bytes))
     }
 
-    /// Memory it takes, about, bytes.
+    /// Bytes of memory, approximately.
     pub fn memory_bytes(&self) -> usize {
         let of = |tensor: &TensorRecord| {
             size_of::<TensorRecord>()
@@ -190,7 +190,10 @@ impl ModelRecord {
         size_of::<ModelRecord>() + self.path.len() + self.tensors.iter().map(of).sum::<usize>()
     }
 
-    /// The stored form; `None` if it would be too long.
+    /// Encodes the record; `None` if it would be too long.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
     pub fn encode(&self) -> Result<Option<Vec<u8>>> {
         let mut bytes = PREFIX.to_vec();
         minicbor::encode(self, &mut bytes)
@@ -198,10 +201,10 @@ impl ModelRecord {
         Ok((bytes.len() <= RECORD_BYTES_MAX).then_some(bytes))
     }
 
-    /// Parses the stored form of the record `fingerprint`.
+    /// Decodes the record that is stored as chunk `fingerprint`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is none.
+    /// [`Error::Corrupt`].
     pub fn decode(fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ModelRecord> {
         let corrupt = |got: String| Error::corrupt(format!("model record {fingerprint}"), 0, "a model's record", got);
         let Some(map) = bytes.strip_prefix(&PREFIX) else { return Err(corrupt(format!("{:?}", bytes.get(..2)))) };
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back() {
+    fn a_decoded_record_equals_the_original() {
         let record = record(vec![tensor("w", &[2, 3])]);
         let bytes = record.encode().unwrap().unwrap();
         assert_eq!(ModelRecord::decode(&Fingerprint([0; 32]), &bytes).unwrap(), record);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_a_length() {
+    fn a_record_without_a_valid_block_length_is_damaged() {
         for block_bytes in [0, CHUNK_BYTES_LIMIT + 1, u64::MAX] {
             let bytes = ModelRecord { block_bytes, ..record(Vec::new()) }.encode().unwrap().unwrap();
             assert!(matches!(ModelRecord::decode(&Fingerprint([0; 32]), &bytes), Err(Error::Corrupt { .. })));
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_outlive_growth_and_other_formats() {
+    fn keys_survive_growth_and_other_formats() {
         let keys = |tensors: &[TensorRecord]| record(tensors.to_vec()).keys();
         let common = |a: &[u64], b: &[u64]| a.iter().filter(|key| b.contains(key)).count();
         let base = keys(&[tensor("embed", &[1000, 64]), tensor("w", &[64, 64])]);

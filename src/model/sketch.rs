@@ -1,26 +1,26 @@
 //! Sketches: a few values of each tensor, from which the distance of two tensors is estimated.
 //!
-//! A sketch has groups of neighbouring values. Where group `i` lies follows from the number of values alone: a hash of
-//! `i / 2`, scaled to the largest power of two of groups that fits, halved for odd `i`. So tensors of one size are
-//! sampled at the same places, tensors that have grown at some of the same, and casts at the same values.
+//! A sketch has groups of neighbouring values. The position of group `i` depends on the number of values only: it is a
+//! hash of `i / 2`, scaled to the largest power of two of groups that fits, and half of that for odd `i`. So tensors of
+//! one size are sampled at the same positions, tensors that have grown at some of them, and casts at the same values.
 //!
-//! Compared are bits (the distance of ZipLLM, section 4.2: mean number of differing bits of a value) and the lengths of
-//! differences of the values in numerical order, which is what a delta stores.
+//! Two measures are compared: the mean number of differing bits of a value (the bit distance of ZipLLM, section 4.2),
+//! and the lengths of the differences of values in numerical order, which a delta stores.
 
 use std::io;
 
 use crate::format::{Dtype, ReadAt, Tensor};
 use crate::kernel::elements::{bf16, fp16};
 
-/// Values of a group; one block of a quantised tensor.
+/// Values of a group. A group of a quantised tensor is one block.
 const GROUP_VALUES: u64 = 16;
-/// Groups in all sketches of a model, about.
+/// Groups in all sketches of a model, approximately.
 const GROUPS_OF_MODEL: usize = 256;
-/// Groups of a tensor.
+/// Groups in the sketch of a tensor.
 const GROUPS_MIN: usize = 4;
 const GROUPS_MAX: usize = 16;
 
-/// Bytes of a group and groups that a tensor has.
+/// Bytes of a group, and number of groups in a tensor.
 fn layout(dtype: Dtype, bytes: u64) -> (u64, u64) {
     let group = match (dtype.width(), dtype.block()) {
         (Some(width), _) => width as u64 * GROUP_VALUES,
@@ -30,7 +30,7 @@ fn layout(dtype: Dtype, bytes: u64) -> (u64, u64) {
     (group, bytes / group.max(1))
 }
 
-/// Which group of `groups` is sample `index`.
+/// The group, of `groups`, that sample `index` takes.
 fn group_index(index: u64, groups: u64) -> u64 {
     let power = groups.max(1).ilog2().saturating_sub((index % 2) as u32);
     // SplitMix64 of the pair's number.
@@ -65,7 +65,7 @@ pub fn sample(source: &dyn ReadAt, tensor: &Tensor, tensors: usize) -> io::Resul
     Ok(sketch)
 }
 
-/// The first `groups` groups of a sketch, at least those that every sketch has.
+/// The first `groups` groups of a sketch, but no fewer than every sketch has.
 pub(super) fn prefix(tensor: Sketched<'_>, groups: usize) -> &[u8] {
     let (group, _) = layout(tensor.dtype, tensor.len);
     let bytes = (group as usize).saturating_mul(groups.max(GROUPS_MIN));
@@ -83,20 +83,20 @@ pub struct Sketched<'a> {
     pub sketch: &'a [u8],
 }
 
-/// How two tensors compare, as far as their sketches show.
+/// How two tensors differ, estimated from their sketches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SketchComparison {
     /// Values compared (bytes of quantised tensors).
     pub values: u64,
-    /// Differing bits of a value, mean.
+    /// Mean number of differing bits of a value.
     pub bit_distance: f64,
-    /// Estimated bits of a value as a delta.
+    /// Estimated bits of a value in a delta.
     pub delta_bits: f64,
-    /// One is the cast of the other.
+    /// One tensor is the cast of the other.
     pub is_cast: bool,
 }
 
-/// Bits of a value of this type on its own, about: what the float codec takes for weights.
+/// Typical bits of a value of this type without a base: what the float codec needs for weights.
 pub fn standalone_bits(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Bfloat16 => 10.7,
@@ -107,9 +107,9 @@ pub fn standalone_bits(dtype: Dtype) -> f64 {
     }
 }
 
-/// Compares the sketches of two tensors; `None` if they have no samples in common.
+/// Compares the sketches of two tensors; `None` if they have no sampled position in common.
 ///
-/// Types that differ are compared where one is a cast of the other: FP32 against BF16 or FP16.
+/// Tensors of different types are compared if one type casts to the other: FP32 to BF16 or FP16.
 pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison> {
     let ((new_group, new_groups), (old_group, old_groups)) = (layout(new.dtype, new.len), layout(old.dtype, old.len));
     let cast = cast_of(new.dtype, old.dtype);
@@ -118,7 +118,7 @@ pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison>
     }
     let mut sum = ComparisonSums::default();
     if cast.is_none() && (new_group, new_groups) == (old_group, old_groups) {
-        // All samples lie at the same places.
+        // All samples are at the same positions.
         let shared = new.sketch.len().min(old.sketch.len());
         let whole = shared - shared % (new_group as usize).max(1);
         let (one, other) = (new.sketch.get(..whole), old.sketch.get(..whole));
@@ -141,7 +141,7 @@ pub fn compare(new: Sketched<'_>, old: Sketched<'_>) -> Option<SketchComparison>
     sum.finish(new.dtype, cast.is_some())
 }
 
-/// The narrower of two types of which one casts to the other.
+/// The narrower of two types, if one casts to the other.
 fn cast_of(one: Dtype, other: Dtype) -> Option<Dtype> {
     match (one, other) {
         (Dtype::Float32, narrow @ (Dtype::Bfloat16 | Dtype::Float16))
@@ -150,6 +150,7 @@ fn cast_of(one: Dtype, other: Dtype) -> Option<Dtype> {
     }
 }
 
+/// Sums over the compared values.
 #[derive(Default)]
 struct ComparisonSums {
     values: u64,
@@ -163,7 +164,7 @@ impl ComparisonSums {
     fn same(&mut self, dtype: Dtype, one: &[u8], other: &[u8]) {
         let width = dtype.width().unwrap_or(1);
         match (width, dtype.is_float()) {
-            // What nearly all models are made of, with widths that the compiler knows.
+            // Most models have these widths; the compiler specialises them.
             (2, true) => self.floats::<2>(one, other),
             (4, true) => self.floats::<4>(one, other),
             (_, is_float) => {
@@ -181,13 +182,13 @@ impl ComparisonSums {
         }
     }
 
-    /// `narrow` values against the FP32 values they may have been made from.
+    /// Compares `narrow` values with the casts of FP32 values.
     fn cast(&mut self, dtype: Dtype, narrow: &[u8], wide: &[u8]) {
         for (narrow, wide) in narrow.chunks_exact(2).zip(wide.chunks_exact(4)) {
             let (narrow, wide) = (value_of(narrow), value_of(wide) as u32);
-            let made = if dtype == Dtype::Bfloat16 { bf16(wide) } else { fp16(wide) };
-            self.not_cast += u64::from(narrow != u64::from(made));
-            self.pair(narrow, u64::from(made), 16, true);
+            let cast = if dtype == Dtype::Bfloat16 { bf16(wide) } else { fp16(wide) };
+            self.not_cast += u64::from(narrow != u64::from(cast));
+            self.pair(narrow, u64::from(cast), 16, true);
         }
     }
 
@@ -196,7 +197,7 @@ impl ComparisonSums {
         self.values += 1;
         self.differing += u64::from((one ^ other).count_ones());
         let (one, other) = if is_float { (ordered(one, bits), ordered(other, bits)) } else { (one, other) };
-        // Wraps around at the word's width.
+        // The difference wraps around at the width of the value.
         let shift = 64 - bits;
         let difference = (one.wrapping_sub(other) << shift) as i64 >> shift;
         let length = u64::from(64 - ((difference << 1) ^ (difference >> 63)).leading_zeros());
@@ -211,11 +212,11 @@ impl ComparisonSums {
         let count = self.values as f64;
         let zeros = self.zeros as f64 / count;
         let entropy = |part: f64| if part > 0.0 { -part * part.log2() } else { 0.0 };
-        // Which values differ, how long the differences are, and their bits below the first.
+        // Bits that say which values differ, the lengths of the differences, and their bits below the first.
         let lengths = self.lengths as f64 / count - (1.0 - zeros);
         let delta_bits = entropy(zeros) + entropy(1.0 - zeros) + (1.0 - zeros) * 1.3 + lengths;
         let casts = is_cast && self.not_cast * 64 <= self.values;
-        // The original after its cast needs the bits that the cast cut off.
+        // A delta from a cast to its original stores the bits that the cast cut off.
         let low_bits = if is_cast && dtype == Dtype::Float32 { 16.0 } else { 0.0 };
         let delta_bits = low_bits + if casts { 0.2 } else { delta_bits };
         let bit_distance = self.differing as f64 / count;
@@ -230,7 +231,7 @@ fn value_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(value)
 }
 
-/// A float's bits in numerical order.
+/// Maps the bits of a float to integers in the same order.
 fn ordered(value: u64, bits: u32) -> u64 {
     let sign = value >> (bits - 1) & 1;
     let below = (1u64 << (bits - 1)) - 1;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn casts_are_those_of_the_standard() {
+    fn casts_follow_the_standard() {
         // Values and their casts, from the definitions of the formats.
         let halves = [(1.0f32, 0x3c00u16), (-2.0, 0xc000), (65504.0, 0x7bff), (65520.0, 0x7c00), (65519.9, 0x7bff)];
         let small = [(6.103_515_6e-5, 0x0400), (5.960_464_5e-8, 0x0001), (2.980_232_2e-8, 0x0000), (0.0, 0)];
@@ -264,14 +265,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_in_order_follow_the_values(one: f32, other: f32) {
+        fn ordered_bits_follow_the_values(one: f32, other: f32) {
             prop_assume!(!one.is_nan() && !other.is_nan() && one != other);
             let (a, b) = (ordered(one.to_bits().into(), 32), ordered(other.to_bits().into(), 32));
             prop_assert_eq!((a as u32 as i32) < b as u32 as i32, one < other);
         }
 
         #[test]
-        fn samples_lie_within_and_growth_keeps_some(groups in 1u64..1 << 40, index in 0u64..64) {
+        fn samples_are_inside_the_tensor_and_growth_preserves_some(groups in 1u64..1 << 40, index in 0u64..64) {
             prop_assert!(group_index(index, groups) < groups);
             let (even, odd) = (index & !1, index | 1);
             prop_assert_eq!(group_index(odd, 2 * groups), group_index(even, groups));
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_at_the_same_places_compare_as_those_that_are_looked_for() {
+    fn samples_at_equal_positions_compare_as_samples_that_are_searched_for() {
         let bytes = |seed: u32| -> Vec<u8> {
             (0..16 << 10).map(|at: u32| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(at)) as u8).collect()
         };
@@ -300,7 +301,7 @@ mod tests {
                 }
             }
             assert_eq!(compare(view(&one), view(&other)), slow.finish(dtype, false), "{dtype:?}");
-            // A sketch cut anywhere gives the whole groups that are left.
+            // Only whole groups of a truncated sketch count.
             let cut = compare(view(&one), view(&other[..other.len() - 1])).unwrap();
             assert_eq!(
                 cut.values + group / dtype.width().unwrap_or(1) as u64,
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn near_tensors_are_near_and_casts_are_known() {
+    fn similar_tensors_are_near_and_casts_are_recognised() {
         let base: Vec<f32> = (0..4096).map(|i| ((i * 37 % 1000) as f32 - 500.0) / 9000.0).collect();
         let near: Vec<f32> = base.iter().map(|value| value * 1.0001).collect();
         let far: Vec<f32> = base.iter().rev().copied().collect();

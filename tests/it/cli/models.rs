@@ -112,7 +112,7 @@ fn without_models_or_without_the_catalogue_nothing_is_listed() {
     }
     let output = home.run(&["models", "--json"]);
     assert_eq!(parsed(&output), json!([]));
-    assert!(stderr(&output).contains("warning: passing over models/"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("warning: skipping models/"), "{}", stderr(&output));
 }
 
 #[test]
