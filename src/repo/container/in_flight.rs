@@ -1,8 +1,8 @@
 //! Frames in flight: emitted by SubDedup, but their container is not stored yet.
 //!
 //! 1. SubDedup numbers frames in the order in which it emits them.
-//! 2. SubDedup may need a frame that its own cache has evicted. While the container is open, the frame comes from memory.
-//!    Afterwards it comes from the stored container.
+//! 2. SubDedup may need a frame that its own cache has evicted. While the container is open, the frame comes from
+//!    memory. Afterwards it comes from the stored container.
 //! 3. A reader waits for a frame that is still being compressed. Everything that finishes the frame was emitted before,
 //!    so the wait ends without further input, and the result does not depend on timing.
 
@@ -128,8 +128,8 @@ impl FramesInFlight {
         })
     }
 
-    /// The stored container of an entry, and the entry's position in it. Waits until the container is stored. The caller
-    /// must only ask for entries whose container fills up without further input.
+    /// The stored container of an entry, and the entry's position in it. Waits until the container is stored. The
+    /// caller must only ask for entries whose container fills up without further input.
     ///
     /// # Errors
     /// [`Error::LinkClosed`] if Save ended before.

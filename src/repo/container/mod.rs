@@ -1,8 +1,8 @@
 //! Containers: sealed, immutable files of encoded chunks.
 //!
-//! A container is a header, frames, a container index and a footer (docs/FORMAT.md has every byte). Frames are the units
-//! of compression and of reading. The container index lists the chunks in the frames, and how to make each chunk from
-//! literal bytes and from ranges of other chunks. All other indexes can be rebuilt from container indexes alone.
+//! A container is a header, frames, a container index and a footer (docs/FORMAT.md has every byte). Frames are the
+//! units of compression and of reading. The container index lists the chunks in the frames, and how to make each chunk
+//! from literal bytes and from ranges of other chunks. All other indexes can be rebuilt from container indexes alone.
 
 mod columns;
 mod container_index;

@@ -2,8 +2,8 @@
 //!
 //! An operation list covers the chunk from its first byte to its last. It adds literal bytes, which the chunk's frame
 //! holds one after another, and copies ranges of other chunks. A literal copy takes a range of another chunk's literal
-//! bytes: it replaces copies when a chain has become too long. A delta only names ranges of bases, and the literal bytes
-//! encode the difference from them.
+//! bytes: it replaces copies when a chain has become too long. A delta only names ranges of bases, and the literal
+//! bytes encode the difference from them.
 //!
 //! A base is identified as an entry: by its fingerprint and the digest of its operations. A digest covers the digests
 //! of the bases, so references cannot form a cycle.

@@ -1,7 +1,7 @@
 //! The local database (level 4): the records of the segments in redb, for look-ups in constant time.
 //!
-//! The database is a cache of the segments. Without its file, the next backup fills it again. It remembers which segments
-//! it has imported. redb locks the file, and a process that cannot lock it uses the segments directly.
+//! The database is a cache of the segments. Without its file, the next backup fills it again. It remembers which
+//! segments it has imported. redb locks the file, and a process that cannot lock it uses the segments directly.
 
 use std::path::Path;
 

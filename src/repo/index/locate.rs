@@ -1,7 +1,7 @@
 //! The locator: finds the entry of a chunk, for everything that reads a repository.
 //!
-//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the segments in any order: any
-//! entry of a fingerprint serves. A hit counts only if its container is in the listing taken at the start.
+//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the segments in any order:
+//! any entry of a fingerprint serves. A hit counts only if its container is in the listing taken at the start.
 
 use std::collections::HashSet;
 use std::sync::Arc;

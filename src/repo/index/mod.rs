@@ -1,7 +1,7 @@
 //! Indexes: from fingerprints and features to entries.
 //!
-//! Segments in the repository list all chunks, and a local database caches them. A backup looks up chunks in four levels
-//! (`chunk`), readers use the locator (`locate`), and sub-block deduplication uses the similarity index.
+//! Segments in the repository list all chunks, and a local database caches them. A backup looks up chunks in four
+//! levels (`chunk`), readers use the locator (`locate`), and sub-block deduplication uses the similarity index.
 
 mod chunk;
 mod container_indexes;

@@ -1,8 +1,8 @@
 //! The number map: the numbers in the slots of the table, and the stored containers they refer to.
 //!
 //! Numbers are dense, ascend, and are assigned once. A container that is gone leaves a gap that refers to nothing. The
-//! file is a checksummed envelope: the id of the repository, the parameters of the pages, and the containers by ascending
-//! number. It is written under another name and renamed.
+//! file is a checksummed envelope: the id of the repository, the parameters of the pages, and the containers by
+//! ascending number. It is written under another name and renamed.
 
 use std::collections::HashSet;
 use std::path::Path;

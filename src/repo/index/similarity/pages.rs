@@ -1,8 +1,8 @@
 //! Pages of slots: a checksummed file behind a bounded cache, or memory alone.
 //!
-//! 1. A page has 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 zero bytes, and 63 buckets of
-//!    eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum and counts as
-//!    empty.
+//! 1. A page has 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 zero bytes, and 63 buckets
+//!    of eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum and
+//!    counts as empty.
 //! 2. A table of all pages finds the resident ones, so a hit costs no hashing. The clock algorithm chooses the page to
 //!    evict, and a changed page is written back first.
 //! 3. Errors of the file never reach the caller. A page that cannot be read is empty. A page that cannot be written
@@ -158,8 +158,8 @@ impl Pages {
         }
     }
 
-    /// Evicts the first page from the hand on that was not used since the last round of the hand. The hand then points to
-    /// its number.
+    /// Evicts the first page from the hand on that was not used since the last round of the hand. The hand then points
+    /// to its number.
     fn evict(&mut self) -> Option<Box<Page>> {
         loop {
             if self.hand >= self.resident.len() {

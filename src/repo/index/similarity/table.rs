@@ -99,8 +99,8 @@ impl FeatureTable {
         found.into_iter().take(count).map(|number| number - 1)
     }
 
-    /// Whether it should [`grow`](FeatureTable::grow) before the next insertion: when it is half full. Then hardly any two
-    /// neighbouring buckets are full, so doubling loses hardly any old numbers.
+    /// Whether it should [`grow`](FeatureTable::grow) before the next insertion: when it is half full. Then hardly any
+    /// two neighbouring buckets are full, so doubling loses hardly any old numbers.
     pub(super) fn is_full(&self) -> bool {
         let slots = (self.pages.count() * PAGE_BUCKETS * BUCKET_SLOTS) as u64;
         self.used * 2 > slots && self.pages.count() < self.pages_max
