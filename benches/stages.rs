@@ -18,14 +18,14 @@ fn main() {
     divan::main();
 }
 
-/// Text-like bytes: words drawn by a fixed generator.
+/// Text-like bytes: phrases drawn by a fixed generator.
 fn text() -> Vec<u8> {
-    let words = ["fingerprint ", "chunk ", "container ", "recipe\n", "snapshot ", "    let ", "return ", "0x7f "];
+    let phrases = ["fingerprint ", "chunk ", "container ", "recipe\n", "snapshot ", "    let ", "return ", "0x7f "];
     let mut state = 1u64;
     let mut bytes = Vec::with_capacity(CHUNK_BYTES + 16);
     while bytes.len() < CHUNK_BYTES {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        bytes.extend_from_slice(words[(state >> 61) as usize].as_bytes());
+        bytes.extend_from_slice(phrases[(state >> 61) as usize].as_bytes());
     }
     bytes.truncate(CHUNK_BYTES);
     bytes

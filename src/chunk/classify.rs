@@ -335,11 +335,11 @@ mod tests {
     }
 
     fn text() -> Vec<u8> {
-        let words =
+        let tokens =
             ["entropy", "of", "the", "chunk", "is", "low;", "words", "have", "no", "planes.\n", "let", "x = 7;"];
         let mut bytes = Vec::new();
         for value in weights(40_000) {
-            bytes.extend_from_slice(words[value.to_bits() as usize % words.len()].as_bytes());
+            bytes.extend_from_slice(tokens[value.to_bits() as usize % tokens.len()].as_bytes());
             bytes.push(b' ');
         }
         bytes.truncate(65_536);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_does_not_depend_on_earlier_chunks() {
+    fn a_class_does_not_depend_on_previous_chunks() {
         let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
         let (floats, text) = (&single[3..65_000], text());
         let mut classifier = ChunkClassifier::new(&IdentifyConfig::default(), 1);

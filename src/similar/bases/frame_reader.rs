@@ -93,13 +93,13 @@ impl FrameReader {
         match location {
             FrameLocation::Memory(frame) => Ok(Some(Bytes::from(frame.decode(&mut self.scratch)?))),
             FrameLocation::Stored { container, frame } => {
-                self.read_ahead(number, &container, frame, resolver).map(Some)
+                self.read_with_following(number, &container, frame, resolver).map(Some)
             }
         }
     }
 
     /// Reads frame `frame` of a container, whose number is `number`, and the frames after it.
-    fn read_ahead(
+    fn read_with_following(
         &mut self,
         number: FrameNumber,
         container: &ContainerId,
