@@ -1,7 +1,7 @@
 //! Models: which files of a snapshot are models, what they descend from, and the stored size of each.
 //!
 //! 1. Walk the trees of the snapshots. A file is a model if the catalogue has its content.
-//! 2. Group the shards of one directory into one model ([`super::shards`]).
+//! 2. Group the shards of one directory into one model (`shards`).
 //! 3. If several models have the same content, the first by path is the model, and the others are its copies.
 //! 4. Look up the names of bases and of family roots.
 
