@@ -1,6 +1,8 @@
 //! Types of stored values. Signed, unsigned and boolean values of one width share a type, because only the width and
 //! the exponent affect storage.
 
+use crate::codec::ElementType;
+
 /// Type of a tensor's stored values, little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dtype {
@@ -28,7 +30,6 @@ pub enum Dtype {
     Other,
 }
 
-use crate::codec::ElementType;
 use Dtype::{Bfloat16, Float8, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Other, Quantised};
 
 /// Types with a fixed width: code, name, bytes of a value.

@@ -8,7 +8,7 @@
 //! The crate `safetensors` defines the types and makes the headers of exported files, but does not parse here:
 //! - `SafeTensors::read_metadata` needs the whole file as one slice. Here, files are read at offsets.
 //! - `Metadata` parses a header alone, but holds its entries several times: 460,000 tensors (29 MiB of JSON) took
-//!   410 MiB. A restored tensor of such a file may take 200 MB in all (`tests/it/cli/tensor.rs`).
+//!   about 400 MiB. Restoring one of 300,000 tensors must not take 200 MB in all (`tests/it/cli/tensor.rs`).
 //! - It silently drops the first of two tensors with the same name. Here, such a file is defective.
 //! - It refuses gaps and unknown types, so those headers would be parsed twice.
 

@@ -1,7 +1,7 @@
 //! Walks the pickled object of `torch.save` to its tensors and storages.
 //!
-//! 1. The keys of nested containers make the names. A call rebuilds a tensor if its callee and its arguments (storage,
-//!    offset, sizes, strides and more) say so.
+//! 1. The keys of nested containers make the names. Callee and arguments (storage, offset, sizes, strides and more)
+//!    tell whether a call rebuilds a tensor.
 //! 2. For storages, each value is entered once, under its first name. For views, it is entered under every name until a
 //!    budget is used up, and then once. The budget bounds pickles with many names for the same values.
 
