@@ -80,8 +80,8 @@ impl ShardGroup {
             _ => pattern,
         };
         let root = root(&ids, base.as_ref(), summaries, &mut readers.metadata)?;
-        let contents = self.shards.iter().map(|shard| shard.content);
-        let stored_bytes = match stored_bytes(contents, &mut readers.metadata) {
+        let references = self.shards.iter().map(|shard| shard.content);
+        let stored_bytes = match stored_bytes(references, &mut readers.metadata) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("cannot compute the stored size of {}: {error}", path.display());
@@ -182,10 +182,10 @@ fn root(
     Ok(root)
 }
 
-/// Stored bytes of the distinct chunks of some contents.
-fn stored_bytes(contents: impl Iterator<Item = ContentReference>, reader: &mut ChunkReader) -> Result<u64> {
+/// Stored bytes of the distinct chunks of some files, by their content references.
+fn stored_bytes(references: impl Iterator<Item = ContentReference>, reader: &mut ChunkReader) -> Result<u64> {
     let (mut seen, mut sum) = (HashSet::new(), 0.0f64);
-    for content in contents {
+    for content in references {
         let mut walk = RecipeWalk::new(content);
         while let Some(reference) = walk.next(reader)? {
             if let ContentReference::Chunk { fingerprint, .. } = reference
