@@ -73,7 +73,7 @@ pub struct ReadBatch {
     pub bytes: u64,
 }
 
-/// A chunk on its way through the stages.
+/// A chunk in the pipeline.
 #[derive(Debug)]
 pub struct Chunk {
     /// Content; Dedup empties it if the chunk is a duplicate.
