@@ -53,8 +53,8 @@ pub struct ListedBlob {
 
 /// NamedSnapshot, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
 pub trait Store: Send + Sync {
-    /// Stores the concatenation of `parts` durably. Returns `false`, and writes nothing, if the name is taken; the
-    /// existing blob is then durable too.
+    /// Stores the concatenation of `parts`. Returns `false`, and writes nothing, if a blob of that name exists. In both
+    /// cases the blob is durable on return.
     ///
     /// # Errors
     /// [`Io`](crate::Error::Io) with the path. The blob is then absent or whole, never partial.

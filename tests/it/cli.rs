@@ -40,6 +40,27 @@ fn init_creates_once_and_leaves_foreign_directories_alone() {
 }
 
 #[test]
+fn a_repository_location_is_a_path_or_a_url() {
+    let home = Home::new();
+    home.write("letter", b"mine");
+    let url = format!("file://{}", home.path("by%20url").display());
+    for (location, directory) in [("host:a", "host:a"), ("./x://y", "x:/y"), (url.as_str(), "by url")] {
+        let created = json(&home.run(&["init", "--repo", location, "--json"]));
+        let shown = created["repository"].as_str().unwrap();
+        assert!(shown.starts_with('/') && home.path(directory).join("config").exists(), "{shown}");
+        assert_eq!(code(&home.run(&["backup", "letter", "--repo", location])), 0);
+        assert_eq!(json(&home.run(&["stats", "--repo", location, "--json"]))["snapshots"], 1);
+    }
+    // The repository in a directory of a backup is skipped, however it is named.
+    assert_eq!(code(&home.run(&["backup", "by url", "--repo", &url])), 0);
+    assert!(!stdout(&home.run(&["ls", "latest", "--repo", &url])).contains("config"));
+
+    let unknown = home.run(&["snapshots", "--repo", "s3://bucket/a"]);
+    assert_eq!(code(&unknown), 1);
+    assert!(["s3://", "a path", "file:///"].iter().all(|part| stderr(&unknown).contains(part)), "{}", stderr(&unknown));
+}
+
+#[test]
 fn an_unknown_configuration_key_is_named_with_its_file() {
     let home = Home::new();
     home.write("wrong.toml", b"[compress]\nlevell = 3\n");
