@@ -25,6 +25,7 @@ pub mod backup;
 pub mod inspect;
 pub mod restore;
 
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod cli;
 

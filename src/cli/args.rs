@@ -72,6 +72,7 @@ pub enum Verb {
     /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
     Trace(TraceArguments),
     /// Run the measurements that TOML files describe
+    #[cfg(feature = "bench")]
     Bench(BenchArguments),
 }
 
@@ -210,6 +211,7 @@ pub struct TraceArguments {
 }
 
 /// Arguments of `bench`.
+#[cfg(feature = "bench")]
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// Measurements; the key `kind` selects what runs

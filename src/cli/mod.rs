@@ -2,6 +2,7 @@
 
 mod args;
 mod backup;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
 mod distance;
@@ -84,6 +85,7 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Stats(arguments) => stats::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Trace(arguments) => trace::run(session, arguments),
+        #[cfg(feature = "bench")]
         Verb::Bench(arguments) => bench::run(session, arguments),
     }
 }

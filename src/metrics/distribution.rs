@@ -53,26 +53,9 @@ impl Distribution {
         self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
     }
 
-    /// Quantiles in ascending order: five steps for each halving of the remaining fraction.
-    pub fn quantiles(&self) -> impl Iterator<Item = QuantileStep> {
-        let steps =
-            self.histogram.iter_quantiles(5).map(|step| (step.value_iterated_to(), step.quantile_iterated_to()));
-        let total = self.histogram.len();
-        let steps = steps.take(if total == 0 { 0 } else { usize::MAX });
-        steps.map(move |(value, fraction)| {
-            let count = self.histogram.count_between(0, value);
-            QuantileStep { value: value.min(self.max), fraction, count: count.min(total) }
-        })
-    }
-
     /// The value, to two digits, that the fraction `quantile` (0 to 1) of all values does not exceed.
     pub fn quantile(&self, quantile: f64) -> u64 {
         self.histogram.value_at_quantile(quantile).min(self.max)
-    }
-
-    /// Exact mean, and standard deviation by the histogram.
-    pub fn mean_and_deviation(&self) -> (f64, f64) {
-        (self.total as f64 / self.histogram.len().max(1) as f64, self.histogram.stdev())
     }
 
     /// The statistics that reports print.
@@ -85,17 +68,6 @@ impl Distribution {
             max: self.max,
         }
     }
-}
-
-/// A quantile of a [`Distribution`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QuantileStep {
-    /// The value, to two digits.
-    pub value: u64,
-    /// Fraction of the values up to it, 0 to 1.
-    pub fraction: f64,
-    /// Number of the values up to it.
-    pub count: u64,
 }
 
 /// Statistics of a [`Distribution`], in the unit of the field that holds them.

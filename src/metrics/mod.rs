@@ -12,7 +12,7 @@ mod progress;
 mod stage;
 mod timeline;
 
-pub use distribution::{Distribution, DistributionSummary, QuantileStep};
+pub use distribution::{Distribution, DistributionSummary};
 pub use progress::{Counter, Progress};
 pub use stage::{StageMetrics, StageSummary};
 pub use timeline::Timeline;

@@ -117,26 +117,6 @@ impl ChunkReader {
         let number = self.entry_of(fingerprint)?;
         self.read_entry(number, fingerprint)
     }
-
-    /// Returns a whole content. Meant for directory listings.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if the content is longer than `bytes_max`.
-    pub fn read_content(&mut self, reference: ContentReference, bytes_max: u64) -> Result<Vec<u8>> {
-        if reference.content_len() > bytes_max {
-            let got = reference.content_len().to_string();
-            return Err(Error::corrupt("content", 0, format!("at most {bytes_max} bytes"), got));
-        }
-        let mut bytes = Vec::new();
-        let mut walk = RecipeWalk::new(reference);
-        while let Some(reference) = walk.next(self)? {
-            match reference {
-                ContentReference::Chunk { fingerprint, .. } => bytes.extend_from_slice(&self.read(&fingerprint)?),
-                other => return Err(Error::corrupt("listing", 0, "chunks only", format!("{other:?}"))),
-            }
-        }
-        Ok(bytes)
-    }
 }
 
 /// Walks the recipes of a content depth-first and yields its chunks and holes in order.

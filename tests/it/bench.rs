@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fhrd::bench::agreement::Agreement;
+use fhrd::bench::comparison::Comparison;
 use fhrd::bench::experiment::Experiment;
 use fhrd::bench::report::{Document, write};
-use fhrd::config::Config;
+use fhrd::config::{Config, StrategyKind};
 use serde_json::Value;
 
 fn toml_files(directory: &Path) -> Vec<PathBuf> {
@@ -93,4 +94,13 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
     assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "a plot of each figure, and two of each run");
     let histograms = std::fs::read_dir(out.join("histograms")).unwrap().count();
     assert!(histograms >= 2 * 9, "{histograms} histograms");
+}
+
+#[test]
+fn the_strategies_measurement_compares_every_strategy() {
+    let text = include_str!("../../configs/bench/strategies.toml");
+    let bench = Comparison::parse(text, "configs/bench/strategies.toml".as_ref()).unwrap();
+    let mut compared: Vec<StrategyKind> = bench.cases.iter().map(|case| case.config.subdedup.strategy).collect();
+    compared.dedup();
+    assert_eq!(compared, StrategyKind::ALL);
 }

@@ -1,9 +1,13 @@
 //! The command as a user meets it: what it prints, stores, restores and exits with.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod damage;
 mod fixture;
 mod inspect;
 mod models;
+#[cfg(feature = "bench")]
+mod simulate;
 mod tensor;
 mod trace;
 mod tree;
@@ -301,83 +305,4 @@ fn an_interrupted_backup_says_so_and_the_next_one_succeeds() {
     home.backup(&["folder"]);
     assert_eq!(code(&home.run(&["restore", "latest", "--target", "back"])), 0);
     assert_eq!(describe(&home.path("back/folder")), describe(&home.path("folder")));
-}
-
-#[test]
-fn schemes_are_compared_on_a_directory() {
-    let home = Home::new();
-    (0..40).for_each(|number| {
-        home.write(&format!("corpus/set/{number}"), format!("file {number}\n").repeat(5000).as_bytes())
-    });
-    let schemes = "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nrestore = true\nsets = [\"set\"]\n\
-        [[scheme]]\nname = \"whole\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n[[scheme]]\nname = \"default\"\n";
-    home.write("bench.toml", schemes.as_bytes());
-    let output = home.run(&["bench", "bench.toml", "--json"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let document = json(&output);
-    let lines = &document["lines"];
-    let of = |number: usize, key: &str| lines[number][key].clone();
-    assert_eq!((of(0, "scheme"), of(1, "scheme")), ("whole".into(), "default".into()));
-    assert!(of(0, "stored").as_u64() > Some(0) && of(0, "bytes") == of(1, "bytes"), "{lines}");
-    assert!(of(1, "restore_seconds").is_number(), "{lines}");
-    assert!(document["profiles"].as_array().is_some_and(|runs| runs.len() == 4), "a backup and a restore of both");
-    assert!(document["config"]["text"] == schemes && document["commit"].is_null(), "no checkout: {document}");
-}
-
-#[test]
-fn several_measurements_report_to_directories_of_their_names_and_judge_claims() {
-    let home = Home::new();
-    (0..8).for_each(|number| home.write(&format!("corpus/set/{number}"), "a line of text\n".repeat(5000).as_bytes()));
-    let head = "corpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n[[sweep]]\n\
-        key = \"compress.level\"\nvalues = [1, 19]\n[[claim]]\nsource = \"Somebody\"\ntext = \"19 over 1\"\n\
-        expected = \"more\"\nfigure = \"ratio\"\nof = { level = 19 }\nover = { level = 1 }\nremark = \"none\"\n";
-    home.write("a.toml", format!("kind = \"schemes\"\n{head}").as_bytes());
-    home.write("b.toml", format!("kind = \"versions\"\n{head}").as_bytes());
-    let output = home.run(&["bench", "a.toml", "b.toml", "--dry-run"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.starts_with("a.toml\n  one level 1, 128 KiB\n  one level 19, 128 KiB\nb.toml\n"), "{told}");
-    assert!(!home.path("work").exists(), "nothing was run");
-    let output = home.run(&["bench", "a.toml", "b.toml", "--out", "out"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains("Somebody") && !told.contains("not measured"), "{told}");
-    for name in ["out/a/result.json", "out/b/report.html", "out/claims.md"] {
-        assert!(home.path(name).exists(), "{name}");
-    }
-    let claims = std::fs::read_to_string(home.path("out/claims.md")).unwrap();
-    assert_eq!(claims.lines().filter(|line| line.starts_with("| Somebody | 19 over 1 | more | ")).count(), 2);
-    home.write("elsewhere/a.toml", b"kind = \"magic\"");
-    let output = home.run(&["bench", "a.toml", "elsewhere/a.toml", "--out", "out"]);
-    assert!(code(&output) == 1 && stderr(&output).contains("magic"), "faults are told before anything runs");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_scheme_that_does_not_restore_what_was_there_fails_the_comparison() {
-    let home = Home::new();
-    home.write("corpus/fine", b"the same");
-    // A file that holds something else at every look.
-    let schemes = "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nrestore = true\nrepeats = 2\n\
-        sets = [{ name = \"odd\", paths = [\"/proc/sys/kernel/random/uuid\"] }, \"fine\"]\n\
-        [[scheme]]\nname = \"whole\"\n";
-    home.write("bench.toml", schemes.as_bytes());
-    let output = home.run(&["bench", "bench.toml", "--json"]);
-    assert_eq!(code(&output), 1, "{}", stderr(&output));
-    assert!(stderr(&output).contains("1 lines failed"), "{}", stderr(&output));
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lines = &document["lines"];
-    assert!(lines[0]["set"] == "odd" && lines[0]["failure"].is_string() && lines[0].get("stored").is_none(), "{lines}");
-    assert!(lines[1]["set"] == "fine" && lines[1]["failure"].is_null() && lines[1]["stored"].is_number(), "{lines}");
-}
-
-#[test]
-fn a_measurement_of_unknown_kind_is_refused() {
-    let home = Home::new();
-    for (text, words) in [("kind = \"magic\"", ["magic", "identify"]), ("a = 1", ["kind", "missing"])] {
-        home.write("bench.toml", text.as_bytes());
-        let output = home.run(&["bench", "bench.toml"]);
-        assert_eq!(code(&output), 1);
-        assert!(words.iter().all(|word| stderr(&output).contains(word)), "{}", stderr(&output));
-    }
 }

@@ -252,12 +252,3 @@ fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_dee
         }
     }
 }
-
-#[test]
-fn the_bench_compares_every_strategy() {
-    let text = include_str!("../../configs/bench/strategies.toml");
-    let bench = fhrd::bench::comparison::Comparison::parse(text, "configs/bench/strategies.toml".as_ref()).unwrap();
-    let mut compared: Vec<StrategyKind> = bench.cases.iter().map(|case| case.config.subdedup.strategy).collect();
-    compared.dedup();
-    assert_eq!(compared, StrategyKind::ALL);
-}

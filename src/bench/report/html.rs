@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::percentiles::quantiles;
 use super::plot::{Plot, Scale, Scales};
 use super::write::Document;
 use super::{Grid, Profile, Report};
@@ -166,7 +167,7 @@ fn profile(profile: &Profile) -> Result<Markup> {
 }
 
 fn percentiles(stage: &StageMetrics) -> Vec<(f64, f64)> {
-    let steps = stage.service_us.quantiles().filter(|step| step.value > 0);
+    let steps = quantiles(&stage.service_us).into_iter().filter(|step| step.value > 0);
     steps.map(|step| (step.fraction, step.value as f64 / 1e3)).collect()
 }
 
