@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 const NAMES: [&str; 4] = ["set", "scheme", "parameters", "chunk_bytes"];
 /// Speeds, and the noise of each.
 const SPEEDS: [(&str, &str); 2] =
-    [("backup_mb_per_reference_s", "backup_noise"), ("restore_mb_per_reference_s", "restore_noise")];
+    [("backup_mb_per_normalised_s", "backup_noise"), ("restore_mb_per_normalised_s", "restore_noise")];
 
 /// How two runs compare.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,18 +38,18 @@ impl Agreement {
     pub fn of(lines: &[Value], document: &str, origin: &str) -> Result<Self> {
         let wrong = |what: String| Error::Usage(format!("{origin} is not the result of such a measurement: {what}"));
         let document: Value = serde_json::from_str(document).map_err(|error| wrong(error.to_string()))?;
-        let Some(earlier) = document.get("lines").and_then(Value::as_array) else {
+        let Some(previous) = document.get("lines").and_then(Value::as_array) else {
             return Err(wrong("it has no list `lines`".into()));
         };
         let mut agreement = Agreement::default();
         for line in lines {
-            match earlier.iter().find(|other| is_same(line, other)) {
+            match previous.iter().find(|other| is_same(line, other)) {
                 Some(other) => agreement.add(line, other),
                 None => agreement.unmatched.push(name(line)),
             }
         }
         let is_new = |other: &&Value| !lines.iter().any(|line| is_same(line, other));
-        agreement.unmatched.extend(earlier.iter().filter(is_new).map(name));
+        agreement.unmatched.extend(previous.iter().filter(is_new).map(name));
         match agreement.ratios {
             0 => Err(wrong("no line of both has a `ratio`".into())),
             _ => Ok(agreement),
@@ -99,11 +99,11 @@ fn is_same(line: &Value, other: &Value) -> bool {
 }
 
 fn name(line: &Value) -> String {
-    let word = |key| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text_of = |key| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let parameters =
         line.get("parameters").filter(|parameters| parameters.as_object().is_some_and(|of| !of.is_empty()));
     let parameters = parameters.map_or_else(String::new, |parameters| format!(" {parameters}"));
-    format!("{}, {}{parameters}", word("set"), word("scheme"))
+    format!("{}, {}{parameters}", text_of("set"), text_of("scheme"))
 }
 
 fn number(line: &Value, key: &str) -> Option<f64> {
@@ -121,7 +121,7 @@ mod tests {
 
     fn line(scheme: &str, ratio: f64, speed: f64) -> Value {
         json!({"set": "code", "scheme": scheme, "parameters": {}, "chunk_bytes": 1024, "ratio": ratio,
-            "backup_mb_per_reference_s": speed, "backup_noise": 0.25, "restore_mb_per_reference_s": null})
+            "backup_mb_per_normalised_s": speed, "backup_noise": 0.25, "restore_mb_per_normalised_s": null})
     }
 
     fn against(now: &[Value], then: &[Value]) -> Agreement {
@@ -137,11 +137,11 @@ mod tests {
         let agreement =
             against(&[line("a", 2.0, 126.0), line("b", 3.5, 79.0)], &[line("a", 2.0, 100.0), line("b", 3.0, 100.0)]);
         assert!(!agreement.has_same_ratios());
-        let told = agreement.to_string();
+        let printed = agreement.to_string();
         for part in
             ["1 of 2 are the same", "0 of 2 agree", "code, a: backup +26 %, noise is 25 %", "code, b: ratio 3.5, was 3"]
         {
-            assert!(told.contains(part), "{told}");
+            assert!(printed.contains(part), "{printed}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::data::words::{brain, half};
+use super::data::rounding::{brain, half};
 use super::data::{Random, expand, files_below};
 use crate::error::{Error, Result};
 
@@ -44,20 +44,20 @@ impl Transform {
     }
 
     fn apply(self, source: &[u8]) -> Vec<u8> {
-        let singles = || source.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word));
+        let singles = || source.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
         match self {
             Transform::Utf16 => String::from_utf8_lossy(source).encode_utf16().flat_map(u16::to_le_bytes).collect(),
             Transform::F64 => singles().flat_map(|value| f64::from(value).to_le_bytes()).collect(),
             Transform::F16 => singles().flat_map(|value| half(value).to_le_bytes()).collect(),
             Transform::Bf16 => singles().flat_map(|value| brain(value).to_le_bytes()).collect(),
-            Transform::F32 => source.as_chunks::<2>().0.iter().flat_map(|word| [0, 0, word[0], word[1]]).collect(),
+            Transform::F32 => source.as_chunks::<2>().0.iter().flat_map(|bytes| [0, 0, bytes[0], bytes[1]]).collect(),
         }
     }
 }
 
 /// A block, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct DrawnBlock {
     /// The file.
     pub file: PathBuf,
     /// Its bytes.
@@ -126,30 +126,30 @@ impl Blocks {
     }
 
     /// The next block.
-    pub fn draw(&mut self) -> Result<Block> {
-        let mut place = self.random.below(self.positions().sum());
+    pub fn draw(&mut self) -> Result<DrawnBlock> {
+        let mut position = self.random.below(self.positions().sum());
         let mut chosen = None;
         for (extent, count) in self.extents.iter().zip(self.positions()) {
-            if place < count {
+            if position < count {
                 chosen = Some(extent);
                 break;
             }
-            place -= count;
+            position -= count;
         }
         let extent = chosen.ok_or_else(|| Error::internal("there is nothing to draw blocks from"))?;
         // A transform reads whole words.
-        place -= place % self.transform.map_or(1, |transform| transform.widths().0 as u64);
+        position -= position % self.transform.map_or(1, |transform| transform.widths().0 as u64);
         let mut bytes = vec![0; self.source_bytes() as usize];
         File::open(&extent.path)
             .and_then(|mut file| {
-                file.seek(SeekFrom::Start(extent.start + place))?;
+                file.seek(SeekFrom::Start(extent.start + position))?;
                 file.read_exact(&mut bytes)
             })
             .map_err(|error| Error::io("read", &extent.path, error))?;
         let bytes = self.transform.map_or(bytes.clone(), |transform| transform.apply(&bytes));
         let phase = self.random.below(8) as usize;
         let block = bytes.get(phase..phase + self.block_bytes).unwrap_or(&bytes);
-        Ok(Block { file: extent.path.clone(), bytes: block.to_vec() })
+        Ok(DrawnBlock { file: extent.path.clone(), bytes: block.to_vec() })
     }
 
     /// The first block of a whole file, or all of a shorter one, in the class's representation.
@@ -179,7 +179,7 @@ const HEADER_BYTES_MAX: u64 = 100 << 20;
 /// Extents of the tensors of `dtype` in a safetensors file, adjacent ones merged.
 fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<FileExtent>> {
     #[derive(Deserialize)]
-    struct Tensor {
+    struct HeaderEntry {
         dtype: String,
         data_offsets: (u64, u64),
     }
@@ -195,7 +195,7 @@ fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<FileExtent>> {
         serde_json::from_slice(&header).map_err(|error| wrong(&error.to_string()))?;
     let mut spans = Vec::new();
     for (_, entry) in entries.into_iter().filter(|(name, _)| name != "__metadata__") {
-        let tensor: Tensor = serde_json::from_value(entry).map_err(|error| wrong(&error.to_string()))?;
+        let tensor: HeaderEntry = serde_json::from_value(entry).map_err(|error| wrong(&error.to_string()))?;
         if tensor.dtype == dtype && tensor.data_offsets.0 < tensor.data_offsets.1 {
             spans.push(tensor.data_offsets);
         }

@@ -56,7 +56,7 @@ pub struct CodecBench {
     #[serde(default = "level")]
     pub level: i32,
     /// What is measured.
-    pub class: Vec<Class>,
+    pub class: Vec<CodecClass>,
     /// What others say of the same figures.
     #[serde(default)]
     pub claim: Vec<Claim>,
@@ -65,7 +65,7 @@ pub struct CodecBench {
 /// Blocks of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Class {
+pub struct CodecClass {
     /// Name in the report.
     pub name: String,
     /// Model files.
@@ -107,7 +107,7 @@ const ALLOWED_BYTES: u64 = 32;
 
 /// What a method does with a class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct CodecLine {
     /// The class.
     pub set: String,
     /// The method.
@@ -136,61 +136,61 @@ pub struct Line {
 }
 
 /// A block and, for deltas, its base.
-struct Block {
+struct CodecBlock {
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
 }
 
 /// A way to encode.
 #[derive(Debug, Clone, Copy)]
-enum Method {
+enum CodecMethod {
     Alone(FloatCodec),
     Delta(bool),
 }
 
-impl Method {
+impl CodecMethod {
     fn named(name: &str) -> Option<Self> {
         match name {
-            "context" => Some(Method::Delta(false)),
-            BITX => Some(Method::Delta(true)),
-            _ => FloatCodec::from_name(name).map(Method::Alone),
+            "context" => Some(CodecMethod::Delta(false)),
+            BITX => Some(CodecMethod::Delta(true)),
+            _ => FloatCodec::from_name(name).map(CodecMethod::Alone),
         }
     }
 
     fn encode(
         self,
-        word: ElementType,
-        block: &Block,
+        element_type: ElementType,
+        block: &CodecBlock,
         level: i32,
         space: &mut Scratch,
         out: &mut Vec<u8>,
-    ) -> Result<Made> {
+    ) -> Result<UsedCodec> {
         match (self, &block.base) {
-            (Method::Alone(codec), _) => {
-                codec.encode(BlockHint::ElementType(word), &block.raw, level, space, out).map(Made::Alone)
+            (CodecMethod::Alone(codec), _) => {
+                codec.encode(BlockHint::ElementType(element_type), &block.raw, level, space, out).map(UsedCodec::Alone)
             }
-            (Method::Delta(is_plain), base) => {
-                let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(word) };
+            (CodecMethod::Delta(is_plain), base) => {
+                let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(element_type) };
                 let base = base.as_deref().unwrap_or_default();
-                delta::encode(derivation, &block.raw, base, space, out).map(|()| Made::Delta(derivation))
+                delta::encode(derivation, &block.raw, base, space, out).map(|()| UsedCodec::Delta(derivation))
             }
         }
     }
 }
 
-/// What made an encoding.
+/// What used an encoding.
 #[derive(Clone, Copy)]
-enum Made {
+enum UsedCodec {
     Alone(&'static dyn Codec),
     Delta(Derivation),
 }
 
-impl Made {
-    fn decode(self, payload: &[u8], block: &Block, space: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+impl UsedCodec {
+    fn decode(self, payload: &[u8], block: &CodecBlock, space: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         let base = block.base.as_deref().unwrap_or_default();
         match self {
-            Made::Alone(codec) => codec.decode(payload, block.raw.len(), space, out),
-            Made::Delta(derivation) => delta::decode(derivation.id(), payload, base, block.raw.len(), space, out),
+            UsedCodec::Alone(codec) => codec.decode(payload, block.raw.len(), space, out),
+            UsedCodec::Delta(derivation) => delta::decode(derivation.id(), payload, base, block.raw.len(), space, out),
         }
     }
 }
@@ -203,7 +203,7 @@ impl CodecBench {
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         let wrong = |message: String| Error::Config { origin: origin.into(), message };
         let config: CodecBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        if let Some(unknown) = config.methods.iter().find(|name| Method::named(name).is_none()) {
+        if let Some(unknown) = config.methods.iter().find(|name| CodecMethod::named(name).is_none()) {
             let names = FloatCodec::ALL.iter().map(|codec| codec.name()).chain(DELTAS).collect::<Vec<_>>().join(", ");
             return Err(wrong(format!("`methods` must be of {names}, found `{unknown}`")));
         }
@@ -219,7 +219,7 @@ impl CodecBench {
     /// Why classes cannot be read, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
-        let of_class = |class: &Class| {
+        let of_class = |class: &CodecClass| {
             let fault = class.files.iter().chain(&class.base).find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
@@ -227,7 +227,7 @@ impl CodecBench {
     }
 
     /// The blocks of a class.
-    fn blocks_of(&self, class: &Class) -> Result<Vec<Block>> {
+    fn blocks_of(&self, class: &CodecClass) -> Result<Vec<CodecBlock>> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let one = |pattern: &String| -> Result<Option<PathBuf>> { Ok(expand(&corpus, pattern)?.into_iter().next()) };
         let base =
@@ -243,7 +243,7 @@ impl CodecBench {
         let wrong = |what: &str| Error::Usage(format!("class `{}`: {what}", class.name));
         let pattern = glob::Pattern::new(&class.tensors).map_err(|error| wrong(&error.to_string()))?;
         let len = self.block_bytes.0;
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         for side in &sides {
             let is_one = |tensor: &&Tensor| tensor.dtype.name() == class.dtype && pattern.matches(&tensor.name);
             for tensor in side.model.tensors.iter().filter(is_one) {
@@ -252,46 +252,46 @@ impl CodecBench {
                     (found.len == tensor.len).then_some((base, found.offset))
                 });
                 if base.is_some() == of_base.is_some() {
-                    places.extend(
+                    positions.extend(
                         (0..tensor.len / len).map(|block| (side, tensor.offset + block * len, of_base, block * len)),
                     );
                 }
             }
         }
-        let step = places.len().div_ceil(self.blocks).max(1);
+        let step = positions.len().div_ceil(self.blocks).max(1);
         let read = |side: &OpenModel, offset: u64| {
             let window = Window::new(side.source(), u64::MAX);
             window.read(offset, len).map_err(|_| wrong(&format!("{} cannot be read at {offset}", side.label)))
         };
         let block = |(side, offset, of_base, within): &(&OpenModel, u64, Option<(&OpenModel, u64)>, u64)| {
             let base = of_base.map(|(base, start)| read(base, start + within)).transpose()?;
-            Ok(Block { raw: read(side, *offset)?, base })
+            Ok(CodecBlock { raw: read(side, *offset)?, base })
         };
-        let blocks = places.iter().step_by(step).map(block).collect::<Result<Vec<_>>>()?;
+        let blocks = positions.iter().step_by(step).map(block).collect::<Result<Vec<_>>>()?;
         if blocks.is_empty() { Err(wrong("no tensor is long enough for a block")) } else { Ok(blocks) }
     }
 }
 
 /// Encodes and decodes the blocks with one method.
-fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> Result<Line> {
-    let method = Method::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
-    let word = Dtype::named(&class.dtype).map_or(ElementType::Unknown, Dtype::element_type);
+fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecBlock]) -> Result<CodecLine> {
+    let method = CodecMethod::named(name).ok_or_else(|| Error::Usage(format!("no method {name}")))?;
+    let element_type = Dtype::named(&class.dtype).map_or(ElementType::Unknown, Dtype::element_type);
     let (mut scratch, mut encodings) = (Scratch::default(), Vec::new());
     let (mut encode_seconds, mut decode_seconds) = (f64::MAX, f64::MAX);
     let mut failure = None;
     for _ in 0..config.repeats {
         encodings = blocks.iter().map(|block| (None, Vec::with_capacity(block.raw.len() + 4096))).collect::<Vec<_>>();
         let start = Instant::now();
-        for (block, (made, out)) in blocks.iter().zip(&mut encodings) {
-            *made = Some(method.encode(word, block, config.level, &mut scratch, out)?);
+        for (block, (used, out)) in blocks.iter().zip(&mut encodings) {
+            *used = Some(method.encode(element_type, block, config.level, &mut scratch, out)?);
         }
         encode_seconds = encode_seconds.min(start.elapsed().as_secs_f64());
         let mut seconds = 0.0;
         let mut back = Vec::with_capacity(config.block_bytes.0 as usize);
-        for (block, (made, payload)) in blocks.iter().zip(&encodings) {
+        for (block, (used, payload)) in blocks.iter().zip(&encodings) {
             back.clear();
             let start = Instant::now();
-            let decoded = made.map_or(Ok(()), |made| made.decode(payload, block, &mut scratch, &mut back));
+            let decoded = used.map_or(Ok(()), |used| used.decode(payload, block, &mut scratch, &mut back));
             seconds += start.elapsed().as_secs_f64();
             if decoded.is_err() || back != block.raw {
                 failure = Some("a block did not come back".to_string());
@@ -299,7 +299,7 @@ fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> 
         }
         decode_seconds = decode_seconds.min(seconds);
     }
-    let raw_bytes = |block: &Block| block.raw.len() as u64;
+    let raw_bytes = |block: &CodecBlock| block.raw.len() as u64;
     let bytes: u64 = blocks.iter().map(raw_bytes).sum();
     // What does not become smaller is stored as it is.
     let sizes = blocks.iter().zip(&encodings).map(|(block, (_, payload))| (raw_bytes(block), payload.len() as u64));
@@ -309,7 +309,7 @@ fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> 
     ratios.sort_by(f64::total_cmp);
     let at = |tenths: usize| ratios.get((ratios.len() - 1) * tenths / 10).copied().unwrap_or(0.0);
     let speed = |seconds: f64| bytes as f64 / 1e6 / seconds.max(1e-9);
-    Ok(Line {
+    Ok(CodecLine {
         set: class.name.clone(),
         method: name.into(),
         blocks: blocks.len(),
@@ -325,7 +325,7 @@ fn measure(config: &CodecBench, class: &Class, name: &str, blocks: &[Block]) -> 
     })
 }
 
-impl Line {
+impl CodecLine {
     fn cells(&self) -> Vec<String> {
         let [low, middle, high] = self.block_ratios.map(two);
         let speeds = [self.encode_mb_per_s, self.decode_mb_per_s].map(|speed| format!("{speed:.0}"));
@@ -345,7 +345,7 @@ const PICTURES: [(&str, &str, &str); 3] = [
 ];
 
 /// Sets what the other methods' blocks are of BitX's.
-fn compare_with_bitx(lines: &mut [Line]) {
+fn compare_with_bitx(lines: &mut [CodecLine]) {
     let Some(bitx) = lines.iter().find(|line| line.method == BITX).map(|line| line.sizes.clone()) else { return };
     for line in lines.iter_mut().filter(|line| line.method != BITX) {
         let multiples = line.sizes.iter().zip(&bitx);
@@ -381,7 +381,7 @@ pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> 
         flush(out)?;
     }
     let columns = ["class", "method"].into_iter().chain(TITLES).map(str::to_string).collect();
-    let row = |line: &Line| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
+    let row = |line: &CodecLine| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
     let objects = objects(&lines)?;
     Ok(Report {
         title: config.title.clone(),

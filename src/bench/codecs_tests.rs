@@ -53,7 +53,7 @@ fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
 
 #[test]
 fn the_worst_block_counts_less_what_says_how_it_was_encoded() {
-    let line = |method: &str, sizes: &[u64]| Line {
+    let line = |method: &str, sizes: &[u64]| CodecLine {
         set: "x".into(),
         method: method.into(),
         blocks: sizes.len(),

@@ -15,7 +15,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Claim;
-use super::data::{Set, Source};
+use super::data::{Set, SetSource};
 use crate::config::Config;
 use crate::error::{Error, Result};
 
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// What is measured of every case.
-    pub kind: Kind,
+    pub kind: ComparisonKind,
     /// What the report is called.
     pub title: String,
     /// Folder that the sets' paths are relative to.
@@ -54,8 +54,8 @@ pub struct Comparison {
 /// The file as it stands.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
-    kind: Kind,
+struct ComparisonFile {
+    kind: ComparisonKind,
     title: Option<String>,
     corpus: Option<PathBuf>,
     work: PathBuf,
@@ -84,7 +84,7 @@ struct Text {
 /// What is measured of every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ComparisonKind {
     /// One backup of each set and its restore.
     Schemes,
     /// A backup of each version of a set into one repository; restores of the first and of the last.
@@ -182,7 +182,7 @@ impl Comparison {
     /// file that cannot be read.
     pub fn parse(text: &str, origin: &Path) -> Result<Self> {
         let wrong = |message: String| Error::Config { origin: origin.display().to_string(), message };
-        let text: Text = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let text: ComparisonFile = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if text.repeats == 0 {
             return Err(wrong("`repeats` must be at least 1".into()));
         }
@@ -192,7 +192,7 @@ impl Comparison {
         if text.cold && !text.restore {
             return Err(wrong("`cold` is about restores: it takes `restore = true`".into()));
         }
-        if text.memory && (text.cold || text.kind == Kind::Versions) {
+        if text.memory && (text.cold || text.kind == ComparisonKind::Versions) {
             return Err(wrong("`memory` is for `kind = \"schemes\"` without `cold`".into()));
         }
         let mut cases = Vec::new();
@@ -230,7 +230,7 @@ impl Comparison {
     ///
     /// # Errors
     /// Those of [`Set::sources`].
-    pub fn sources(&self) -> Result<Vec<Source>> {
+    pub fn sources(&self) -> Result<Vec<SetSource>> {
         let made = self.work.join("sets");
         let sources = self.sets.iter().map(|set| set.sources(&self.corpus, &made)).collect::<Result<Vec<_>>>()?;
         Ok(sources.concat())
@@ -321,7 +321,7 @@ mod tests {
         let text = "chunk_bytes = [\"16 KiB\", 131072]\nsets = [\"a\"]\n[[scheme]]\nname = \"one\"\n[[scheme]]\n\
             name = \"two\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n";
         let cases = parse(text).expect("parses").cases;
-        let told = |case: &Case| {
+        let summary = |case: &Case| {
             let RepositoryBounds(min, avg, max) = bounds(&case.config);
             (case.scheme.clone(), case.config.subdedup.strategy.to_string(), min >> 10, avg >> 10, max >> 10)
         };
@@ -332,7 +332,7 @@ mod tests {
             line("two", "none", 16),
             line("two", "none", 128),
         ];
-        assert_eq!(cases.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(cases.iter().map(summary).collect::<Vec<_>>(), expected);
         let plain = parse("sets = [\"a\"]\n[[scheme]]\nname = \"one\"\n").expect("parses");
         assert_eq!((plain.repeats, plain.cold, plain.cases[0].config.clone()), (1, false, Config::default()));
     }
@@ -355,7 +355,7 @@ mod tests {
             key = \"container.bytes_target\"\nvalues = [\"4 MiB\"]\n"
         );
         let cases = Comparison::parse(&text, &directory.path().join("x.toml")).expect("parses").cases;
-        let told = |case: &Case| {
+        let summary = |case: &Case| {
             let config = &case.config;
             let parameters: Vec<String> =
                 case.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -367,7 +367,7 @@ mod tests {
             )
         };
         let line = |level| ("none".to_string(), 5, level, format!("bytes_target 4194304, level {level}"));
-        assert_eq!(cases.iter().map(told).collect::<Vec<_>>(), [line(1), line(9)]);
+        assert_eq!(cases.iter().map(summary).collect::<Vec<_>>(), [line(1), line(9)]);
         std::fs::write(directory.path().join("base.toml"), "[subdedup]\nstrategy = 1\n").expect("writes");
         let error = Comparison::parse(&text, &directory.path().join("x.toml")).expect_err("wrong").to_string();
         assert!(error.contains("base.toml") && error.contains("strategy"), "{error}");
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused_by_name() {
         let sets = "sets = [\"a\"]\n[[scheme]]\nname = \"one\"\n";
-        for (text, word) in [
+        for (text, part) in [
             (format!("repeats = 0\n{sets}"), "repeats"),
             (format!("cold = true\n{sets}"), "restore"),
             (format!("chunk_byte = [1]\n{sets}"), "chunk_byte"),
@@ -388,7 +388,7 @@ mod tests {
             (format!("{sets}[[sweep]]\nkey = \"compress.level\"\nvalues = [99]\n"), "compress.level"),
         ] {
             let message = message(&text);
-            assert!(message.contains(word) && message.contains("x.toml"), "{message}");
+            assert!(message.contains(part) && message.contains("x.toml"), "{message}");
         }
     }
 }

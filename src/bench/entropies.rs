@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::blocks::{Block, Blocks, Transform};
+use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::expand;
@@ -49,7 +49,7 @@ pub struct EntropyBench {
     /// A group above this many bits per byte is high.
     pub high_bits: f64,
     /// What is measured.
-    pub class: Vec<Class>,
+    pub class: Vec<EntropyClass>,
     /// What others say of the same figures.
     #[serde(default)]
     pub claim: Vec<Claim>,
@@ -58,13 +58,13 @@ pub struct EntropyBench {
 /// One class of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Class {
+pub struct EntropyClass {
     /// Name in the report.
     pub name: String,
     /// Whether its blocks are floats.
     pub floats: bool,
     /// Bytes of a word: 2, 4 or 8.
-    pub word_bytes: usize,
+    pub element_bytes: usize,
     /// Paths, with `*` for any part of a name; directories are taken whole.
     pub files: Vec<String>,
     /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
@@ -88,8 +88,8 @@ impl EntropyBench {
         if config.block_bytes < 1024 || config.blocks == 0 {
             return Err(wrong("`block_bytes` must be at least 1024 and `blocks` at least 1".into()));
         }
-        match config.class.iter().find(|class| ![2, 4, 8].contains(&class.word_bytes)) {
-            Some(class) => Err(wrong(format!("`word_bytes` of class `{}` must be 2, 4 or 8", class.name))),
+        match config.class.iter().find(|class| ![2, 4, 8].contains(&class.element_bytes)) {
+            Some(class) => Err(wrong(format!("`element_bytes` of class `{}` must be 2, 4 or 8", class.name))),
             None => Ok(config),
         }
     }
@@ -97,7 +97,7 @@ impl EntropyBench {
     /// Why classes cannot be drawn from, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
-        let of_class = |class: &Class| {
+        let of_class = |class: &EntropyClass| {
             let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
@@ -129,27 +129,27 @@ impl Rank {
     }
 
     /// Share of its bytes that zstd leaves.
-    fn kept(&self) -> f64 {
+    fn remaining(&self) -> f64 {
         self.stored_bytes as f64 / self.raw_bytes.max(1) as f64
     }
 }
 
 /// All blocks of a class.
-struct Measured {
+struct EntropyMeasurements {
     ranks: Vec<Rank>,
     separated: usize,
 }
 
-fn measure(config: &EntropyBench, class: &Class, blocks: &[Block]) -> Result<Measured> {
-    let mut measured = Measured { ranks: vec![Rank::default(); class.word_bytes], separated: 0 };
+fn measure(config: &EntropyBench, class: &EntropyClass, blocks: &[DrawnBlock]) -> Result<EntropyMeasurements> {
+    let mut measured = EntropyMeasurements { ranks: vec![Rank::default(); class.element_bytes], separated: 0 };
     let (mut scratch, mut stored) = (Scratch::default(), Vec::new());
     for block in blocks {
         let profile = EntropyProfile::of(&block.bytes, usize::MAX);
         measured.separated += usize::from(config.separates(&profile));
-        let words = block.bytes.len() / class.word_bytes;
-        let mut groups = vec![0; words * class.word_bytes];
-        planes::deinterleave(&block.bytes, class.word_bytes, &mut groups);
-        let mut ranked: Vec<_> = profile.bits(class.word_bytes).iter().zip(groups.chunks(words)).collect();
+        let elements = block.bytes.len() / class.element_bytes;
+        let mut groups = vec![0; elements * class.element_bytes];
+        planes::deinterleave(&block.bytes, class.element_bytes, &mut groups);
+        let mut ranked: Vec<_> = profile.bits(class.element_bytes).iter().zip(groups.chunks(elements)).collect();
         ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         for (rank, (bits, group)) in measured.ranks.iter_mut().zip(ranked) {
             stored.clear();
@@ -163,10 +163,10 @@ fn measure(config: &EntropyBench, class: &Class, blocks: &[Block]) -> Result<Mea
     Ok(measured)
 }
 
-const COLUMNS: [&str; 6] = ["least", "p10", "median", "p90", "most", "kept"];
+const COLUMNS: [&str; 6] = ["least", "p10", "median", "p90", "most", "remaining"];
 const PICTURES: [(&str, &str, &str); 3] = [
     ("bits_median", "Entropy of byte groups, lowest first (median of blocks)", "bits per byte"),
-    ("kept", "What zstd leaves of a byte group alone, lowest entropy first", "of 1"),
+    ("remaining", "What zstd leaves of a byte group alone, lowest entropy first", "of 1"),
     ("separated", "Blocks with a low and a high byte group", "of 1"),
 ];
 
@@ -185,14 +185,14 @@ pub fn run(config: &EntropyBench, out: &mut dyn Write) -> Result<Report> {
         let measured = measure(config, class, &drawn)?;
         for (number, rank) in (1..).zip(&measured.ranks) {
             let quantiles = [0.0, 0.1, 0.5, 0.9, 1.0].map(|share| rank.quantile(share));
-            let cells: Vec<String> = quantiles.into_iter().chain([rank.kept()]).map(two).collect();
+            let cells: Vec<String> = quantiles.into_iter().chain([rank.remaining()]).map(two).collect();
             let name = format!("group {number}");
-            write_line(out, &class.name, &format!("{name} of {}", class.word_bytes), &cells)?;
+            write_line(out, &class.name, &format!("{name} of {}", class.element_bytes), &cells)?;
             let [least, p10, median, p90, most] = quantiles;
             lines.push(json!({
                 "set": class.name, "floats": class.floats.to_string(), "method": name,
                 "bits_least": least, "bits_p10": p10, "bits_median": median, "bits_p90": p90, "bits_most": most,
-                "kept": rank.kept(),
+                "remaining": rank.remaining(),
             }));
             groups.push([vec![class.name.clone(), name], cells].concat());
         }
@@ -237,18 +237,18 @@ mod tests {
     fn directory() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let noise = || (0..40_000u32).map(|i| (i.wrapping_mul(0x9e37_79b9) ^ (i << 7)).wrapping_mul(0x85eb_ca6b) >> 24);
-        let words: Vec<u8> = noise().flat_map(|byte| [byte as u8, 0x3f]).collect();
-        std::fs::write(directory.path().join("words"), words).unwrap();
+        let floats: Vec<u8> = noise().flat_map(|byte| [byte as u8, 0x3f]).collect();
+        std::fs::write(directory.path().join("floats"), floats).unwrap();
         std::fs::write(directory.path().join("noise"), noise().map(|byte| byte as u8).collect::<Vec<u8>>()).unwrap();
         directory
     }
 
-    fn config(directory: &std::path::Path, word_bytes: usize) -> String {
+    fn config(directory: &std::path::Path, element_bytes: usize) -> String {
         let head = "kind = \"entropies\"\nblocks = 5\nblock_bytes = 8192\nlevel = 1\nlow_bits = 6.2\nhigh_bits = 7.3";
         let class = |name: &str, floats: bool| {
-            format!("[[class]]\nname = {name:?}\nfloats = {floats}\nword_bytes = {word_bytes}\nfiles = [{name:?}]\n")
+            format!("[[class]]\nname = {name:?}\nfloats = {floats}\nword_bytes = {element_bytes}\nfiles = [{name:?}]\n")
         };
-        format!("{head}\ncorpus = {directory:?}\n{}{}", class("words", true), class("noise", false))
+        format!("{head}\ncorpus = {directory:?}\n{}{}", class("floats", true), class("noise", false))
     }
 
     #[test]
@@ -257,14 +257,14 @@ mod tests {
         let bench = EntropyBench::parse(&config(directory.path(), 2), "x").unwrap();
         let mut printed = Vec::new();
         let report = run(&bench, &mut printed).unwrap();
-        let figure = |set: &str, method: &str, key: &str| {
+        let value = |set: &str, method: &str, key: &str| {
             let line = report.lines.iter().find(|line| line["set"] == set && line["method"] == method).unwrap();
             line[key].as_f64().unwrap()
         };
-        assert_eq!((figure("words", "group 1", "bits_most"), figure("words", "rule", "separated")), (0.0, 1.0));
-        assert!(figure("words", "group 2", "bits_least") > 7.5 && figure("words", "group 2", "kept") > 0.95);
-        assert!(figure("words", "group 1", "kept") < 0.02);
-        assert!(figure("noise", "group 1", "bits_least") > 7.5 && figure("noise", "rule", "separated") == 0.0);
+        assert_eq!((value("floats", "group 1", "bits_most"), value("floats", "rule", "separated")), (0.0, 1.0));
+        assert!(value("floats", "group 2", "bits_least") > 7.5 && value("floats", "group 2", "remaining") > 0.95);
+        assert!(value("floats", "group 1", "remaining") < 0.02);
+        assert!(value("noise", "group 1", "bits_least") > 7.5 && value("noise", "rule", "separated") == 0.0);
         assert_eq!((report.plots.len(), report.grids[0].rows.len(), report.grids[1].rows.len()), (3, 4, 2));
         let printed = String::from_utf8(printed).unwrap();
         assert!(printed.contains("group 2 of 2") && printed.contains("100.00"), "{printed}");
@@ -274,8 +274,8 @@ mod tests {
     fn words_of_other_lengths_and_missing_files_are_named() {
         let directory = directory();
         let error = EntropyBench::parse(&config(directory.path(), 3), "x.toml").unwrap_err().to_string();
-        assert!(error.contains("x.toml") && error.contains("`words`"), "{error}");
+        assert!(error.contains("x.toml") && error.contains("`floats`"), "{error}");
         let bench = EntropyBench::parse(&config(&directory.path().join("none"), 4), "x").unwrap();
-        assert!(bench.missing()[0].contains("class `words`"), "{:?}", bench.missing());
+        assert!(bench.missing()[0].contains("class `floats`"), "{:?}", bench.missing());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::claim::Claim;
 use super::codecs::{self, CodecBench};
-use super::comparison::{Comparison, Kind};
+use super::comparison::{Comparison, ComparisonKind};
 use super::entropies::{self, EntropyBench};
 use super::granularity::{self, GranularityBench};
 use super::identify::{self, IdentifyBench};
@@ -107,7 +107,7 @@ impl Experiment {
                 Outline { runs, missing: bench.missing() }
             }
             Experiment::Codecs(bench) => {
-                let of_class = |class: &codecs::Class| -> Vec<String> {
+                let of_class = |class: &codecs::CodecClass| -> Vec<String> {
                     bench.methods.iter().map(|method| format!("class {}, {method}", class.name)).collect()
                 };
                 Outline { runs: bench.class.iter().flat_map(of_class).collect(), missing: bench.missing() }
@@ -137,8 +137,8 @@ impl Experiment {
     pub fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
         match self {
             Experiment::Comparison(comparison) => match comparison.kind {
-                Kind::Schemes => schemes::run(comparison, stop, out),
-                Kind::Versions => versions::run(comparison, stop, out),
+                ComparisonKind::Schemes => schemes::run(comparison, stop, out),
+                ComparisonKind::Versions => versions::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
             Experiment::Entropies(bench) => entropies::run(bench, out),
@@ -151,7 +151,7 @@ impl Experiment {
 }
 
 /// Scores as a report.
-fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
+fn identification(bench: &IdentifyBench, scores: &identify::IdentifyReport) -> Report {
     let line = |kind: &str, score: &Score| -> Value {
         json!({
             "set": score.name,
@@ -174,14 +174,14 @@ fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
     let row = |score: &Score| {
         let speed = format!("{:.1}", score.block_us());
         let names = [score.name.clone(), score.method.name().to_string()];
-        let figures = [percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed];
-        names.into_iter().chain(figures).collect()
+        let numbers = [percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed];
+        names.into_iter().chain(numbers).collect()
     };
     let columns = ["class", "method", "recall %", "accuracy %", "bytes above the best %", "µs a block"]
         .map(str::to_string)
         .to_vec();
-    let figures = [
-        ("accuracy", "Share of blocks told right", "of 1"),
+    let measurements = [
+        ("accuracy", "Share of blocks classified correctly", "of 1"),
         ("excess", "Bytes above those of the best encodings", "of 1"),
         ("block_us", "Time for a block", "µs"),
     ];
@@ -192,7 +192,7 @@ fn identification(bench: &IdentifyBench, scores: &identify::Report) -> Report {
             columns,
             rows: scores.classes.iter().chain(&scores.sets).map(row).collect(),
         }],
-        plots: pictures(&lines, &figures),
+        plots: pictures(&lines, &measurements),
         lines,
         ..Report::default()
     }

@@ -70,7 +70,7 @@ const SEED: u64 = 0;
 
 /// What a unit finds in a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct GranularityLine {
     /// The set.
     pub set: String,
     /// The unit, or the order.
@@ -115,8 +115,8 @@ impl Units {
         is_new
     }
 
-    fn line(&self, set: &str, method: &str, bytes: u64) -> Line {
-        Line {
+    fn line(&self, set: &str, method: &str, bytes: u64) -> GranularityLine {
+        GranularityLine {
             set: set.into(),
             method: method.into(),
             bytes,
@@ -250,7 +250,7 @@ const PICTURES: [(&str, &str, &str); 2] = [
 pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "unit", &TITLES)?;
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<GranularityLine> = Vec::new();
     for set in &config.sets {
         for source in set.sources(&corpus, &config.work.join("sets"))? {
             let kinds = std::array::from_fn(|_| Units::default());
@@ -276,7 +276,8 @@ pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Writ
     }
     let objects = objects(&lines)?;
     let columns = ["set", "unit"].into_iter().chain(TITLES).map(str::to_string).collect();
-    let row = |line: &Line| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
+    let row =
+        |line: &GranularityLine| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
     Ok(Report {
         title: config.title.clone(),
         grids: vec![Grid { title: String::new(), columns, rows: lines.iter().map(row).collect() }],
@@ -297,7 +298,7 @@ fn content_of(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).map_err(|error| Error::io("read", file, error))
 }
 
-impl Line {
+impl GranularityLine {
     fn cells(&self) -> Vec<String> {
         vec![
             mb(self.bytes),

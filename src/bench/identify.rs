@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::blocks::{Block, Blocks, Transform};
+use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::expand;
-use super::methods::{Answer, Answers, Method};
+use super::methods::{Answer, Answers, IdentifyMethod};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 use crate::chunk::classify::ChunkClass;
 use crate::codec::{ByteGroupLayout, Planes, Scratch};
@@ -49,12 +49,12 @@ pub struct IdentifyBench {
     pub level: i32,
     /// What tells the classes apart, each with lines of its own.
     #[serde(default = "default_methods")]
-    pub methods: Vec<Method>,
+    pub methods: Vec<IdentifyMethod>,
     /// The classifier's parameters.
     #[serde(default)]
     pub identify: IdentifyConfig,
     /// What is measured.
-    pub class: Vec<ClassBench>,
+    pub class: Vec<IdentifyClass>,
     /// What others say of the same figures.
     #[serde(default)]
     pub claim: Vec<Claim>,
@@ -63,7 +63,7 @@ pub struct IdentifyBench {
 /// One class of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ClassBench {
+pub struct IdentifyClass {
     /// Name in the report.
     pub name: String,
     /// Whether its blocks are float weights: those count for the recall.
@@ -98,8 +98,8 @@ fn default_blocks() -> usize {
 fn default_block_bytes() -> usize {
     64 << 10
 }
-fn default_methods() -> Vec<Method> {
-    vec![Method::default()]
+fn default_methods() -> Vec<IdentifyMethod> {
+    vec![IdentifyMethod::default()]
 }
 fn default_level() -> i32 {
     1
@@ -107,7 +107,7 @@ fn default_level() -> i32 {
 
 /// Scores of every class and every set, by each method.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
+pub struct IdentifyReport {
     /// By class, in the configuration's order.
     pub classes: Vec<Score>,
     /// By set, in order of first mention.
@@ -137,7 +137,7 @@ impl IdentifyBench {
     /// Why classes cannot be drawn from, as far as that shows from their paths.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
-        let of_class = |class: &ClassBench| {
+        let of_class = |class: &IdentifyClass| {
             let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
@@ -212,10 +212,10 @@ impl Oracle {
 ///
 /// # Errors
 /// Reading fails, or a class has nothing to draw from.
-pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
+pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<IdentifyReport> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let failed = |error| Error::io("write", "the report", error);
-    let mut report = Report::default();
+    let mut report = IdentifyReport::default();
     writeln!(out, "{HEADING}").map_err(failed)?;
     let mut oracle = Oracle::new(config.level);
     for class in &config.class {
@@ -242,7 +242,7 @@ pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<Report> {
     Ok(report)
 }
 
-impl Report {
+impl IdentifyReport {
     /// Adds a class's score, to its sets, too.
     fn add(&mut self, sets: &[String], score: Score) {
         for name in sets {
@@ -259,7 +259,7 @@ impl Report {
 /// Counts one answer.
 fn judge(
     kind: ClassKind,
-    block: &Block,
+    block: &DrawnBlock,
     encoded: Encoded,
     answer: Answer,
     oracle: &mut Oracle,
@@ -299,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn words_and_text_are_scored_apart_and_together() {
+    fn floats_and_text_are_scored_apart_and_together() {
         let directory = tempfile::tempdir().unwrap();
         let wave = (0..60_000u32).map(|i| (i as f32 * 0.7).sin() * (i.wrapping_mul(2_654_435_761) >> 8) as f32 * 1e-9);
-        std::fs::write(directory.path().join("words"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+        std::fs::write(directory.path().join("floats"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
         std::fs::write(directory.path().join("text"), "all work and no play ".repeat(9000)).unwrap();
-        let class = |name: &str, kind| ClassBench {
+        let class = |name: &str, kind| IdentifyClass {
             name: name.into(),
             kind,
             sets: vec!["all".into()],
@@ -321,9 +321,9 @@ mod tests {
             block_bytes: 65_536,
             seed: 1,
             level: 1,
-            methods: vec![Method::Byte, Method::Bit, Method::File],
+            methods: vec![IdentifyMethod::Byte, IdentifyMethod::Bit, IdentifyMethod::File],
             identify: IdentifyConfig::default(),
-            class: vec![class("words", ClassKind::Float), class("text", ClassKind::Other)],
+            class: vec![class("floats", ClassKind::Float), class("text", ClassKind::Other)],
         };
         let mut printed = Vec::new();
         let report = run(&config, &mut printed).unwrap();
@@ -331,7 +331,7 @@ mod tests {
         let by = |score: &Score| (score.method, score.name.clone());
         let classes: Vec<_> = report.classes.iter().map(by).collect();
         let method = |name: &str| config.methods.iter().map(|method| (*method, name.to_string())).collect::<Vec<_>>();
-        assert_eq!(classes, [method("words"), method("text")].concat());
+        assert_eq!(classes, [method("floats"), method("text")].concat());
         assert_eq!(report.classes[0].confusion[FLOAT], [5, 0, 0]);
         assert_eq!(report.classes[3].confusion[ORDINARY], [0, 5, 0]);
         for score in [byte, bit, file] {
@@ -340,6 +340,6 @@ mod tests {
         assert!(byte.excess() < 0.001, "{}", byte.excess());
         assert!([bit, file].iter().all(|score| score.bytes_best == byte.bytes_best), "the blocks are the same");
         let printed = String::from_utf8(printed).unwrap();
-        assert!(printed.contains("words") && printed.contains(" bit "), "{printed}");
+        assert!(printed.contains("floats") && printed.contains(" bit "), "{printed}");
     }
 }

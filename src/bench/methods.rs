@@ -2,7 +2,7 @@
 //!
 //! - *byte*: [`ChunkClassifier`], as the engine runs it.
 //! - *bit*: FHRD's alternative (section 3.3), which shifts words bit by bit until their exponents are bytes. For words
-//!   of 1, 2, 4 and 8 bytes and every shift below a word's bits, words are read from that bit on at the same places of
+//!   of 1, 2, 4 and 8 bytes and every shift below a word's bits, words are read from that bit on at the same positions of
 //!   the block, and the entropies of their bytes summed; the block is shifted by the best of them and then judged as by
 //!   *byte*. What a float block takes is what its byte groups take after the shift.
 //! - *file*: one decision for all blocks of a file: floats if it is a model file by its format, else what *byte* says
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::blocks::{Block, Blocks};
+use super::blocks::{Blocks, DrawnBlock};
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::codec::{ByteGroupLayout, Codec, Planes, Scratch};
 use crate::config::IdentifyConfig;
@@ -25,7 +25,7 @@ use crate::kernel::entropy::{Histogram, entropy_bits};
 /// A way to tell floats apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum IdentifyMethod {
     /// By byte groups, as the engine does.
     #[default]
     Byte,
@@ -35,13 +35,13 @@ pub enum Method {
     File,
 }
 
-impl Method {
+impl IdentifyMethod {
     /// Name in configurations and reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Method::Byte => "byte",
-            Method::Bit => "bit",
-            Method::File => "file",
+            IdentifyMethod::Byte => "byte",
+            IdentifyMethod::Bit => "bit",
+            IdentifyMethod::File => "file",
         }
     }
 }
@@ -61,13 +61,13 @@ pub(super) enum Answer {
 const STORED_BITS: f32 = 7.65;
 /// Bits per byte by which a wider word or a longer shift must be better.
 const BETTER_BITS: f32 = 0.03;
-/// Bytes a word and its shift are read from, and places where these begin.
+/// Bytes a word and its shift are read from, and positions where these begin.
 const WINDOW_BYTES: usize = 16;
 const GRID_BYTES: usize = 8;
 
 /// Answers by one method.
 pub(super) struct Answers {
-    method: Method,
+    method: IdentifyMethod,
     classifier: ChunkClassifier,
     samples: usize,
     files: HashMap<PathBuf, Answer>,
@@ -75,7 +75,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// With the classifier's parameters, for a planes codec at this zstd level.
-    pub(super) fn new(method: Method, config: &IdentifyConfig, level: i32) -> Self {
+    pub(super) fn new(method: IdentifyMethod, config: &IdentifyConfig, level: i32) -> Self {
         let classifier = ChunkClassifier::new(config, level);
         Answers { method, classifier, samples: config.samples, files: HashMap::new() }
     }
@@ -84,11 +84,11 @@ impl Answers {
     ///
     /// # Errors
     /// Its file cannot be read.
-    pub(super) fn answer(&mut self, block: &Block, blocks: &Blocks) -> Result<Answer> {
+    pub(super) fn answer(&mut self, block: &DrawnBlock, blocks: &Blocks) -> Result<Answer> {
         match self.method {
-            Method::Byte => Ok(Answer::Class(self.classifier.classify(&block.bytes))),
-            Method::Bit => Ok(self.by_bits(&block.bytes)),
-            Method::File => self.by_file(&block.file, blocks),
+            IdentifyMethod::Byte => Ok(Answer::Class(self.classifier.classify(&block.bytes))),
+            IdentifyMethod::Bit => Ok(self.by_bits(&block.bytes)),
+            IdentifyMethod::File => self.by_file(&block.file, blocks),
         }
     }
 
@@ -173,9 +173,9 @@ fn shifted_bits(windows: &[u128], width: usize, shift: u32) -> f32 {
     let mut groups: [Histogram; 8] = [[0; 256]; 8];
     let groups = groups.get_mut(..width).unwrap_or_default();
     for window in windows {
-        let words = ((window >> shift) as u64).to_le_bytes();
-        for word in words.chunks_exact(width) {
-            for (byte, histogram) in word.iter().zip(groups.iter_mut()) {
+        let elements = ((window >> shift) as u64).to_le_bytes();
+        for element in elements.chunks_exact(width) {
+            for (byte, histogram) in element.iter().zip(groups.iter_mut()) {
                 if let Some(count) = histogram.get_mut(usize::from(*byte)) {
                     *count += 1;
                 }
@@ -191,12 +191,12 @@ fn shifted_bits(windows: &[u128], width: usize, shift: u32) -> f32 {
 
 /// At most `samples` windows, one from a scattered place in each of equal stretches.
 fn windows(block: &[u8], samples: usize) -> Vec<u128> {
-    let places = (block.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
-    let taken = places.min(samples);
+    let positions = (block.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
+    let taken = positions.min(samples);
     let mut scatter = 0u32;
     let window = |ordinal: usize| {
         scatter = scatter.wrapping_add(0x9e37_79b9);
-        let (start, end) = (places * ordinal / taken, places * (ordinal + 1) / taken);
+        let (start, end) = (positions * ordinal / taken, positions * (ordinal + 1) / taken);
         let within = (((end - start) as u64 * u64::from(scatter)) >> 32) as usize;
         let bytes = block.get((start + within) * GRID_BYTES..).unwrap_or_default();
         u128::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default())
@@ -210,14 +210,14 @@ mod tests {
 
     /// BF16 words of either sign; their exponents differ in high and in low bits, so that no other shift keeps together
     /// what belongs together.
-    fn words(count: u32) -> Vec<u8> {
+    fn floats(count: u32) -> Vec<u8> {
         let mixed = |i: u32| (i ^ i << 13 ^ 0x5bd1_e995).wrapping_mul(2_654_435_761) >> 9;
-        let word = |n: u32| (n & 0x807f | (0x7d + (n >> 8 & 0x7f).trailing_zeros().min(6)) << 7) as u16;
-        (0..count).flat_map(|i| word(mixed(mixed(i))).to_le_bytes()).collect()
+        let element = |n: u32| (n & 0x807f | (0x7d + (n >> 8 & 0x7f).trailing_zeros().min(6)) << 7) as u16;
+        (0..count).flat_map(|i| element(mixed(mixed(i))).to_le_bytes()).collect()
     }
 
-    fn block_of(bytes: Vec<u8>) -> Block {
-        Block { file: PathBuf::new(), bytes }
+    fn block_of(bytes: Vec<u8>) -> DrawnBlock {
+        DrawnBlock { file: PathBuf::new(), bytes }
     }
 
     #[test]
@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn exponents_become_bytes() {
         // Seven bits of mantissa lie below the exponent, in the first byte of a word.
-        let words = words(40_000);
-        assert_eq!(best_shift(&words, 512), 7);
-        assert_eq!(best_shift(&words[1..], 512), 7, "a byte on, the other group is the exponent");
+        let floats = floats(40_000);
+        assert_eq!(best_shift(&floats, 512), 7);
+        assert_eq!(best_shift(&floats[1..], 512), 7, "a byte on, the other group is the exponent");
         assert_eq!(best_shift(&[], 512), 0);
     }
 
     #[test]
     fn bits_find_smaller_exponents() {
-        let bytes = words(32_768);
+        let bytes = floats(32_768);
         let config = IdentifyConfig::default();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("w"), &bytes).unwrap();
@@ -248,7 +248,7 @@ mod tests {
             let answer = Answers::new(method, &config, 1).answer(&block, &blocks).unwrap();
             (answer, answer.float_bytes(&block.bytes, 1, &mut Scratch::default()).unwrap())
         };
-        let (byte, bit) = (sized(Method::Byte), sized(Method::Bit));
+        let (byte, bit) = (sized(IdentifyMethod::Byte), sized(IdentifyMethod::Bit));
         assert!(matches!(bit.0, Answer::Shifted(7, layout) if layout.width() == 2), "{bit:?}");
         // The exponent's lowest bit is no longer with the mantissa: nearly half a bit a word.
         assert!(bit.1.unwrap() + 1000 < byte.1.unwrap_or(65_536), "{bit:?} against {byte:?}");
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_file_is_one_thing_by_its_format_or_its_first_block() {
         let directory = tempfile::tempdir().unwrap();
-        let (words, text) = (words(40_000), "all work and no play ".repeat(4000).into_bytes());
+        let (floats, text) = (floats(40_000), "all work and no play ".repeat(4000).into_bytes());
         let write = |name: &str, parts: &[&[u8]]| {
             let path = directory.path().join(name);
             std::fs::write(&path, parts.concat()).unwrap();
@@ -265,10 +265,10 @@ mod tests {
         };
         let header = br#"{"w":{"dtype":"U8","shape":[84000],"data_offsets":[0,84000]}}      "#;
         let model = write("model", &[&(header.len() as u64).to_le_bytes(), header, &text]);
-        let (mixed, other) = (write("mixed", &[&words, &text]), write("other", &[&text, &words]));
+        let (mixed, other) = (write("mixed", &[&floats, &text]), write("other", &[&text, &floats]));
         let blocks = Blocks::find(directory.path(), &["*".into()], None, None, 65_536, 1).unwrap();
-        let mut answers = Answers::new(Method::File, &IdentifyConfig::default(), 1);
-        let mut answer = |file: PathBuf| answers.answer(&Block { file, bytes: Vec::new() }, &blocks).unwrap();
+        let mut answers = Answers::new(IdentifyMethod::File, &IdentifyConfig::default(), 1);
+        let mut answer = |file: PathBuf| answers.answer(&DrawnBlock { file, bytes: Vec::new() }, &blocks).unwrap();
         let ordinary = Answer::Class(ChunkClass::Ordinary);
         assert_eq!([answer(model), answer(mixed), answer(other)], [Answer::Float, Answer::Float, ordinary]);
     }

@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::comparison::{Case, Comparison};
 use super::report::{Grid, Profile, Report, objects, pictures};
 use super::speed::{Speeds, Timing};
-use super::table::{Line, flush, mb, or_dash, two, write_line};
+use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, together, warm};
 use crate::error::Result;
 use crate::inspect::stats::repository_stats;
@@ -58,7 +58,7 @@ const PICTURES: [(&str, &str, &str); 4] = [
 
 /// What was measured of a case.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figures {
+pub struct SchemeMeasurements {
     /// Bytes of content.
     pub bytes: u64,
     /// Bytes of the repository's blobs.
@@ -74,7 +74,7 @@ pub struct Figures {
     /// Millions of bytes of content backed up per second.
     pub backup_mb_per_s: f64,
     /// The same per reference second.
-    pub backup_mb_per_reference_s: Option<f64>,
+    pub backup_mb_per_normalised_s: Option<f64>,
     /// By which factor, less one, that of another run may be more or less.
     pub backup_noise: Option<f64>,
     /// Processor seconds of the backup.
@@ -86,11 +86,11 @@ pub struct Figures {
     /// Millions of bytes restored per second.
     pub restore_mb_per_s: Option<f64>,
     /// The same per reference second.
-    pub restore_mb_per_reference_s: Option<f64>,
+    pub restore_mb_per_normalised_s: Option<f64>,
     /// By which factor, less one, that of another run may be more or less.
     pub restore_noise: Option<f64>,
     /// Milliseconds of one reference work.
-    pub reference_ms: f64,
+    pub fixed_task_ms: f64,
     /// Bytes of frames decoded for each byte restored.
     pub amplification: Option<f64>,
     /// What the stages of all backups did, and of all restores.
@@ -99,7 +99,7 @@ pub struct Figures {
 }
 
 /// What one round gave.
-struct Sample {
+struct SchemeSample {
     bytes: u64,
     stored: u64,
     segment_bytes: u64,
@@ -109,7 +109,7 @@ struct Sample {
     restored: Option<Restored>,
 }
 
-fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[PathBuf]) -> Result<Sample> {
+fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[PathBuf]) -> Result<SchemeSample> {
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
     let (report, backup) = bench.backup(&repository, &case.config, paths)?;
@@ -120,7 +120,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[Pat
         false => None,
     };
     bench.discard(&repository)?;
-    Ok(Sample {
+    Ok(SchemeSample {
         bytes: report.bytes,
         stored: stats.stored_bytes.total,
         segment_bytes: stats.stored_bytes.index,
@@ -131,7 +131,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, paths: &[Pat
     })
 }
 
-impl Sample {
+impl SchemeSample {
     fn backup_timing(&self) -> Option<Timing> {
         Some(timing(self.bytes, &self.backup))
     }
@@ -142,20 +142,20 @@ impl Sample {
 }
 
 fn timing(bytes: u64, cost: &Cost) -> Timing {
-    Timing { bytes, seconds: cost.wall_seconds, reference_seconds: cost.reference_seconds }
+    Timing { bytes, seconds: cost.wall_seconds, fixed_task_seconds: cost.fixed_task_seconds }
 }
 
 /// The speeds of all cases of a set.
-fn speeds(outcomes: &[Result<Vec<Sample>, String>], timing: fn(&Sample) -> Option<Timing>) -> Speeds {
-    let of_case = |outcome: &Result<Vec<Sample>, String>| {
+fn speeds(outcomes: &[Result<Vec<SchemeSample>, String>], timing: fn(&SchemeSample) -> Option<Timing>) -> Speeds {
+    let of_case = |outcome: &Result<Vec<SchemeSample>, String>| {
         outcome.as_ref().map_or_else(|_| Vec::new(), |samples| samples.iter().filter_map(timing).collect())
     };
     Speeds::of(&outcomes.iter().map(of_case).collect::<Vec<_>>())
 }
 
-impl Figures {
-    fn of(samples: &[Sample]) -> Self {
-        let number = |value: fn(&Sample) -> u64| median_u64(samples.iter().map(value));
+impl SchemeMeasurements {
+    fn of(samples: &[SchemeSample]) -> Self {
+        let number = |value: fn(&SchemeSample) -> u64| median_u64(samples.iter().map(value));
         let of_restores = |value: fn(&Restored) -> f64| -> Vec<f64> {
             samples.iter().filter_map(|sample| sample.restored.as_ref()).map(value).collect()
         };
@@ -163,16 +163,16 @@ impl Figures {
         let (bytes, stored) = (number(|sample| sample.bytes), number(|sample| sample.stored));
         let seconds: Vec<f64> = samples.iter().map(|sample| sample.backup.wall_seconds).collect();
         let restores = samples.iter().filter_map(|sample| sample.restored.as_ref());
-        Figures {
+        SchemeMeasurements {
             bytes,
             stored,
             ratio: bytes as f64 / (stored as f64).max(1.0),
             backup_mb_per_s: bytes as f64 / 1e6 / median(seconds).max(1e-9),
-            backup_mb_per_reference_s: None,
+            backup_mb_per_normalised_s: None,
             backup_noise: None,
-            restore_mb_per_reference_s: None,
+            restore_mb_per_normalised_s: None,
             restore_noise: None,
-            reference_ms: 1e3 * median(samples.iter().map(|sample| sample.backup.reference_seconds)),
+            fixed_task_ms: 1e3 * median(samples.iter().map(|sample| sample.backup.fixed_task_seconds)),
             stages: [
                 together(samples.iter().map(|sample| sample.stages.as_slice())),
                 together(restores.map(|restored| restored.metrics.as_slice())),
@@ -223,16 +223,16 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
             measure(&bench, comparison, case, &source.paths)
         })?;
         let [backups, restores] =
-            [Sample::backup_timing, Sample::restore_timing].map(|timing| speeds(&outcomes, timing));
+            [SchemeSample::backup_timing, SchemeSample::restore_timing].map(|timing| speeds(&outcomes, timing));
         for (number, (case, outcome)) in comparison.cases.iter().zip(outcomes).enumerate() {
-            let line = Line::new(source, case, outcome, |samples| Figures {
-                backup_mb_per_reference_s: backups.medians.get(number).copied().flatten(),
+            let line = ComparisonLine::new(source, case, outcome, |samples| SchemeMeasurements {
+                backup_mb_per_normalised_s: backups.medians.get(number).copied().flatten(),
                 backup_noise: backups.noise,
-                restore_mb_per_reference_s: restores.medians.get(number).copied().flatten(),
+                restore_mb_per_normalised_s: restores.medians.get(number).copied().flatten(),
                 restore_noise: restores.noise,
-                ..Figures::of(samples)
+                ..SchemeMeasurements::of(samples)
             });
-            line.write(out, Figures::cells)?;
+            line.write(out, SchemeMeasurements::cells)?;
             lines.push(line);
         }
         flush(out)?;
@@ -241,9 +241,9 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
     report(comparison, &lines)
 }
 
-fn report(comparison: &Comparison, lines: &[Line<Figures>]) -> Result<Report> {
+fn report(comparison: &Comparison, lines: &[ComparisonLine<SchemeMeasurements>]) -> Result<Report> {
     let titles = ["set", "scheme"].into_iter().chain(TITLES).map(str::to_string).collect();
-    let rows = lines.iter().map(|line| line.row(Figures::cells)).collect();
+    let rows = lines.iter().map(|line| line.row(SchemeMeasurements::cells)).collect();
     let objects = objects(lines)?;
     Ok(Report {
         title: comparison.title.clone(),
@@ -256,16 +256,16 @@ fn report(comparison: &Comparison, lines: &[Line<Figures>]) -> Result<Report> {
 }
 
 /// The speeds that runs can be compared by.
-fn comparable(lines: &[Line<Figures>]) -> Grid {
+fn comparable(lines: &[ComparisonLine<SchemeMeasurements>]) -> Grid {
     let percent = |noise: f64| format!("{:.0}", 100.0 * noise);
-    let row = |line: &Line<Figures>| {
-        let figures = line.figures.as_ref()?;
+    let row = |line: &ComparisonLine<SchemeMeasurements>| {
+        let measurements = line.measurements.as_ref()?;
         let speeds = [
-            or_dash(figures.backup_mb_per_reference_s, |speed| format!("{speed:.1}")),
-            or_dash(figures.backup_noise, percent),
-            or_dash(figures.restore_mb_per_reference_s, |speed| format!("{speed:.1}")),
-            or_dash(figures.restore_noise, percent),
-            two(figures.reference_ms),
+            or_dash(measurements.backup_mb_per_normalised_s, |speed| format!("{speed:.1}")),
+            or_dash(measurements.backup_noise, percent),
+            or_dash(measurements.restore_mb_per_normalised_s, |speed| format!("{speed:.1}")),
+            or_dash(measurements.restore_noise, percent),
+            two(measurements.fixed_task_ms),
         ];
         Some([line.set.clone(), line.label()].into_iter().chain(speeds).collect())
     };
@@ -277,8 +277,9 @@ fn comparable(lines: &[Line<Figures>]) -> Grid {
     }
 }
 
-fn profiles(line: &Line<Figures>) -> Vec<Profile> {
-    let runs = line.figures.iter().flat_map(|figures| ["backup", "restore"].into_iter().zip(&figures.stages));
+fn profiles(line: &ComparisonLine<SchemeMeasurements>) -> Vec<Profile> {
+    let runs =
+        line.measurements.iter().flat_map(|measurements| ["backup", "restore"].into_iter().zip(&measurements.stages));
     let profile = |(run, stages): (&str, &Vec<StageMetrics>)| {
         let name = format!("{}, {}, {} KiB: {run}", line.set, line.label(), line.chunk_bytes >> 10);
         Profile { name, stages: stages.clone() }
@@ -290,9 +291,9 @@ fn profiles(line: &Line<Figures>) -> Vec<Profile> {
 mod tests {
     use super::*;
 
-    fn sample(wall_seconds: f64, restored: bool) -> Sample {
-        let cost = Cost { wall_seconds, cpu_seconds: 2.0 * wall_seconds, reference_seconds: 0.002 };
-        Sample {
+    fn sample(wall_seconds: f64, restored: bool) -> SchemeSample {
+        let cost = Cost { wall_seconds, cpu_seconds: 2.0 * wall_seconds, fixed_task_seconds: 0.002 };
+        SchemeSample {
             bytes: 4_000_000,
             stored: 1_000_000,
             segment_bytes: 20_000,
@@ -310,19 +311,19 @@ mod tests {
 
     #[test]
     fn figures_are_medians_and_the_index_counts_its_features() {
-        let figures = Figures::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
-        let cells = Figures { backup_noise: Some(0.123), ..figures }.cells();
+        let measurements = SchemeMeasurements::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
+        let cells = SchemeMeasurements { backup_noise: Some(0.123), ..measurements }.cells();
         assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "12.3", "4.00", "2.00", "4.00", "2", "0.75"]);
-        let cells = Figures::of(&[sample(1.0, false)]).cells();
+        let cells = SchemeMeasurements::of(&[sample(1.0, false)]).cells();
         assert_eq!((cells[5].as_str(), &cells[7..]), ("-", &["-"; 4].map(str::to_string)[..]));
     }
 
     #[test]
     fn speeds_are_those_of_the_rounds_that_did_not_fail() {
         let outcomes = [Ok(vec![sample(1.0, true), sample(2.0, true)]), Err("no".into())];
-        let restores = speeds(&outcomes, Sample::restore_timing);
+        let restores = speeds(&outcomes, SchemeSample::restore_timing);
         // A reference second of 500 works of 2 ms is a second here.
         assert_eq!(restores.medians, [Some(3.0), None]);
-        assert_eq!(speeds(&[Ok(vec![sample(1.0, false)])], Sample::restore_timing).medians, [None]);
+        assert_eq!(speeds(&[Ok(vec![sample(1.0, false)])], SchemeSample::restore_timing).medians, [None]);
     }
 }

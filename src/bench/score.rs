@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::methods::Method;
+use super::methods::IdentifyMethod;
 
 /// Label or answer: float.
 pub(super) const FLOAT: usize = 0;
@@ -27,7 +27,7 @@ pub struct Score {
     /// Name of the class or the set.
     pub name: String,
     /// What answered.
-    pub method: Method,
+    pub method: IdentifyMethod,
     /// Blocks by label and answer.
     pub confusion: Confusion,
     /// Blocks of weights labelled float.

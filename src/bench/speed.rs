@@ -18,7 +18,7 @@ use super::data::Random;
 use super::workbench::median;
 use crate::codec::Scratch;
 
-/// Reference works in a reference second: about a second of one thread of a server's processor of 2021.
+/// FixedTask works in a reference second: about a second of one thread of a server's processor of 2021.
 pub const REPETITIONS: f64 = 500.0;
 /// Standard errors that noise allows for: so many that tens of figures agree at once, and that something is left for
 /// what differs between processes, such as where their memory lies.
@@ -32,17 +32,17 @@ const COMPRESSED_BYTES: usize = 512 << 10;
 const TRIES: usize = 3;
 
 /// The fixed work: BLAKE3 of some megabytes and zstd of half of one.
-pub struct Reference {
+pub struct FixedTask {
     data: Vec<u8>,
 }
 
-impl Reference {
+impl FixedTask {
     /// Prepares its data.
     pub fn new() -> Self {
         let mut random = Random::new(1);
         // Words of 22 random bits: compressible, but not by much.
-        let words = (0..HASHED_BYTES / 4).map(|_| (random.bits() >> 42) as u32);
-        Reference { data: words.flat_map(u32::to_le_bytes).collect() }
+        let values = (0..HASHED_BYTES / 4).map(|_| (random.bits() >> 42) as u32);
+        FixedTask { data: values.flat_map(u32::to_le_bytes).collect() }
     }
 
     /// Seconds that the work takes now.
@@ -65,7 +65,7 @@ pub struct Timing {
     /// In how many seconds.
     pub seconds: f64,
     /// Seconds of a reference work about that time.
-    pub reference_seconds: f64,
+    pub fixed_task_seconds: f64,
 }
 
 /// The speeds of some cases that were measured in the same rounds.
@@ -82,7 +82,7 @@ impl Speeds {
     pub fn of(cases: &[Vec<Timing>]) -> Self {
         let rounds = cases.iter().map(Vec::len).max().unwrap_or(0);
         let in_round =
-            |round: usize| cases.iter().filter_map(move |case| case.get(round)).map(|timing| timing.reference_seconds);
+            |round: usize| cases.iter().filter_map(move |case| case.get(round)).map(|timing| timing.fixed_task_seconds);
         let references: Vec<f64> = (0..rounds).map(|round| median(in_round(round))).collect();
         let speed = |(timing, reference): (&Timing, &f64)| {
             timing.bytes as f64 / 1e6 / (timing.seconds / (reference * REPETITIONS).max(1e-12)).max(1e-12)
@@ -115,10 +115,10 @@ mod tests {
 
     /// Rounds of one case: seconds and the reference's seconds.
     fn case(rounds: &[(f64, f64)]) -> Vec<Timing> {
-        let timing = |(seconds, reference_seconds): &(f64, f64)| Timing {
+        let timing = |(seconds, fixed_task_seconds): &(f64, f64)| Timing {
             bytes: 1_000_000,
             seconds: *seconds,
-            reference_seconds: *reference_seconds,
+            fixed_task_seconds: *fixed_task_seconds,
         };
         rounds.iter().map(timing).collect()
     }
@@ -131,7 +131,7 @@ mod tests {
             .map(|case| {
                 let half = |timing: &Timing| Timing {
                     seconds: 2.0 * timing.seconds,
-                    reference_seconds: 2.0 * timing.reference_seconds,
+                    fixed_task_seconds: 2.0 * timing.fixed_task_seconds,
                     ..*timing
                 };
                 case.iter().map(half).collect()
@@ -147,7 +147,7 @@ mod tests {
     fn a_machine_that_slows_down_on_the_way_adds_no_noise_and_one_odd_reference_does_no_harm() {
         let drifting = |factor: f64| case(&[(factor, 0.002), (2.0 * factor, 0.004), (3.0 * factor, 0.006)]);
         let mut cases = [drifting(1.0), drifting(0.5), drifting(2.0)];
-        cases[0][1].reference_seconds = 1.0;
+        cases[0][1].fixed_task_seconds = 1.0;
         let speeds = Speeds::of(&cases);
         assert!(speeds.noise.unwrap() < 1e-9, "{speeds:?}");
         assert!((speeds.medians[1].unwrap() - 2.0).abs() < 1e-9, "{speeds:?}");
@@ -162,7 +162,7 @@ mod tests {
                 let timing = |_| Timing {
                     bytes: 1_000_000,
                     seconds: seconds * (0.1 * random.normal()).exp(),
-                    reference_seconds: 0.002 * (0.02 * random.normal()).exp(),
+                    fixed_task_seconds: 0.002 * (0.02 * random.normal()).exp(),
                 };
                 (0..rounds).map(timing).collect()
             };
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_reference_takes_some_time() {
-        let reference = Reference::new();
+        let reference = FixedTask::new();
         let (first, second) = (reference.seconds(), reference.seconds());
         assert!(first > 1e-5 && second > 1e-5 && first < 100.0 * second, "{first} {second}");
     }

@@ -6,12 +6,12 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::comparison::{Case, Parameter};
-use super::data::Source;
+use super::data::SetSource;
 use crate::error::{Error, Result};
 
 /// What became of a case with a set.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line<F> {
+pub struct ComparisonLine<F> {
     /// What was backed up.
     pub set: String,
     /// Configuration.
@@ -20,29 +20,29 @@ pub struct Line<F> {
     pub parameters: BTreeMap<String, Parameter>,
     /// Its average chunk, bytes.
     pub chunk_bytes: u64,
-    /// Why there are no figures.
+    /// Why there are no measurements.
     pub failure: Option<String>,
     /// What was measured.
     #[serde(flatten)]
-    pub figures: Option<F>,
+    pub measurements: Option<F>,
 }
 
-impl<F> Line<F> {
+impl<F> ComparisonLine<F> {
     /// Sums up what the rounds of `case` gave, or says why it failed.
     pub fn new<T>(
-        source: &Source,
+        source: &SetSource,
         case: &Case,
         outcome: Result<Vec<T>, String>,
         sum_up: impl FnOnce(&[T]) -> F,
     ) -> Self {
         let of_set = source.parameters.iter().map(|(name, value)| (name.clone(), Parameter::Number(*value as f64)));
-        Line {
+        ComparisonLine {
             set: source.name.clone(),
             scheme: case.scheme.clone(),
             parameters: case.parameters.clone().into_iter().chain(of_set).collect(),
             chunk_bytes: case.config.repository.chunk_bytes_avg.0,
             failure: outcome.as_ref().err().cloned(),
-            figures: outcome.ok().map(|samples| sum_up(&samples)),
+            measurements: outcome.ok().map(|samples| sum_up(&samples)),
         }
     }
 
@@ -52,21 +52,21 @@ impl<F> Line<F> {
         std::iter::once(self.scheme.clone()).chain(parameters).collect()
     }
 
-    /// All cells: set, scheme, chunk length, and the figures' or why there are none.
+    /// All cells: set, scheme, chunk length, and the measurements' or why there are none.
     pub fn row(&self, cells: impl FnOnce(&F) -> Vec<String>) -> Vec<String> {
         let failed = || vec![format!("FAILED: {}", self.failure.as_deref().unwrap_or_default())];
-        let figures = self.figures.as_ref().map_or_else(failed, cells);
-        [self.set.clone(), self.label(), kib(self.chunk_bytes)].into_iter().chain(figures).collect()
+        let measurements = self.measurements.as_ref().map_or_else(failed, cells);
+        [self.set.clone(), self.label(), kib(self.chunk_bytes)].into_iter().chain(measurements).collect()
     }
 
-    /// Writes the figures' cells behind the chunk length, or the failure.
+    /// Writes the measurements' cells behind the chunk length, or the failure.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn write(&self, out: &mut dyn Write, cells: impl FnOnce(&F) -> Vec<String>) -> Result<()> {
         let failed = || vec![format!(" FAILED: {}", self.failure.as_deref().unwrap_or_default())];
         let mut line = vec![kib(self.chunk_bytes)];
-        line.extend(self.figures.as_ref().map_or_else(failed, cells));
+        line.extend(self.measurements.as_ref().map_or_else(failed, cells));
         write_line(out, &self.set, &self.label(), &line)
     }
 }
@@ -117,12 +117,12 @@ mod tests {
     use super::*;
     use crate::bench::comparison::Comparison;
 
-    fn line(outcome: Result<Vec<u64>, String>) -> Line<u64> {
+    fn line(outcome: Result<Vec<u64>, String>) -> ComparisonLine<u64> {
         let text = "kind = \"schemes\"\ncorpus = \"\"\nwork = \"\"\nchunk_bytes = [1536]\nsets = [\"a\"]\n\
             [[scheme]]\nname = \"none\"\n";
         let cases = Comparison::parse(text, "x".as_ref()).unwrap().cases;
-        let source = Source { name: "code".into(), paths: Vec::new(), parameters: BTreeMap::new() };
-        Line::new(&source, &cases[0], outcome, |samples| samples[0])
+        let source = SetSource { name: "code".into(), paths: Vec::new(), parameters: BTreeMap::new() };
+        ComparisonLine::new(&source, &cases[0], outcome, |samples| samples[0])
     }
 
     #[test]
@@ -149,12 +149,14 @@ mod tests {
         line.write(&mut out, |_| Vec::new()).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.ends_with("      1.5  FAILED: x was restored with other content at byte 3\n"), "{text}");
-        let figures = serde_json::to_value(Line { figures: Some(BTreeMap::from([("stored", 1)])), ..named() }).unwrap();
-        assert!(figures["failure"].is_null() && figures["stored"] == 1, "{figures}");
+        let measurements =
+            serde_json::to_value(ComparisonLine { measurements: Some(BTreeMap::from([("stored", 1)])), ..named() })
+                .unwrap();
+        assert!(measurements["failure"].is_null() && measurements["stored"] == 1, "{measurements}");
     }
 
-    fn named() -> Line<BTreeMap<&'static str, u64>> {
+    fn named() -> ComparisonLine<BTreeMap<&'static str, u64>> {
         let (set, scheme, parameters) = ("code".into(), "none".into(), BTreeMap::new());
-        Line { set, scheme, parameters, chunk_bytes: 1, failure: None, figures: None }
+        ComparisonLine { set, scheme, parameters, chunk_bytes: 1, failure: None, measurements: None }
     }
 }

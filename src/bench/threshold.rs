@@ -48,7 +48,7 @@ fn title() -> String {
 
 /// A pair of models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Pair {
+struct ModelPair {
     name: String,
     is_family: bool,
     bits: f64,
@@ -56,16 +56,16 @@ struct Pair {
 
 /// Pairs by what they are and what they are taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
+struct PairCounts {
     found: u64,
     missed: u64,
     wrong: u64,
     apart: u64,
 }
 
-impl Counts {
-    fn of(pairs: &[Pair], threshold: f64) -> Self {
-        let mut counts = Counts::default();
+impl PairCounts {
+    fn of(pairs: &[ModelPair], threshold: f64) -> Self {
+        let mut counts = PairCounts::default();
         for pair in pairs {
             let count = match (pair.is_family, pair.bits < threshold) {
                 (true, true) => &mut counts.found,
@@ -81,7 +81,7 @@ impl Counts {
     /// Accuracy, precision and recall, each of 1; 1 where there is nothing to get wrong.
     fn scores(self) -> [f64; 3] {
         let share = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-        let Counts { found, missed, wrong, apart } = self;
+        let PairCounts { found, missed, wrong, apart } = self;
         [
             share(found + apart, found + missed + wrong + apart),
             share(found, found + wrong),
@@ -131,14 +131,14 @@ impl ThresholdBench {
         Ok(models)
     }
 
-    fn pairs(&self, stop: &AtomicBool) -> Result<Vec<Pair>> {
+    fn pairs(&self, stop: &AtomicBool) -> Result<Vec<ModelPair>> {
         let models = self.models()?;
         let mut pairs = Vec::new();
         for (at, (family, one)) in models.iter().enumerate() {
             for (other_family, other) in models.iter().skip(at + 1) {
                 let Some(bits) = distance(one, other, stop)?.bit_distance() else { continue };
                 let name = format!("{} and {}", one.label, other.label);
-                pairs.push(Pair { name, is_family: family == other_family, bits });
+                pairs.push(ModelPair { name, is_family: family == other_family, bits });
             }
         }
         match pairs.is_empty() {
@@ -150,7 +150,7 @@ impl ThresholdBench {
 
 const COLUMNS: [&str; 8] = ["bits", "found", "missed", "wrong", "apart", "accuracy %", "precision %", "recall %"];
 const PICTURES: [(&str, &str, &str); 3] = [
-    ("accuracy", "Pairs told right", "of 1"),
+    ("accuracy", "Pairs classified correctly", "of 1"),
     ("precision", "Pairs taken for one family that are one", "of 1"),
     ("recall", "Pairs of one family that are found", "of 1"),
 ];
@@ -167,9 +167,9 @@ pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write)
     let titles: String = COLUMNS.iter().map(|title| format!(" {title:>11}")).collect();
     writeln!(out, "{} pairs of models\n{titles}", pairs.len()).map_err(failed)?;
     for threshold in &config.thresholds {
-        let counts = Counts::of(&pairs, *threshold);
+        let counts = PairCounts::of(&pairs, *threshold);
         let [accuracy, precision, recall] = counts.scores();
-        let Counts { found, missed, wrong, apart } = counts;
+        let PairCounts { found, missed, wrong, apart } = counts;
         lines.push(json!({
             "set": "pairs",
             "parameters": {"threshold": threshold},
@@ -184,7 +184,7 @@ pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write)
         rows.push(row);
     }
     flush(out)?;
-    let kind = |pair: &Pair| if pair.is_family { "one family" } else { "two" };
+    let kind = |pair: &ModelPair| if pair.is_family { "one family" } else { "two" };
     let distances = pairs.iter().map(|pair| vec![pair.name.clone(), kind(pair).into(), two(pair.bits)]).collect();
     let plots = pictures(&lines, &PICTURES);
     Ok(Report {
@@ -209,12 +209,12 @@ mod tests {
 
     #[test]
     fn pairs_are_counted_by_what_they_are() {
-        let pair = |is_family, bits| Pair { name: String::new(), is_family, bits };
+        let pair = |is_family, bits| ModelPair { name: String::new(), is_family, bits };
         let pairs = [pair(true, 1.0), pair(true, 5.0), pair(false, 3.0), pair(false, 6.0), pair(false, 7.0)];
-        let counts = Counts::of(&pairs, 4.0);
-        assert_eq!(counts, Counts { found: 1, missed: 1, wrong: 1, apart: 2 });
+        let counts = PairCounts::of(&pairs, 4.0);
+        assert_eq!(counts, PairCounts { found: 1, missed: 1, wrong: 1, apart: 2 });
         assert_eq!(counts.scores(), [0.6, 0.5, 0.5]);
-        assert_eq!(Counts::of(&pairs, 0.5).scores(), [0.6, 1.0, 0.0]);
+        assert_eq!(PairCounts::of(&pairs, 0.5).scores(), [0.6, 1.0, 0.0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!    without it, and compared with their source.
 //!
 //! A reader of the last version pays for every base that its chunks lean on: *decoded* (bytes of frames decoded for
-//! each byte restored) says how much. All figures are medians of the rounds.
+//! each byte restored) says how much. All measurements are medians of the rounds.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison, Versions};
-use super::data::Source;
+use super::data::SetSource;
 use super::report::{Grid, Plot, Report, Scales, objects, pictures};
-use super::table::{Line, flush, mb, or_dash, two, write_line};
+use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
 use crate::backup::BackupReport;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ const PICTURES: [(&str, &str, &str); 3] = [
 
 /// What was measured of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
+pub struct VersionMeasurements {
     /// Bytes of all versions.
     pub bytes: u64,
     /// Bytes of the repository's blobs after the last.
@@ -62,7 +62,7 @@ pub struct Figures {
     /// What each version added to them, bytes.
     pub added: Vec<u64>,
     /// Bytes of content of each version.
-    pub contents: Vec<u64>,
+    pub content_bytes: Vec<u64>,
     /// Wall seconds of all backups.
     pub backup_seconds: f64,
     /// Processor seconds of all backups.
@@ -87,24 +87,25 @@ pub struct Restores {
 }
 
 /// Restores of one version in one round: from the page cache, and without it.
-type Pair = (Restored, Option<Restored>);
+type WarmAndCold = (Restored, Option<Restored>);
 
 /// What one round gave.
-struct Sample {
-    contents: Vec<u64>,
+struct VersionSample {
+    content_bytes: Vec<u64>,
     added: Vec<u64>,
     backup: Cost,
-    ends: Option<[Pair; 2]>,
+    ends: Option<[WarmAndCold; 2]>,
 }
 
 fn stored_bytes(repository: &Repository) -> Result<u64> {
     Ok(repository.store.list("")?.iter().map(|blob| blob.len).sum())
 }
 
-fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<Sample> {
+fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[PathBuf]) -> Result<VersionSample> {
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
-    let mut sample = Sample { contents: Vec::new(), added: Vec::new(), backup: Cost::default(), ends: None };
+    let mut sample =
+        VersionSample { content_bytes: Vec::new(), added: Vec::new(), backup: Cost::default(), ends: None };
     let mut reports = Vec::new();
     let mut stored = 0;
     for version in versions {
@@ -112,7 +113,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
         let now = stored_bytes(&repository)?;
         sample.added.push(now - stored);
         stored = now;
-        sample.contents.push(report.bytes);
+        sample.content_bytes.push(report.bytes);
         sample.backup.wall_seconds += cost.wall_seconds;
         sample.backup.cpu_seconds += cost.cpu_seconds;
         reports.push((report, version));
@@ -134,7 +135,7 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
 }
 
 impl Restores {
-    fn of(pairs: &[&Pair]) -> Option<Self> {
+    fn of(pairs: &[&WarmAndCold]) -> Option<Self> {
         let cold: Vec<f64> = pairs.iter().filter_map(|(_, cold)| cold.as_ref()).map(Restored::mb_per_second).collect();
         (!pairs.is_empty()).then(|| Restores {
             mb_per_s: median(pairs.iter().map(|(warm, _)| warm.mb_per_second())),
@@ -145,19 +146,19 @@ impl Restores {
     }
 }
 
-impl Figures {
-    fn of(samples: &[Sample]) -> Self {
+impl VersionMeasurements {
+    fn of(samples: &[VersionSample]) -> Self {
         let versions = samples.first().map_or(0, |sample| sample.added.len());
         let added = |number: usize| median_u64(samples.iter().filter_map(|sample| sample.added.get(number)).copied());
-        let pairs = |end: fn(&[Pair; 2]) -> &Pair| -> Vec<&Pair> {
+        let pairs = |end: fn(&[WarmAndCold; 2]) -> &WarmAndCold| -> Vec<&WarmAndCold> {
             samples.iter().filter_map(|sample| sample.ends.as_ref()).map(end).collect()
         };
-        let contents = samples.first().map_or_else(Vec::new, |sample| sample.contents.clone());
-        let bytes = contents.iter().sum();
+        let content_bytes = samples.first().map_or_else(Vec::new, |sample| sample.content_bytes.clone());
+        let bytes = content_bytes.iter().sum();
         let stored = median_u64(samples.iter().map(|sample| sample.added.iter().sum()));
-        Figures {
+        VersionMeasurements {
             bytes,
-            contents,
+            content_bytes,
             stored,
             ratio: bytes as f64 / (stored as f64).max(1.0),
             added: (0..versions).map(added).collect(),
@@ -232,8 +233,8 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
         let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
             measure(&bench, comparison, case, &versions)
         })?;
-        let line = |(case, outcome)| Line::new(source, case, outcome, Figures::of);
-        let lines: Vec<Line<Figures>> = comparison.cases.iter().zip(outcomes).map(line).collect();
+        let line = |(case, outcome)| ComparisonLine::new(source, case, outcome, VersionMeasurements::of);
+        let lines: Vec<ComparisonLine<VersionMeasurements>> = comparison.cases.iter().zip(outcomes).map(line).collect();
         write_set(&lines, &versions, out)?;
         add_set(&mut report, source, &lines, &versions)?;
     }
@@ -243,24 +244,29 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
 }
 
 /// The set's lines, its tables, and a picture of how the ratio went from version to version.
-fn add_set(report: &mut Report, source: &Source, lines: &[Line<Figures>], versions: &[PathBuf]) -> Result<()> {
+fn add_set(
+    report: &mut Report,
+    source: &SetSource,
+    lines: &[ComparisonLine<VersionMeasurements>],
+    versions: &[PathBuf],
+) -> Result<()> {
     let titles = |titles: &[&str]| ["set", "scheme"].iter().chain(titles).map(|title| title.to_string()).collect();
-    let rows = lines.iter().map(|line| line.row(Figures::cells)).collect();
+    let rows = lines.iter().map(|line| line.row(VersionMeasurements::cells)).collect();
     report.grids.push(Grid { title: source.name.clone(), columns: titles(&TITLES), rows });
     let mut columns: Vec<String> = titles(&["chunk KiB"]);
     columns.extend(versions.iter().map(|path| name_of(path)));
     let rows = lines.iter().map(|line| line.row(added)).collect();
     report.grids.push(Grid { title: format!("{}: KB added by each version", source.name), columns, rows });
-    let ratios = |figures: &Figures| -> Vec<(f64, f64)> {
+    let ratios = |measurements: &VersionMeasurements| -> Vec<(f64, f64)> {
         let (mut content, mut stored) = (0.0, 0.0);
         let sum = |(number, (bytes, added)): (u32, (&u64, &u64))| {
             content += *bytes as f64;
             stored += *added as f64;
             (f64::from(number), content / stored.max(1.0))
         };
-        (1..).zip(figures.contents.iter().zip(&figures.added)).map(sum).collect()
+        (1..).zip(measurements.content_bytes.iter().zip(&measurements.added)).map(sum).collect()
     };
-    let series = lines.iter().filter_map(|line| Some((line.label(), ratios(line.figures.as_ref()?)))).collect();
+    let series = lines.iter().filter_map(|line| Some((line.label(), ratios(line.measurements.as_ref()?)))).collect();
     report.plots.push(Plot::Lines {
         title: format!("{}: ratio of all content to all that is stored, as versions are added", source.name),
         across: "versions".into(),
@@ -277,19 +283,19 @@ fn name_of(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn added(figures: &Figures) -> Vec<String> {
-    figures.added.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e3)).collect()
+fn added(measurements: &VersionMeasurements) -> Vec<String> {
+    measurements.added.iter().map(|bytes| format!("{:.1}", *bytes as f64 / 1e3)).collect()
 }
 
-fn write_set(lines: &[Line<Figures>], versions: &[PathBuf], out: &mut dyn Write) -> Result<()> {
+fn write_set(lines: &[ComparisonLine<VersionMeasurements>], versions: &[PathBuf], out: &mut dyn Write) -> Result<()> {
     write_line(out, "set", "scheme", &TITLES)?;
-    lines.iter().try_for_each(|line| line.write(out, Figures::cells))?;
+    lines.iter().try_for_each(|line| line.write(out, VersionMeasurements::cells))?;
     // The column holds nine characters: the end of a name tells versions apart.
     let short = |name: String| name.chars().skip(name.chars().count().saturating_sub(9)).collect::<String>();
     let names = versions.iter().map(|path| short(name_of(path)));
     let titles: Vec<String> = std::iter::once("chunk KiB".into()).chain(names).collect();
     write_line(out, "KB added by version", "scheme", &titles)?;
-    lines.iter().filter(|line| line.figures.is_some()).try_for_each(|line| line.write(out, added))?;
+    lines.iter().filter(|line| line.measurements.is_some()).try_for_each(|line| line.write(out, added))?;
     flush(out)
 }
 

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 use super::same::compare;
-use super::speed::Reference;
+use super::speed::FixedTask;
 use crate::backup::{BackupReport, BackupRequest, backup};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,7 +37,7 @@ pub struct Cost {
     /// Of all processors together.
     pub cpu_seconds: f64,
     /// Of one reference work about that time, by the clock.
-    pub reference_seconds: f64,
+    pub fixed_task_seconds: f64,
 }
 
 /// What a restore did and took.
@@ -79,7 +79,7 @@ pub struct Workbench {
     work: PathBuf,
     /// In place of the directory, where memory was asked for.
     memory: Option<TempDir>,
-    reference: Reference,
+    fixed_task: FixedTask,
     stop: Arc<AtomicBool>,
 }
 
@@ -88,7 +88,7 @@ const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
 /// Where Linux has a file system in memory.
 const MEMORY_DIRECTORY: &str = "/dev/shm";
 /// What is removed after use.
-const PLACES: [&str; 2] = ["repository", "restored"];
+const TEMPORARY_DIRECTORIES: [&str; 2] = ["repository", "restored"];
 
 impl Workbench {
     /// Measures below `work` until `stop` is set.
@@ -98,7 +98,7 @@ impl Workbench {
     pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
         let work = real.map_err(|error| Error::io("create", work, error))?;
-        let bench = Workbench { work, memory: None, reference: Reference::new(), stop: stop.clone() };
+        let bench = Workbench { work, memory: None, fixed_task: FixedTask::new(), stop: stop.clone() };
         bench.clear()?;
         Ok(bench)
     }
@@ -106,10 +106,10 @@ impl Workbench {
     /// Measures in memory instead, where the system has a file system there with room for `bytes`: how long files take
     /// to come to a disk is another thing to compare than what is done with their content. Says whether it does.
     pub fn move_to_memory(&mut self, bytes: u64) -> bool {
-        let has_room = rustix::fs::statvfs(MEMORY_DIRECTORY)
+        let has_space = rustix::fs::statvfs(MEMORY_DIRECTORY)
             .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) >= bytes);
         let directory =
-            has_room.then(|| tempfile::Builder::new().prefix("fhrd-bench-").tempdir_in(MEMORY_DIRECTORY).ok());
+            has_space.then(|| tempfile::Builder::new().prefix("fhrd-bench-").tempdir_in(MEMORY_DIRECTORY).ok());
         if let Some(directory) = directory.flatten() {
             self.work = directory.path().into();
             self.memory = Some(directory);
@@ -124,7 +124,7 @@ impl Workbench {
     pub fn clear(&self) -> Result<()> {
         let id = hex(IDENTITY.get(..16).unwrap_or_default());
         remove(&local_cache_directory(&self.work.join("repository"), &id)?)?;
-        PLACES.iter().try_for_each(|name| remove(&self.work.join(name)))
+        TEMPORARY_DIRECTORIES.iter().try_for_each(|name| remove(&self.work.join(name)))
     }
 
     /// A new, empty repository in place of the last.
@@ -195,12 +195,12 @@ impl Workbench {
     }
 
     fn timed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
-        let before = self.reference.seconds();
+        let before = self.fixed_task.seconds();
         let (start, cpu) = (Instant::now(), cpu_seconds());
         let value = work()?;
         let (wall_seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        let reference_seconds = (before + self.reference.seconds()) / 2.0;
-        Ok((value, Cost { wall_seconds, cpu_seconds, reference_seconds }))
+        let fixed_task_seconds = (before + self.fixed_task.seconds()) / 2.0;
+        Ok((value, Cost { wall_seconds, cpu_seconds, fixed_task_seconds }))
     }
 }
 

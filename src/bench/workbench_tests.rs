@@ -49,10 +49,10 @@ fn a_restore_that_differs_from_the_source_fails_its_case_alone() {
         restored
     })
     .unwrap();
-    let told: Vec<Result<usize, &str>> =
+    let summaries: Vec<Result<usize, &str>> =
         outcomes.iter().map(|outcome| outcome.as_ref().map(Vec::len).map_err(String::as_str)).collect();
-    assert_eq!((told[0], told[2]), (Ok(2), Ok(2)));
-    let failure = told[1].unwrap_err();
+    assert_eq!((summaries[0], summaries[2]), (Ok(2), Ok(2)));
+    let failure = summaries[1].unwrap_err();
     assert!(failure.contains("file was restored with other content at byte 70000"), "{failure}");
     bench.clear().unwrap();
 }

@@ -11,7 +11,7 @@ use super::output::{Align, failed, note, print, print_json, write_table};
 use crate::bench::agreement::Agreement;
 use crate::bench::claim::Verdict;
 use crate::bench::experiment::{Experiment, Outline};
-use crate::bench::report::{Document, Report, claims_page, write};
+use crate::bench::report::{Report, ReportDocument, claims_page, write};
 use crate::error::{Error, Result};
 
 /// Runs the measurements one after another; one with lines that failed ends with [`Exit::Failed`].
@@ -31,7 +31,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     if arguments.against.is_some() && experiments.len() > 1 {
         return Err(Error::Usage("`--against` takes one measurement".into()));
     }
-    let earlier = arguments.against.as_ref().map(|path| read(path)).transpose()?;
+    let previous = arguments.against.as_ref().map(|path| read(path)).transpose()?;
     let directories = directories(arguments)?;
     let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
     for ((path, experiment, text), directory) in experiments.iter().zip(directories) {
@@ -39,7 +39,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         let report = measure(session, experiment, path, experiments.len() > 1)?;
         let judged: Vec<Verdict> = experiment.claims().iter().map(|claim| claim.judge(&report.lines)).collect();
         verdicts.extend(judged.clone());
-        let document = Document::new(&report, judged, (path, text), (started, clock.elapsed().as_secs_f64()));
+        let document = ReportDocument::new(&report, judged, (path, text), (started, clock.elapsed().as_secs_f64()));
         if let Some(directory) = directory {
             write(&directory, &report, &document)?;
             note(&format!("report    {}", directory.join("report.html").display()));
@@ -59,7 +59,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     if failures > 0 {
         note(&format!("error: {failures} lines failed"));
     }
-    let agrees = match (earlier, &arguments.against, documents.first()) {
+    let agrees = match (previous, &arguments.against, documents.first()) {
         (Some(text), Some(path), Some(document)) => agrees(&document.lines, &text, path)?,
         _ => true,
     };
@@ -70,9 +70,9 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))
 }
 
-/// Says how `lines` compare with an earlier run, read from `path`.
-fn agrees(lines: &[serde_json::Value], earlier: &str, path: &Path) -> Result<bool> {
-    let agreement = Agreement::of(lines, earlier, &path.display().to_string())?;
+/// Says how `lines` compare with an previous run, read from `path`.
+fn agrees(lines: &[serde_json::Value], previous: &str, path: &Path) -> Result<bool> {
+    let agreement = Agreement::of(lines, previous, &path.display().to_string())?;
     agreement.to_string().lines().for_each(note);
     Ok(agreement.has_same_ratios())
 }

@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The report with the file that was written.
 #[derive(Serialize)]
-struct Document<'a> {
+struct TraceDocument<'a> {
     #[serde(flatten)]
     report: &'a TraceReport,
     output: String,
@@ -47,7 +47,7 @@ pub fn run(session: &Session, arguments: &TraceArguments) -> Result<Exit> {
         Some(output) => {
             let report = to_file(session, &config, arguments, output)?;
             if options.json {
-                print_json(&Document { report: &report, output: location::shown(output) })?;
+                print_json(&TraceDocument { report: &report, output: location::shown(output) })?;
             } else if !options.quiet {
                 write_summary(&report, output)?;
             }

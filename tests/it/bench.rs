@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fhrd::bench::agreement::Agreement;
 use fhrd::bench::comparison::Comparison;
 use fhrd::bench::experiment::Experiment;
-use fhrd::bench::report::{Document, write};
+use fhrd::bench::report::{ReportDocument, write};
 use fhrd::config::{Config, StrategyKind};
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
         lines.iter().map(|line| (text(line, "set"), text(line, "scheme"), line["ratio"].as_f64().unwrap())).collect()
     };
     assert_eq!(ratios(&first.lines), ratios(&second.lines));
-    for figure in ["backup_mb_per_reference_s", "backup_noise", "restore_mb_per_reference_s", "restore_noise"] {
+    for figure in ["backup_mb_per_normalised_s", "backup_noise", "restore_mb_per_normalised_s", "restore_noise"] {
         assert!(first.lines.iter().all(|line| line[figure].as_f64().is_some_and(|value| value > 0.0)), "{figure}");
     }
     let earlier = serde_json::json!({"lines": first.lines}).to_string();
@@ -88,7 +88,7 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
     let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
     assert!(!claims.is_empty() && claims.iter().all(|verdict| verdict.measured.is_some()), "{claims:?}");
     let out = directory.path().join("report");
-    let document = Document::new(&first, claims, (&path, &text), (String::new(), 1.0));
+    let document = ReportDocument::new(&first, claims, (&path, &text), (String::new(), 1.0));
     write(&out, &first, &document).unwrap();
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "a plot of each figure, and two of each run");

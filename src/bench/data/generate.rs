@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::image::Image;
-use super::model::Family;
-use super::text::Text;
+use super::image::GeneratedImage;
+use super::model::GeneratedFamily;
+use super::text::GeneratedText;
 use crate::error::Result;
 
 /// What to make; each part goes to a directory of its name.
@@ -16,20 +16,20 @@ pub struct Generate {
     /// Where all random numbers start from.
     pub seed: u64,
     /// A family of models, in `models`.
-    pub models: Option<Family>,
+    pub models: Option<GeneratedFamily>,
     /// Versions of text, in `text`.
-    pub text: Option<Text>,
+    pub text: Option<GeneratedText>,
     /// Versions of a disk image, in `images`.
-    pub images: Option<Image>,
+    pub images: Option<GeneratedImage>,
 }
 
 impl Generate {
     /// What is wrong with the parameters.
     pub fn fault(&self) -> Option<&'static str> {
         let faults = [
-            self.models.as_ref().and_then(Family::fault),
-            self.text.as_ref().and_then(Text::fault),
-            self.images.as_ref().and_then(Image::fault),
+            self.models.as_ref().and_then(GeneratedFamily::fault),
+            self.text.as_ref().and_then(GeneratedText::fault),
+            self.images.as_ref().and_then(GeneratedImage::fault),
         ];
         let is_empty = self.models.is_none() && self.text.is_none() && self.images.is_none();
         let nothing = "`generate` takes one of `models`, `text` and `images` at least";
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn parameters_without_sense_are_named() {
-        for (from, to, word) in [
+        for (from, to, key) in [
             ("hidden = 16", "hidden = 0", "hidden"),
             ("fine_tunes = 2", "fine_tunes = 2, sigma_delta = [-1.0]", "sigma_delta"),
             ("fine_tunes = 2", "fine_tunes = 2, sigma_weight = [0.2, 0.1]", "sigma_weight"),
@@ -136,7 +136,7 @@ mod tests {
             ("\"512 KiB\"", "\"1 KiB\"", "block"),
         ] {
             let generate: Generate = toml::from_str(&SMALL.replace(from, to)).unwrap();
-            assert!(generate.fault().is_some_and(|fault| fault.contains(word)), "{word}: {:?}", generate.fault());
+            assert!(generate.fault().is_some_and(|fault| fault.contains(key)), "{key}: {:?}", generate.fault());
         }
         assert!(toml::from_str::<Generate>("seed = 1").unwrap().fault().is_some());
     }

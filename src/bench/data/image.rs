@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Parameters of images.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Image {
+pub struct GeneratedImage {
     /// Bytes of an image.
     pub bytes: ByteSize,
     /// Versions, each a file.
@@ -54,8 +54,8 @@ fn append_block(seed: u64, len: usize, out: &mut Vec<u8>) {
         Some(0) => {}
         Some(1) => {
             while out.len() < end {
-                let word = random.below(1 + random.clone().below(512));
-                out.extend_from_slice(format!("{word:x} ").as_bytes());
+                let number = random.below(1 + random.clone().below(512));
+                out.extend_from_slice(format!("{number:x} ").as_bytes());
             }
         }
         Some(_) => {
@@ -74,7 +74,7 @@ fn append_block(seed: u64, len: usize, out: &mut Vec<u8>) {
     out.resize(end, 0);
 }
 
-impl Image {
+impl GeneratedImage {
     /// What is wrong with the parameters.
     pub fn fault(&self) -> Option<&'static str> {
         let share = |value: f64| (0.0..=1.0).contains(&value);

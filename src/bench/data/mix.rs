@@ -59,11 +59,11 @@ fn copy(corpus: &Path, patterns: &[String], bytes: u64, directory: &Path) -> Res
             break;
         }
         let relative = path.strip_prefix(corpus).or_else(|_| path.strip_prefix("/")).unwrap_or(&path);
-        let place = directory.join(relative);
-        let parent = place.parent().unwrap_or(directory);
+        let target = directory.join(relative);
+        let parent = target.parent().unwrap_or(directory);
         std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
         let from = File::open(&path).map_err(|error| Error::io("read", &path, error))?;
-        let mut to = File::create(&place).map_err(|error| Error::io("create", &place, error))?;
+        let mut to = File::create(&target).map_err(|error| Error::io("create", &target, error))?;
         left -= std::io::copy(&mut from.take(left), &mut to).map_err(|error| Error::io("copy", &path, error))?;
     }
     match left {

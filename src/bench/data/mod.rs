@@ -9,11 +9,11 @@ mod image;
 mod mix;
 mod model;
 mod random;
+pub mod rounding;
 mod set;
 mod text;
-pub mod words;
 
 pub use files::{expand, files_below};
 pub use generate::Generate;
 pub use random::Random;
-pub use set::{Set, Source};
+pub use set::{Set, SetSource};

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::random::Random;
-use super::words::{brain, half};
+use super::rounding::{brain, half};
 use crate::error::{Error, Result};
 
 /// Words of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Dtype {
+pub enum GeneratedDtype {
     /// Brain floats.
     #[serde(rename = "BF16")]
     Bf16,
@@ -37,7 +37,7 @@ pub enum Dtype {
 /// Parameters of a family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Family {
+pub struct GeneratedFamily {
     /// Layers of each model.
     pub layers: usize,
     /// Width of the matrices, values.
@@ -48,7 +48,7 @@ pub struct Family {
     pub fine_tunes: usize,
     /// Words.
     #[serde(default = "default_dtype")]
-    pub dtype: Dtype,
+    pub dtype: GeneratedDtype,
     /// Least and largest deviation of a tensor's weights.
     #[serde(default = "default_sigma_weight")]
     pub sigma_weight: [f64; 2],
@@ -57,8 +57,8 @@ pub struct Family {
     pub sigma_delta: Vec<f64>,
 }
 
-fn default_dtype() -> Dtype {
-    Dtype::Bf16
+fn default_dtype() -> GeneratedDtype {
+    GeneratedDtype::Bf16
 }
 fn default_sigma_weight() -> [f64; 2] {
     [0.015, 0.05]
@@ -83,46 +83,46 @@ fn between(least: f64, largest: f64, steps: u64) -> f64 {
     value
 }
 
-struct Tensor {
+struct GeneratedTensor {
     name: String,
     shape: Vec<usize>,
 }
 
-impl Dtype {
+impl GeneratedDtype {
     fn name(self) -> &'static str {
         match self {
-            Dtype::Bf16 => "BF16",
-            Dtype::F16 => "F16",
-            Dtype::F32 => "F32",
+            GeneratedDtype::Bf16 => "BF16",
+            GeneratedDtype::F16 => "F16",
+            GeneratedDtype::F32 => "F32",
         }
     }
 
     fn bytes(self) -> usize {
-        if self == Dtype::F32 { 4 } else { 2 }
+        if self == GeneratedDtype::F32 { 4 } else { 2 }
     }
 
     /// Appends `value` rounded, and gives what was stored.
     fn append(self, value: f32, out: &mut Vec<u8>) -> f32 {
         match self {
-            Dtype::F32 => out.extend_from_slice(&value.to_le_bytes()),
-            Dtype::Bf16 => out.extend_from_slice(&brain(value).to_le_bytes()),
-            Dtype::F16 => out.extend_from_slice(&half(value).to_le_bytes()),
+            GeneratedDtype::F32 => out.extend_from_slice(&value.to_le_bytes()),
+            GeneratedDtype::Bf16 => out.extend_from_slice(&brain(value).to_le_bytes()),
+            GeneratedDtype::F16 => out.extend_from_slice(&half(value).to_le_bytes()),
         }
         match self {
-            Dtype::Bf16 => f32::from_bits(u32::from(brain(value)) << 16),
+            GeneratedDtype::Bf16 => f32::from_bits(u32::from(brain(value)) << 16),
             // The changes of a fine-tune are added to the value before rounding to half: they are smaller than a place.
-            Dtype::F16 | Dtype::F32 => value,
+            GeneratedDtype::F16 | GeneratedDtype::F32 => value,
         }
     }
 }
 
-impl Tensor {
+impl GeneratedTensor {
     fn values(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-impl Family {
+impl GeneratedFamily {
     /// What is wrong with the parameters.
     pub fn fault(&self) -> Option<&'static str> {
         let [least, largest] = self.sigma_weight;
@@ -140,22 +140,22 @@ impl Family {
         }
     }
 
-    fn tensors(&self) -> Vec<Tensor> {
-        let tensor = |name: String, shape: &[usize]| Tensor { name, shape: shape.to_vec() };
+    fn tensors(&self) -> Vec<GeneratedTensor> {
+        let tensor = |name: String, shape: &[usize]| GeneratedTensor { name, shape: shape.to_vec() };
         let (hidden, wide) = (self.hidden, self.hidden * 4);
         let mut tensors = vec![tensor("model.embed_tokens.weight".into(), &[self.vocabulary, hidden])];
         for layer in 0..self.layers {
-            let place = format!("model.layers.{layer}");
+            let prefix = format!("model.layers.{layer}");
             for name in ["q_proj", "k_proj", "v_proj", "o_proj"] {
-                tensors.push(tensor(format!("{place}.self_attn.{name}.weight"), &[hidden, hidden]));
+                tensors.push(tensor(format!("{prefix}.self_attn.{name}.weight"), &[hidden, hidden]));
             }
             for (name, shape) in
                 [("gate_proj", [wide, hidden]), ("up_proj", [wide, hidden]), ("down_proj", [hidden, wide])]
             {
-                tensors.push(tensor(format!("{place}.mlp.{name}.weight"), &shape));
+                tensors.push(tensor(format!("{prefix}.mlp.{name}.weight"), &shape));
             }
             for name in ["input_layernorm", "post_attention_layernorm"] {
-                tensors.push(tensor(format!("{place}.{name}.weight"), &[hidden]));
+                tensors.push(tensor(format!("{prefix}.{name}.weight"), &[hidden]));
             }
         }
         tensors
@@ -185,12 +185,18 @@ impl Family {
         Ok(())
     }
 
-    fn write_file(&self, seed: u64, fine_tune: Option<usize>, tensors: &[Tensor], path: &Path) -> std::io::Result<()> {
+    fn write_file(
+        &self,
+        seed: u64,
+        fine_tune: Option<usize>,
+        tensors: &[GeneratedTensor],
+        path: &Path,
+    ) -> std::io::Result<()> {
         let (mut header, mut offset) = (serde_json::Map::new(), 0);
         for tensor in tensors {
             let end = offset + tensor.values() * self.dtype.bytes();
-            let place = json!({"dtype": self.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end]});
-            header.insert(tensor.name.clone(), place);
+            let entry = json!({"dtype": self.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end]});
+            header.insert(tensor.name.clone(), entry);
             offset = end;
         }
         let mut header = serde_json::to_vec(&header)?;
@@ -207,7 +213,7 @@ impl Family {
         out.flush()
     }
 
-    fn append_values(&self, seed: u64, fine_tune: Option<usize>, tensor: &Tensor, out: &mut Vec<u8>) {
+    fn append_values(&self, seed: u64, fine_tune: Option<usize>, tensor: &GeneratedTensor, out: &mut Vec<u8>) {
         let mut random = Random::of_part(seed, &tensor.name);
         let (is_norm, [least, largest]) = (tensor.shape.len() == 1, self.sigma_weight);
         let sigma = between(least, largest, random.below(256));

@@ -24,12 +24,12 @@ use crate::error::{Error, Result};
 pub struct Set {
     /// Its name in tables.
     pub name: String,
-    origin: Origin,
+    origin: SetOrigin,
 }
 
 /// Where a set comes from.
 #[derive(Debug, Clone, PartialEq)]
-enum Origin {
+enum SetOrigin {
     Paths(Vec<String>),
     Tar(PathBuf, Vec<String>),
     Generate(Generate),
@@ -38,7 +38,7 @@ enum Origin {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct SetTable {
     name: String,
     paths: Option<Vec<String>>,
     tar: Option<PathBuf>,
@@ -52,23 +52,23 @@ impl TryFrom<toml::Value> for Set {
 
     fn try_from(value: toml::Value) -> std::result::Result<Self, String> {
         if let toml::Value::String(path) = value {
-            return Ok(Set { name: path.clone(), origin: Origin::Paths(vec![path]) });
+            return Ok(Set { name: path.clone(), origin: SetOrigin::Paths(vec![path]) });
         }
-        let table: Table = value.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+        let table: SetTable = value.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
         let name = table.name;
         if table.members.is_some() && table.tar.is_none() {
             return Err(format!("set `{name}`: `members` belong to a `tar`"));
         }
         let origin = match (table.paths, table.tar, table.generate, table.mix) {
-            (Some(paths), None, None, None) if !paths.is_empty() => Origin::Paths(paths),
-            (None, Some(tar), None, None) => Origin::Tar(tar, table.members.unwrap_or_else(|| vec!["**".into()])),
-            (None, None, Some(generate), None) => Origin::Generate(generate),
-            (None, None, None, Some(mix)) => Origin::Mix(mix),
+            (Some(paths), None, None, None) if !paths.is_empty() => SetOrigin::Paths(paths),
+            (None, Some(tar), None, None) => SetOrigin::Tar(tar, table.members.unwrap_or_else(|| vec!["**".into()])),
+            (None, None, Some(generate), None) => SetOrigin::Generate(generate),
+            (None, None, None, Some(mix)) => SetOrigin::Mix(mix),
             _ => return Err(format!("set `{name}` takes one of `paths`, `tar`, `generate` and `mix`")),
         };
         let fault = match &origin {
-            Origin::Generate(generate) => generate.fault(),
-            Origin::Mix(mix) => mix.fault(),
+            SetOrigin::Generate(generate) => generate.fault(),
+            SetOrigin::Mix(mix) => mix.fault(),
             _ => None,
         };
         fault.map_or_else(|| Ok(Set { name: name.clone(), origin }), |fault| Err(format!("set `{name}`: {fault}")))
@@ -77,7 +77,7 @@ impl TryFrom<toml::Value> for Set {
 
 /// A set as it lies on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct SetSource {
     /// Name in tables.
     pub name: String,
     /// Files and directories, absolute, without links.
@@ -91,38 +91,38 @@ impl Set {
     ///
     /// # Errors
     /// [`Error::Io`] for the first path that is not there; those of making it.
-    pub fn sources(&self, corpus: &Path, made: &Path) -> Result<Vec<Source>> {
+    pub fn sources(&self, corpus: &Path, made: &Path) -> Result<Vec<SetSource>> {
         let source = |paths: Vec<PathBuf>| {
             let real = |path: &PathBuf| std::fs::canonicalize(path).map_err(|error| Error::io("find", path, error));
             let paths = paths.iter().map(real).collect::<Result<_>>()?;
-            Ok(Source { name: self.name.clone(), paths, parameters: BTreeMap::new() })
+            Ok(SetSource { name: self.name.clone(), paths, parameters: BTreeMap::new() })
         };
         match &self.origin {
-            Origin::Paths(patterns) => {
+            SetOrigin::Paths(patterns) => {
                 let paths = patterns.iter().map(|pattern| expand(corpus, pattern)).collect::<Result<Vec<_>>>()?;
                 Ok(vec![source(paths.concat())?])
             }
-            Origin::Tar(archive, members) => {
+            SetOrigin::Tar(archive, members) => {
                 let archive = corpus.join(archive);
                 let metadata = archive.metadata().map_err(|error| Error::io("find", &archive, error))?;
                 let identity = format!("{} {} {:?}", archive.display(), metadata.len(), metadata.modified().ok());
                 let directory = make(made, &(identity, members), |directory| unpack(&archive, members, directory))?;
                 Ok(vec![source(vec![directory])?])
             }
-            Origin::Generate(generate) => {
+            SetOrigin::Generate(generate) => {
                 let directory = make(made, generate, |directory| generate.write(directory))?;
                 Ok(vec![source(vec![directory])?])
             }
-            Origin::Mix(mix) => mix.shares.iter().map(|share| self.mixture(mix, *share, corpus, made)).collect(),
+            SetOrigin::Mix(mix) => mix.shares.iter().map(|share| self.mixture(mix, *share, corpus, made)).collect(),
         }
     }
 
-    fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<Source> {
+    fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<SetSource> {
         let origin = (corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
         let directory = make(made, &origin, |directory| mix.write(corpus, share, directory))?;
         let path = std::fs::canonicalize(&directory).map_err(|error| Error::io("find", &directory, error))?;
         let parameters = BTreeMap::from([("share".to_string(), share)]);
-        Ok(Source { name: self.name.clone(), paths: vec![path], parameters })
+        Ok(SetSource { name: self.name.clone(), paths: vec![path], parameters })
     }
 
     /// Why the set cannot be read or made from `corpus`, if so; makes nothing.
@@ -131,10 +131,10 @@ impl Set {
             patterns.iter().find_map(|pattern| expand(corpus, pattern).err()).map(|error| error.to_string())
         };
         match &self.origin {
-            Origin::Paths(patterns) => all(patterns),
-            Origin::Tar(archive, _) => all(&[archive.display().to_string()]),
-            Origin::Generate(_) => None,
-            Origin::Mix(mix) => all(&mix.models).or_else(|| all(&mix.others)),
+            SetOrigin::Paths(patterns) => all(patterns),
+            SetOrigin::Tar(archive, _) => all(&[archive.display().to_string()]),
+            SetOrigin::Generate(_) => None,
+            SetOrigin::Mix(mix) => all(&mix.models).or_else(|| all(&mix.others)),
         }
     }
 }
@@ -211,7 +211,7 @@ mod tests {
         }
         let root = directory.path().canonicalize().unwrap();
         let sources = |set: &str| parse(set).unwrap().sources(&root, &root);
-        let expected = Source { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new() };
+        let expected = SetSource { name: "c".into(), paths: vec![root.join("c")], parameters: BTreeMap::new() };
         assert_eq!(sources("\"c\"").unwrap(), [expected]);
         let found = sources("{ name = \"x\", paths = [\"*.img\", \"c\"] }").unwrap();
         assert_eq!(found[0].paths, [root.join("a.img"), root.join("b.img"), root.join("c")]);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_no_set_is_refused_by_name() {
-        for (text, word) in [
+        for (text, part) in [
             ("{ name = \"x\" }", "one of `paths`"),
             ("{ name = \"x\", paths = [\"a\"], z = 1 }", "unknown field `z`"),
             ("{ paths = [\"a\"] }", "missing field `name`"),
@@ -275,7 +275,7 @@ mod tests {
             ("1", "invalid type"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(word), "{word}: {error}");
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Parameters of text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Text {
+pub struct GeneratedText {
     /// Files of a version.
     pub files: usize,
     /// Bytes of a file at first.
@@ -44,20 +44,20 @@ const PUNCTUATION: &[&str] = &[" ", " ", " ", " ", "(", ")", ", ", " = ", ".", "
 /// Lines of one edit.
 const EDIT_LINES: u64 = 12;
 
-struct Writer {
+struct TextWriter {
     random: Random,
-    words: Vec<String>,
+    vocabulary: Vec<String>,
 }
 
-impl Writer {
+impl TextWriter {
     fn new(seed: u64) -> Self {
         let mut random = Random::of_part(seed, "vocabulary");
-        let mut word = || -> String {
+        let mut name = || -> String {
             let syllables = 1 + random.below(3);
             (0..=syllables).filter_map(|_| random.choose(SYLLABLES)).copied().collect()
         };
-        let words = (0..VOCABULARY).map(|_| word()).collect();
-        Writer { random: Random::of_part(seed, "text"), words }
+        let vocabulary = (0..VOCABULARY).map(|_| name()).collect();
+        TextWriter { random: Random::of_part(seed, "text"), vocabulary }
     }
 
     /// A line of some words; the n-th word is about n times rarer than the first.
@@ -65,8 +65,8 @@ impl Writer {
         let mut line = " ".repeat(4 * self.random.below(4) as usize);
         for _ in 0..2 + self.random.below(8) {
             let limit = 1 + self.random.below(VOCABULARY as u64);
-            let word = self.random.below(limit) as usize;
-            line.push_str(self.words.get(word).map_or("", String::as_str));
+            let rank = self.random.below(limit) as usize;
+            line.push_str(self.vocabulary.get(rank).map_or("", String::as_str));
             line.push_str(self.random.choose(PUNCTUATION).copied().unwrap_or_default());
         }
         line.push('\n');
@@ -92,7 +92,7 @@ impl Writer {
     }
 }
 
-impl Text {
+impl GeneratedText {
     /// What is wrong with the parameters.
     pub fn fault(&self) -> Option<&'static str> {
         let shares = (0.0..=1.0).contains(&self.files_edited) && (0.0..=1000.0).contains(&self.edits_per_thousand);
@@ -110,17 +110,18 @@ impl Text {
     /// # Errors
     /// [`Error::Io`].
     pub fn write(&self, seed: u64, directory: &Path) -> Result<()> {
-        let mut writer = Writer::new(seed);
+        let mut writer = TextWriter::new(seed);
         let mut files: Vec<Vec<String>> = (0..self.files).map(|_| writer.lines(self.file_bytes.0)).collect();
         for version in 0..self.versions {
-            let place = directory.join(format!("version-{version:02}"));
-            std::fs::create_dir_all(&place).map_err(|error| Error::io("create", &place, error))?;
+            let version_directory = directory.join(format!("version-{version:02}"));
+            std::fs::create_dir_all(&version_directory)
+                .map_err(|error| Error::io("create", &version_directory, error))?;
             for (number, lines) in files.iter_mut().enumerate() {
                 let is_edited = version > 0 && writer.random.unit() < self.files_edited;
                 let edits =
                     if is_edited { (lines.len() as f64 * self.edits_per_thousand / 1e3).ceil() as usize } else { 0 };
                 (0..edits).for_each(|_| writer.edit(lines));
-                let path = place.join(format!("file-{number:04}.txt"));
+                let path = version_directory.join(format!("file-{number:04}.txt"));
                 std::fs::write(&path, lines.concat()).map_err(|error| Error::io("write", &path, error))?;
             }
         }

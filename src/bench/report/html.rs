@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::percentiles::quantiles;
 use super::plot::{Plot, Scale, Scales};
-use super::write::Document;
+use super::write::ReportDocument;
 use super::{Grid, Profile, Report};
 use crate::bench::claim::Verdict;
 use crate::error::Result;
@@ -32,7 +32,7 @@ same machine has the same sizes, and its speeds per reference second are within 
 ///
 /// # Errors
 /// A plot that cannot be drawn.
-pub fn page(report: &Report, document: &Document) -> Result<String> {
+pub fn page(report: &Report, document: &ReportDocument) -> Result<String> {
     let plots = report.plots.iter().map(figure).collect::<Result<Vec<_>>>()?;
     let profiles = report.profiles.iter().map(profile).collect::<Result<Vec<_>>>()?;
     let page = html! {
@@ -70,7 +70,7 @@ pub fn page(report: &Report, document: &Document) -> Result<String> {
     Ok(page.into_string())
 }
 
-fn origin(document: &Document) -> Markup {
+fn origin(document: &ReportDocument) -> Markup {
     let machine = &document.machine;
     html! {
         p.note {

@@ -24,7 +24,7 @@ impl Machine {
     /// This one.
     pub fn here() -> Self {
         let system = rustix::system::uname();
-        let words = [system.sysname(), system.release(), system.machine()];
+        let parts = [system.sysname(), system.release(), system.machine()];
         let pages =
             |name: &str| field("/proc/meminfo", name).and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Machine {
@@ -32,7 +32,7 @@ impl Machine {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             cpu_features: cpu_features(),
             memory_bytes: pages("MemTotal").unwrap_or(0) << 10,
-            system: words.map(|word| word.to_string_lossy().into_owned()).join(" "),
+            system: parts.map(|part| part.to_string_lossy().into_owned()).join(" "),
         }
     }
 }

@@ -10,7 +10,7 @@ mod write;
 pub use machine::Machine;
 pub use pictures::pictures;
 pub use plot::{Plot, Scale, Scales};
-pub use write::{Document, claims_page, write};
+pub use write::{ReportDocument, claims_page, write};
 
 use serde::Serialize;
 use serde_json::Value;

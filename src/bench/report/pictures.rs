@@ -10,9 +10,9 @@ const NAMES: [&str; 3] = ["scheme", "method", "name"];
 /// Numbers further apart than this factor are drawn by their factors.
 const WIDE: f64 = 7.0;
 
-/// Plots of figures, each a field of a line (`a.b` for `b` in `a`) with its title and unit; a figure that no line has
+/// Plots of values, each a field of a line (`a.b` for `b` in `a`) with its title and unit; a figure that no line has
 /// is not drawn.
-pub fn pictures(lines: &[Value], figures: &[(&str, &str, &str)]) -> Vec<Plot> {
+pub fn pictures(lines: &[Value], values: &[(&str, &str, &str)]) -> Vec<Plot> {
     let lines = &varying(lines)[..];
     let axis = axis(lines);
     let picture = |(key, title, unit): &(&str, &str, &str)| -> Vec<Plot> {
@@ -23,7 +23,7 @@ pub fn pictures(lines: &[Value], figures: &[(&str, &str, &str)]) -> Vec<Plot> {
             Some(axis) => each(&with, set).iter().map(|name| over(&with, name, axis, (key, title, unit))).collect(),
         }
     };
-    figures.iter().flat_map(picture).collect()
+    values.iter().flat_map(picture).collect()
 }
 
 /// The lines without parameters that have one value in all lines that have them: those tell no two lines apart.
@@ -102,13 +102,13 @@ fn each(lines: &[&Value], of: impl Fn(&Value) -> String) -> Vec<String> {
 
 fn bars(lines: &[&Value], key: &str, title: &str, unit: &str) -> Plot {
     let (groups, names) = (each(lines, set), each(lines, |line| name(line, "")));
-    let figure = |of_name: &str, group: &String| {
+    let value = |of_name: &str, group: &String| {
         let line = lines.iter().find(|line| name(line, "") == of_name && set(line) == *group);
         line.and_then(|line| number(line, key))
     };
     let series = |of_name: String| {
-        let figures = groups.iter().map(|group| figure(&of_name, group)).collect();
-        (of_name, figures)
+        let values = groups.iter().map(|group| value(&of_name, group)).collect();
+        (of_name, values)
     };
     let series = names.into_iter().map(series).collect();
     Plot::Bars { title: title.into(), unit: unit.into(), groups: groups.clone(), series }

@@ -4,18 +4,18 @@ use plotters::prelude::*;
 
 use crate::error::{Error, Result};
 
-/// A picture of figures.
+/// A picture of values.
 #[derive(Debug, Clone)]
 pub enum Plot {
     /// For each group, a bar of each series.
     Bars {
         /// What stands above it.
         title: String,
-        /// Unit of the figures.
+        /// Unit of the values.
         unit: String,
         /// Names along the axis.
         groups: Vec<String>,
-        /// Names of the bars and a figure for each group, where there is one.
+        /// Names of the bars and a value for each group, where there is one.
         series: Vec<(String, Vec<Option<f64>>)>,
     },
     /// Points of each series, joined.
@@ -107,7 +107,7 @@ impl Plot {
     /// The picture as an `<svg>` element.
     ///
     /// # Errors
-    /// [`Error::Internal`] where the plotter refuses the figures.
+    /// [`Error::Internal`] where the plotter refuses the values.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         {
@@ -133,8 +133,8 @@ impl Plot {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn bars(area: &Area<'_>, unit: &str, groups: &[String], series: &[(String, Vec<Option<f64>>)]) -> Result<()> {
-    let figures = series.iter().flat_map(|(_, figures)| figures.iter().flatten());
-    let top = figures.fold(0.0f64, |top, figure| top.max(*figure)).max(1e-9) * 1.08;
+    let values = series.iter().flat_map(|(_, values)| values.iter().flatten());
+    let top = values.fold(0.0f64, |top, value| top.max(*value)).max(1e-9) * 1.08;
     let mut builder = ChartBuilder::on(area);
     builder.margin(10).x_label_area_size(34).y_label_area_size(64);
     let mut chart = builder.build_cartesian_2d(0.0..groups.len().max(1) as f64, 0.0..top).map_err(failed)?;
@@ -150,20 +150,20 @@ fn bars(area: &Area<'_>, unit: &str, groups: &[String], series: &[(String, Vec<O
         .draw()
         .map_err(failed)?;
     let width = BARS / series.len().max(1) as f64;
-    for (number, (_, figures)) in series.iter().enumerate() {
+    for (number, (_, values)) in series.iter().enumerate() {
         let style = colour(number).filled();
-        let bar = |(group, figure): (usize, &Option<f64>)| {
+        let bar = |(group, value): (usize, &Option<f64>)| {
             let left = group as f64 + (1.0 - BARS) / 2.0 + number as f64 * width;
-            figure.map(|figure| Rectangle::new([(left, 0.0), (left + width * 0.94, figure)], style))
+            value.map(|value| Rectangle::new([(left, 0.0), (left + width * 0.94, value)], style))
         };
-        chart.draw_series(figures.iter().enumerate().filter_map(bar)).map_err(failed)?;
+        chart.draw_series(values.iter().enumerate().filter_map(bar)).map_err(failed)?;
         let text = ("sans-serif", 11).into_font().color(&BLACK);
-        let label = |(group, figure): (usize, &Option<f64>)| {
+        let label = |(group, value): (usize, &Option<f64>)| {
             let left = group as f64 + (1.0 - BARS) / 2.0 + number as f64 * width;
-            figure.map(|figure| Text::new(short(figure), (left, figure + top * 0.035), text.clone()))
+            value.map(|value| Text::new(short(value), (left, value + top * 0.035), text.clone()))
         };
         if series.len() * groups.len() <= 24 {
-            chart.draw_series(figures.iter().enumerate().filter_map(label)).map_err(failed)?;
+            chart.draw_series(values.iter().enumerate().filter_map(label)).map_err(failed)?;
         }
     }
     Ok(())
@@ -181,7 +181,7 @@ fn legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a String>) -> Resul
 }
 
 /// Where a value lies along an axis.
-fn place(value: f64, scale: Scale) -> f64 {
+fn position(value: f64, scale: Scale) -> f64 {
     match scale {
         Scale::Plain => value,
         Scale::Logarithmic => value.max(1e-9).log10(),
@@ -189,13 +189,13 @@ fn place(value: f64, scale: Scale) -> f64 {
     }
 }
 
-/// What stands at a place.
-fn label(place: f64, scale: Scale) -> String {
+/// What stands at a position.
+fn label(position: f64, scale: Scale) -> String {
     match scale {
-        Scale::Plain => short(place),
-        Scale::Logarithmic => short(10f64.powf(place)),
+        Scale::Plain => short(position),
+        Scale::Logarithmic => short(10f64.powf(position)),
         Scale::Nines => {
-            let percent = format!("{:.3}", 100.0 * (1.0 - 10f64.powf(-place)));
+            let percent = format!("{:.3}", 100.0 * (1.0 - 10f64.powf(-position)));
             format!("{} %", percent.trim_end_matches('0').trim_end_matches('.'))
         }
     }
@@ -209,8 +209,8 @@ fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<
     if from_zero {
         low = low.min(0.0);
     }
-    let room = ((high - low) * 0.04).max(1e-9);
-    low - if from_zero { 0.0 } else { room }..high + room.max(high.abs() * 1e-6)
+    let margin = ((high - low) * 0.04).max(1e-9);
+    low - if from_zero { 0.0 } else { margin }..high + margin.max(high.abs() * 1e-6)
 }
 
 fn lines(
@@ -220,7 +220,7 @@ fn lines(
     series: &[(String, Vec<(f64, f64)>)],
 ) -> Result<()> {
     let up = if scales.logarithmic { Scale::Logarithmic } else { Scale::Plain };
-    let placed = |(x, y): &(f64, f64)| (place(*x, scales.across), place(*y, up));
+    let placed = |(x, y): &(f64, f64)| (position(*x, scales.across), position(*y, up));
     let points = || series.iter().flat_map(|(_, points)| points).map(placed);
     let wide = range(points().map(|(x, _)| x), false);
     let high = range(points().map(|(_, y)| y), !scales.logarithmic);
@@ -247,14 +247,14 @@ fn lines(
 mod tests {
     use super::*;
 
-    fn bars_of(figures: Vec<Option<f64>>) -> Plot {
-        let groups = (0..figures.len()).map(|group| format!("set <{group}>")).collect();
-        Plot::Bars { title: "ratio".into(), unit: "times".into(), groups, series: vec![("one & all".into(), figures)] }
+    fn bars_of(values: Vec<Option<f64>>) -> Plot {
+        let groups = (0..values.len()).map(|group| format!("set <{group}>")).collect();
+        Plot::Bars { title: "ratio".into(), unit: "times".into(), groups, series: vec![("one & all".into(), values)] }
     }
 
     #[test]
     fn every_bar_with_a_figure_is_drawn_and_names_are_escaped() {
-        let rectangles = |figures| bars_of(figures).svg().unwrap().matches("<rect").count();
+        let rectangles = |values| bars_of(values).svg().unwrap().matches("<rect").count();
         let both = rectangles(vec![Some(1.0), Some(2.5)]);
         assert_eq!(both, rectangles(vec![Some(1.0), None]) + 1);
         let svg = bars_of(vec![Some(1.0), Some(2.5)]).svg().unwrap();
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn axes_tell_values_and_nines() {
-        let nines = |fraction| label(place(fraction, Scale::Nines), Scale::Nines);
+        let nines = |fraction| label(position(fraction, Scale::Nines), Scale::Nines);
         assert_eq!([nines(0.0), nines(0.9), nines(0.999), nines(1.0)], ["0 %", "90 %", "99.9 %", "99.999 %"]);
-        assert_eq!(label(place(65_536.0, Scale::Logarithmic), Scale::Logarithmic), "66k");
+        assert_eq!(label(position(65_536.0, Scale::Logarithmic), Scale::Logarithmic), "66k");
         assert_eq!([short(0.25), short(2.5), short(3.0), short(2.5e6)], ["0.250", "2.50", "3", "2.5M"]);
     }
 }

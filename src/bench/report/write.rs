@@ -15,7 +15,7 @@ use crate::metrics::{Distribution, StageMetrics};
 
 /// What a report says of itself, and its figures.
 #[derive(Debug, Clone, Serialize)]
-pub struct Document {
+pub struct ReportDocument {
     /// Program and version.
     pub program: &'static str,
     /// Commit of the checkout that the configuration lies in, 40 hex digits.
@@ -47,7 +47,7 @@ pub struct ConfigText {
     pub text: String,
 }
 
-impl Document {
+impl ReportDocument {
     /// Sums up a report: `started` and `seconds` are its time, `text` the file at `path` that described it.
     pub fn new(
         report: &Report,
@@ -56,7 +56,7 @@ impl Document {
         (started, seconds): (String, f64),
     ) -> Self {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Document {
+        ReportDocument {
             program: concat!("fhrd ", env!("CARGO_PKG_VERSION")),
             commit: git(directory, &["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty()),
             modified: git(directory, &["status", "--porcelain", "--untracked-files=no"])
@@ -97,10 +97,10 @@ fn profile(profile: &Profile) -> Value {
 }
 
 /// The claims of several reports as a page in Markdown that says where it comes from.
-pub fn claims_page(documents: &[Document]) -> String {
+pub fn claims_page(documents: &[ReportDocument]) -> String {
     let files: Vec<&str> = documents.iter().map(|document| document.config.path.as_str()).collect();
     let mut page = String::from("# What papers say, and what was measured here\n");
-    if let Some(Document { started, machine, commit, modified, .. }) = documents.first() {
+    if let Some(ReportDocument { started, machine, commit, modified, .. }) = documents.first() {
         let state = if *modified { " and changes" } else { "" };
         let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
         let Machine { processor, processors, cpu_features, system, .. } = machine;
@@ -120,7 +120,7 @@ pub fn claims_page(documents: &[Document]) -> String {
 ///
 /// # Errors
 /// [`Error::Io`]; a plot that cannot be drawn.
-pub fn write(directory: &Path, report: &Report, document: &Document) -> Result<()> {
+pub fn write(directory: &Path, report: &Report, document: &ReportDocument) -> Result<()> {
     let put = |name: &Path, bytes: &[u8]| {
         let path = directory.join(name);
         let parent = path.parent().unwrap_or(directory);
@@ -152,7 +152,7 @@ fn plain(name: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::bench::report) fn document() -> Document {
+    pub(in crate::bench::report) fn document() -> ReportDocument {
         let verdict = Verdict {
             source: "A paper".into(),
             text: "it is small".into(),
@@ -164,7 +164,7 @@ pub(super) mod tests {
             remark: "other data".into(),
         };
         let origin = (Path::new("x/y.toml"), "[[scheme]]\n");
-        Document::new(&Report::default(), vec![verdict], origin, ("2026-01-01T00:00:00Z".into(), 1.5))
+        ReportDocument::new(&Report::default(), vec![verdict], origin, ("2026-01-01T00:00:00Z".into(), 1.5))
     }
 
     #[test]
@@ -175,7 +175,7 @@ pub(super) mod tests {
         stage.occupancy.record(std::time::Duration::ZERO, 3);
         let profile = Profile { name: "code, 128 KiB: backup".into(), stages: vec![stage] };
         let report = Report { lines: vec![json!({"ratio": 2.5})], profiles: vec![profile], ..Report::default() };
-        let described = Document::new(&report, Vec::new(), (directory.path(), ""), (String::new(), 0.0));
+        let described = ReportDocument::new(&report, Vec::new(), (directory.path(), ""), (String::new(), 0.0));
         write(directory.path(), &report, &described).unwrap();
         let text = std::fs::read_to_string(directory.path().join("result.json")).unwrap();
         let result: Value = serde_json::from_str(&text).unwrap();
@@ -204,7 +204,7 @@ pub(super) mod tests {
     #[test]
     fn the_commit_is_that_of_the_checkout_where_there_is_one() {
         let document =
-            Document::new(&Report::default(), Vec::new(), (Path::new("Cargo.toml"), ""), (String::new(), 0.0));
+            ReportDocument::new(&Report::default(), Vec::new(), (Path::new("Cargo.toml"), ""), (String::new(), 0.0));
         let is_checkout = Path::new(".git").exists();
         assert_eq!(document.commit.is_some_and(|commit| commit.len() == 40), is_checkout);
     }

@@ -22,7 +22,7 @@ const NOWHERE: SimulatedContainer = SimulatedContainer::MAX;
 
 /// All containers and the chunks in them.
 #[derive(Debug)]
-pub struct Containers {
+pub struct SimulatedContainers {
     bytes_target: u64,
     numbers: HashMap<TraceFingerprint, ChunkNumber>,
     newest: Vec<SimulatedContainer>,
@@ -32,10 +32,10 @@ pub struct Containers {
     stored_bytes: u64,
 }
 
-impl Containers {
+impl SimulatedContainers {
     /// None yet; each of at most `bytes_target` bytes.
     pub fn new(bytes_target: u64) -> Self {
-        Containers {
+        SimulatedContainers {
             bytes_target,
             numbers: HashMap::new(),
             newest: Vec::new(),
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn containers_fill_up_and_copies_are_told_newest_first() {
-        let mut containers = Containers::new(10);
+        let mut containers = SimulatedContainers::new(10);
         let numbers: Vec<u32> = [1, 2, 1].map(|byte| containers.number(&[byte; 20]).unwrap()).into();
         assert_eq!(numbers, [0, 1, 0]);
         assert_eq!((containers.newest(0), containers.open()), (None, None));

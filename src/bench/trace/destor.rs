@@ -8,7 +8,7 @@
 
 use std::io::BufRead;
 
-use super::input::Input;
+use super::input::TraceInput;
 use super::item::{FINGERPRINT_BYTES, Items, NAME_BYTES_MAX, TraceChunk, TraceFingerprint, TraceItem, chunk_bytes};
 use crate::error::Result;
 
@@ -18,12 +18,12 @@ const LINE_BYTES_MAX: u64 = 80;
 const DIGITS: usize = 2 * FINGERPRINT_BYTES;
 
 pub(super) struct DestorTrace<R> {
-    input: Input<R>,
+    input: TraceInput<R>,
     is_in_file: bool,
 }
 
 impl<R: BufRead> DestorTrace<R> {
-    pub(super) fn new(mut input: Input<R>) -> Self {
+    pub(super) fn new(mut input: TraceInput<R>) -> Self {
         input.count_lines();
         DestorTrace { input, is_in_file: false }
     }

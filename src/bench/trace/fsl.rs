@@ -1,4 +1,4 @@
-//! FSL's hash files: the traces of home directories and servers that the File systems and Storage Lab publishes.
+//! FSL's hash files: the traces of home directories and servers that the FslFile systems and Storage Lab publishes.
 //!
 //! All is packed and little-endian. The file's header names the version, the number of files, how they were chunked
 //! and the bits of a hash; later versions add times and bytes. Then come the files, each a header of its version and
@@ -8,7 +8,7 @@
 
 use std::io::BufRead;
 
-use super::input::Input;
+use super::input::TraceInput;
 use super::item::{CHUNK_BYTES_MAX, FINGERPRINT_BYTES, Items, NAME_BYTES_MAX, TraceChunk, TraceItem, chunk_bytes};
 use crate::error::Result;
 
@@ -21,7 +21,7 @@ const PARAMETERS_BYTES: u64 = 40;
 /// Bytes of a hash, at least and at most.
 const HASH_BYTES: std::ops::RangeInclusive<usize> = 6..=MAX_HASH_BYTES;
 const MAX_HASH_BYTES: usize = 32;
-/// File types in the permissions of a file, and that of a symbolic link.
+/// FslFile types in the permissions of a file, and that of a symbolic link.
 const TYPE_BITS: u64 = 0o170_000;
 const SYMBOLIC_LINK: u64 = 0o120_000;
 
@@ -35,23 +35,23 @@ enum Chunking {
 }
 
 pub(super) struct FslTrace<R> {
-    input: Input<R>,
+    input: TraceInput<R>,
     version: u32,
     chunking: Chunking,
     hash_bytes: usize,
     files_left: u64,
-    file: Option<File>,
+    file: Option<FslFile>,
 }
 
 /// A file being read.
-struct File {
+struct FslFile {
     chunks_left: u64,
     bytes_left: u64,
 }
 
 impl<R: BufRead> FslTrace<R> {
     /// Reads the header.
-    pub(super) fn new(mut input: Input<R>) -> Result<Self> {
+    pub(super) fn new(mut input: TraceInput<R>) -> Result<Self> {
         let magic = input.u32()?;
         if magic != MAGIC {
             return Err(input.malformed(format!("the number {MAGIC:#x}"), format!("{magic:#x}")));
@@ -117,7 +117,7 @@ impl<R: BufRead> FslTrace<R> {
                 }
             }
         }
-        self.file = Some(File { chunks_left: chunks, bytes_left: bytes });
+        self.file = Some(FslFile { chunks_left: chunks, bytes_left: bytes });
         Ok(TraceItem::FileStart { name })
     }
 

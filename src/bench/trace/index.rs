@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-use super::containers::{ChunkNumber, Containers, SimulatedContainer};
+use super::containers::{ChunkNumber, SimulatedContainer, SimulatedContainers};
 use super::item::TraceFingerprint;
 
 /// Bytes of an entry: a fingerprint and the number of a container.
@@ -35,17 +35,22 @@ pub struct IndexCounts {
 }
 
 /// The index with its cache.
-pub struct Index {
+pub struct SimulatedIndex {
     rate: u64,
     cache: LruCache<SimulatedContainer, ()>,
     entries: u64,
     counts: IndexCounts,
 }
 
-impl Index {
+impl SimulatedIndex {
     /// Holds one of `rate` fingerprints, and those of `cache_containers` containers in the cache.
     pub fn new(rate: u64, cache_containers: NonZeroUsize) -> Self {
-        Index { rate: rate.max(1), cache: LruCache::new(cache_containers), entries: 0, counts: IndexCounts::default() }
+        SimulatedIndex {
+            rate: rate.max(1),
+            cache: LruCache::new(cache_containers),
+            entries: 0,
+            counts: IndexCounts::default(),
+        }
     }
 
     /// The container to take a stored chunk from, as far as the simulated system knows.
@@ -53,7 +58,7 @@ impl Index {
         &mut self,
         chunk: ChunkNumber,
         fingerprint: &TraceFingerprint,
-        containers: &Containers,
+        containers: &SimulatedContainers,
     ) -> Option<SimulatedContainer> {
         let open = containers.open();
         let known = containers.copies(chunk).find(|copy| Some(*copy) == open || self.cache.contains(copy));
@@ -107,8 +112,8 @@ mod tests {
     }
 
     /// Four containers of chunks 0-3, 4-7, 8-11, 12-15, all known to the index.
-    fn filled(index: &mut Index) -> Containers {
-        let mut containers = Containers::new(4);
+    fn filled(index: &mut SimulatedIndex) -> SimulatedContainers {
+        let mut containers = SimulatedContainers::new(4);
         for value in 0..16 {
             let number = containers.number(&name(value)).unwrap();
             containers.store(number, 1).unwrap();
@@ -118,13 +123,13 @@ mod tests {
         containers
     }
 
-    fn find(index: &mut Index, containers: &Containers, values: &[u8]) -> Vec<Option<u32>> {
+    fn find(index: &mut SimulatedIndex, containers: &SimulatedContainers, values: &[u8]) -> Vec<Option<u32>> {
         values.iter().map(|value| index.find(u32::from(*value), &name(*value), containers)).collect()
     }
 
     #[test]
     fn the_exact_index_finds_all_and_asks_once_a_container_while_it_is_cached() {
-        let mut index = Index::new(1, NonZeroUsize::new(2).unwrap());
+        let mut index = SimulatedIndex::new(1, NonZeroUsize::new(2).unwrap());
         let containers = filled(&mut index);
         assert_eq!(index.bytes(), 16 * ENTRY_BYTES);
         assert_eq!(index.end_stream(), IndexCounts { lookups: 0, cache_hits: 0, updates: 16 });
@@ -136,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_sampled_index_knows_hooks_and_their_neighbours() {
-        let mut index = Index::new(4, NonZeroUsize::new(2).unwrap());
+        let mut index = SimulatedIndex::new(4, NonZeroUsize::new(2).unwrap());
         let containers = filled(&mut index);
         assert_eq!((index.bytes(), index.end_stream().updates), (4 * ENTRY_BYTES, 4));
         let found = find(&mut index, &containers, &[1, 0, 1, 2, 5, 4, 5]);
@@ -146,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_container_being_filled_and_the_newest_copy_come_first() {
-        let mut index = Index::new(1, NonZeroUsize::new(4).unwrap());
+        let mut index = SimulatedIndex::new(1, NonZeroUsize::new(4).unwrap());
         let mut containers = filled(&mut index);
         assert_eq!(find(&mut index, &containers, &[0]), [Some(0)]);
         assert_eq!(containers.store(0, 1).unwrap(), 4);

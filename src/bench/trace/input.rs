@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 /// A trace being read.
-pub(super) struct Input<R> {
+pub(super) struct TraceInput<R> {
     reader: R,
     path: PathBuf,
     offset: u64,
@@ -14,10 +14,10 @@ pub(super) struct Input<R> {
     lines: Option<u64>,
 }
 
-impl<R: BufRead> Input<R> {
+impl<R: BufRead> TraceInput<R> {
     /// Reads the trace called `path` from its first byte.
     pub(super) fn new(path: &Path, reader: R) -> Self {
-        Input { reader, path: path.into(), offset: 0, lines: None }
+        TraceInput { reader, path: path.into(), offset: 0, lines: None }
     }
 
     /// Errors name lines, too.
@@ -74,12 +74,12 @@ impl<R: BufRead> Input<R> {
 
     /// Passes over `count` bytes.
     pub(super) fn skip(&mut self, count: u64) -> Result<()> {
-        let passed = std::io::copy(&mut (&mut self.reader).take(count), &mut std::io::sink());
-        let passed = passed.map_err(|error| self.failed(error))?;
-        self.offset += passed;
-        match passed == count {
+        let skipped = std::io::copy(&mut (&mut self.reader).take(count), &mut std::io::sink());
+        let skipped = skipped.map_err(|error| self.failed(error))?;
+        self.offset += skipped;
+        match skipped == count {
             true => Ok(()),
-            false => Err(self.malformed(format!("{count} bytes"), format!("the end after {passed}"))),
+            false => Err(self.malformed(format!("{count} bytes"), format!("the end after {skipped}"))),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::destor::DestorTrace;
 use super::fsl::{self, FslTrace};
-use super::input::Input;
+use super::input::TraceInput;
 use crate::error::{Error, Result};
 
 /// Bytes of a fingerprint: as many as Destor keeps. Shorter hashes are filled up with zeros, longer ones cut.
@@ -69,7 +69,7 @@ pub fn recognise(path: &Path, mut reader: impl BufRead + 'static) -> Result<Trac
     let is_fsl = head.starts_with(&fsl::MAGIC.to_le_bytes());
     let is_text = head == b"file start" || head == b"stream end";
     let found = head.escape_ascii().to_string();
-    let input = Input::new(path, Cursor::new(head).chain(reader));
+    let input = TraceInput::new(path, Cursor::new(head).chain(reader));
     match (is_fsl, is_text) {
         (true, _) => Ok(Box::new(Fused(Some(FslTrace::new(input)?)))),
         (_, true) => Ok(Box::new(Fused(Some(DestorTrace::new(input))))),

@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_simulated_is_refused_by_name() {
-        for (text, word) in [
+        for (text, part) in [
             ("index = [\"bloom\"]", "`index` must be of exact, sampled, found `bloom`"),
             ("rewrite = [\"x\"]", "none, capping, cbr, cfl, har"),
             ("rewrite = []", "`rewrite`"),
@@ -288,7 +288,7 @@ mod tests {
         ] {
             let text = format!("kind = \"trace\"\nstreams = [\"a\"]\n{text}\n");
             let message = TraceBench::parse(&text, "x.toml").unwrap_err().to_string();
-            assert!(message.contains(word) && message.contains("x.toml"), "{message}");
+            assert!(message.contains(part) && message.contains("x.toml"), "{message}");
         }
         let one = "kind = \"trace\"\nstreams = [\"a\"]\nrestore_cache = [\"lru\"]\ncache_containers = [1]\n";
         assert!(TraceBench::parse(one, "x").is_ok());

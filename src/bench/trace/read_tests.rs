@@ -48,7 +48,7 @@ fn text_is_read_and_a_last_line_break_may_stand() {
 #[test]
 fn errors_name_the_file_the_line_and_what_was_expected() {
     let file = |lines: &str| refusal(format!("file start 1\nx\n{lines}").as_bytes());
-    for (message, words) in [
+    for (message, parts) in [
         (refusal(b"hello"), &["x.trace", "Destor", "`hello`"][..]),
         (refusal(b""), &["Destor"]),
         (file("zz 1\n"), &["x.trace", "line 3", "hexadecimal", "`zz 1`"]),
@@ -62,7 +62,7 @@ fn errors_name_the_file_the_line_and_what_was_expected() {
         (refusal(b"file start 70000\n"), &["line 1", "65536", "70000"]),
         (refusal(b"file start 3\nabcd\n"), &["line 2", "a line break after 3 bytes", "`d`"]),
     ] {
-        assert!(words.iter().all(|word| message.contains(word)), "{message}: {words:?}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}: {parts:?}");
     }
 }
 

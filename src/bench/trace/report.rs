@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use super::plan::{RestoreOf, TraceBench};
-use super::restore::{CacheSize, Piece, containers_read};
-use super::simulate::{Simulation, Stored};
+use super::restore::{CacheSize, RecipeChunk, containers_read};
+use super::simulate::{Simulation, StoredStream};
 use crate::bench::table::{flush, mb, two};
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ pub(super) const RESTORE_TITLES: [&str; 5] = ["           cache", "containers", 
 
 /// A simulated backup.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Job {
+pub struct SimulatedBackup {
     /// Name of the index.
     pub index: String,
     /// Name of the rewriting method.
@@ -81,12 +81,12 @@ pub struct Job {
     /// Millions of bytes simulated in a second.
     pub mb_per_s: f64,
     /// Its restores.
-    pub restores: Vec<Restore>,
+    pub restores: Vec<SimulatedRestore>,
 }
 
 /// A simulated restore.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Restore {
+pub struct SimulatedRestore {
     /// Name of the cache.
     pub cache: String,
     /// Its memory in containers.
@@ -104,10 +104,10 @@ fn part(of: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { of as f64 / whole as f64 }
 }
 
-impl Job {
-    fn new(names: (&str, &str), (job, path): (usize, &Path), stored: &Stored) -> Self {
-        let kept = stored.bytes.saturating_sub(stored.new_bytes + stored.rewritten_bytes);
-        Job {
+impl SimulatedBackup {
+    fn new(names: (&str, &str), (job, path): (usize, &Path), stored: &StoredStream) -> Self {
+        let deduplicated = stored.bytes.saturating_sub(stored.new_bytes + stored.rewritten_bytes);
+        SimulatedBackup {
             index: names.0.into(),
             rewrite: names.1.into(),
             job,
@@ -116,7 +116,7 @@ impl Job {
             chunks: stored.chunks,
             bytes: stored.bytes,
             stored_bytes: stored.accumulated_bytes,
-            deduplication_rate: part(kept, stored.bytes),
+            deduplication_rate: part(deduplicated, stored.bytes),
             rewritten_rate: part(stored.rewritten_bytes, stored.bytes),
             new_bytes: stored.new_bytes,
             rewritten_bytes: stored.rewritten_bytes,
@@ -159,7 +159,7 @@ impl Job {
     }
 }
 
-impl Restore {
+impl SimulatedRestore {
     pub(super) fn cells(&self) -> Vec<String> {
         vec![
             format!("{:>16}", self.cache),
@@ -171,12 +171,12 @@ impl Restore {
     }
 }
 
-fn restores(plan: &TraceBench, recipe: &[Piece]) -> Vec<Restore> {
-    let bytes: u64 = recipe.iter().map(|piece| u64::from(piece.bytes)).sum();
+fn restores(plan: &TraceBench, recipe: &[RecipeChunk]) -> Vec<SimulatedRestore> {
+    let bytes: u64 = recipe.iter().map(|chunk| u64::from(chunk.bytes)).sum();
     let one = |cache: &String, containers: usize| {
         let size = CacheSize { containers, container_bytes: plan.container_bytes.0 };
         let read = containers_read(cache, recipe, size);
-        Restore {
+        SimulatedRestore {
             cache: cache.clone(),
             cache_containers: containers,
             bytes,
@@ -192,7 +192,7 @@ fn restores(plan: &TraceBench, recipe: &[Piece]) -> Vec<Restore> {
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Malformed`] for a trace that cannot be read; [`Error::Interrupted`] once `stop` is set.
-pub fn run(plan: &TraceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<Job>> {
+pub fn run(plan: &TraceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Vec<SimulatedBackup>> {
     let traces = plan.traces()?;
     let mut jobs = Vec::new();
     for index in &plan.index {
@@ -203,7 +203,7 @@ pub fn run(plan: &TraceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Re
             for (number, path) in traces.iter().enumerate() {
                 let is_restored = plan.restore == RestoreOf::Each || number + 1 == traces.len();
                 let (stored, recipe) = simulation.store_file(path, is_restored, stop)?;
-                let mut job = Job::new((index, rewrite), (number, path), &stored);
+                let mut job = SimulatedBackup::new((index, rewrite), (number, path), &stored);
                 write_row(out, &job.head(), &job.cells())?;
                 flush(out)?;
                 if is_restored {
@@ -217,7 +217,7 @@ pub fn run(plan: &TraceBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Re
     Ok(jobs)
 }
 
-fn write_restores(out: &mut dyn Write, jobs: &[Job]) -> Result<()> {
+fn write_restores(out: &mut dyn Write, jobs: &[SimulatedBackup]) -> Result<()> {
     if jobs.iter().all(|job| job.restores.is_empty()) {
         return Ok(());
     }

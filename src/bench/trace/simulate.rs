@@ -6,7 +6,7 @@
 //! 3. Chunks that were not found, and those to be stored again, go into the open container; the index learns of them.
 //! 4. The container of every chunk is the stream's recipe, which is kept only where a restore is to be simulated.
 //!
-//! In memory, beside what [`Containers`], [`Index`] and [`History`] keep: what the rewriting method holds back (36
+//! In memory, beside what [`SimulatedContainers`], [`SimulatedIndex`] and [`History`] keep: what the rewriting method holds back (36
 //! bytes and a table entry a chunk), 8 bytes and a table entry for each chunk the stream stored again, 8 a chunk of
 //! the recipe.
 
@@ -16,12 +16,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::containers::{ChunkNumber, Containers, SimulatedContainer};
-use super::index::{Index, IndexCounts};
+use super::containers::{ChunkNumber, SimulatedContainer, SimulatedContainers};
+use super::index::{IndexCounts, SimulatedIndex};
 use super::item::{Trace, TraceChunk, TraceItem, open};
 use super::plan::TraceBench;
-use super::restore::Piece;
-use super::rewrite::{Decided, Found, History, Located, Rewriter, Surroundings, Usage, rewriter};
+use super::restore::RecipeChunk;
+use super::rewrite::{Decided, Found, History, Located, RewriteContext, Rewriter, Usage, rewriter};
 use crate::error::{Error, Result};
 
 /// Chunks between two looks whether to stop.
@@ -31,18 +31,18 @@ const CHUNKS_BETWEEN_STOPS: u64 = 1 << 12;
 pub struct Simulation<'a> {
     plan: &'a TraceBench,
     rewrite: &'a str,
-    containers: Containers,
-    index: Index,
+    containers: SimulatedContainers,
+    index: SimulatedIndex,
     history: History,
     in_flight: HashSet<ChunkNumber>,
     rewritten: HashMap<ChunkNumber, SimulatedContainer>,
-    recipe: Option<Vec<Piece>>,
-    counts: Stored,
+    recipe: Option<Vec<RecipeChunk>>,
+    counts: StoredStream,
 }
 
 /// What storing a stream did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Stored {
+pub struct StoredStream {
     /// Files.
     pub files: u64,
     /// Chunks.
@@ -76,13 +76,13 @@ impl<'a> Simulation<'a> {
         Simulation {
             plan,
             rewrite,
-            containers: Containers::new(plan.container_bytes.0),
-            index: Index::new(if index == "sampled" { plan.sample_rate } else { 1 }, cache),
+            containers: SimulatedContainers::new(plan.container_bytes.0),
+            index: SimulatedIndex::new(if index == "sampled" { plan.sample_rate } else { 1 }, cache),
             history: History::new(&plan.har),
             in_flight: HashSet::new(),
             rewritten: HashMap::new(),
             recipe: None,
-            counts: Stored::default(),
+            counts: StoredStream::default(),
         }
     }
 
@@ -90,7 +90,12 @@ impl<'a> Simulation<'a> {
     ///
     /// # Errors
     /// Those of reading it, and [`Error::Interrupted`] once `stop` is set.
-    pub fn store_file(&mut self, path: &Path, keep_recipe: bool, stop: &AtomicBool) -> Result<(Stored, Vec<Piece>)> {
+    pub fn store_file(
+        &mut self,
+        path: &Path,
+        keep_recipe: bool,
+        stop: &AtomicBool,
+    ) -> Result<(StoredStream, Vec<RecipeChunk>)> {
         self.store(open(path)?, keep_recipe, stop)
     }
 
@@ -98,7 +103,12 @@ impl<'a> Simulation<'a> {
     ///
     /// # Errors
     /// As [`Self::store_file`].
-    pub fn store(&mut self, trace: Trace, keep_recipe: bool, stop: &AtomicBool) -> Result<(Stored, Vec<Piece>)> {
+    pub fn store(
+        &mut self,
+        trace: Trace,
+        keep_recipe: bool,
+        stop: &AtomicBool,
+    ) -> Result<(StoredStream, Vec<RecipeChunk>)> {
         let started = Instant::now();
         self.recipe = keep_recipe.then(Vec::new);
         let mut rewriter = rewriter(self.rewrite, self.plan);
@@ -116,16 +126,16 @@ impl<'a> Simulation<'a> {
                 return Err(Error::Interrupted);
             }
             let located = self.locate(chunk)?;
-            rewriter.push(located, &self.surroundings(), &mut decided);
-            self.place_all(&mut decided, rewriter.as_mut())?;
+            rewriter.push(located, &self.context(), &mut decided);
+            self.store_decided(&mut decided, rewriter.as_mut())?;
         }
-        rewriter.finish(&self.surroundings(), &mut decided);
-        self.place_all(&mut decided, rewriter.as_mut())?;
+        rewriter.finish(&self.context(), &mut decided);
+        self.store_decided(&mut decided, rewriter.as_mut())?;
         Ok((self.end_stream(started), self.recipe.take().unwrap_or_default()))
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings { containers: &self.containers, inherited: self.history.inherited() }
+    fn context(&self) -> RewriteContext<'_> {
+        RewriteContext { containers: &self.containers, inherited: self.history.inherited() }
     }
 
     fn locate(&mut self, chunk: TraceChunk) -> Result<Located> {
@@ -143,12 +153,12 @@ impl<'a> Simulation<'a> {
         Ok(Located { chunk: number, fingerprint, bytes, found })
     }
 
-    fn place_all(&mut self, decided: &mut Vec<Decided>, rewriter: &mut dyn Rewriter) -> Result<()> {
+    fn store_decided(&mut self, decided: &mut Vec<Decided>, rewriter: &mut dyn Rewriter) -> Result<()> {
         for Decided { chunk, rewrite } in decided.drain(..) {
-            let container = self.place(&chunk, rewrite)?;
+            let container = self.container_for(&chunk, rewrite)?;
             self.history.refer(container, chunk.chunk, chunk.bytes);
             if let Some(recipe) = &mut self.recipe {
-                recipe.push(Piece { container, bytes: chunk.bytes });
+                recipe.push(RecipeChunk { container, bytes: chunk.bytes });
             }
             rewriter.placed(container, chunk.bytes);
         }
@@ -156,7 +166,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The container that the stream takes a chunk from, which is stored if it must be.
-    fn place(&mut self, located: &Located, rewrite: bool) -> Result<SimulatedContainer> {
+    fn container_for(&mut self, located: &Located, rewrite: bool) -> Result<SimulatedContainer> {
         let bytes = u64::from(located.bytes);
         let newest = self.containers.newest(located.chunk);
         match (located.found, newest) {
@@ -189,12 +199,12 @@ impl<'a> Simulation<'a> {
         self.containers.store(located.chunk, located.bytes)
     }
 
-    fn end_stream(&mut self, started: Instant) -> Stored {
+    fn end_stream(&mut self, started: Instant) -> StoredStream {
         self.containers.close();
         self.in_flight.clear();
         self.rewritten.clear();
         let counts = std::mem::take(&mut self.counts);
-        Stored {
+        StoredStream {
             accumulated_bytes: self.containers.stored_bytes(),
             index: self.index.end_stream(),
             index_bytes: self.index.bytes(),

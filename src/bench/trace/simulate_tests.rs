@@ -27,10 +27,10 @@ fn stream(chunks: &[u8]) -> Trace {
 }
 
 /// Stores a stream and gives what that did but for the time, and the containers of its chunks.
-fn store(simulation: &mut Simulation<'_>, chunks: &[u8]) -> (Stored, Vec<u32>) {
+fn store(simulation: &mut Simulation<'_>, chunks: &[u8]) -> (StoredStream, Vec<u32>) {
     let (stored, recipe) = simulation.store(stream(chunks), true, &AtomicBool::new(false)).unwrap();
-    assert!(recipe.iter().all(|piece| piece.bytes == CHUNK));
-    (Stored { seconds: 0.0, ..stored }, recipe.iter().map(|piece| piece.container).collect())
+    assert!(recipe.iter().all(|chunk| chunk.bytes == CHUNK));
+    (StoredStream { seconds: 0.0, ..stored }, recipe.iter().map(|chunk| chunk.container).collect())
 }
 
 fn bytes(chunks: u64) -> u64 {
@@ -43,7 +43,7 @@ fn an_exact_index_without_rewriting() {
     let mut simulation = Simulation::new(&plan, "exact", "none");
     let (first, recipe) = store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(recipe, [0, 0, 0, 0, 1, 1, 1, 1]);
-    let expected = Stored {
+    let expected = StoredStream {
         files: 1,
         chunks: 8,
         bytes: bytes(8),
@@ -52,13 +52,13 @@ fn an_exact_index_without_rewriting() {
         index: IndexCounts { lookups: 8, cache_hits: 0, updates: 8 },
         index_bytes: 8 * 28,
         usage: Usage { containers: 2, sparse: 0, inherited: 0 },
-        ..Stored::default()
+        ..StoredStream::default()
     };
     assert_eq!(first, expected);
     // 0 is asked for and brings 1 in; 9 is new; 5 is asked for; the second 9 is in the open container.
     let (second, recipe) = store(&mut simulation, &[0, 1, 9, 5, 9]);
     assert_eq!(recipe, [0, 0, 2, 1, 2]);
-    let expected = Stored {
+    let expected = StoredStream {
         files: 1,
         chunks: 5,
         bytes: bytes(5),
@@ -67,7 +67,7 @@ fn an_exact_index_without_rewriting() {
         index: IndexCounts { lookups: 3, cache_hits: 2, updates: 1 },
         index_bytes: 9 * 28,
         usage: Usage { containers: 3, sparse: 2, inherited: 0 },
-        ..Stored::default()
+        ..StoredStream::default()
     };
     assert_eq!(second, expected);
 }
@@ -118,7 +118,7 @@ fn capping_waits_for_its_segment_and_stores_what_repeats_in_it_once() {
 fn an_empty_stream_is_nothing_and_a_stop_is_heard() {
     let plan = plan("");
     let mut simulation = Simulation::new(&plan, "exact", "cbr");
-    assert_eq!(store(&mut simulation, &[]), (Stored { files: 1, ..Stored::default() }, Vec::new()));
+    assert_eq!(store(&mut simulation, &[]), (StoredStream { files: 1, ..StoredStream::default() }, Vec::new()));
     let stopped = simulation.store(stream(&[1]), false, &AtomicBool::new(true));
     assert!(matches!(stopped, Err(Error::Interrupted)));
 }

@@ -1,7 +1,7 @@
 //! A simulation as a report: its tables, what the backups stored one after another, and what restores read.
 
 use super::plan::TraceBench;
-use super::report::{BACKUP_TITLES, Job, RESTORE_TITLES};
+use super::report::{BACKUP_TITLES, RESTORE_TITLES, SimulatedBackup};
 use crate::bench::report::{Grid, Plot, Report, Scale, Scales, objects};
 use crate::error::Result;
 
@@ -9,12 +9,12 @@ use crate::error::Result;
 ///
 /// # Errors
 /// [`crate::error::Error::Internal`] for what JSON cannot hold.
-pub fn summary(plan: &TraceBench, jobs: &[Job]) -> Result<Report> {
+pub fn summary(plan: &TraceBench, jobs: &[SimulatedBackup]) -> Result<Report> {
     let titles = |kind: &str, titles: &[&str]| -> Vec<String> {
         let head = ["index", "rewrite", "job", kind];
         head.iter().chain(titles).map(|title| title.trim().to_string()).collect()
     };
-    let row = |job: &Job, cells: Vec<String>| -> Vec<String> {
+    let row = |job: &SimulatedBackup, cells: Vec<String>| -> Vec<String> {
         job.head().into_iter().chain(cells).map(|cell| cell.trim().to_string()).collect()
     };
     let backups = jobs.iter().map(|job| row(job, job.cells())).collect();
@@ -32,7 +32,7 @@ pub fn summary(plan: &TraceBench, jobs: &[Job]) -> Result<Report> {
 }
 
 /// Bytes of all containers after each backup, for every index and rewriting method.
-fn stored(jobs: &[Job]) -> Plot {
+fn stored(jobs: &[SimulatedBackup]) -> Plot {
     let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for job in jobs {
         let name = format!("{} {}", job.index, job.rewrite);
@@ -48,9 +48,9 @@ fn stored(jobs: &[Job]) -> Plot {
 }
 
 /// What a container read restores, of each backup that was restored last with its index and rewriting method.
-fn speeds(jobs: &[Job]) -> Option<Plot> {
+fn speeds(jobs: &[SimulatedBackup]) -> Option<Plot> {
     let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
-    let last = |job: &&Job| !job.restores.is_empty() && jobs.iter().all(|other| other.job <= job.job);
+    let last = |job: &&SimulatedBackup| !job.restores.is_empty() && jobs.iter().all(|other| other.job <= job.job);
     for job in jobs.iter().filter(last) {
         for restore in &job.restores {
             let name = format!("{} {} {}", job.index, job.rewrite, restore.cache);
@@ -62,7 +62,7 @@ fn speeds(jobs: &[Job]) -> Option<Plot> {
         }
     }
     let (title, across) =
-        ("Restore of the last backup: MiB for each container read".into(), "containers in memory".into());
+        ("SimulatedRestore of the last backup: MiB for each container read".into(), "containers in memory".into());
     let scales = Scales { across: Scale::Logarithmic, logarithmic: false };
     (!series.is_empty()).then(|| Plot::Lines { title, across, unit: "MiB".into(), scales, series })
 }
@@ -70,24 +70,24 @@ fn speeds(jobs: &[Job]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::trace::report::Restore;
+    use crate::bench::trace::report::SimulatedRestore;
 
     #[test]
     fn every_backup_and_restore_is_a_row_and_a_point() {
-        let restore = |cache_containers, speed_factor| Restore {
+        let restore = |cache_containers, speed_factor| SimulatedRestore {
             cache: "lru".into(),
             cache_containers,
             bytes: 1,
             containers_read: 1,
             speed_factor,
         };
-        let job = |rewrite: &str, job, restores| Job {
+        let job = |rewrite: &str, job, restores| SimulatedBackup {
             index: "exact".into(),
             rewrite: rewrite.into(),
             job,
             stored_bytes: 2_000_000,
             restores,
-            ..Job::default()
+            ..SimulatedBackup::default()
         };
         let jobs =
             [job("none", 0, vec![]), job("none", 1, vec![restore(4, 1.0), restore(16, 2.0)]), job("har", 0, vec![])];

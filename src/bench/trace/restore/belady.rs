@@ -8,14 +8,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{CacheSize, Piece};
+use super::{CacheSize, RecipeChunk};
 use crate::bench::trace::containers::SimulatedContainer;
 
 /// Not used again.
 const NEVER: usize = usize::MAX;
 
-pub(super) fn containers_read(recipe: &[Piece], size: CacheSize) -> u64 {
-    let mut uses: Vec<SimulatedContainer> = recipe.iter().map(|piece| piece.container).collect();
+pub(super) fn containers_read(recipe: &[RecipeChunk], size: CacheSize) -> u64 {
+    let mut uses: Vec<SimulatedContainer> = recipe.iter().map(|chunk| chunk.container).collect();
     uses.dedup();
     let mut next_uses = vec![NEVER; uses.len()];
     let mut next_of = HashMap::new();

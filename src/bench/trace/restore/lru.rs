@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-use super::{CacheSize, Piece};
+use super::{CacheSize, RecipeChunk};
 
-pub(super) fn containers_read(recipe: &[Piece], size: CacheSize) -> u64 {
+pub(super) fn containers_read(recipe: &[RecipeChunk], size: CacheSize) -> u64 {
     let mut cache = LruCache::new(NonZeroUsize::new(size.containers).unwrap_or(NonZeroUsize::MIN));
-    recipe.iter().filter(|piece| cache.put(piece.container, ()).is_none()).count() as u64
+    recipe.iter().filter(|chunk| cache.put(chunk.container, ()).is_none()).count() as u64
 }

@@ -11,7 +11,7 @@ use super::containers::SimulatedContainer;
 
 /// A chunk to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct RecipeChunk {
     /// The container it is taken from.
     pub container: SimulatedContainer,
     /// Its length.
@@ -28,7 +28,7 @@ pub struct CacheSize {
 }
 
 /// Counts the containers that restoring a recipe reads.
-pub type ContainersRead = fn(&[Piece], CacheSize) -> u64;
+pub type ContainersRead = fn(&[RecipeChunk], CacheSize) -> u64;
 
 /// Name of the cache that takes two containers at least.
 pub const FORWARD_ASSEMBLY: &str = "forward-assembly";
@@ -41,6 +41,6 @@ pub const RESTORE_CACHES: &[(&str, ContainersRead)] = &[
 ];
 
 /// What the cache of this name reads; nothing for a name that is none of [`RESTORE_CACHES`].
-pub fn containers_read(name: &str, recipe: &[Piece], size: CacheSize) -> u64 {
+pub fn containers_read(name: &str, recipe: &[RecipeChunk], size: CacheSize) -> u64 {
     RESTORE_CACHES.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count(recipe, size))
 }

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn pieces(containers: &[u32]) -> Vec<Piece> {
-    containers.iter().map(|container| Piece { container: *container, bytes: 10 }).collect()
+fn recipe_of(containers: &[u32]) -> Vec<RecipeChunk> {
+    containers.iter().map(|container| RecipeChunk { container: *container, bytes: 10 }).collect()
 }
 
 fn read(name: &str, containers: &[u32], cache: usize) -> u64 {
-    containers_read(name, &pieces(containers), CacheSize { containers: cache, container_bytes: 20 })
+    containers_read(name, &recipe_of(containers), CacheSize { containers: cache, container_bytes: 20 })
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn small_recipes_by_hand() {
 
 #[test]
 fn a_chunk_larger_than_the_area_is_restored_alone() {
-    let recipe = [5, 100, 5].map(|bytes| Piece { container: 1, bytes });
+    let recipe = [5, 100, 5].map(|bytes| RecipeChunk { container: 1, bytes });
     assert_eq!(containers_read("forward-assembly", &recipe, CacheSize { containers: 2, container_bytes: 20 }), 3);
 }
 
@@ -47,8 +47,8 @@ fn fewest(uses: &[u32], cache: &[u32], size: usize) -> u64 {
         return 1 + fewest(rest, &[cache, &[*first]].concat(), size);
     }
     let without = |dropped: usize| {
-        let kept: Vec<u32> = cache.iter().enumerate().filter(|(at, _)| *at != dropped).map(|(_, c)| *c).collect();
-        fewest(rest, &[&kept[..], &[*first]].concat(), size)
+        let remaining: Vec<u32> = cache.iter().enumerate().filter(|(at, _)| *at != dropped).map(|(_, c)| *c).collect();
+        fewest(rest, &[&remaining[..], &[*first]].concat(), size)
     };
     1 + (0..cache.len()).map(without).min().unwrap_or(0)
 }

@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Decided, Located, Rewriter, Surroundings};
+use super::{Decided, Located, RewriteContext, Rewriter};
 use crate::bench::trace::containers::SimulatedContainer;
 use crate::bench::trace::plan::CappingPlan;
 
@@ -28,10 +28,10 @@ impl Capping {
     }
 
     /// The containers that stay.
-    fn kept(&self, surroundings: &Surroundings<'_>) -> HashSet<SimulatedContainer> {
+    fn staying(&self, context: &RewriteContext<'_>) -> HashSet<SimulatedContainer> {
         let (mut parts, mut seen) = (HashMap::new(), HashSet::new());
         for chunk in &self.segment {
-            if let Some(container) = surroundings.old_home(chunk)
+            if let Some(container) = context.old_home(chunk)
                 && seen.insert((container, chunk.chunk))
             {
                 *parts.entry(container).or_insert(0) += u64::from(chunk.bytes);
@@ -44,19 +44,19 @@ impl Capping {
 }
 
 impl Rewriter for Capping {
-    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+    fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         self.segment.push(chunk);
         self.bytes += u64::from(chunk.bytes);
         if self.bytes >= self.segment_bytes {
-            self.finish(surroundings, decided);
+            self.finish(context, decided);
         }
     }
 
-    fn finish(&mut self, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
-        let kept = self.kept(surroundings);
+    fn finish(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
+        let staying = self.staying(context);
         self.bytes = 0;
         decided.extend(self.segment.drain(..).map(|chunk| {
-            let rewrite = surroundings.old_home(&chunk).is_some_and(|container| !kept.contains(&container));
+            let rewrite = context.old_home(&chunk).is_some_and(|container| !staying.contains(&container));
             Decided { chunk, rewrite }
         }));
     }

@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Decided, Located, Rewriter, Surroundings};
+use super::{Decided, Located, RewriteContext, Rewriter};
 use crate::bench::trace::containers::{ChunkNumber, SimulatedContainer};
 use crate::bench::trace::plan::CbrPlan;
 
@@ -35,7 +35,7 @@ pub(super) struct Cbr {
     /// Bytes of a container's chunks in the window, each once.
     shared: HashMap<SimulatedContainer, u64>,
     /// Up to which number in the stream chunks of a container stay.
-    kept_before: HashMap<SimulatedContainer, u64>,
+    stays_before: HashMap<SimulatedContainer, u64>,
     histogram: [u64; STEPS + 1],
     evaluated: u64,
     seen_bytes: u64,
@@ -53,7 +53,7 @@ impl Cbr {
             first: 0,
             times: HashMap::new(),
             shared: HashMap::new(),
-            kept_before: HashMap::new(),
+            stays_before: HashMap::new(),
             histogram: [0; STEPS + 1],
             evaluated: 0,
             seen_bytes: 0,
@@ -62,9 +62,9 @@ impl Cbr {
     }
 
     /// Decides about the first chunk of the window.
-    fn decide(&mut self, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+    fn decide(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         let Some((chunk, home)) = self.window.front().copied() else { return };
-        let rewrite = home.is_some_and(|container| self.is_worth_it(&chunk, container, surroundings));
+        let rewrite = home.is_some_and(|container| self.is_worth_it(&chunk, container, context));
         self.seen_bytes += u64::from(chunk.bytes);
         self.rewritten_bytes += if rewrite { u64::from(chunk.bytes) } else { 0 };
         self.window.pop_front();
@@ -76,22 +76,22 @@ impl Cbr {
         decided.push(Decided { chunk, rewrite });
     }
 
-    fn is_worth_it(&mut self, chunk: &Located, container: SimulatedContainer, surroundings: &Surroundings<'_>) -> bool {
-        if self.kept_before.get(&container).is_some_and(|end| self.first < *end) {
+    fn is_worth_it(&mut self, chunk: &Located, container: SimulatedContainer, context: &RewriteContext<'_>) -> bool {
+        if self.stays_before.get(&container).is_some_and(|end| self.first < *end) {
             return false;
         }
         let shared = self.shared.get(&container).copied().unwrap_or(0) as f64;
-        let utility = (1.0 - shared / (surroundings.containers.bytes(container) as f64).max(1.0)).max(0.0);
+        let utility = (1.0 - shared / (context.containers.bytes(container) as f64).max(1.0)).max(0.0);
         if let Some(count) = self.histogram.get_mut((utility * STEPS as f64) as usize) {
             *count += 1;
         }
         self.evaluated += 1;
         let bytes = u64::from(chunk.bytes);
-        let room = self.limit * (self.seen_bytes + bytes) as f64;
+        let budget = self.limit * (self.seen_bytes + bytes) as f64;
         let rewrite =
-            utility >= self.minimal_utility.max(self.threshold()) && (self.rewritten_bytes + bytes) as f64 <= room;
+            utility >= self.minimal_utility.max(self.threshold()) && (self.rewritten_bytes + bytes) as f64 <= budget;
         if !rewrite {
-            self.kept_before.insert(container, self.first + self.window.len() as u64);
+            self.stays_before.insert(container, self.first + self.window.len() as u64);
         }
         rewrite
     }
@@ -121,15 +121,15 @@ impl Cbr {
             *shared = shared.saturating_sub(u64::from(chunk.bytes));
             if *shared == 0 {
                 self.shared.remove(&container);
-                self.kept_before.remove(&container);
+                self.stays_before.remove(&container);
             }
         }
     }
 }
 
 impl Rewriter for Cbr {
-    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
-        let home = surroundings.old_home(&chunk);
+    fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
+        let home = context.old_home(&chunk);
         if let Some(container) = home {
             let times = self.times.entry((container, chunk.chunk)).or_insert(0);
             *times += 1;
@@ -143,13 +143,13 @@ impl Rewriter for Cbr {
         while let Some((first, _)) = self.window.front()
             && self.window_bytes - u64::from(first.bytes) >= self.context_bytes
         {
-            self.decide(surroundings, decided);
+            self.decide(context, decided);
         }
     }
 
-    fn finish(&mut self, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+    fn finish(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         while !self.window.is_empty() {
-            self.decide(surroundings, decided);
+            self.decide(context, decided);
         }
     }
 }

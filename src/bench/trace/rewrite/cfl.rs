@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-use super::{Decided, Located, Rewriter, Surroundings};
+use super::{Decided, Located, RewriteContext, Rewriter};
 use crate::bench::trace::containers::SimulatedContainer;
 use crate::bench::trace::plan::CflPlan;
 
@@ -60,8 +60,8 @@ impl Cfl {
 }
 
 impl Rewriter for Cfl {
-    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
-        let home = surroundings.old_home(&chunk);
+    fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
+        let home = context.old_home(&chunk);
         if home != self.home || home.is_none() {
             self.end_run(decided);
             (self.home, self.run_bytes) = (home, 0);
@@ -77,7 +77,7 @@ impl Rewriter for Cfl {
         }
     }
 
-    fn finish(&mut self, _: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+    fn finish(&mut self, _: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         self.end_run(decided);
     }
 

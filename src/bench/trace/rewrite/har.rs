@@ -15,15 +15,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Decided, Found, Located, Rewriter, Surroundings};
+use super::{Decided, Found, Located, RewriteContext, Rewriter};
 use crate::bench::trace::containers::{ChunkNumber, SimulatedContainer};
 use crate::bench::trace::plan::HarPlan;
 
 pub(super) struct Har;
 
 impl Rewriter for Har {
-    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
-        let is_sparse = |container| surroundings.inherited.contains(&container);
+    fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
+        let is_sparse = |container| context.inherited.contains(&container);
         let rewrite = matches!(chunk.found, Found::In(container) if is_sparse(container));
         decided.push(Decided { chunk, rewrite });
     }
@@ -85,11 +85,11 @@ impl History {
         let mut sparse: Vec<(u64, SimulatedContainer)> =
             used.filter(|(_, bytes)| (*bytes as f64) < bound).map(|(container, bytes)| (bytes, container)).collect();
         sparse.sort_unstable();
-        let room = self.limit * self.bytes as f64;
+        let budget = self.limit * self.bytes as f64;
         let mut again = 0;
         let within = sparse.iter().take_while(|(bytes, _)| {
             again += bytes;
-            again as f64 <= room
+            again as f64 <= budget
         });
         self.inherited = within.map(|(_, container)| *container).collect();
         self.seen.clear();

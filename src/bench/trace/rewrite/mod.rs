@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 
-use super::containers::{ChunkNumber, Containers, SimulatedContainer};
+use super::containers::{ChunkNumber, SimulatedContainer, SimulatedContainers};
 use super::item::TraceFingerprint;
 use super::plan::TraceBench;
 
@@ -52,14 +52,14 @@ pub struct Decided {
 }
 
 /// What a rewriter may know.
-pub struct Surroundings<'a> {
+pub struct RewriteContext<'a> {
     /// What is stored.
-    pub containers: &'a Containers,
-    /// Containers that were sparse in the stream before.
+    pub containers: &'a SimulatedContainers,
+    /// SimulatedContainers that were sparse in the stream before.
     pub inherited: &'a HashSet<SimulatedContainer>,
 }
 
-impl Surroundings<'_> {
+impl RewriteContext<'_> {
     /// The container of an earlier time that a chunk was found in. The one being filled is no fragment yet.
     fn old_home(&self, chunk: &Located) -> Option<SimulatedContainer> {
         match chunk.found {
@@ -72,11 +72,11 @@ impl Surroundings<'_> {
 /// Decides about one stream.
 pub trait Rewriter {
     /// Takes the next chunk; appends what is decided to `decided`.
-    fn push(&mut self, chunk: Located, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>);
+    fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>);
 
     /// The stream has ended: decides about all that was held back.
-    fn finish(&mut self, surroundings: &Surroundings<'_>, decided: &mut Vec<Decided>) {
-        let _ = (surroundings, decided);
+    fn finish(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
+        let _ = (context, decided);
     }
 
     /// The container that the next decided chunk of the stream lies in, and its length.
@@ -95,15 +95,15 @@ pub fn rewriter(name: &str, plan: &TraceBench) -> Box<dyn Rewriter> {
         "cbr" => Box::new(cbr::Cbr::new(&plan.cbr)),
         "cfl" => Box::new(cfl::Cfl::new(&plan.cfl, plan.container_bytes.0)),
         "har" => Box::new(har::Har),
-        _ => Box::new(Plain),
+        _ => Box::new(NoRewriting),
     }
 }
 
 /// Rewrites nothing.
-struct Plain;
+struct NoRewriting;
 
-impl Rewriter for Plain {
-    fn push(&mut self, chunk: Located, _: &Surroundings<'_>, decided: &mut Vec<Decided>) {
+impl Rewriter for NoRewriting {
+    fn push(&mut self, chunk: Located, _: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         decided.push(Decided { chunk, rewrite: false });
     }
 }

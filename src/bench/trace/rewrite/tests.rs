@@ -15,8 +15,8 @@ fn plan() -> TraceBench {
 }
 
 /// Chunks 0-9 lie in container 0, 10-19 in container 1, and so on; all containers are closed.
-fn stored(containers: u32) -> Containers {
-    let mut stored = Containers::new(CONTAINER);
+fn stored(containers: u32) -> SimulatedContainers {
+    let mut stored = SimulatedContainers::new(CONTAINER);
     for chunk in 0..containers * 10 {
         let mut name = [0; 20];
         name[..4].copy_from_slice(&chunk.to_le_bytes());
@@ -44,7 +44,7 @@ fn rewritten(rewriter: &mut dyn Rewriter, chunks: &[Located], inherited: &[u32])
 /// Whether each chunk is rewritten; all must be given back in order. New copies lie in container 1000.
 fn decisions(rewriter: &mut dyn Rewriter, chunks: &[Located], inherited: &[u32]) -> Vec<bool> {
     let (containers, inherited) = (stored(9), inherited.iter().copied().collect());
-    let surroundings = Surroundings { containers: &containers, inherited: &inherited };
+    let context = RewriteContext { containers: &containers, inherited: &inherited };
     let (mut decided, mut all) = (Vec::new(), Vec::new());
     let mut take = |rewriter: &mut dyn Rewriter, decided: &mut Vec<Decided>| {
         for one in decided.drain(..) {
@@ -57,10 +57,10 @@ fn decisions(rewriter: &mut dyn Rewriter, chunks: &[Located], inherited: &[u32])
         }
     };
     for chunk in chunks {
-        rewriter.push(*chunk, &surroundings, &mut decided);
+        rewriter.push(*chunk, &context, &mut decided);
         take(rewriter, &mut decided);
     }
-    rewriter.finish(&surroundings, &mut decided);
+    rewriter.finish(&context, &mut decided);
     take(rewriter, &mut decided);
     assert_eq!(all.iter().map(|one| one.chunk).collect::<Vec<_>>(), chunks);
     all.iter().map(|one| one.rewrite).collect()
@@ -207,8 +207,8 @@ proptest! {
         let plan = CappingPlan { level, segment_bytes: ByteSize(100) };
         let again = decisions(&mut capping::Capping::new(&plan), &stream, &[]);
         for (segment, again) in numbers.chunks(10).zip(again.chunks(10)) {
-            let kept = segment.iter().zip(again).filter(|(_, again)| !**again);
-            let containers: HashSet<u32> = kept.map(|(number, _)| number / 10).collect();
+            let staying = segment.iter().zip(again).filter(|(_, again)| !**again);
+            let containers: HashSet<u32> = staying.map(|(number, _)| number / 10).collect();
             prop_assert!(containers.len() <= level);
         }
     }
