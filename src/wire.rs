@@ -156,6 +156,19 @@ pub fn verify(what: &str, offset: u64, recorded: &[u8], covered: &[&[u8]]) -> Re
     Err(Error::ChecksumMismatch { what: what.into(), offset, expected: hex(recorded), got: hex(computed) })
 }
 
+/// Checks the format version and the reader-required features of the blob `what`. Its checksum must be right already:
+/// a flipped bit in these fields is damage, not a newer version.
+///
+/// # Errors
+/// [`Error::Unsupported`] with the version or the unknown feature bits.
+pub fn check_readable(what: &str, version: u16, reader_features: u64) -> Result<()> {
+    match reader_features & !READER_FEATURES_KNOWN {
+        _ if version != FORMAT_VERSION => Err(Error::unsupported(what, format!("format version {version}"))),
+        0 => Ok(()),
+        unknown => Err(Error::unknown_features(what, unknown)),
+    }
+}
+
 /// Bytes before an envelope's payload.
 pub const ENVELOPE_HEADER_BYTES: usize = 34;
 /// Bytes after an envelope's payload.
@@ -202,7 +215,11 @@ impl Envelope {
         out
     }
 
-    /// Unwraps the blob `what`. Checks type, version, features, length and checksum.
+    /// Unwraps the blob `what`. Checks type, checksum, version, features and length, in this order.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an intact blob of
+    /// another version.
     pub fn open<'a>(magic: [u8; 8], what: &str, blob: &'a [u8]) -> Result<(Envelope, &'a [u8])> {
         let mut reader = WireReader::new(what, 0, blob);
         let found: [u8; 8] = reader.array()?;
@@ -210,12 +227,13 @@ impl Envelope {
             let (want, got) = (String::from_utf8_lossy(&magic), String::from_utf8_lossy(&found));
             return Err(Error::corrupt(what, 0, format!("type {want}"), format!("{got:?}")));
         }
+        let Some((covered, recorded)) = blob.split_last_chunk::<ENVELOPE_CHECKSUM_BYTES>() else {
+            return Err(reader.error("an envelope with a checksum", format!("{} bytes in all", blob.len())));
+        };
+        verify(what, 0, recorded, &[covered])?;
         let version = reader.u16()?;
         let (reader_features, writer_features) = (reader.u64()?, reader.u64()?);
-        let unknown = reader_features & !READER_FEATURES_KNOWN;
-        if version != FORMAT_VERSION || unknown != 0 {
-            return Err(Error::unknown_features(what, unknown));
-        }
+        check_readable(what, version, reader_features)?;
         let len = reader.u64()?;
         let expected = len.checked_add((ENVELOPE_HEADER_BYTES + ENVELOPE_CHECKSUM_BYTES) as u64);
         if expected != Some(blob.len() as u64) {
@@ -223,10 +241,8 @@ impl Envelope {
                 reader.error(format!("{len} payload bytes and a checksum"), format!("{} bytes in all", blob.len()))
             );
         }
-        let (covered, recorded) = blob.split_at(blob.len() - ENVELOPE_CHECKSUM_BYTES);
         let payload = covered.get(ENVELOPE_HEADER_BYTES..);
         let payload = payload.ok_or_else(|| Error::internal("the length of an envelope was not checked"))?;
-        verify(what, 0, recorded, &[covered])?;
         Ok((Envelope { magic, reader_features, writer_features }, payload))
     }
 }
@@ -235,6 +251,32 @@ impl Envelope {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn every_flipped_bit_of_an_envelope_is_damage() {
+        let blob = Envelope::new(*b"FHRDTEST").seal(b"payload");
+        for bit in 0..blob.len() * 8 {
+            let mut blob = blob.clone();
+            blob[bit / 8] ^= 1 << (bit % 8);
+            let error = Envelope::open(*b"FHRDTEST", "test", &blob).expect_err("a flipped bit");
+            assert_eq!(error.kind(), crate::error::ErrorKind::Damaged, "bit {bit}: {error}");
+        }
+        for len in 0..blob.len() {
+            let error = Envelope::open(*b"FHRDTEST", "test", &blob[..len]).expect_err("a truncated blob");
+            assert_eq!(error.kind(), crate::error::ErrorKind::Damaged, "{len} bytes: {error}");
+        }
+    }
+
+    #[test]
+    fn an_intact_envelope_of_another_version_names_the_version() {
+        let mut blob = Envelope::new(*b"FHRDTEST").seal(b"payload");
+        blob[8] = 2;
+        let covered = blob.len() - ENVELOPE_CHECKSUM_BYTES;
+        let digest = blake3::hash(&blob[..covered]);
+        blob[covered..].copy_from_slice(digest.as_bytes());
+        let error = Envelope::open(*b"FHRDTEST", "test", &blob).expect_err("another version");
+        assert_eq!(error.to_string(), "test needs a newer fhrd: unknown format version 2");
+    }
 
     proptest! {
         #[test]

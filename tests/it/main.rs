@@ -12,6 +12,7 @@ mod families;
 mod golden;
 mod golden_codecs;
 mod golden_floats;
+mod hostile;
 mod input;
 mod list;
 mod manifests;

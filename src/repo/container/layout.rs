@@ -1,7 +1,7 @@
 //! Header and footer of a container.
 
 use crate::error::{Error, Result};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, checksum, verify};
+use crate::wire::{FORMAT_VERSION, WireReader, check_readable, checksum, verify};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
@@ -32,10 +32,12 @@ pub fn header(kind: ContainerKind) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Checks the header of the container called `what` and returns its kind.
+/// Checks the header of the container called `what` and returns its kind. The checksum comes before the version: a
+/// flipped bit is damage, not a newer version.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a newer version or unknown features, [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
+/// [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage. [`Error::Unsupported`] for another version or unknown
+/// features in an intact header.
 pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     let mut reader = WireReader::new(what, 0, bytes);
     let magic: [u8; 8] = reader.array()?;
@@ -43,13 +45,11 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
         return Err(Error::corrupt(what, 0, "FHRDCONT", format!("{:?}", String::from_utf8_lossy(&magic))));
     }
     let (version, kind) = (reader.u16()?, reader.u16()?);
-    let unknown = reader.u64()? & !READER_FEATURES_KNOWN;
-    if version != FORMAT_VERSION || unknown != 0 {
-        return Err(Error::unknown_features(what, unknown));
-    }
+    let reader_features = reader.u64()?;
     reader.bytes(8 + 4)?;
     let covered = reader.consumed();
     verify(what, 0, reader.bytes(16)?, &[covered])?;
+    check_readable(what, version, reader_features)?;
     match kind {
         0 => Ok(ContainerKind::Data),
         1 => Ok(ContainerKind::Metadata),
@@ -116,5 +116,46 @@ impl Footer {
             return Err(Error::corrupt(what, base, format!("a container index that ends at {base}"), got));
         }
         Ok(footer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn every_flipped_bit_of_a_container_header_is_damage() {
+        let intact = header(ContainerKind::Metadata);
+        assert_eq!(parse_header("x", &intact).ok(), Some(ContainerKind::Metadata));
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut header = intact;
+            header[bit / 8] ^= 1 << (bit % 8);
+            let error = parse_header("x", &header).expect_err("a flipped bit");
+            assert_eq!(error.kind(), ErrorKind::Damaged, "bit {bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_footer_is_damage() {
+        let intact = Footer { index_offset: 48, index_len: 9, entries: 1, frames: 1, index_checksum: [7; 16] }.encode();
+        let len = 48 + 9 + FOOTER_BYTES as u64;
+        assert!(Footer::parse("x", len, &intact).is_ok());
+        for bit in 0..FOOTER_BYTES * 8 {
+            let mut footer = intact;
+            footer[bit / 8] ^= 1 << (bit % 8);
+            let error = Footer::parse("x", len, &footer).expect_err("a flipped bit");
+            assert_eq!(error.kind(), ErrorKind::Damaged, "bit {bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_intact_header_of_another_version_names_the_version() {
+        let mut header = header(ContainerKind::Data);
+        header[8] = 2;
+        let recorded = checksum::<16>(&[&header[..HEADER_BYTES - 16]]);
+        header[HEADER_BYTES - 16..].copy_from_slice(&recorded);
+        let error = parse_header("x", &header).expect_err("another version");
+        assert_eq!(error.to_string(), "x needs a newer fhrd: unknown format version 2");
     }
 }

@@ -25,7 +25,7 @@ use super::filter::PresenceFilter;
 use super::locate::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::config::IndexConfig;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::repo::container::ContainerIndex;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -95,7 +95,7 @@ impl ChunkIndex {
         if let Some(database) = &mut database {
             for segment in &listing.segments {
                 match database.import(segment) {
-                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                    Err(error) if error.is_unreadable() => {
                         tracing::warn!("{error}; chunks listed there may be stored again");
                     }
                     other => other?,
@@ -198,7 +198,7 @@ impl ChunkIndex {
         for segment in &self.segments {
             match segment.find(fingerprint) {
                 Ok(hits) => found.extend(hits.into_iter().map(|(container, _)| container)),
-                Err(error) if error.kind() == ErrorKind::Damaged => tracing::debug!("{error}"),
+                Err(error) if error.is_unreadable() => tracing::debug!("{error}"),
                 Err(error) => return Err(error),
             }
         }

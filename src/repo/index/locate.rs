@@ -29,14 +29,14 @@ impl ContainerListing {
     /// # Errors
     /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
-        let mut names: Vec<String> = store.list(segment::PREFIX)?.into_iter().map(|listed| listed.name).collect();
-        names.sort();
+        let mut listed = store.list(segment::PREFIX)?;
+        listed.sort();
         let (mut segments, mut damaged) = (Vec::new(), Vec::new());
-        for name in names {
-            match IndexSegment::open(store.clone(), &name) {
+        for blob in listed {
+            match IndexSegment::open_listed(store.clone(), &blob.name, blob.len) {
                 Ok(segment) => segments.push(Arc::new(segment)),
                 Err(error) if error.kind() == crate::error::ErrorKind::NotFound => {}
-                Err(error) => damaged.push((name, error)),
+                Err(error) => damaged.push((blob.name, error)),
             }
         }
         let replaced: HashSet<String> = segments.iter().flat_map(|segment| segment.replaced().to_vec()).collect();

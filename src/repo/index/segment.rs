@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
-use crate::wire::{FORMAT_VERSION, READER_FEATURES_KNOWN, WireReader, checksum, verify};
+use crate::wire::{FORMAT_VERSION, WireReader, check_readable, checksum, verify};
 
 /// Prefix of the store names of segments.
 pub const PREFIX: &str = "index";
@@ -82,8 +82,19 @@ impl IndexSegment {
     /// Reads the header and the tables of the segment called `name`.
     ///
     /// # Errors
-    /// Those of the store, [`Error::Unsupported`], [`Error::Corrupt`] and [`Error::ChecksumMismatch`].
+    /// As of [`Self::open_listed`].
     pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
+        let head = store.head(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+        Self::open_listed(store, name, head.len)
+    }
+
+    /// Reads the header and the tables of the segment called `name`, which has `blob_len` bytes. The counts of the
+    /// header must give exactly this length, so no later step works for records that are not there.
+    ///
+    /// # Errors
+    /// Those of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an
+    /// intact segment of another version.
+    pub fn open_listed(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
         let mut reader = WireReader::new(name, 0, &head);
         let magic: [u8; 8] = reader.array()?;
@@ -95,13 +106,11 @@ impl IndexSegment {
         let (container_count, replaced_count) = (reader.u32()?, reader.u32()?);
         reader.u32()?;
         let records = reader.u64()?;
-        let unknown = reader.u64()? & !READER_FEATURES_KNOWN;
-        if version != FORMAT_VERSION || unknown != 0 {
-            return Err(Error::unknown_features(name, unknown));
-        }
+        let reader_features = reader.u64()?;
         reader.u64()?;
         let covered = reader.consumed();
         verify(name, 0, reader.bytes(16)?, &[covered])?;
+        check_readable(name, version, reader_features)?;
         if container_count > CONTAINERS_LIMIT || replaced_count > CONTAINERS_LIMIT {
             return Err(reader.error(format!("at most {CONTAINERS_LIMIT} names"), container_count.to_string()));
         }
@@ -109,6 +118,12 @@ impl IndexSegment {
             return Err(reader.error(format!("at most {RECORDS_LIMIT} records"), records.to_string()));
         }
         let names_len = (container_count as usize + replaced_count as usize) * 32;
+        let pages = records.div_ceil(PAGE_RECORDS as u64);
+        let expected_len = (HEADER_BYTES + names_len + 16) as u64 + pages * PAGE_BYTES as u64;
+        if blob_len != expected_len {
+            let expected = format!("{expected_len} bytes for {records} records");
+            return Err(Error::corrupt(name, 24, expected, format!("{blob_len} bytes")));
+        }
         let table = store.get_range(name, HEADER_BYTES as u64, names_len + 16)?;
         let (names, recorded) = table.split_at(names_len);
         verify(name, HEADER_BYTES as u64, recorded, &[names])?;
@@ -233,5 +248,67 @@ impl IndexSegment {
         let equal = pages.iter().flatten().filter(|record| record.fingerprint == *fingerprint);
         found.extend(equal.map(|record| (self.containers[record.container as usize], record.entry)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::MemoryStore;
+
+    /// A segment of 200 records, as bytes.
+    fn segment() -> Vec<u8> {
+        let store = MemoryStore::new();
+        let fingerprint = |number: u8| Fingerprint(*blake3::hash(&[number]).as_bytes());
+        let records =
+            (0..200).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n.into() }).collect();
+        let name = write_segment(&store, &[ContainerId([5; 32])], records).unwrap();
+        store.get(&name, 1 << 20).unwrap()
+    }
+
+    fn open(blob: &[u8]) -> Result<IndexSegment> {
+        let store = MemoryStore::new();
+        store.put_if_absent("index/x", &[blob]).unwrap();
+        IndexSegment::open(Arc::new(store), "index/x")
+    }
+
+    /// `blob` with another header and the right checksum for it.
+    fn with_header(mut blob: Vec<u8>, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        edit(&mut blob[..HEADER_BYTES - 16]);
+        let recorded = checksum::<16>(&[&blob[..HEADER_BYTES - 16]]);
+        blob[HEADER_BYTES - 16..HEADER_BYTES].copy_from_slice(&recorded);
+        blob
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_segment_header_is_damage() {
+        let intact = segment();
+        assert_eq!(open(&intact).unwrap().records(), 200);
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut blob = intact.clone();
+            blob[bit / 8] ^= 1 << (bit % 8);
+            let error = open(&blob).map(drop).expect_err("a flipped bit");
+            assert_eq!(error.kind(), ErrorKind::Damaged, "bit {bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_intact_segment_of_another_version_names_the_version() {
+        let error = open(&with_header(segment(), |header| header[8] = 2)).map(drop).expect_err("another version");
+        assert_eq!(error.to_string(), "index/x needs a newer fhrd: unknown format version 2");
+    }
+
+    #[test]
+    fn counts_that_do_not_fit_the_length_of_the_blob_are_damage() {
+        let claims = [(12, 1u64 << 23), (16, 1 << 23), (24, 1 << 48), (24, 205), (24, 102), (24, 0)];
+        for (field, claim) in claims {
+            let blob = with_header(segment(), |header| {
+                let len = if field == 24 { 8 } else { 4 };
+                header[field..field + len].copy_from_slice(&claim.to_le_bytes()[..len]);
+            });
+            let error = open(&blob).map(drop).expect_err("a wrong count");
+            assert!(error.kind() == ErrorKind::Damaged && error.to_string().contains("index/x"), "{error}");
+        }
     }
 }
