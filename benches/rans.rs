@@ -2,7 +2,8 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use fhrd::kernel::rans::{FrequencyTable, RansKernel, count, decode_with, encode_with};
+use fhrd::kernel::counts::count;
+use fhrd::kernel::rans::{FrequencyTable, RansKernel, decode_with, encode_with};
 
 const SYMBOLS: usize = 256 << 10;
 const CONTEXTS: u8 = 16;

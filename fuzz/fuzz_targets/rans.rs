@@ -3,6 +3,7 @@
 #![no_main]
 
 use fhrd::codec::entropy::frequency_table;
+use fhrd::kernel::counts::count;
 use fhrd::kernel::rans::{self, FrequencyTable, RansKernel};
 use fhrd::wire::WireReader;
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +13,7 @@ fuzz_target!(|input: (u16, u8, bool, &[u8])| {
     let bits = rans::BITS_MIN + u32::from(bits) % (rans::BITS_MAX - rans::BITS_MIN + 1);
     let mut reader = WireReader::new("frequency table", 0, bytes);
     let Ok(table) = frequency_table::read(&mut reader, bits) else { return };
-    let tables = [FrequencyTable::of_counts(&rans::count(bytes), bits), table];
+    let tables = [FrequencyTable::of_counts(&count(bytes), bits), table];
     let contexts: Vec<u8> = (0..len).map(|at| (at % 3) as u8).collect();
     let contexts = if has_contexts { &contexts[..] } else { &[] };
     let payload = reader.bytes(reader.remaining()).expect("the rest");

@@ -3,6 +3,7 @@
 use fhrd::codec::delta::{self, Cast, Derivation};
 use fhrd::codec::entropy::frequency_table;
 use fhrd::codec::{Codec, ElementType, Floats, Scratch, floats};
+use fhrd::kernel::counts::count;
 use fhrd::kernel::planes::deinterleave_rotated;
 use fhrd::kernel::rans::{self, FrequencyTable};
 
@@ -79,7 +80,7 @@ fn with_rans(raw: &[u8]) -> Vec<u8> {
     let mut planes = vec![0; raw.len()];
     deinterleave_rotated(raw, 2, true, &mut planes);
     let (low, high) = planes.split_at(raw.len() / 2);
-    let model = FrequencyTable::of_counts(&rans::count(high), 12);
+    let model = FrequencyTable::of_counts(&count(high), 12);
     let mut encoding = Vec::new();
     frequency_table::write(&model, &mut encoding);
     rans::encode(high, &[], &[model], &mut encoding);

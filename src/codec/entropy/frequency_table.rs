@@ -9,7 +9,7 @@
 //! | `1 0 0` | the previous length plus one |
 //! | `1 0 1` | the previous length minus one |
 //! | `1 1`, then 4 bits, not all zero | those 4 bits |
-//! | `1 1 0 0 0 0`, then an Elias gamma code | none: so many next symbols have no frequency |
+//! | `1 1 0 0 0 0`, then an Elias gamma code | none: this many of the next symbols have no frequency |
 
 use super::packed::{BitReader, BitWriter};
 use crate::error::Result;

@@ -120,12 +120,12 @@ impl PlaneCoder {
             for bytes in plane.chunks(SAMPLE_BYTES * SAMPLE_SHARE) {
                 sample.extend_from_slice(bytes.get(..SAMPLE_BYTES).unwrap_or(bytes));
             }
-            let coder = Self::of_counts(&rans::count(sample), plane.len(), Some(counts::value_range(plane)));
+            let coder = Self::of_counts(&counts::count(sample), plane.len(), Some(counts::value_range(plane)));
             if matches!(coder, PlaneCoder::Prefix { .. }) {
                 return coder;
             }
         }
-        Self::of_counts(&rans::count(plane), plane.len(), None)
+        Self::of_counts(&counts::count(plane), plane.len(), None)
     }
 
     /// The coder for `symbols` symbols from the counts of all of them, or of a part. For a part, `range` holds the
@@ -235,14 +235,14 @@ fn framed(mode: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Resul
 /// Entropy of windows at equal distances, bits per byte.
 fn sampled_bits(plane: &[u8]) -> f32 {
     if plane.len() <= WINDOWS * WINDOW_BYTES {
-        return entropy_bits(&rans::count(plane));
+        return entropy_bits(&counts::count(plane));
     }
     let mut sample = [[0; WINDOW_BYTES]; WINDOWS];
     for (number, window) in sample.iter_mut().enumerate() {
         let from = (plane.len() - WINDOW_BYTES) / (WINDOWS - 1) * number;
         *window = plane.get(from..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; WINDOW_BYTES]);
     }
-    entropy_bits(&rans::count(sample.as_flattened()))
+    entropy_bits(&counts::count(sample.as_flattened()))
 }
 
 /// Whether [`encode`] certainly stores the plane.
@@ -276,7 +276,7 @@ fn zstd_pays(plane: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<b
         let len = if samples == 1 { plane.len() } else { TRIAL_BYTES };
         let from = (plane.len() - len) / samples * number;
         let bytes = plane.get(from..from + len).unwrap_or_default();
-        let counts = rans::count(bytes);
+        let counts = counts::count(bytes);
         cost += FrequencyTable::of_counts(&counts, TABLE_BITS).cost_bits(&counts) / 8.0;
         scratch.compress(bytes, LEVEL, out)?;
     }

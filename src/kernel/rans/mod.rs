@@ -36,7 +36,7 @@ mod tests;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-pub use crate::kernel::counts::count;
+use crate::kernel::counts::count;
 pub use frequency_table::FrequencyTable;
 
 /// Number of states. Symbol `i` belongs to state `i % LANES`.
