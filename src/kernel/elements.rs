@@ -27,7 +27,7 @@ fn add_loop(out: &mut [u8], base: &[u8]) {
 }
 
 #[inline(always)]
-fn xor_in_place_loop(out: &mut [u8], base: &[u8]) {
+fn xor_assign_loop(out: &mut [u8], base: &[u8]) {
     for (out, base) in out.iter_mut().zip(base) {
         *out ^= base;
     }
@@ -107,7 +107,7 @@ vectorised! {
 }
 vectorised! {
     /// `out ^= base`: the inverse of [`xor`].
-    pub fn xor_in_place(out: &mut [u8], base: &[u8]) = xor_in_place_loop
+    pub fn xor_assign(out: &mut [u8], base: &[u8]) = xor_assign_loop
 }
 vectorised! {
     /// Converts FP32 to BF16.
@@ -233,7 +233,7 @@ mod tests {
             xor_loop(&raw, &base, &mut scalar);
             assert_eq!(out, scalar);
             assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw ^ base));
-            xor_in_place(&mut out, &base);
+            xor_assign(&mut out, &base);
             assert_eq!(out, raw);
             difference(&raw, &base, &mut out);
             assert!(out.iter().zip(raw.iter().zip(&base)).all(|(out, (raw, base))| *out == raw.wrapping_sub(*base)));

@@ -93,7 +93,7 @@ fn xor_seems_smaller(
         let start = raw.len().saturating_sub(SAMPLE_BYTES) * number / (SAMPLES - 1);
         let (from, base) = (combined.len(), base.get(start..).unwrap_or_default());
         combined.extend_from_slice(raw.get(start..raw.len().min(start + SAMPLE_BYTES)).unwrap_or_default());
-        kernel::xor_in_place(combined.get_mut(from..).unwrap_or_default(), base);
+        kernel::xor_assign(combined.get_mut(from..).unwrap_or_default(), base);
     }
     // Without repeats mode 3 is smaller.
     if new_share == 1.0 && !floats::repeats(combined) {

@@ -110,7 +110,7 @@ pub(super) fn decode_mode(
             if mode == DIFFERENCES {
                 kernel::add(combined, base)
             } else {
-                kernel::xor_in_place(combined, base)
+                kernel::xor_assign(combined, base)
             }
             Ok(())
         }

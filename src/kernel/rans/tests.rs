@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::coder::*;
 use super::tables::{DecodingTable, EncodingTable};
 use super::*;
 

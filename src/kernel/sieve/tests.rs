@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::filter::*;
 use super::*;
 
 /// Scalar reference of the filter, the guard and the window.

@@ -1,0 +1,303 @@
+//! The index itself: it opens its files, numbers entries, and answers look-ups.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::container_indexes::read_container_index;
+use super::super::locate::ContainerListing;
+use super::numbers::NumberMap;
+use super::pages::{PAGE_BYTES, Pages};
+use super::table::{FeatureTable, PAGES_MIN, pages_in};
+use crate::repo::container::SessionEntryNumber;
+use crate::store::Store;
+use crate::types::ContainerId;
+
+/// Numbers reserved by one write of the numbers file.
+pub(super) const RESERVED: u64 = 1 << 22;
+/// Beyond this number, opening the index rebuilds it with new numbers.
+pub(super) const NUMBERS_MAX: u64 = 3 << 30;
+
+/// Location and size limits of the similarity index.
+#[derive(Debug, Clone)]
+pub struct SimilarityFiles {
+    /// Directory of the local caches.
+    pub directory: PathBuf,
+    /// Id of the repository.
+    pub repository: String,
+    /// Memory, bytes, at most.
+    pub memory_bytes: u64,
+    /// The pages file, bytes, at most. Rounded down to a power of two.
+    pub file_bytes: u64,
+}
+
+impl SimilarityFiles {
+    /// The pages file and the numbers file in the directory of local caches.
+    pub fn paths(directory: &Path) -> [PathBuf; 2] {
+        ["similarity.pages", "similarity.numbers"].map(|name| directory.join(name))
+    }
+}
+
+/// An entry that has a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Similar {
+    /// Entry of a stored container.
+    Stored(ContainerId, u32),
+    /// Entry of the running session.
+    Session(SessionEntryNumber),
+}
+
+/// A stored container of the session, with the session entries in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionContainer {
+    /// First session entry.
+    pub first: SessionEntryNumber,
+    /// Number of entries; 0 for a metadata container.
+    pub entries: u32,
+    /// The container.
+    pub container: ContainerId,
+}
+
+/// From features to similar entries (see the module).
+pub struct SimilarityIndex {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) listing: Arc<ContainerListing>,
+    pub(super) files: SimilarityFiles,
+    pub(super) open: Option<OpenIndex>,
+}
+
+/// The index after the first look-up.
+pub(super) struct OpenIndex {
+    pub(super) table: FeatureTable,
+    pub(super) numbers: NumberMap,
+    /// `None` if the index is in memory only.
+    pub(super) file: Option<NumbersFile>,
+    /// The first number of the session.
+    pub(super) session_first: u64,
+    /// Number of session entries so far.
+    pub(super) session_entries: u64,
+}
+
+impl SimilarityIndex {
+    /// An index of the containers of `listing`. It opens and reads nothing yet.
+    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, files: SimilarityFiles) -> Self {
+        SimilarityIndex { store, listing, files, open: None }
+    }
+
+    /// Entries with this feature, newest first. Only the low 48 bits of the feature count.
+    pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
+        let OpenIndex { table, numbers, session_first, session_entries, .. } = self.opened();
+        let found = table.find(feature);
+        found.filter_map(|number| match u64::from(number).checked_sub(*session_first) {
+            None => numbers.find(number).map(|(container, entry)| Similar::Stored(container, entry)),
+            Some(entry) => (entry < *session_entries).then_some(Similar::Session(SessionEntryNumber(entry))),
+        })
+    }
+
+    /// Adds a session entry with its features. Entries must come in ascending order.
+    pub fn insert(&mut self, entry: SessionEntryNumber, features: &[u64]) {
+        let open = self.opened();
+        open.session_entries = open.session_entries.max(entry.0 + 1);
+        open.insert(open.session_first + entry.0, features);
+    }
+
+    /// Ends a successful run: `containers` are the stored containers of the session, by ascending first entry, and
+    /// `others` those without entries here. Writes the files.
+    pub fn finish(&mut self, containers: &[SessionContainer], others: impl Iterator<Item = ContainerId>) {
+        let Some(open) = &mut self.open else { return };
+        let mut next = open.session_first + open.session_entries;
+        for container in containers {
+            let first = open.session_first + container.first.0;
+            open.numbers.set(first, container.container, u64::from(container.entries));
+            next = next.max(first + u64::from(container.entries));
+        }
+        open.numbers.next = next;
+        let mut others: Vec<ContainerId> =
+            others.filter(|id| !containers.iter().any(|container| container.container == *id)).collect();
+        others.sort();
+        others.into_iter().for_each(|id| {
+            open.numbers.assign(id, 0);
+        });
+        open.flush();
+    }
+
+    pub(super) fn opened(&mut self) -> &mut OpenIndex {
+        let SimilarityIndex { store, listing, files, open } = self;
+        open.get_or_insert_with(|| {
+            let mut open = OpenIndex::from_files(files).unwrap_or_else(|| OpenIndex::in_memory(files.memory_bytes));
+            open.update(store.as_ref(), listing);
+            open
+        })
+    }
+}
+
+/// The numbers file.
+pub(super) struct NumbersFile {
+    pub(super) path: PathBuf,
+    pub(super) repository: String,
+    /// Content of the file, or what it would be if the file does not exist yet.
+    pub(super) saved: NumberMap,
+}
+
+impl NumbersFile {
+    pub(super) fn save(&self) -> bool {
+        let saved = self.saved.save(&self.path, &self.repository);
+        if let Err(error) = &saved {
+            tracing::warn!("the similarity index will be rebuilt: {error}");
+            self.remove();
+        }
+        saved.is_ok()
+    }
+
+    /// Removes the file. Without it the pages are invalid.
+    pub(super) fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+impl OpenIndex {
+    pub(super) fn in_memory(bytes_max: u64) -> Self {
+        let numbers = NumberMap::new(0, PAGES_MIN as u64);
+        OpenIndex {
+            table: FeatureTable::in_memory(bytes_max),
+            numbers,
+            file: None,
+            session_first: 0,
+            session_entries: 0,
+        }
+    }
+
+    /// Locks and loads the files, or empties them if they are unusable. `None` if they cannot be locked.
+    pub(super) fn from_files(files: &SimilarityFiles) -> Option<Self> {
+        let [pages_path, path] = SimilarityFiles::paths(&files.directory);
+        let file = lock(&pages_path)?;
+        let pages_max = pages_in(files.file_bytes);
+        let usable = |numbers: &NumberMap| {
+            let len = file.metadata().map_or(0, |metadata| metadata.len());
+            numbers.pages.is_power_of_two()
+                && (PAGES_MIN as u64..=pages_max as u64).contains(&numbers.pages)
+                && len == numbers.pages * PAGE_BYTES as u64
+                && numbers.next <= NUMBERS_MAX
+        };
+        let loaded = NumberMap::load(&path, &files.repository).unwrap_or_else(|error| {
+            tracing::warn!("rebuilding the similarity index: {error}");
+            None
+        });
+        let numbers = match loaded.filter(usable) {
+            Some(numbers) => numbers,
+            None => reset(&file, &path)?,
+        };
+        let pages = Pages::on_file(file, numbers.seed, numbers.pages as usize, files.memory_bytes as usize);
+        let table = FeatureTable::new(pages, numbers.used, pages_max);
+        let numbers_file = NumbersFile { path, repository: files.repository.clone(), saved: numbers.clone() };
+        Some(OpenIndex { table, session_first: numbers.next, numbers, file: Some(numbers_file), session_entries: 0 })
+    }
+
+    /// Drops containers that are gone and adds the features of new ones.
+    pub(super) fn update(&mut self, store: &dyn Store, listing: &ContainerListing) {
+        for container in self.numbers.update(&listing.containers) {
+            let container_index = match read_container_index(store, &container) {
+                Ok(container_index) => container_index,
+                Err(error) => {
+                    tracing::warn!("not using the chunks of a container as bases: {error}");
+                    continue;
+                }
+            };
+            let has_features = container_index.entries.iter().any(|entry| !container_index.features(entry).is_empty());
+            let entries = if has_features { container_index.entries.len() } else { 0 };
+            let Some(first) = self.numbers.assign(container, entries) else { continue };
+            for (entry, number) in container_index.entries.iter().take(entries).zip(u64::from(first)..) {
+                self.insert(number, container_index.features(entry));
+            }
+        }
+        self.session_first = self.numbers.next;
+    }
+
+    pub(super) fn insert(&mut self, number: u64, features: &[u64]) {
+        if let Some(file) = &mut self.file
+            && number >= file.saved.next
+        {
+            file.saved.next = number + RESERVED;
+            if !file.save() {
+                self.file = None;
+            }
+        }
+        let Some(number) = u32::try_from(number).ok().filter(|number| *number < u32::MAX) else { return };
+        for feature in features {
+            if self.table.is_full() {
+                self.grow();
+            }
+            self.table.insert(*feature, number);
+        }
+    }
+
+    /// Doubles the table. Meanwhile there is no numbers file, so a crash invalidates the pages.
+    pub(super) fn grow(&mut self) {
+        if let Some(file) = &self.file {
+            file.remove();
+        }
+        self.table.grow();
+        if let Some(file) = &mut self.file {
+            (file.saved.pages, file.saved.used) = (self.table.pages().count() as u64, self.table.used());
+            if !file.save() {
+                self.file = None;
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        if self.session_entries == 0 && self.numbers == file.saved {
+            return;
+        }
+        self.table.pages().flush();
+        if self.table.pages().is_broken() {
+            file.remove();
+            self.file = None;
+            return;
+        }
+        (self.numbers.pages, self.numbers.used) = (self.table.pages().count() as u64, self.table.used());
+        file.saved = self.numbers.clone();
+        file.save();
+    }
+}
+
+/// Opens and locks the pages file. The lock lasts as long as the file is open.
+pub(super) fn lock(path: &Path) -> Option<File> {
+    let mut options = File::options();
+    let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = opened
+        .inspect_err(|error| tracing::warn!("similarity index in memory: cannot open {}: {error}", path.display()));
+    let file = file.ok()?;
+    match file.try_lock() {
+        Ok(()) => Some(file),
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(error)) => {
+            tracing::debug!("similarity index in memory: cannot lock {}: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Empties both files and chooses a new seed.
+pub(super) fn reset(file: &File, path: &Path) -> Option<NumberMap> {
+    let removed = match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
+    let len = (PAGES_MIN * PAGE_BYTES) as u64;
+    let emptied = removed.and_then(|()| file.set_len(0)).and_then(|()| file.set_len(len));
+    emptied.inspect_err(|error| tracing::warn!("similarity index in memory: {error}")).ok()?;
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).ok()?;
+    Some(NumberMap::new(u64::from_le_bytes(seed), PAGES_MIN as u64))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
