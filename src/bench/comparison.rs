@@ -168,7 +168,8 @@ fn one() -> usize {
     1
 }
 
-/// Where data is looked for: the measurement's own directory, or else the environment's `FHRD_CORPUS`, or else `corpus`.
+/// Where data is looked for: the measurement's own directory, or else the environment's `FHRD_CORPUS`, or else
+/// `corpus`.
 pub fn corpus_directory(configured: Option<&Path>) -> PathBuf {
     let of_environment = || std::env::var_os("FHRD_CORPUS").map_or_else(|| PathBuf::from("corpus"), PathBuf::from);
     configured.map_or_else(of_environment, Path::to_path_buf)

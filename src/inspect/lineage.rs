@@ -1,8 +1,8 @@
 //! Lineage: the models of some snapshots as family trees, from each base to the models stored against it.
 //!
 //! 1. Copies of the same content are one member with several paths.
-//! 2. The parent of a member is the member that contains its base. If no given snapshot has the base, its record becomes
-//!    a member. If the record is lost, the member is a root.
+//! 2. The parent of a member is the member that contains its base. If no given snapshot has the base, its record
+//!    becomes a member. If the record is lost, the member is a root.
 //! 3. Records are not trusted: in a cycle of bases one member becomes a root.
 //! 4. Members are returned in printing order: each after its parent, siblings by path. The walk uses an explicit stack,
 //!    because a chain of checkpoints can be very deep.

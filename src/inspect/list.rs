@@ -1,7 +1,8 @@
 //! List: the entries of a snapshot, depth first, sorted by name.
 //!
 //! 1. If a path is given, descend to it. Each directory above it is read up to the name.
-//! 2. Visit the entry and everything below it. Memory holds one listing chunk of each directory above the current entry.
+//! 2. Visit the entry and everything below it. Memory holds one listing chunk of each directory above the current
+//!    entry.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -2,8 +2,8 @@
 //!
 //! 1. Walk the paths as a backup does, sorted by name. Every name of a regular file is a file of the trace. The trace
 //!    has no directories, links or metadata.
-//! 2. Read each file through a buffer of a few chunks and split it with the configured chunker. Holes are read as zeros.
-//!    The chunker's seed is fixed, so equal bytes give equal chunks in every trace.
+//! 2. Read each file through a buffer of a few chunks and split it with the configured chunker. Holes are read as
+//!    zeros. The chunker's seed is fixed, so equal bytes give equal chunks in every trace.
 //! 3. Name each chunk by the first 20 bytes of its BLAKE3.
 //!
 //! For each file, a trace has the line `file start N`, the N bytes of its name, a line for each chunk, and `file end`.

@@ -75,12 +75,14 @@ macro_rules! by_lanes {
             #[cfg(target_arch = "x86_64")]
             if $crate::kernel::lanes::has_fast_bmi2() {
                 $crate::kernel::vector::vectorised! {
-                    fn with_bmi2($($argument: $type),*) $(-> $result)? = $body::<$element, $crate::kernel::lanes::Bmi2Lanes>
+                    fn with_bmi2($($argument: $type),*) $(-> $result)? =
+                        $body::<$element, $crate::kernel::lanes::Bmi2Lanes>
                 }
                 return with_bmi2($($argument),*);
             }
             $crate::kernel::vector::vectorised! {
-                fn with_shifts($($argument: $type),*) $(-> $result)? = $body::<$element, $crate::kernel::lanes::ShiftedLanes>
+                fn with_shifts($($argument: $type),*) $(-> $result)? =
+                    $body::<$element, $crate::kernel::lanes::ShiftedLanes>
             }
             with_shifts($($argument),*)
         }

@@ -55,8 +55,8 @@ impl<L> Default for FrameCache<L> {
 }
 
 impl<L: Clone> FrameCache<L> {
-    /// Announces that step `step` uses `frames`, each listed once. Steps must not decrease between calls. `find` returns
-    /// the source of a frame.
+    /// Announces that step `step` uses `frames`, each listed once. Steps must not decrease between calls. `find`
+    /// returns the source of a frame.
     ///
     /// # Errors
     /// Returns the error of `find`. Nothing is announced then.

@@ -2,8 +2,8 @@
 //!
 //! 1. Directories, links and special files are created at once. Files are created empty.
 //! 2. Each chunk of a file enters a window, in the order of the snapshot. The frame cache learns its frames then.
-//! 3. The oldest chunk leaves the window and joins a job. The frame cache, which now knows the later uses of each frame,
-//!    says which frames the job loads and which are evicted after it. The later stages only follow.
+//! 3. The oldest chunk leaves the window and joins a job. The frame cache, which now knows the later uses of each
+//!    frame, says which frames the job loads and which are evicted after it. The later stages only follow.
 //! 4. If a chunk cannot be located, only its file is lost.
 
 use std::collections::VecDeque;

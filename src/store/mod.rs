@@ -88,10 +88,7 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io).
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>>;
 
-    /// Deletes a blob. Deleting a missing blob succeeds.
-    ///
-    /// # Errors
-    /// [`Io`](crate::Error::Io).
+    /// Deletes a blob. Deleting a missing blob succeeds. Fails with [`Io`](crate::Error::Io).
     fn delete(&self, name: &str) -> Result<()>;
 
     /// The location of the store: names it in messages and tells its caches from those of other stores.

@@ -223,18 +223,18 @@ fn restore_without_a_target_takes_a_new_directory_each_time() {
 #[test]
 fn restore_never_overwrites() {
     let home = Home::new();
-    home.write("folder/a", b"stored a");
-    home.write("folder/b", b"stored b");
-    home.backup(&["folder"]);
-    home.write("target/folder/a", b"precious");
+    home.write("directory/a", b"stored a");
+    home.write("directory/b", b"stored b");
+    home.backup(&["directory"]);
+    home.write("target/directory/a", b"precious");
     let output = home.run(&["restore", "latest", "--target", "target", "--json"]);
     assert_eq!(code(&output), 1);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["files"], &report["damaged"]), (&1.into(), &0.into()));
     assert!(report["problems"].as_u64().is_some_and(|problems| problems > 0));
-    assert!(stderr(&output).contains("target/folder/a"), "{}", stderr(&output));
-    assert_eq!(home.read("target/folder/a"), b"precious");
-    assert_eq!(home.read("target/folder/b"), b"stored b");
+    assert!(stderr(&output).contains("target/directory/a"), "{}", stderr(&output));
+    assert_eq!(home.read("target/directory/a"), b"precious");
+    assert_eq!(home.read("target/directory/b"), b"stored b");
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn an_interrupted_backup_says_so_and_the_next_one_succeeds() {
     use std::io::{BufRead, BufReader};
     let home = Home::new();
     for number in 0..6 {
-        home.write(&format!("folder/{number}"), &tree::noise(number, 8 << 20));
+        home.write(&format!("directory/{number}"), &tree::noise(number, 8 << 20));
     }
-    let mut command = home.command(&["backup", "folder"]);
+    let mut command = home.command(&["backup", "directory"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().starts_with("created the repository"));
@@ -302,7 +302,7 @@ fn an_interrupted_backup_says_so_and_the_next_one_succeeds() {
     assert_eq!(code(&child.wait_with_output().unwrap()), 130, "{rest:?}");
     assert_eq!(rest.last().map(String::as_str), Some("error: interrupted"));
     assert_eq!(json(&home.run(&["snapshots", "--json"])), serde_json::json!([]));
-    home.backup(&["folder"]);
+    home.backup(&["directory"]);
     assert_eq!(code(&home.run(&["restore", "latest", "--target", "back"])), 0);
-    assert_eq!(describe(&home.path("back/folder")), describe(&home.path("folder")));
+    assert_eq!(describe(&home.path("back/directory")), describe(&home.path("directory")));
 }

@@ -80,7 +80,7 @@ fn settle(directory: &Path) {
 }
 
 fn write_first_tree(tree: &Path, random: &mut Random) {
-    for directory in ["below/deeper", "empty-folder", "many"] {
+    for directory in ["below/deeper", "empty-directory", "many"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
     }
     let text = random.text(60_000);

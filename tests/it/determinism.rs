@@ -76,6 +76,7 @@ fn model_encode_is_left_out_if_no_frame_can_need_it() {
     let place = Place::new();
     let config = place.path("config.toml");
     write(config.clone(), b"identify.enabled = false\nmodel.detect_formats = false\n");
+    place.run(&["init"]);
     let arguments = ["backup", ".", "--config", config.to_str().unwrap()];
     let report = finished(place.command(source.path(), &arguments).output().unwrap(), "backup");
     let names: Vec<&str> =

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// What `pattern` (`*`, `?`, `[…]` within names, `**` for directories) matches below `corpus`, sorted; a pattern without
-/// such signs is a path that must exist.
+/// What `pattern` (`*`, `?`, `[…]` within names, `**` for directories) matches below `corpus`, sorted; a pattern
+/// without such signs is a path that must exist.
 ///
 /// # Errors
 /// [`Error::Usage`] for a pattern without sense or without a match; [`Error::Io`].

@@ -1,4 +1,5 @@
-//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in directories of their own.
+//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in directories of their
+//! own.
 //!
 //! 1. The tensors are those of a transformer: embeddings, and in every layer four square matrices, three of the
 //!    feed-forward network and two norms.

@@ -3,8 +3,8 @@
 //! 1. Header, footer and container index parse. Every entry resolves, and its extents are within their frames.
 //! 2. With `read_data`, the bytes must match the container's name. Frames are decoded in order, and each entry is
 //!    assembled right after its own frame is decoded, so that frame is still in the cache.
-//! 3. A base without a record in the index may be in a container that no segment lists yet. Such containers are searched
-//!    before the base counts as missing.
+//! 3. A base without a record in the index may be in a container that no segment lists yet. Such containers are
+//!    searched before the base counts as missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Check: proves that a repository is readable. It continues after each defect and reports all of them.
 //!
 //! 1. Both copies of the configuration parse. Every snapshot and every blob of the model catalogue loads.
-//! 2. Every index segment opens, its pages verify, and its records refer to entries with their fingerprints (`segments`).
+//! 2. Every index segment opens, its pages verify, and its records refer to entries with their fingerprints
+//!    (`segments`).
 //! 3. Every container has a sound header, footer and container index, and each entry resolves to bytes within frames
-//!    (`containers`). With `read_data`, every byte is read: containers match their names, frames decode, and chunks match
-//!    their fingerprints.
+//!    (`containers`). With `read_data`, every byte is read: containers match their names, frames decode, and chunks
+//!    match their fingerprints.
 //! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`).
 //!
 //! Snapshots are listed before segments, and segments before containers, which is the reverse of the writing order. So

@@ -62,8 +62,8 @@ impl CheckRun<'_> {
 /// `progress` counts containers as files, and with `read_data` the bytes of containers.
 ///
 /// # Errors
-/// Fails if the store cannot be read for a reason other than damage, and with [`Error::Interrupted`] once `stop` is set.
-/// Damage is reported, not returned.
+/// Fails if the store cannot be read for a reason other than damage, and with [`Error::Interrupted`] once `stop` is
+/// set. Damage is reported, not returned.
 pub fn check(
     repository: &Repository,
     config: &Config,

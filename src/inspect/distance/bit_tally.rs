@@ -1,7 +1,7 @@
 //! Counts for each bit how many values of two models differ in it.
 //!
-//! For each byte of a value, a table counts how often the XOR of two values has each of 256 results. That takes one step
-//! per byte. The bits are counted from the tables at the end.
+//! For each byte of a value, a table counts how often the XOR of two values has each of 256 results. That takes one
+//! step per byte. The bits are counted from the tables at the end.
 
 use crate::format::Dtype;
 use crate::kernel::elements::{bf16, fp16};

@@ -50,7 +50,8 @@ impl SnapshotModels {
     /// Opens the model at `path` of a snapshot; `label` names it in reports and errors.
     ///
     /// # Errors
-    /// Fails with [`Error::NoSuchPath`], with [`Error::Usage`] if the path is not a model file, or if it cannot be read.
+    /// Fails with [`Error::NoSuchPath`], with [`Error::Usage`] if the path is not a model file, or if it cannot be
+    /// read.
     pub fn open(&self, snapshot: &NamedSnapshot, path: &Path, label: &str) -> Result<OpenModel> {
         let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
         let file = node.filter(|node| node.kind == NodeKind::File);

@@ -66,8 +66,8 @@ pub struct TensorReport {
 /// Writes one tensor of `snapshot` into a file.
 ///
 /// # Errors
-/// Fails with [`Error::Usage`] if no file or several files have the tensor, or if the format of the output cannot hold it.
-/// Fails with [`Error::AlreadyExists`] if the output exists, and if the tensor cannot be read or written.
+/// Fails with [`Error::Usage`] if no file or several files have the tensor, or if the format of the output cannot hold
+/// it. Fails with [`Error::AlreadyExists`] if the output exists, and if the tensor cannot be read or written.
 pub fn tensor(
     repository: &Repository,
     snapshot: &NamedSnapshot,

@@ -4,8 +4,8 @@
 //!    safetensors type are written as bytes, and the metadata give their type and shape.
 //! 2. The values are copied in their stored order if the header can describe it. Otherwise they are gathered
 //!    ([`super::gather`]).
-//! 3. The file is written under a temporary name in the directory of the output, and then linked to its name. So nothing
-//!    is overwritten, and an incomplete file never has that name.
+//! 3. The file is written under a temporary name in the directory of the output, and then linked to its name. So
+//!    nothing is overwritten, and an incomplete file never has that name.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -166,8 +166,8 @@ pub struct TensorSource<'a> {
 /// Writes `header` and the values of `source` to the new file `output`.
 ///
 /// # Errors
-/// Fails if the source cannot be read or the output cannot be written, and with [`Error::Interrupted`] once `stop` is set.
-/// No file is left then.
+/// Fails if the source cannot be read or the output cannot be written, and with [`Error::Interrupted`] once `stop` is
+/// set. No file is left then.
 pub fn write(output: &Path, header: &TensorHeader, source: &TensorSource<'_>, stop: &AtomicBool) -> Result<()> {
     let failed = |error: io::Error| Error::io("write", output, error);
     let mut random = [0u8; 8];

@@ -1,9 +1,9 @@
 //! Reads the values of an array in the order of their indices, for any strides.
 //!
 //! 1. Values that are stored in this order are copied.
-//! 2. Other values are gathered in batches. A batch has as many indices of the first dimension as fit. If one index does
-//!    not fit, the first dimension is walked, and the batch has indices of the second one, and so on. Memory is limited to
-//!    one batch.
+//! 2. Other values are gathered in batches. A batch has as many indices of the first dimension as fit. If one index
+//!    does not fit, the first dimension is walked, and the batch has indices of the second one, and so on. Memory is
+//!    limited to one batch.
 //! 3. Within a batch the dimensions are walked by descending stride. So the source is read forwards through a small
 //!    window, and each value is put at the position of its indices.
 

@@ -151,8 +151,8 @@ impl StreamCursor {
 }
 
 up_to_avx2! {
-    fn decode_streams(streams: &[u8], table: &LookupTable, lengths: &[u8; SYMBOLS], cursors: &mut [StreamCursor; STREAMS],
-        out: &mut [u8]) = decode_streams_loop
+    fn decode_streams(streams: &[u8], table: &LookupTable, lengths: &[u8; SYMBOLS],
+        cursors: &mut [StreamCursor; STREAMS], out: &mut [u8]) = decode_streams_loop
 }
 
 #[inline(always)]

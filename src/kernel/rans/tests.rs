@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::coder::*;
 use super::tables::{DecodingTable, EncodingTable};
 use super::*;
+use crate::kernel::counts::count;
 
 /// The units of the first encoding of the text below.
 const UNITS: [u8; 66] = [

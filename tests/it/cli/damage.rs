@@ -18,9 +18,9 @@ fn stored() -> Home {
     let home = Home::new();
     home.write("small.toml", b"[container]\nbytes_target = \"1 MiB\"\n[compress]\nframe_bytes = \"64 KiB\"\n");
     for number in 0..FILES {
-        home.write(&format!("folder/file-{number}"), &content(number));
+        home.write(&format!("directory/file-{number}"), &content(number));
     }
-    let report = home.backup(&["folder", "--config", "small.toml"]);
+    let report = home.backup(&["directory", "--config", "small.toml"]);
     assert!(report["containers"].as_u64().is_some_and(|containers| containers >= 4));
     home
 }
@@ -39,7 +39,7 @@ fn lost(home: &Home) -> u64 {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut lost = 0;
     for number in 0..FILES {
-        let name = format!("back/folder/file-{number}");
+        let name = format!("back/directory/file-{number}");
         if home.path(&name).exists() {
             assert!(home.read(&name) == content(number), "{name} is not what was stored");
         } else {
@@ -90,8 +90,8 @@ fn a_lost_snapshot_does_not_hide_the_others() {
     let home = stored();
     let first = json(&home.run(&["snapshots", "--json"]));
     let id = first[0]["id"].as_str().unwrap().to_string();
-    home.write("folder/more", b"more");
-    home.backup(&["folder"]);
+    home.write("directory/more", b"more");
+    home.backup(&["directory"]);
     home.write(&format!("data/fhrd/repository/snapshots/{id}"), b"not a snapshot");
     let output = home.run(&["snapshots", "--json"]);
     assert_eq!(code(&output), 20);
@@ -109,10 +109,10 @@ fn a_container_cut_short_is_stored_anew_by_the_next_backup() {
     let len = path.metadata().unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len - 100).unwrap();
     // The same chunks make a container of the same name, which must not count as stored because a file is there.
-    home.backup(&["folder", "--config", "small.toml", "--force"]);
+    home.backup(&["directory", "--config", "small.toml", "--force"]);
     let output = home.run(&["restore", "latest", "--target", "back", "--json"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     for number in 0..FILES {
-        assert_eq!(home.read(&format!("back/folder/file-{number}")), content(number));
+        assert_eq!(home.read(&format!("back/directory/file-{number}")), content(number));
     }
 }

@@ -365,7 +365,7 @@ fn types_are_kept_and_hostile_names_stay_here() {
         Tensor::new("__metadata", "F8_E5M2", &[70_000], vec![7; 70_000]),
         Tensor::new("flags", "BOOL", &[4], vec![0, 1, 1, 0]),
     ];
-    home.write("in/folder/m/model.safetensors", &safetensors(&parts));
+    home.write("in/directory/m/model.safetensors", &safetensors(&parts));
     home.write("in/small.safetensors", &safetensors(&[Tensor::new("tiny", "F32", &[2], float32(&[1.0, -2.0]))]));
     // Two blocks of Q8_0 in two rows.
     home.write("in/x.gguf", &gguf(&[("quantised", 8, &[32, 2], &[5; 68])]));

@@ -27,7 +27,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 /// Makes the tree: text, noise, empty file and directory, links, a pipe, a file with holes, odd names, modes and times.
 pub fn plant(root: &Path) {
     std::fs::create_dir_all(root.join("deep/er/est")).unwrap();
-    std::fs::create_dir(root.join("empty folder")).unwrap();
+    std::fs::create_dir(root.join("empty directory")).unwrap();
     let text: String = (0..20_000).map(|line| format!("line {line} of the text\n")).collect();
     std::fs::write(root.join("text"), &text).unwrap();
     std::fs::write(root.join("deep/text with a change"), text.replace("line 7777 ", "row 7777 ")).unwrap();
