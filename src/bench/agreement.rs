@@ -1,7 +1,7 @@
-//! Two runs of one comparison side by side: are sizes the same, and speeds within the noise?
+//! Compares two runs of one comparison: sizes must be equal, and speeds equal within the noise.
 //!
-//! Lines are matched by what names them. A ratio must be the same number; a speed per reference second may differ by
-//! the greater of the two runs' noise, up or down.
+//! Lines are matched by set, scheme, parameters and chunk length. Ratios must be the same number. Speeds per
+//! normalised second may differ by the greater noise of the two runs, up or down.
 
 use std::fmt;
 
@@ -9,37 +9,37 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// What names a line.
+/// Fields that identify a line.
 const NAMES: [&str; 4] = ["set", "scheme", "parameters", "chunk_bytes"];
-/// Speeds, and the noise of each.
+/// Fields of speeds, each with the field of its noise.
 const SPEEDS: [(&str, &str); 2] =
     [("backup_mb_per_normalised_s", "backup_noise"), ("restore_mb_per_normalised_s", "restore_noise")];
 
-/// How two runs compare.
+/// Differences between two runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agreement {
-    /// Ratios compared.
+    /// Number of ratios compared.
     pub ratios: usize,
-    /// Those that differ, said in a line each.
+    /// Ratios that differ, one message each.
     pub other_ratios: Vec<String>,
-    /// Speeds compared.
+    /// Number of speeds compared.
     pub speeds: usize,
-    /// Those that differ by more than noise, said in a line each.
+    /// Speeds that differ by more than the noise, one message each.
     pub other_speeds: Vec<String>,
-    /// Lines of one run that the other does not have.
+    /// Lines that only one run has.
     pub unmatched: Vec<String>,
 }
 
 impl Agreement {
-    /// Of the lines of this run and those in `document`, an earlier run's `result.json`; `origin` is its path.
+    /// Compares `lines`, those of this run, with `document`, the `result.json` of a previous run at the path `origin`.
     ///
     /// # Errors
-    /// [`Error::Usage`] if that is no such document, or if nothing can be compared.
+    /// [`Error::Usage`] if `document` is not the result of a comparison, or if no line can be compared.
     pub fn of(lines: &[Value], document: &str, origin: &str) -> Result<Self> {
-        let wrong = |what: String| Error::Usage(format!("{origin} is not the result of such a measurement: {what}"));
+        let wrong = |what: String| Error::Usage(format!("{origin} is not the result of a comparison: {what}"));
         let document: Value = serde_json::from_str(document).map_err(|error| wrong(error.to_string()))?;
         let Some(previous) = document.get("lines").and_then(Value::as_array) else {
-            return Err(wrong("it has no list `lines`".into()));
+            return Err(wrong("there is no list `lines`".into()));
         };
         let mut agreement = Agreement::default();
         for line in lines {
@@ -51,7 +51,7 @@ impl Agreement {
         let is_new = |other: &&Value| !lines.iter().any(|line| is_same(line, other));
         agreement.unmatched.extend(previous.iter().filter(is_new).map(name));
         match agreement.ratios {
-            0 => Err(wrong("no line of both has a `ratio`".into())),
+            0 => Err(wrong("no line of both runs has a `ratio`".into())),
             _ => Ok(agreement),
         }
     }
@@ -64,7 +64,7 @@ impl Agreement {
         }
         for (speed, noise) in SPEEDS {
             let (Some(now), Some(then)) = (number(line, speed), number(other, speed)) else { continue };
-            // Without noise, a single round, there is nothing to judge by.
+            // A single round has no noise to compare with.
             let Some(noise) = number(line, noise).into_iter().chain(number(other, noise)).reduce(f64::max) else {
                 continue;
             };
@@ -73,12 +73,12 @@ impl Agreement {
             if !(1.0 / (1.0 + noise)..=1.0 + noise).contains(&factor) {
                 let (what, change, noise) = (speed.split('_').next().unwrap_or_default(), factor - 1.0, 100.0 * noise);
                 let change = 100.0 * change;
-                self.other_speeds.push(format!("{}: {what} {change:+.0} %, noise is {noise:.0} %", name(line)));
+                self.other_speeds.push(format!("{}: {what} {change:+.0} %, the noise is {noise:.0} %", name(line)));
             }
         }
     }
 
-    /// Whether sizes are the same.
+    /// Whether all ratios are equal.
     pub fn has_same_ratios(&self) -> bool {
         self.other_ratios.is_empty()
     }
@@ -87,10 +87,10 @@ impl Agreement {
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ratios, speeds) = (self.ratios - self.other_ratios.len(), self.speeds - self.other_speeds.len());
-        writeln!(f, "ratios    {ratios} of {} are the same", self.ratios)?;
+        writeln!(f, "ratios    {ratios} of {} are equal", self.ratios)?;
         writeln!(f, "speeds    {speeds} of {} agree within the noise", self.speeds)?;
         self.other_ratios.iter().chain(&self.other_speeds).try_for_each(|line| writeln!(f, "  {line}"))?;
-        self.unmatched.iter().try_for_each(|line| writeln!(f, "  {line}: in one run only"))
+        self.unmatched.iter().try_for_each(|line| writeln!(f, "  {line}: only in one run"))
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_agree_up_to_the_noise_and_not_beyond() {
+    fn speeds_that_differ_by_more_than_the_noise_are_reported() {
         let agreement =
             against(&[line("a", 2.0, 124.0), line("b", 3.0, 81.0)], &[line("a", 2.0, 100.0), line("b", 3.0, 100.0)]);
         assert_eq!((agreement.ratios, agreement.speeds, agreement.has_same_ratios()), (2, 2, true));
@@ -138,15 +138,18 @@ mod tests {
             against(&[line("a", 2.0, 126.0), line("b", 3.5, 79.0)], &[line("a", 2.0, 100.0), line("b", 3.0, 100.0)]);
         assert!(!agreement.has_same_ratios());
         let printed = agreement.to_string();
-        for part in
-            ["1 of 2 are the same", "0 of 2 agree", "code, a: backup +26 %, noise is 25 %", "code, b: ratio 3.5, was 3"]
-        {
+        for part in [
+            "1 of 2 are equal",
+            "0 of 2 agree",
+            "code, a: backup +26 %, the noise is 25 %",
+            "code, b: ratio 3.5, was 3",
+        ] {
             assert!(printed.contains(part), "{printed}");
         }
     }
 
     #[test]
-    fn lines_of_one_run_alone_are_told_and_failed_ones_are_no_match() {
+    fn lines_of_only_one_run_and_failed_lines_are_reported() {
         let agreement =
             against(&[line("a", 2.0, 1.0), line("new", 2.0, 1.0)], &[line("a", 2.0, 1.0), line("old", 1.0, 1.0)]);
         assert_eq!(agreement.unmatched, ["code, new", "code, old"]);
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_told_apart() {
+    fn a_file_that_is_not_a_result_is_refused() {
         let message =
             |document: &str| Agreement::of(&[line("a", 2.0, 1.0)], document, "x.json").unwrap_err().to_string();
         for (document, part) in

@@ -1,10 +1,11 @@
-//! Blocks of real data for measurements: drawn at random byte positions of a class's files, the same for one seed.
+//! Blocks of real data for measurements, drawn at random byte positions of a class's files. A seed fixes the
+//! positions.
 //!
-//! 1. The class's patterns are expanded to files; of safetensors files only the tensors of one dtype count, where a
-//!    dtype is named, adjacent ones as one extent.
-//! 2. A block is drawn from all positions of all extents with equal chance, whatever word it starts amid.
-//! 3. A transform makes another representation of the same data (UTF-16 of text, FP64 of FP32); the block then starts
-//!    at a random byte of it.
+//! 1. The patterns of the class are expanded to files. If a dtype is given, only the tensors of that dtype in
+//!    safetensors files count, and adjacent tensors form one extent.
+//! 2. Every byte position of every extent has the same chance, also inside an element.
+//! 3. A transform converts the data (UTF-16 of text, FP64 of FP32). The block then starts at a random byte of the
+//!    result.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,24 +17,24 @@ use super::data::rounding::{brain, half};
 use super::data::{Random, expand, files_below};
 use crate::error::{Error, Result};
 
-/// Another representation of the same data.
+/// Conversion of data to another representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transform {
     /// Text as UTF-16, little-endian.
     Utf16,
-    /// FP32 words as FP64.
+    /// FP32 elements as FP64.
     F64,
-    /// FP32 words as FP16, rounded to nearest.
+    /// FP32 elements as FP16, rounded to nearest.
     F16,
-    /// FP32 words as BF16, rounded to nearest.
+    /// FP32 elements as BF16, rounded to nearest.
     Bf16,
-    /// BF16 words as FP32: two zero bytes in each.
+    /// BF16 elements as FP32: two zero bytes before each.
     F32,
 }
 
 impl Transform {
-    /// Bytes of a word before and after; of UTF-16 the least there can be.
+    /// Bytes of an element before and after. A character of UTF-16 has at least the bytes given here.
     fn widths(self) -> (usize, usize) {
         match self {
             Transform::Utf16 => (4, 2),
@@ -55,16 +56,16 @@ impl Transform {
     }
 }
 
-/// A block, and where it comes from.
+/// A block and the file that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrawnBlock {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// Its bytes.
+    /// Bytes of the block, converted.
     pub bytes: Vec<u8>,
 }
 
-/// A run of bytes of a file.
+/// A range of bytes of a file.
 struct FileExtent {
     path: PathBuf,
     start: u64,
@@ -80,10 +81,11 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Finds the extents of `patterns` (paths with `*`, directories taken whole) under `corpus`.
+    /// Finds the extents of `patterns` below `corpus`. Patterns are paths with `*`; directories stand for all their
+    /// files.
     ///
     /// # Errors
-    /// [`Error::Io`] where reading fails; [`Error::Usage`] where nothing is long enough for a block.
+    /// [`Error::Io`] if reading fails; [`Error::Usage`] if no extent is long enough for a block.
     pub fn find(
         corpus: &Path,
         patterns: &[String],
@@ -108,24 +110,24 @@ impl Blocks {
         if blocks.positions().all(|count| count == 0) {
             let patterns = patterns.join(" ");
             let kind = tensor_dtype.map_or(String::new(), |dtype| format!(" of {dtype} tensors"));
-            return Err(Error::Usage(format!("{} holds no {block_bytes} bytes{kind} in {patterns}", corpus.display())));
+            return Err(Error::Usage(format!("{} has no {block_bytes} bytes{kind} in {patterns}", corpus.display())));
         }
         Ok(blocks)
     }
 
-    /// Bytes read for one block: what becomes the block and a word more.
+    /// Bytes read for one block: its source and eight elements more.
     fn source_bytes(&self) -> u64 {
         let (from, to) = self.transform.map_or((1, 1), Transform::widths);
         ((self.block_bytes / to + 8) * from) as u64
     }
 
-    /// How many places of each extent a block can start at.
+    /// Number of positions of each extent where a block can start.
     fn positions(&self) -> impl Iterator<Item = u64> {
         let need = self.source_bytes();
         self.extents.iter().map(move |extent| (extent.len + 1).saturating_sub(need))
     }
 
-    /// The next block.
+    /// Draws the next block.
     pub fn draw(&mut self) -> Result<DrawnBlock> {
         let mut position = self.random.below(self.positions().sum());
         let mut chosen = None;
@@ -136,8 +138,8 @@ impl Blocks {
             }
             position -= count;
         }
-        let extent = chosen.ok_or_else(|| Error::internal("there is nothing to draw blocks from"))?;
-        // A transform reads whole words.
+        let extent = chosen.ok_or_else(|| Error::internal("no extent has a position for a block"))?;
+        // A transform reads whole elements.
         position -= position % self.transform.map_or(1, |transform| transform.widths().0 as u64);
         let mut bytes = vec![0; self.source_bytes() as usize];
         File::open(&extent.path)
@@ -152,7 +154,7 @@ impl Blocks {
         Ok(DrawnBlock { file: extent.path.clone(), bytes: block.to_vec() })
     }
 
-    /// The first block of a whole file, or all of a shorter one, in the class's representation.
+    /// The first block of a file, or the whole of a shorter file, converted.
     pub fn first(&self, path: &Path) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(path)
@@ -164,7 +166,7 @@ impl Blocks {
     }
 }
 
-/// The files that `pattern` stands for, directories taken whole.
+/// All files that `pattern` stands for.
 fn files_of(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in expand(corpus, pattern)? {
@@ -173,29 +175,29 @@ fn files_of(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Longest safetensors header read, bytes.
+/// Longest safetensors header, bytes.
 const HEADER_BYTES_MAX: u64 = 100 << 20;
 
 /// Extents of the tensors of `dtype` in a safetensors file, adjacent ones merged.
 fn tensor_extents(path: &Path, dtype: &str) -> Result<Vec<FileExtent>> {
     #[derive(Deserialize)]
-    struct HeaderEntry {
+    struct HeaderTensor {
         dtype: String,
         data_offsets: (u64, u64),
     }
-    let wrong = |what: &str| Error::Usage(format!("{} is no safetensors file: {what}", path.display()));
+    let wrong = |what: &str| Error::Usage(format!("{} is not a safetensors file: {what}", path.display()));
     let mut file = File::open(path).map_err(|error| Error::io("read", path, error))?;
     let mut len = [0u8; 8];
     file.read_exact(&mut len).map_err(|error| Error::io("read", path, error))?;
     let len = Some(u64::from_le_bytes(len)).filter(|len| *len <= HEADER_BYTES_MAX);
-    let len = len.ok_or_else(|| wrong("its header is too long"))?;
+    let len = len.ok_or_else(|| wrong("the header is too long"))?;
     let mut header = vec![0; len as usize];
     file.read_exact(&mut header).map_err(|error| Error::io("read", path, error))?;
     let entries: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&header).map_err(|error| wrong(&error.to_string()))?;
     let mut spans = Vec::new();
     for (_, entry) in entries.into_iter().filter(|(name, _)| name != "__metadata__") {
-        let tensor: HeaderEntry = serde_json::from_value(entry).map_err(|error| wrong(&error.to_string()))?;
+        let tensor: HeaderTensor = serde_json::from_value(entry).map_err(|error| wrong(&error.to_string()))?;
         if tensor.dtype == dtype && tensor.data_offsets.0 < tensor.data_offsets.1 {
             spans.push(tensor.data_offsets);
         }

@@ -1,38 +1,38 @@
-//! What a paper says of a figure, beside what was measured here.
+//! A claim of a paper about a value, and the value measured here.
 //!
-//! 1. `of` picks lines of the result by what names them: fields that are text, `chunk_bytes`, and the parameters.
-//! 2. With `over`, each of them is compared with the line that `over` picks and that is named alike
-//!    in everything `over` does not name.
-//! 3. The mean over all such lines is set beside the paper's value.
+//! 1. `of` selects lines of the result by their names: text fields, `chunk_bytes` and parameters.
+//! 2. With `over`, each selected line is compared with a line that `over` selects. All names that `over` does not
+//!    mention must be equal.
+//! 3. The mean over the selected lines is shown beside the value of the paper.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A claim, as a measurement's file has it.
+/// A claim, as the configuration of a measurement states it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Who says it, and where.
+    /// Author and place of the claim.
     pub source: String,
-    /// What is said.
+    /// The claim in words.
     pub text: String,
-    /// The value there.
+    /// The value in the paper.
     pub expected: String,
-    /// The field of a line to take; `a.b` for `b` within `a`.
+    /// Field of a line to read; `a.b` is the field `b` of `a`.
     pub figure: String,
-    /// The lines to take.
+    /// Lines to select.
     pub of: BTreeMap<String, toml::Value>,
-    /// The lines to compare them with.
+    /// Lines to compare them with.
     pub over: Option<BTreeMap<String, toml::Value>>,
-    /// What is made of the two.
+    /// How a value is compared.
     #[serde(default)]
     pub measure: Measure,
-    /// Unit behind the value.
+    /// Unit printed after the value.
     #[serde(default = "percent")]
     pub unit: String,
-    /// Where the difference comes from, in a sentence.
+    /// Reason for the difference, one sentence.
     pub remark: String,
 }
 
@@ -40,48 +40,48 @@ fn percent() -> String {
     "%".into()
 }
 
-/// What is made of a figure, and of the one it is compared with.
+/// How a value is compared with the value of the other line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// Percent by which it is more.
+    /// By how many percent it is greater.
     #[default]
     Gain,
-    /// Percent by which it is less.
+    /// By how many percent it is smaller.
     Saving,
-    /// Percent that it is.
+    /// Percent of the other value.
     Share,
-    /// How many times it is.
+    /// Multiple of the other value.
     Times,
-    /// The figure itself.
+    /// The value itself.
     Value,
-    /// The figure itself, of 1, in percent.
+    /// The value itself, a fraction, in percent.
     Percent,
 }
 
-/// A claim beside what was measured.
+/// A claim and the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Who says it, and where.
+    /// Author and place of the claim.
     pub source: String,
-    /// What is said.
+    /// The claim in words.
     pub text: String,
-    /// The value there.
+    /// The value in the paper.
     pub expected: String,
-    /// The mean here; none where no line has the figure.
+    /// Mean of the selected lines; `None` if no line has the value.
     pub measured: Option<f64>,
-    /// Least and largest of the lines.
+    /// Smallest and largest value of the lines.
     pub range: Option<[f64; 2]>,
-    /// Unit of both.
+    /// Unit of both values.
     pub unit: String,
-    /// The sets measured.
+    /// Names of the measured sets.
     pub sets: Vec<String>,
-    /// Where the difference comes from.
+    /// Reason for the difference.
     pub remark: String,
 }
 
 impl Claim {
-    /// Sets the claim beside `lines`.
+    /// Evaluates the claim on `lines`.
     pub fn judge(&self, lines: &[Value]) -> Verdict {
         let mut values = Vec::new();
         let mut sets = Vec::new();
@@ -133,7 +133,7 @@ impl Claim {
     }
 }
 
-/// A field, or a parameter of that name.
+/// A field of a line, or else the parameter of that name.
 pub(super) fn field<'a>(line: &'a Value, path: &str) -> Option<&'a Value> {
     let within = |value: &'a Value| path.split('.').try_fold(value, |value, part| value.get(part));
     within(line).or_else(|| line.get("parameters").and_then(within))
@@ -151,7 +151,7 @@ fn picks(filter: &BTreeMap<String, toml::Value>, line: &Value) -> bool {
     })
 }
 
-/// What names a line, without the fields `ignored`.
+/// Names that identify a line, without the fields `ignored`.
 fn identity(line: &Value, ignored: &[&String]) -> Map<String, Value> {
     let mut named = Map::new();
     let mut keep = |key: &String, value: &Value| {
@@ -173,7 +173,7 @@ fn identity(line: &Value, ignored: &[&String]) -> Map<String, Value> {
 }
 
 impl Verdict {
-    /// What was measured, with its unit, and the range where lines differ.
+    /// The measured value with its unit, and the range if the lines differ.
     pub fn measured_text(&self) -> String {
         let number = |value: f64| if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") };
         match (self.measured, self.range) {
@@ -186,11 +186,12 @@ impl Verdict {
     }
 }
 
-/// The verdicts as a table in Markdown.
+/// The claims as a table in Markdown.
 pub fn markdown(verdicts: &[Verdict]) -> String {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-    let mut out =
-        String::from("| source | claim | there | here | measured on | why they differ |\n|---|---|---|---|---|---|\n");
+    let mut out = String::from(
+        "| source | claim | in the paper | here | measured on | why they differ |\n|---|---|---|---|---|---|\n",
+    );
     for verdict in verdicts {
         let cells = [
             &verdict.source,
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_compared_with_those_named_alike_otherwise() {
+    fn a_line_is_compared_with_the_line_of_the_same_other_names() {
         let text = "figure = \"ratio\"\nof = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\n";
         let verdict = claim(text).judge(&lines());
         assert_eq!((verdict.measured, verdict.range), (Some(25.0), Some([0.0, 50.0])));
@@ -249,13 +250,13 @@ mod tests {
         assert_eq!(
             claim(&of_one).judge(&lines()).measured,
             Some(25.0),
-            "the level is the same where `over` names none"
+            "the level must be equal because `over` does not name it"
         );
         assert_eq!(claim(&over).judge(&lines()).measured_text(), "2.50");
     }
 
     #[test]
-    fn a_value_stands_for_itself_and_what_is_not_there_is_said() {
+    fn a_plain_value_is_not_compared_and_a_missing_one_is_not_measured() {
         let text =
             "figure = \"deep.er\"\nmeasure = \"value\"\nunit = \"MB/s\"\nof = { scheme = [\"fhrd\"], level = 1 }\n";
         assert_eq!(claim(text).judge(&lines()).measured_text(), "6.00 MB/s");

@@ -1,13 +1,13 @@
-//! Codecs of floats on blocks of real tensors, one thread, without chunks, containers or files.
+//! Measures float codecs on blocks of real tensors: one thread, no chunks, containers or files.
 //!
-//! 1. A class's files are model files. Their tensors of one type, of those whose names match, are cut in blocks, of
-//!    which as many as asked for are taken, evenly spread.
-//! 2. Where a class has a `base`, a block's base is the same range of the tensor of that name there. Deltas are
-//!    measured only then.
-//! 3. Every method encodes all blocks, then decodes them, round by round; speeds are those of the fastest round, which
-//!    other processes disturbed least. A method that does not give the blocks back has failed.
-//! 4. Where BitX is among the methods, every other one is compared with it block by block: *worst* is the largest
-//!    encoding, less [`ALLOWED_BYTES`], as a multiple of BitX's of the same block.
+//! 1. A class lists model files. Tensors of its dtype whose names match are split into blocks. At most `blocks` of
+//!    them are measured, evenly spaced.
+//! 2. If a class has a `base`, the base of a block is the same range of the tensor of the same name there. Deltas need
+//!    a base.
+//! 3. Every method encodes all blocks and decodes them, in several rounds. The speed is that of the fastest round,
+//!    which other processes disturbed least. A method fails if a decoded block differs.
+//! 4. If BitX is among the methods, the others are compared with it block by block. *Worst* is the largest encoding
+//!    less [`ALLOWED_BYTES`], divided by the encoding of BitX.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,39 +30,39 @@ use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor, Window};
 use crate::inspect::distance::OpenModel;
 
-/// A measurement of codecs, as read from TOML.
+/// Configuration of a measurement of codecs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodecBench {
     /// `"codecs"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "title")]
     pub title: String,
-    /// Folder that the classes' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that paths are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Blocks of each class, at most.
+    /// Maximum number of blocks of each class.
     #[serde(default = "blocks")]
     pub blocks: usize,
-    /// Bytes of a block; the end of a tensor is left out.
+    /// Length of a block. The rest of a tensor is not measured.
     #[serde(default = "block_bytes")]
     pub block_bytes: ByteSize,
-    /// Rounds.
+    /// Number of rounds.
     #[serde(default = "repeats")]
     pub repeats: usize,
-    /// Names that `model.codec` takes, and the deltas `context` and `bitx`.
+    /// Codecs by their names in `model.codec`, and the deltas `context` and `bitx`.
     pub methods: Vec<String>,
-    /// zstd's level in those that use it.
+    /// Level of zstd, for methods that use it.
     #[serde(default = "level")]
     pub level: i32,
-    /// What is measured.
+    /// Classes to measure.
     pub class: Vec<CodecClass>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// Blocks of one kind.
+/// A class: tensors of one dtype in some model files.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodecClass {
@@ -70,12 +70,12 @@ pub struct CodecClass {
     pub name: String,
     /// Model files.
     pub files: Vec<String>,
-    /// Type of the tensors taken, such as `BF16`.
+    /// Dtype of the tensors, such as `BF16`.
     pub dtype: String,
-    /// Pattern of their names, with `*`.
+    /// Pattern of the tensor names, with `*`.
     #[serde(default = "any")]
     pub tensors: String,
-    /// The model file that they descend from.
+    /// Model file that the models were fine-tuned from.
     pub base: Option<String>,
 }
 
@@ -98,40 +98,40 @@ fn any() -> String {
     "*".into()
 }
 
-/// The delta that others are compared with.
+/// The delta that other methods are compared with.
 const BITX: &str = "bitx";
 /// Names of the deltas.
 const DELTAS: [&str; 2] = ["context", BITX];
-/// What a block may take more without being worse: what says how it was encoded.
+/// Extra bytes of a block that do not count as worse: the description of the encoding.
 const ALLOWED_BYTES: u64 = 32;
 
-/// What a method does with a class.
+/// Measurements of one method on one class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodecLine {
-    /// The class.
+    /// Name of the class.
     pub set: String,
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: usize,
-    /// Their bytes.
+    /// Bytes of all blocks.
     pub bytes: u64,
-    /// Bytes of their encodings.
+    /// Bytes of all encodings.
     pub stored: u64,
-    /// Of these two.
+    /// Bytes divided by encoded bytes.
     pub ratio: f64,
-    /// Ratio that a tenth of the blocks stays under, half of them, nine tenths.
+    /// Ratio of single blocks: 10th, 50th and 90th percentile.
     pub block_ratios: [f64; 3],
-    /// The largest of a block, less [`ALLOWED_BYTES`], as a multiple of BitX's of it.
+    /// Largest encoding less [`ALLOWED_BYTES`], relative to that of BitX for the same block.
     pub worst_of_bitx: Option<f64>,
-    /// Millions of bytes encoded in a second, by one thread.
+    /// MB encoded per second by one thread.
     pub encode_mb_per_s: f64,
-    /// Millions of bytes decoded in a second, by one thread.
+    /// MB decoded per second by one thread.
     pub decode_mb_per_s: f64,
-    /// What each block takes, bytes.
+    /// Encoded bytes of each block.
     #[serde(skip)]
     pub sizes: Vec<u64>,
-    /// Why there are no figures.
+    /// Error message if the measurement failed.
     pub failure: Option<String>,
 }
 
@@ -141,7 +141,7 @@ struct CodecBlock {
     base: Option<Vec<u8>>,
 }
 
-/// A way to encode.
+/// A codec, or a delta (true for BitX).
 #[derive(Debug, Clone, Copy)]
 enum CodecMethod {
     Alone(FloatCodec),
@@ -178,7 +178,7 @@ impl CodecMethod {
     }
 }
 
-/// What used an encoding.
+/// The codec or delta that made an encoding.
 #[derive(Clone, Copy)]
 enum UsedCodec {
     Alone(&'static dyn Codec),
@@ -205,18 +205,20 @@ impl CodecBench {
         let config: CodecBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if let Some(unknown) = config.methods.iter().find(|name| CodecMethod::named(name).is_none()) {
             let names = FloatCodec::ALL.iter().map(|codec| codec.name()).chain(DELTAS).collect::<Vec<_>>().join(", ");
-            return Err(wrong(format!("`methods` must be of {names}, found `{unknown}`")));
+            return Err(wrong(format!("`methods` must be among {names}, found `{unknown}`")));
         }
         if let Some(class) = config.class.iter().find(|class| Dtype::named(&class.dtype).is_none()) {
-            return Err(wrong(format!("class `{}`: there is no type `{}`", class.name, class.dtype)));
+            return Err(wrong(format!("class `{}`: unknown dtype `{}`", class.name, class.dtype)));
         }
         if config.blocks == 0 || config.repeats == 0 || !(4096..=64 << 20).contains(&config.block_bytes.0) {
-            return Err(wrong("`blocks` and `repeats` are at least 1, `block_bytes` is 4 KiB to 64 MiB".into()));
+            return Err(wrong(
+                "`blocks` and `repeats` must be at least 1, and `block_bytes` from 4 KiB to 64 MiB".into(),
+            ));
         }
         Ok(config)
     }
 
-    /// Why classes cannot be read, as far as that shows from their paths.
+    /// Classes whose files are missing, each with the reason. Reads no content.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &CodecClass| {
@@ -226,7 +228,7 @@ impl CodecBench {
         self.class.iter().filter_map(of_class).collect()
     }
 
-    /// The blocks of a class.
+    /// Reads the blocks of a class.
     fn blocks_of(&self, class: &CodecClass) -> Result<Vec<CodecBlock>> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let one = |pattern: &String| -> Result<Option<PathBuf>> { Ok(expand(&corpus, pattern)?.into_iter().next()) };
@@ -294,14 +296,14 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
             let decoded = used.map_or(Ok(()), |used| used.decode(payload, block, &mut scratch, &mut back));
             seconds += start.elapsed().as_secs_f64();
             if decoded.is_err() || back != block.raw {
-                failure = Some("a block did not come back".to_string());
+                failure = Some("a decoded block differs from its source".to_string());
             }
         }
         decode_seconds = decode_seconds.min(seconds);
     }
     let raw_bytes = |block: &CodecBlock| block.raw.len() as u64;
     let bytes: u64 = blocks.iter().map(raw_bytes).sum();
-    // What does not become smaller is stored as it is.
+    // A block that does not become smaller is stored raw.
     let sizes = blocks.iter().zip(&encodings).map(|(block, (_, payload))| (raw_bytes(block), payload.len() as u64));
     let sizes: Vec<(u64, u64)> = sizes.map(|(raw, stored)| (raw, stored.min(raw))).collect();
     let stored = sizes.iter().map(|(_, stored)| stored).sum::<u64>();
@@ -344,7 +346,7 @@ const PICTURES: [(&str, &str, &str); 3] = [
     ("decode_mb_per_s", "Decoding, one thread", "MB/s"),
 ];
 
-/// Sets what the other methods' blocks are of BitX's.
+/// Sets `worst_of_bitx` of all methods but BitX.
 fn compare_with_bitx(lines: &mut [CodecLine]) {
     let Some(bitx) = lines.iter().find(|line| line.method == BITX).map(|line| line.sizes.clone()) else { return };
     for line in lines.iter_mut().filter(|line| line.method != BITX) {
@@ -355,11 +357,11 @@ fn compare_with_bitx(lines: &mut [CodecLine]) {
     }
 }
 
-/// Measures every class with every method and prints a line for each: ratio, the ratios that a tenth, half and nine
-/// tenths of the blocks stay under, the block that is worst beside BitX, MB/s of one thread.
+/// Measures every class with every method. Prints a line for each: ratio, percentiles of the blocks' ratios, the worst
+/// block relative to BitX, and MB/s of one thread.
 ///
 /// # Errors
-/// A class that cannot be read, an interruption.
+/// A class that cannot be read; [`Error::Interrupted`].
 pub fn run(config: &CodecBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     write_line(out, "class", "method", &TITLES)?;
     let mut lines = Vec::new();

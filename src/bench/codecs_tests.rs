@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A base and a fine-tune of it, made from a seed.
+/// Writes a base and a fine-tune of it, generated from a seed.
 fn models(directory: &std::path::Path) {
     let text = "sets = [{ name = \"x\", generate = { seed = 3, models = { layers = 1, hidden = 64, vocabulary = 512, \
         fine_tunes = 1, sigma_delta = [0.0005] } } }]";
@@ -26,10 +26,10 @@ fn parse(directory: &std::path::Path, more: &str) -> Result<CodecBench> {
 }
 
 #[test]
-fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
+fn every_method_gives_a_line_and_deltas_need_a_base() {
     let directory = tempfile::tempdir().unwrap();
     models(directory.path());
-    // The directory of the base holds its model alone.
+    // The directory of the base holds only its model.
     let methods = "methods = [\"floats\", \"planes\", \"all-planes\", \"bg4-lz4\", \"bit-planes\", \"zstd\", \"context\", \"bitx\"]";
     let config = parse(directory.path(), methods).unwrap();
     assert_eq!(config.missing(), [""; 0]);
@@ -52,7 +52,7 @@ fn every_method_gives_a_line_and_deltas_where_there_is_a_base() {
 }
 
 #[test]
-fn the_worst_block_counts_less_what_says_how_it_was_encoded() {
+fn the_worst_block_does_not_count_the_description_of_its_encoding() {
     let line = |method: &str, sizes: &[u64]| CodecLine {
         set: "x".into(),
         method: method.into(),
@@ -76,7 +76,7 @@ fn the_worst_block_counts_less_what_says_how_it_was_encoded() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_named() {
+fn errors_name_the_key_or_the_class() {
     let directory = tempfile::tempdir().unwrap();
     let message = |more: &str| parse(directory.path(), more).unwrap_err().to_string();
     assert!(message("methods = [\"huffman\"]").contains("found `huffman`"));

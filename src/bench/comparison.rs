@@ -1,12 +1,12 @@
-//! The file of a comparison: configurations × parameters × sets of real files.
+//! The configuration of a comparison: schemes × parameters × sets of real files.
 //!
 //! `kind = "schemes"` measures every set as a whole, `kind = "versions"` its files or paths one after another.
 //!
-//! 1. Each `[[scheme]]` names what differs from the defaults: a configuration `file`, relative to this one, and on top
-//!    of it what stands in `config`.
-//! 2. Every length in `chunk_bytes` makes a case of every scheme, with chunks of at least half and at most four times
-//!    that average.
-//! 3. Each `[[sweep]]` names a key of the configuration and its values: every combination is a case.
+//! 1. Each `[[scheme]]` lists its differences from the defaults: a configuration `file`, relative to this one, and
+//!    then the keys in `config`.
+//! 2. Every length in `chunk_bytes` makes a case of every scheme. The shortest chunk has half that average, the
+//!    longest four times it.
+//! 3. Each `[[sweep]]` names a key of the configuration and its values. Every combination is a case.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,39 +19,38 @@ use super::data::{Set, SetSource};
 use crate::config::Config;
 use crate::error::{Error, Result};
 
-/// What is compared.
+/// A comparison of configurations.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// What is measured of every case.
+    /// Kind of the comparison.
     pub kind: ComparisonKind,
-    /// What the report is called.
+    /// Title of the report.
     pub title: String,
-    /// Folder that the sets' paths are relative to.
+    /// Directory that the sets' paths are relative to.
     pub corpus: PathBuf,
-    /// Folder for repositories and restored files, which are removed after use, and for sets that had to be made,
-    /// which are kept.
+    /// Directory for repositories and restored files, which are removed after use, and for generated sets, which stay.
     pub work: PathBuf,
-    /// Restore, too, and compare with the source byte for byte.
+    /// Whether to restore, too, and to compare with the source byte for byte.
     pub restore: bool,
-    /// Restore with the repository's files out of the page cache.
+    /// Whether the repository's files are dropped from the page cache before a restore.
     pub cold: bool,
-    /// Repositories and restored files lie in memory, where the system has a file system there with room for them.
+    /// Whether repositories and restored files are in memory, if the system has a file system there with enough space.
     pub memory: bool,
-    /// Rounds; the figures are medians.
+    /// Number of rounds. Values are medians over them.
     pub repeats: usize,
-    /// Rounds before them that do not count.
+    /// Number of rounds before them that do not count.
     pub warm_up: usize,
-    /// What a version is, of `kind = "versions"`.
+    /// What a version is. Only for `kind = "versions"`.
     pub versions: Versions,
-    /// What is backed up.
+    /// Sets to back up.
     pub sets: Vec<Set>,
-    /// Every scheme at every combination of parameters, in the file's order.
+    /// Every scheme with every combination of parameters, in the order of the file.
     pub cases: Vec<Case>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     pub claims: Vec<Claim>,
 }
 
-/// The file as it stands.
+/// The configuration as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ComparisonFile {
@@ -81,17 +80,17 @@ struct ComparisonFile {
     claim: Vec<Claim>,
 }
 
-/// What is measured of every case.
+/// Kind of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComparisonKind {
-    /// One backup of each set and its restore.
+    /// A backup and a restore of each set.
     Schemes,
-    /// A backup of each version of a set into one repository; restores of the first and of the last.
+    /// A backup of each version of a set into one repository, and restores of the first and the last.
     Versions,
 }
 
-/// What a version is.
+/// What a version of a set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Versions {
@@ -102,7 +101,7 @@ pub enum Versions {
     Paths,
 }
 
-/// One configuration.
+/// A configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Scheme {
@@ -112,7 +111,7 @@ struct Scheme {
     config: toml::Table,
 }
 
-/// Values of a key of the configuration.
+/// Values of a configuration key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sweep {
@@ -120,14 +119,14 @@ struct Sweep {
     values: Vec<toml::Value>,
 }
 
-/// A scheme with its parameters: one line for each set.
+/// A scheme with its parameters: a line for each set.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// Name of the scheme.
     pub scheme: String,
-    /// What tells it from other cases of the scheme, by the last part of the key.
+    /// Parameters that distinguish it from other cases of the scheme, by the last part of the key.
     pub parameters: BTreeMap<String, Parameter>,
-    /// Its whole configuration.
+    /// The whole configuration.
     pub config: Config,
 }
 
@@ -135,7 +134,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Parameter {
-    /// A number; sizes in bytes.
+    /// A number. Sizes are in bytes.
     Number(f64),
     /// A name.
     Name(String),
@@ -168,19 +167,18 @@ fn one() -> usize {
     1
 }
 
-/// Where data is looked for: the measurement's own directory, or else the environment's `FHRD_CORPUS`, or else
-/// `corpus`.
+/// Directory of the data: the configured one, else the environment's `FHRD_CORPUS`, else `corpus`.
 pub fn corpus_directory(configured: Option<&Path>) -> PathBuf {
     let of_environment = || std::env::var_os("FHRD_CORPUS").map_or_else(|| PathBuf::from("corpus"), PathBuf::from);
     configured.map_or_else(of_environment, Path::to_path_buf)
 }
 
 impl Comparison {
-    /// Parses a comparison's file; `origin` is its path.
+    /// Parses TOML text. `origin` is the path of the file.
     ///
     /// # Errors
-    /// [`Error::Config`] for syntax, unknown keys and unusable values, naming the key; [`Error::Io`] for a scheme's
-    /// file that cannot be read.
+    /// [`Error::Config`] for syntax, unknown keys and invalid values, with the key; [`Error::Io`] if the file of a
+    /// scheme cannot be read.
     pub fn parse(text: &str, origin: &Path) -> Result<Self> {
         let wrong = |message: String| Error::Config { origin: origin.display().to_string(), message };
         let text: ComparisonFile = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
@@ -188,13 +186,13 @@ impl Comparison {
             return Err(wrong("`repeats` must be at least 1".into()));
         }
         if text.sets.is_empty() || text.scheme.is_empty() {
-            return Err(wrong("it takes one of `sets` and one `[[scheme]]` at least".into()));
+            return Err(wrong("`sets` and `[[scheme]]` must have at least one element each".into()));
         }
         if text.cold && !text.restore {
-            return Err(wrong("`cold` is about restores: it takes `restore = true`".into()));
+            return Err(wrong("`cold` needs `restore = true`".into()));
         }
         if text.memory && (text.cold || text.kind == ComparisonKind::Versions) {
-            return Err(wrong("`memory` is for `kind = \"schemes\"` without `cold`".into()));
+            return Err(wrong("`memory` needs `kind = \"schemes\"` and no `cold`".into()));
         }
         let mut cases = Vec::new();
         for scheme in &text.scheme {
@@ -227,7 +225,7 @@ impl Comparison {
         })
     }
 
-    /// The sets as they lie on the disk; what has to be made is made.
+    /// The sets on disk. Generates those that are missing.
     ///
     /// # Errors
     /// Those of [`Set::sources`].
@@ -239,25 +237,25 @@ impl Comparison {
 }
 
 impl Scheme {
-    /// Its file with what stands in the comparison laid over it.
+    /// The scheme's file, overlaid with its `config`.
     fn table(&self, origin: &Path) -> Result<toml::Table> {
         let Some(file) = &self.file else { return Ok(self.config.clone()) };
         let path = origin.parent().unwrap_or(Path::new("")).join(file);
         let text = std::fs::read_to_string(&path).map_err(|error| Error::io("read configuration", &path, error))?;
-        // Faults are told with the file's own name.
+        // Errors name the scheme's file.
         Config::parse(&text, &path.display().to_string())?;
         let mut table = toml::from_str(&text)
             .map_err(|error| Error::Config { origin: path.display().to_string(), message: error.to_string() })?;
-        lay_over(&mut table, &self.config);
+        overlay(&mut table, &self.config);
         Ok(table)
     }
 }
 
-/// Puts the values of `upper` into `lower`, table by table.
-fn lay_over(lower: &mut toml::Table, upper: &toml::Table) {
+/// Overlays `lower` with the values of `upper`, table by table.
+fn overlay(lower: &mut toml::Table, upper: &toml::Table) {
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
-            (Some(toml::Value::Table(lower)), toml::Value::Table(upper)) => lay_over(lower, upper),
+            (Some(toml::Value::Table(lower)), toml::Value::Table(upper)) => overlay(lower, upper),
             _ => {
                 lower.insert(key.clone(), value.clone());
             }
@@ -276,7 +274,7 @@ fn combinations(table: toml::Table, sweeps: &[Sweep]) -> Vec<(BTreeMap<String, P
             }
             let (mut parameters, mut table) = (parameters.clone(), table.clone());
             if let toml::Value::Table(upper) = upper {
-                lay_over(&mut table, &upper);
+                overlay(&mut table, &upper);
             }
             let name = sweep.key.rsplit('.').next().unwrap_or_default();
             parameters.insert(name.to_string(), Parameter::of(value));
@@ -287,7 +285,7 @@ fn combinations(table: toml::Table, sweeps: &[Sweep]) -> Vec<(BTreeMap<String, P
     all
 }
 
-/// Every case at every average chunk length; as it is where there are none.
+/// Every case at every average chunk length. Without lengths, the cases as they are.
 fn sized(cases: Vec<Case>, chunk_bytes: &[ByteSize]) -> Vec<Case> {
     if chunk_bytes.is_empty() {
         return cases;
@@ -318,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn chunk_sizes_multiply_the_schemes_and_bring_their_bounds() {
+    fn every_scheme_has_a_case_for_every_chunk_size() {
         let text = "chunk_bytes = [\"16 KiB\", 131072]\nsets = [\"a\"]\n[[scheme]]\nname = \"one\"\n[[scheme]]\n\
             name = \"two\"\n[scheme.config.subdedup]\nstrategy = \"none\"\n";
         let cases = parse(text).expect("parses").cases;
@@ -346,8 +344,8 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_multiply_and_a_file_is_laid_under_the_scheme() {
-        let directory = tempfile::tempdir().expect("a folder");
+    fn sweeps_multiply_and_a_scheme_overlays_its_file() {
+        let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("base.toml"), "[subdedup]\nstrategy = \"none\"\ndepth_max = 3\n")
             .expect("writes");
         let text = format!(
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused_by_name() {
+    fn invalid_values_are_refused_by_name() {
         let sets = "sets = [\"a\"]\n[[scheme]]\nname = \"one\"\n";
         for (text, part) in [
             (format!("repeats = 0\n{sets}"), "repeats"),
@@ -384,7 +382,7 @@ mod tests {
             (format!("chunk_bytes = [\"1 GiB\"]\n{sets}"), "chunk_bytes"),
             (format!("{sets}[scheme.config.subdedup]\nstrategy = \"magic\"\n"), "scheme `one`: `subdedup.strategy`"),
             ("sets = []\nscheme = []\n".into(), "sets"),
-            ("sets = [{ name = \"x\" }]\n[[scheme]]\nname = \"one\"\n".into(), "set `x` takes one of `paths`"),
+            ("sets = [{ name = \"x\" }]\n[[scheme]]\nname = \"one\"\n".into(), "set `x` needs one of `paths`"),
             (format!("{sets}[[sweep]]\nkey = \"compress.levels\"\nvalues = [1]\n"), "levels"),
             (format!("{sets}[[sweep]]\nkey = \"compress.level\"\nvalues = [99]\n"), "compress.level"),
         ] {

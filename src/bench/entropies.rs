@@ -1,11 +1,12 @@
-//! Entropies of byte groups by kind of data: what tells floats from the rest (FHRD).
+//! Entropies of byte groups by kind of data, and the rule of FHRD that classifies floats by them.
 //!
-//! 1. Blocks are drawn from each class, and the entropy of every byte of a word is taken over the whole block. A block
-//!    may start amid a word, which permutes its groups, so they go by rank: group 1 has the lowest entropy.
-//! 2. Each rank of a class has a line: quantiles of its entropy, and the share of its bytes that zstd leaves of that
-//!    group alone.
-//! 3. Each class has a line with the share of its blocks that have one group below `low_bits` and one above
-//!    `high_bits`, words of any length from 2 to 8 bytes: the rule by which floats would be told without any probe.
+//! 1. Blocks are drawn from each class. The entropy of every byte group of an element is measured over the whole
+//!    block. A block can start inside an element, which permutes its groups. So groups are ranked: group 1 has the
+//!    lowest entropy.
+//! 2. Each rank of a class has a line: quantiles of its entropy, and the fraction of its bytes that remains after zstd
+//!    compresses the group alone.
+//! 3. Each class has a line with the fraction of blocks that have one group below `low_bits` and one above
+//!    `high_bits`, at an element length of 2, 4 or 8 bytes. This rule alone would classify them as floats.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,38 +25,38 @@ use crate::error::{Error, Result};
 use crate::kernel::entropy::EntropyProfile;
 use crate::kernel::planes;
 
-/// A measurement of entropies, as read from TOML.
+/// Configuration of a measurement of entropies.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntropyBench {
     /// `"entropies"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "title")]
     pub title: String,
-    /// Folder that the classes' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that paths are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Blocks drawn of each class.
+    /// Number of blocks drawn from each class.
     pub blocks: usize,
-    /// Bytes of a block.
+    /// Length of a block.
     pub block_bytes: usize,
-    /// Where the random positions start from.
+    /// Seed of the random positions.
     #[serde(default)]
     pub seed: u64,
-    /// zstd level of the groups.
+    /// Level of zstd for the groups.
     pub level: i32,
-    /// A group below this many bits per byte is low.
+    /// A group with fewer bits per byte is low.
     pub low_bits: f64,
-    /// A group above this many bits per byte is high.
+    /// A group with more bits per byte is high.
     pub high_bits: f64,
-    /// What is measured.
+    /// Classes to measure.
     pub class: Vec<EntropyClass>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// One class of blocks.
+/// A class of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntropyClass {
@@ -63,13 +64,13 @@ pub struct EntropyClass {
     pub name: String,
     /// Whether its blocks are floats.
     pub floats: bool,
-    /// Bytes of a word: 2, 4 or 8.
+    /// Bytes of an element: 2, 4 or 8.
     pub element_bytes: usize,
-    /// Paths, with `*` for any part of a name; directories are taken whole.
+    /// Paths; `*` matches any part of a name. A directory stands for all files below it.
     pub files: Vec<String>,
-    /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
+    /// Read safetensors files, and of them only the tensors of this dtype, such as `"BF16"`.
     pub tensor_dtype: Option<String>,
-    /// Another representation of the same data.
+    /// Conversion of the data to another representation.
     pub transform: Option<Transform>,
 }
 
@@ -94,7 +95,7 @@ impl EntropyBench {
         }
     }
 
-    /// Why classes cannot be drawn from, as far as that shows from their paths.
+    /// Classes whose files are missing, each with the reason. Reads no content.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &EntropyClass| {
@@ -104,7 +105,7 @@ impl EntropyBench {
         self.class.iter().filter_map(of_class).collect()
     }
 
-    /// Whether the rule alone takes a block for floats.
+    /// Whether the rule classifies a block as floats.
     fn separates(&self, profile: &EntropyProfile) -> bool {
         [2, 4, 8].iter().any(|width| {
             let bits = || profile.bits(*width).iter().map(|bits| f64::from(*bits));
@@ -113,7 +114,7 @@ impl EntropyBench {
     }
 }
 
-/// Entropies of the groups of one rank, a number for each block, and their bytes.
+/// Byte groups of one rank: the entropy in each block, and their bytes.
 #[derive(Default, Clone)]
 struct Rank {
     bits: Vec<f64>,
@@ -122,19 +123,19 @@ struct Rank {
 }
 
 impl Rank {
-    /// The entropy that `share` of the blocks do not exceed, bits per byte.
+    /// Entropy that the fraction `share` of the blocks does not exceed, bits per byte.
     fn quantile(&self, share: f64) -> f64 {
         let last = self.bits.len().saturating_sub(1) as f64;
         self.bits.get((last * share).round() as usize).copied().unwrap_or_default()
     }
 
-    /// Share of its bytes that zstd leaves.
+    /// Fraction of the bytes that remains after zstd.
     fn remaining(&self) -> f64 {
         self.stored_bytes as f64 / self.raw_bytes.max(1) as f64
     }
 }
 
-/// All blocks of a class.
+/// Measurements of a class.
 struct EntropyMeasurements {
     ranks: Vec<Rank>,
     separated: usize,
@@ -166,14 +167,14 @@ fn measure(config: &EntropyBench, class: &EntropyClass, blocks: &[DrawnBlock]) -
 const COLUMNS: [&str; 6] = ["least", "p10", "median", "p90", "most", "remaining"];
 const PICTURES: [(&str, &str, &str); 3] = [
     ("bits_median", "Entropy of byte groups, lowest first (median of blocks)", "bits per byte"),
-    ("remaining", "What zstd leaves of a byte group alone, lowest entropy first", "of 1"),
-    ("separated", "Blocks with a low and a high byte group", "of 1"),
+    ("remaining", "Bytes of a byte group that remain after zstd, lowest entropy first", "fraction"),
+    ("separated", "Blocks with a low and a high byte group", "fraction"),
 ];
 
-/// Measures every class and prints a line for each group of a word.
+/// Measures every class and prints a line for each byte group.
 ///
 /// # Errors
-/// Reading fails, or a class has nothing to draw from.
+/// [`Error::Io`] if reading fails; [`Error::Usage`] if the files of a class are too short for a block.
 pub fn run(config: &EntropyBench, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let (mut lines, mut groups, mut shares) = (Vec::new(), Vec::new(), Vec::new());
@@ -217,7 +218,7 @@ fn report(config: &EntropyBench, lines: Vec<Value>, groups: Vec<Vec<String>>, sh
         title: config.title.clone(),
         grids: vec![
             Grid {
-                title: "Bits per byte, and the share of bytes that zstd leaves".into(),
+                title: "Bits per byte, and the fraction of bytes that remains after zstd".into(),
                 columns: titles,
                 rows: groups,
             },
@@ -233,7 +234,7 @@ fn report(config: &EntropyBench, lines: Vec<Value>, groups: Vec<Vec<String>>, sh
 mod tests {
     use super::*;
 
-    /// Words whose first byte is noise and whose second is always the same, and noise alone.
+    /// Elements with one byte of noise and one constant byte, and noise alone.
     fn directory() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let noise = || (0..40_000u32).map(|i| (i.wrapping_mul(0x9e37_79b9) ^ (i << 7)).wrapping_mul(0x85eb_ca6b) >> 24);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_go_by_rank_whatever_byte_a_block_starts_at() {
+    fn groups_are_ranked_by_entropy_at_any_start_of_a_block() {
         let directory = directory();
         let bench = EntropyBench::parse(&config(directory.path(), 2), "x").unwrap();
         let mut printed = Vec::new();
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_other_lengths_and_missing_files_are_named() {
+    fn invalid_element_lengths_and_missing_files_are_named() {
         let directory = directory();
         let error = EntropyBench::parse(&config(directory.path(), 3), "x.toml").unwrap_err().to_string();
         assert!(error.contains("x.toml") && error.contains("`floats`"), "{error}");

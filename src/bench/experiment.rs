@@ -1,4 +1,4 @@
-//! A measurement as its file describes it: the key `kind` says which one.
+//! A measurement as its configuration describes it. The key `kind` selects the measurement.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,44 +22,44 @@ use crate::error::{Error, Result};
 
 /// A measurement.
 pub enum Experiment {
-    /// Configurations on sets.
+    /// Compares configurations on sets.
     Comparison(Box<Comparison>),
-    /// How well chunks are identified.
+    /// Scores the classification of chunks.
     Identify(Box<IdentifyBench>),
-    /// Entropies of byte groups.
+    /// Measures entropies of byte groups.
     Entropies(Box<EntropyBench>),
-    /// Codecs of floats on blocks of tensors.
+    /// Measures float codecs on blocks of tensors.
     Codecs(Box<CodecBench>),
-    /// What deduplication finds by files, layers, tensors and chunks.
+    /// Deduplicates files, layers, tensors and chunks.
     Granularity(Box<GranularityBench>),
-    /// Families by bit distance.
+    /// Assigns models to families by bit distance.
     Threshold(Box<ThresholdBench>),
-    /// Indexes, rewriting methods and restore caches on traces.
+    /// Simulates indexes, rewriting methods and restore caches on traces.
     Trace(Box<TraceBench>),
 }
 
-/// What a measurement would run.
+/// Plan of a measurement.
 pub struct Outline {
-    /// A line for each run.
+    /// One line for each run.
     pub runs: Vec<String>,
-    /// Why some cannot be, as far as that shows without running them.
+    /// Missing data, as far as known without running.
     pub missing: Vec<String>,
 }
 
-/// The kinds there are.
+/// Values of `kind`.
 const KINDS: &str = "`codecs`, `entropies`, `granularity`, `identify`, `schemes`, `threshold`, `trace` or `versions`";
 
 impl Experiment {
-    /// Parses a measurement's file; `path` is its place.
+    /// Parses TOML text. `path` is the path of the file.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unknown kind and whatever its kind refuses.
+    /// [`Error::Config`] for an unknown kind, and the errors of that kind.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let origin = path.display().to_string();
         let wrong = |message: String| Error::Config { origin: origin.clone(), message };
         let table: toml::Table = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let kind = table.get("kind").and_then(toml::Value::as_str);
-        match kind.ok_or_else(|| wrong("the key `kind` says what to measure; it is missing".into()))? {
+        match kind.ok_or_else(|| wrong("the key `kind`, which selects the measurement, is missing".into()))? {
             "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
             "entropies" => Ok(Experiment::Entropies(Box::new(EntropyBench::parse(text, &origin)?))),
@@ -71,7 +71,7 @@ impl Experiment {
         }
     }
 
-    /// What others say of its figures.
+    /// Claims of papers about its values.
     pub fn claims(&self) -> &[Claim] {
         match self {
             Experiment::Comparison(comparison) => &comparison.claims,
@@ -84,7 +84,7 @@ impl Experiment {
         }
     }
 
-    /// What it would run.
+    /// The plan of the measurement.
     pub fn outline(&self) -> Outline {
         match self {
             Experiment::Comparison(comparison) => {
@@ -130,10 +130,10 @@ impl Experiment {
         }
     }
 
-    /// Runs it and prints its tables to `out`.
+    /// Runs the measurement and prints its tables to `out`.
     ///
     /// # Errors
-    /// What keeps it from going on; lines that fail are counted in the report.
+    /// Errors that stop the measurement. Lines that fail are counted in the report.
     pub fn run(&self, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
         match self {
             Experiment::Comparison(comparison) => match comparison.kind {
@@ -150,7 +150,7 @@ impl Experiment {
     }
 }
 
-/// Scores as a report.
+/// The report of scores.
 fn identification(bench: &IdentifyBench, scores: &identify::IdentifyReport) -> Report {
     let line = |kind: &str, score: &Score| -> Value {
         json!({
@@ -177,13 +177,13 @@ fn identification(bench: &IdentifyBench, scores: &identify::IdentifyReport) -> R
         let numbers = [percent(score.recall()), percent(score.accuracy()), percent(score.excess()), speed];
         names.into_iter().chain(numbers).collect()
     };
-    let columns = ["class", "method", "recall %", "accuracy %", "bytes above the best %", "µs a block"]
+    let columns = ["class", "method", "recall %", "accuracy %", "bytes above the best %", "µs per block"]
         .map(str::to_string)
         .to_vec();
     let measurements = [
-        ("accuracy", "Share of blocks classified correctly", "of 1"),
-        ("excess", "Bytes above those of the best encodings", "of 1"),
-        ("block_us", "Time for a block", "µs"),
+        ("accuracy", "Share of blocks classified correctly", "fraction"),
+        ("excess", "Bytes above the best encodings", "fraction"),
+        ("block_us", "Time per block", "µs"),
     ];
     Report {
         title: bench.title.clone(),
@@ -203,18 +203,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kind_says_what_is_measured() {
+    fn the_kind_selects_the_measurement() {
         let message = |text: &str| {
             let parsed = Experiment::parse(text, Path::new("x.toml"));
             parsed.err().map_or_else(String::new, |error| error.to_string())
         };
-        assert!(message("work = \"w\"").contains("`kind` says"), "{}", message("work = \"w\""));
+        assert!(message("work = \"w\"").contains("`kind`, which"), "{}", message("work = \"w\""));
         assert!(message("kind = \"magic\"").contains("found `magic`"));
         assert!(message("kind = \"schemes\"").contains("x.toml"));
     }
 
     #[test]
-    fn an_outline_names_every_case_and_what_is_missing() {
+    fn an_outline_names_every_case_and_missing_data() {
         let text = "kind = \"schemes\"\nwork = \"w\"\ncorpus = \"/nowhere\"\nsets = [\"code\", { name = \"made\", \
             generate = { seed = 1, text = { files = 1, file_bytes = 1, versions = 1 } } }]\n[[scheme]]\nname = \"one\"\n\
             [[sweep]]\nkey = \"compress.level\"\nvalues = [1, 3]\n";

@@ -1,13 +1,13 @@
-//! What deduplication finds in model files when files, layers, tensors or chunks are its units (ZipLLM, table 5), and
-//! whether to compress before it or after (its figure 13).
+//! Deduplication of model files by files, layers, tensors or chunks (ZipLLM, table 5), and compression before or after
+//! deduplication (its figure 13).
 //!
-//! - *file*: whole contents; *layer*: the tensors of a file whose names share everything up to their number, as one;
-//!   *tensor*: each tensor; *chunk*: what the configured chunker cuts of the whole content. What lies outside tensors
-//!   is one more unit of its file for *layer* and *tensor*.
-//! - A unit seen before costs a reference. *Metadata* are the index entries of all distinct units: 48 bytes each for
-//!   fingerprint, place and length.
-//! - *dedup, zstd*: chunks are deduplicated, the distinct ones compressed apart; *zstd, dedup*: each file is compressed
-//!   whole and the result cut in chunks, which are deduplicated.
+//! - *file*: the whole content. *layer*: the tensors of a file whose names are equal up to their number. *tensor*:
+//!   each tensor. *chunk*: each chunk of the configured chunker. For *layer* and *tensor*, the bytes outside tensors
+//!   are one more unit of the file.
+//! - A repeated unit costs a reference. *Metadata* are the index entries of all distinct units: 48 bytes each for
+//!   fingerprint, location and length.
+//! - *dedup, zstd*: chunks are deduplicated, and each distinct one is compressed alone. *zstd, dedup*: each file is
+//!   compressed whole, split into chunks and deduplicated.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
@@ -28,28 +28,28 @@ use crate::config::{Config, RepositoryConfig};
 use crate::error::{Error, Result};
 use crate::format::{Recognition, recognise};
 
-/// A measurement of units, as read from TOML.
+/// Configuration of a measurement of units.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GranularityBench {
     /// `"granularity"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "title")]
     pub title: String,
-    /// Folder that the sets' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that paths are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Folder for sets that have to be made.
+    /// Directory for generated sets.
     pub work: PathBuf,
-    /// Model files; others count as files without tensors.
+    /// Model files. Other files count as files without tensors.
     pub sets: Vec<Set>,
-    /// How chunks are cut.
+    /// Parameters of the chunker.
     #[serde(default)]
     pub repository: RepositoryConfig,
-    /// zstd's level.
+    /// Level of zstd.
     #[serde(default = "level")]
     pub level: i32,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
@@ -61,31 +61,31 @@ fn level() -> i32 {
     3
 }
 
-/// Bytes of an index entry: a fingerprint, and container, offset and length.
+/// Bytes of an index entry: fingerprint, container, offset and length.
 const ENTRY_BYTES: u64 = 48;
-/// Largest file, bytes: it is held in memory.
+/// Maximum length of a file, which is held in memory, bytes.
 const FILE_BYTES_MAX: u64 = 8 << 30;
-/// Seed of cutters that have a key.
+/// Seed of chunkers that have a key.
 const SEED: u64 = 0;
 
-/// What a unit finds in a set.
+/// Measurements of one unit on one set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GranularityLine {
-    /// The set.
+    /// Name of the set.
     pub set: String,
-    /// The unit, or the order.
+    /// Unit, or order of deduplication and compression.
     pub method: String,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Units seen.
+    /// Number of units.
     pub units: u64,
-    /// Distinct ones.
+    /// Number of distinct units.
     pub distinct: u64,
-    /// Bytes stored.
+    /// Stored bytes.
     pub stored: u64,
-    /// Share of the bytes that is not stored, percent.
+    /// Percent of the bytes that are not stored.
     pub reduction: f64,
-    /// Bytes of the distinct units' index entries.
+    /// Bytes of the index entries of distinct units.
     pub metadata_bytes: u64,
     /// Bytes of the largest unit.
     pub largest: u64,
@@ -101,7 +101,7 @@ struct Units {
 }
 
 impl Units {
-    /// Adds a unit of these bytes; whether it is new.
+    /// Adds a unit with the bytes of `parts`. Returns whether it is new.
     fn add<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> bool {
         let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
         for part in parts {
@@ -130,8 +130,8 @@ impl Units {
     }
 }
 
-/// Everything up to and with the first number of a tensor's name: `model.layers.3` of `model.layers.3.mlp.weight`; a
-/// name without one is a layer of its own.
+/// The name of a tensor up to its first number: `model.layers.3` of `model.layers.3.mlp.weight`. A name without a
+/// number is a layer of its own.
 fn layer_of(name: &str) -> String {
     let parts: Vec<&str> = name.split('.').collect();
     let number = parts.iter().position(|part| part.parse::<u32>().is_ok());
@@ -141,9 +141,9 @@ fn layer_of(name: &str) -> String {
 
 /// The parts of a file.
 struct Parts<'a> {
-    /// Its tensors, each with its name.
+    /// Names and bytes of its tensors.
     tensors: Vec<(String, &'a [u8])>,
-    /// What lies outside of them.
+    /// Bytes outside tensors.
     outside: Vec<&'a [u8]>,
 }
 
@@ -161,7 +161,7 @@ fn parts_of(content: &[u8]) -> Parts<'_> {
     Parts { tensors, outside }
 }
 
-/// Units of every kind over the files of a set.
+/// Units of every kind in a set.
 struct Tally<'a> {
     config: &'a GranularityBench,
     kinds: [Units; 6],
@@ -229,7 +229,7 @@ impl GranularityBench {
         Ok(config)
     }
 
-    /// Why sets cannot be read, as far as that shows without it.
+    /// Sets with missing files, each with the reason. Reads no content.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let reason = |set: &Set| set.missing(&corpus).map(|reason| format!("set `{}`: {reason}", set.name));
@@ -237,7 +237,7 @@ impl GranularityBench {
     }
 }
 
-const TITLES: [&str; 7] = ["MB", "units", "distinct", "MB stored", "less by %", "meta KB", "max MB"];
+const TITLES: [&str; 7] = ["MB", "units", "distinct", "MB stored", "reduced %", "meta KB", "max MB"];
 const PICTURES: [(&str, &str, &str); 2] = [
     ("reduction", "Bytes that are not stored", "%"),
     ("metadata_bytes", "Index entries of the distinct units", "bytes"),
@@ -246,7 +246,7 @@ const PICTURES: [(&str, &str, &str); 2] = [
 /// Measures every set with every unit and prints a line for each.
 ///
 /// # Errors
-/// A set that cannot be read, an interruption.
+/// A set that cannot be read; [`Error::Interrupted`].
 pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "unit", &TITLES)?;
@@ -291,7 +291,7 @@ fn content_of(file: &Path) -> Result<Vec<u8>> {
     let len = file.metadata().map_err(|error| Error::io("read", file, error))?.len();
     if len > FILE_BYTES_MAX {
         return Err(Error::Usage(format!(
-            "{} has {len} bytes: one file is held in memory, 8 GiB at most",
+            "{} has {len} bytes, but a file is held in memory and has at most 8 GiB",
             file.display()
         )));
     }
@@ -317,14 +317,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_named_by_their_number() {
+    fn a_layer_is_named_up_to_its_number() {
         assert_eq!(layer_of("model.layers.12.mlp.up.weight"), "model.layers.12");
         assert_eq!(layer_of("embeddings.weight"), "embeddings.weight");
         assert_eq!(layer_of("7"), "7");
     }
 
     #[test]
-    fn finer_units_find_more_and_compression_before_hides_repeats() {
+    fn finer_units_find_more_duplicates_and_compression_hides_them() {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "kind = \"granularity\"\ncorpus = {0:?}\nwork = {0:?}\nsets = [{{ name = \"made\", generate = {{ seed = 1, \
@@ -344,10 +344,6 @@ mod tests {
         assert!(found("tensor") > 10.0 && found("chunk") > 0.7 * found("tensor"), "{:?}", report.lines);
         assert!(of("tensor", "metadata_bytes") < of("chunk", "metadata_bytes"));
         assert!(of("dedup, zstd", "stored") < of("zstd, dedup", "stored"), "{:?}", report.lines);
-        assert_eq!(
-            (of("file", "units"), of("file", "distinct")),
-            (5.0, 4.0),
-            "three models, two cards that are the same"
-        );
+        assert_eq!((of("file", "units"), of("file", "distinct")), (5.0, 4.0), "three models and two equal model cards");
     }
 }

@@ -1,11 +1,11 @@
-//! Scores identification against real encodes of blocks of known classes.
+//! Scores the classification of blocks against real encodings.
 //!
-//! 1. Every block is encoded with zstd-1, with zstd-3 and by byte groups in every layout. It is *float* if the best
-//!    layout gains more than 10 % and is 2 % smaller than zstd-1; else *incompressible* if nothing saves 2 %; else
-//!    *ordinary*.
-//! 2. The answer of each of the [methods](super::methods) is compared with that label, and the bytes its route would
-//!    store (float: planes; ordinary: zstd-3, raw if not smaller; incompressible: raw) with the fewest of all routes.
-//!    Shifted bits are not among those, so they may store less.
+//! 1. Every block is encoded with zstd level 1, with zstd level 3, and by byte groups in every layout. It is *float*
+//!    if the best layout saves more than 10 % and is 2 % smaller than zstd level 1. It is *incompressible* if nothing
+//!    saves 2 %. All others are *ordinary*.
+//! 2. The answer of each of the [methods](super::methods) is compared with that label. Its bytes (float: planes;
+//!    ordinary: zstd level 3, or raw if that is smaller; incompressible: raw) are compared with the smallest encoding.
+//!    Shifted bits are not among these encodings, so that method can store less.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,68 +24,68 @@ use crate::codec::{ByteGroupLayout, Planes, Scratch};
 use crate::config::IdentifyConfig;
 use crate::error::{Error, Result};
 
-/// A measurement of identification, as read from TOML.
+/// Configuration of a measurement of classification.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentifyBench {
     /// `"identify"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "default_title")]
     pub title: String,
-    /// Folder that the classes' paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that paths are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Blocks drawn of each class.
+    /// Number of blocks drawn from each class.
     #[serde(default = "default_blocks")]
     pub blocks: usize,
-    /// Bytes of a block.
+    /// Length of a block.
     #[serde(default = "default_block_bytes")]
     pub block_bytes: usize,
-    /// Where the random positions start from.
+    /// Seed of the random positions.
     #[serde(default)]
     pub seed: u64,
-    /// zstd level of the low byte groups.
+    /// Level of zstd for the low byte groups.
     #[serde(default = "default_level")]
     pub level: i32,
-    /// What tells the classes apart, each with lines of its own.
+    /// Methods to score, each with its own lines.
     #[serde(default = "default_methods")]
     pub methods: Vec<IdentifyMethod>,
-    /// The classifier's parameters.
+    /// Parameters of the classifier.
     #[serde(default)]
     pub identify: IdentifyConfig,
-    /// What is measured.
+    /// Classes to measure.
     pub class: Vec<IdentifyClass>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// One class of blocks.
+/// A class of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentifyClass {
     /// Name in the report.
     pub name: String,
-    /// Whether its blocks are float weights: those count for the recall.
+    /// Whether its blocks are float weights, which count for the recall.
     pub kind: ClassKind,
-    /// Totals it counts in, any names.
+    /// Names of the totals that include the class.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// Paths, with `*` for any part of a name; directories are taken whole.
+    /// Paths; `*` matches any part of a name. A directory stands for all files below it.
     pub files: Vec<String>,
-    /// Take only the tensors of this dtype of safetensors files, such as `"BF16"`.
+    /// Read safetensors files, and of them only the tensors of this dtype, such as `"BF16"`.
     pub tensor_dtype: Option<String>,
-    /// Another representation of the same data.
+    /// Conversion of the data to another representation.
     pub transform: Option<Transform>,
 }
 
-/// Whether a class is float weights.
+/// Whether a class has float weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassKind {
-    /// Weights.
+    /// Float weights.
     Float,
-    /// Anything else.
+    /// Other data.
     Other,
 }
 
@@ -105,12 +105,12 @@ fn default_level() -> i32 {
     1
 }
 
-/// Scores of every class and every set, by each method.
+/// Scores of every class and every set, for each method.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IdentifyReport {
-    /// By class, in the configuration's order.
+    /// Scores of classes, in the order of the configuration.
     pub classes: Vec<Score>,
-    /// By set, in order of first mention.
+    /// Scores of sets, in order of first mention.
     pub sets: Vec<Score>,
 }
 
@@ -129,12 +129,12 @@ impl IdentifyBench {
             return Err(wrong("`block_bytes` must be at least 1024 and `blocks` at least 1".into()));
         }
         if config.methods.is_empty() {
-            return Err(wrong("`methods` must name one at least".into()));
+            return Err(wrong("`methods` must have at least one element".into()));
         }
         Ok(config)
     }
 
-    /// Why classes cannot be drawn from, as far as that shows from their paths.
+    /// Classes whose files are missing, each with the reason. Reads no content.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &IdentifyClass| {
@@ -145,7 +145,7 @@ impl IdentifyBench {
     }
 }
 
-/// What real encodes say of one block.
+/// Label of a block and the lengths of its real encodings.
 #[derive(Clone, Copy)]
 struct Encoded {
     label: usize,
@@ -153,7 +153,7 @@ struct Encoded {
     best: u64,
 }
 
-/// Encodes blocks in every way there is.
+/// Encodes blocks in every way.
 struct Oracle {
     level: i32,
     planes: Scratch,
@@ -174,7 +174,7 @@ impl Oracle {
         Ok(self.out.len() as u64)
     }
 
-    /// Size in the best layout of all: groups are compressed apart, so each is judged by itself.
+    /// Length in the best layout. Groups are compressed separately, so each is judged alone.
     fn best_layout_bytes(&mut self, block: &[u8]) -> Result<u64> {
         let mut best = block.len() as u64;
         for width in [2u8, 4, 8] {
@@ -211,7 +211,7 @@ impl Oracle {
 /// Scores every class and prints the tables to `out`.
 ///
 /// # Errors
-/// Reading fails, or a class has nothing to draw from.
+/// [`Error::Io`] if reading fails; [`Error::Usage`] if the files of a class are too short for a block.
 pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<IdentifyReport> {
     let corpus = corpus_directory(config.corpus.as_deref());
     let failed = |error| Error::io("write", "the report", error);
@@ -243,7 +243,7 @@ pub fn run(config: &IdentifyBench, out: &mut dyn Write) -> Result<IdentifyReport
 }
 
 impl IdentifyReport {
-    /// Adds a class's score, to its sets, too.
+    /// Adds the score of a class, also to its sets.
     fn add(&mut self, sets: &[String], score: Score) {
         for name in sets {
             let is_same = |set: &Score| set.name == *name && set.method == score.method;
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_configuration_parses_and_mistakes_are_named() {
+    fn the_committed_configuration_parses_and_mistakes_are_named() {
         let text = include_str!("../../configs/bench/identify.toml");
         let config = IdentifyBench::parse(text, "identify.toml").unwrap();
         assert!(config.class.len() > 20 && config.class.iter().any(|class| class.kind == ClassKind::Float));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_and_text_are_scored_apart_and_together() {
+    fn floats_and_text_are_scored_by_class_and_in_total() {
         let directory = tempfile::tempdir().unwrap();
         let wave = (0..60_000u32).map(|i| (i as f32 * 0.7).sin() * (i.wrapping_mul(2_654_435_761) >> 8) as f32 * 1e-9);
         std::fs::write(directory.path().join("floats"), wave.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
@@ -338,7 +338,7 @@ mod tests {
             assert_eq!((score.recall(), score.accuracy(), score.weights), (1.0, 1.0, 5), "{score:?}");
         }
         assert!(byte.excess() < 0.001, "{}", byte.excess());
-        assert!([bit, file].iter().all(|score| score.bytes_best == byte.bytes_best), "the blocks are the same");
+        assert!([bit, file].iter().all(|score| score.bytes_best == byte.bytes_best), "the blocks are equal");
         let printed = String::from_utf8(printed).unwrap();
         assert!(printed.contains("floats") && printed.contains(" bit "), "{printed}");
     }

@@ -1,12 +1,13 @@
-//! Methods of telling floats apart, to compare the engine's with: by byte groups, by bits, by whole files.
+//! Methods that classify floats, to compare with the classifier of the engine: by byte groups, by bits, and by whole
+//! files.
 //!
 //! - *byte*: [`ChunkClassifier`], as the engine runs it.
-//! - *bit*: FHRD's alternative (section 3.3), which shifts words bit by bit until their exponents are bytes. For words
-//!   of 1, 2, 4 and 8 bytes and every shift below a word's bits, words are read from that bit on at the same positions of
-//!   the block, and the entropies of their bytes summed; the block is shifted by the best of them and then judged as by
-//!   *byte*. What a float block takes is what its byte groups take after the shift.
-//! - *file*: one decision for all blocks of a file: floats if it is a model file by its format, else what *byte* says
-//!   of its first block. How the words of a block lie is left to the codec, which samples them.
+//! - *bit*: FHRD's alternative (section 3.3). It shifts elements bit by bit until their exponents are whole bytes. For
+//!   elements of 1, 2, 4 and 8 bytes and every shift below their bits, it samples elements from that bit on and adds
+//!   up the entropies of their bytes. The block is shifted by the best shift and then classified as by *byte*. The
+//!   encoded length of a float block is that of its byte groups after the shift.
+//! - *file*: one decision for all blocks of a file. A model file is floats by its format. For other files, *byte*
+//!   classifies the first block. The codec samples each block to choose its layout.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::format::{Recognition, recognise};
 use crate::kernel::entropy::{Histogram, entropy_bits};
 
-/// A way to tell floats apart.
+/// A method that classifies floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdentifyMethod {
@@ -46,26 +47,27 @@ impl IdentifyMethod {
     }
 }
 
-/// What a method says of a block.
+/// Answer of a method for a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// As the engine would take it.
+    /// The class that the engine would choose.
     Class(ChunkClass),
-    /// Floats in this layout behind so many bits, fewer than a byte has.
+    /// Floats in this layout after this many bits, 1 to 7.
     Shifted(u32, ByteGroupLayout),
-    /// Floats that lie in some way.
+    /// Floats in an unknown layout.
     Float,
 }
 
-/// Groups above this many bits per byte count as stored, as the classifier has it.
+/// Groups with more bits per byte count as stored, as in the classifier.
 const STORED_BITS: f32 = 7.65;
-/// Bits per byte by which a wider word or a longer shift must be better.
+/// Bits per byte by which a wider element or a longer shift must be better.
 const BETTER_BITS: f32 = 0.03;
-/// Bytes a word and its shift are read from, and positions where these begin.
+/// Bytes of a sample.
 const WINDOW_BYTES: usize = 16;
+/// Bytes between possible starts of samples.
 const GRID_BYTES: usize = 8;
 
-/// Answers by one method.
+/// Answers of one method.
 pub(super) struct Answers {
     method: IdentifyMethod,
     classifier: ChunkClassifier,
@@ -74,16 +76,16 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// With the classifier's parameters, for a planes codec at this zstd level.
+    /// Uses the parameters of the classifier and a planes codec at this zstd level.
     pub(super) fn new(method: IdentifyMethod, config: &IdentifyConfig, level: i32) -> Self {
         let classifier = ChunkClassifier::new(config, level);
         Answers { method, classifier, samples: config.samples, files: HashMap::new() }
     }
 
-    /// What `block`, drawn from `blocks`, is.
+    /// Classifies `block`, which was drawn from `blocks`.
     ///
     /// # Errors
-    /// Its file cannot be read.
+    /// [`Error::Io`] if its file cannot be read.
     pub(super) fn answer(&mut self, block: &DrawnBlock, blocks: &Blocks) -> Result<Answer> {
         match self.method {
             IdentifyMethod::Byte => Ok(Answer::Class(self.classifier.classify(&block.bytes))),
@@ -121,7 +123,7 @@ impl Answers {
 }
 
 impl Answer {
-    /// Bytes that a block said to be floats takes; `None` where it is said to be something else.
+    /// Encoded length if the answer is floats; `None` for other answers.
     pub(super) fn float_bytes(self, block: &[u8], level: i32, scratch: &mut Scratch) -> Result<Option<u64>> {
         let mut out = Vec::new();
         match self {
@@ -130,7 +132,7 @@ impl Answer {
             }
             Answer::Class(ChunkClass::Ordinary | ChunkClass::Incompressible) => return Ok(None),
             Answer::Shifted(bits, layout) => {
-                // The bits in front take a byte.
+                // The bits before the shift are stored in a byte.
                 out.push(0);
                 Planes.encode_layout(layout, &shifted(block, bits), level, scratch, &mut out)?;
             }
@@ -147,13 +149,13 @@ fn is_model(path: &Path) -> Result<bool> {
     Ok(matches!(recognise(&file, len).map_err(failed)?, Recognition::Model(_)))
 }
 
-/// `block` without its first `bits` bits, fewer than a byte has; the last byte has so many zeros above.
+/// `block` without its first `bits` bits, fewer than 8. The last byte is filled with zero bits.
 fn shifted(block: &[u8], bits: u32) -> Vec<u8> {
     let next = block.iter().skip(1).chain(&[0]);
     block.iter().zip(next).map(|(byte, next)| (u16::from_le_bytes([*byte, *next]) >> bits) as u8).collect()
 }
 
-/// The shift, bits, after which words of some width are predicted smallest.
+/// The shift, in bits, with the smallest predicted length at any element width.
 fn best_shift(block: &[u8], samples: usize) -> u32 {
     let windows = windows(block, samples);
     let mut best = (0, 8.0);
@@ -168,7 +170,7 @@ fn best_shift(block: &[u8], samples: usize) -> u32 {
     best.0
 }
 
-/// Bits per byte of words of `width` bytes that begin `shift` bits into each window.
+/// Bits per byte of elements of `width` bytes that start `shift` bits into each window.
 fn shifted_bits(windows: &[u128], width: usize, shift: u32) -> f32 {
     let mut groups: [Histogram; 8] = [[0; 256]; 8];
     let groups = groups.get_mut(..width).unwrap_or_default();
@@ -189,7 +191,7 @@ fn shifted_bits(windows: &[u128], width: usize, shift: u32) -> f32 {
     groups.iter().map(cost).sum::<f32>() / width as f32
 }
 
-/// At most `samples` windows, one from a scattered place in each of equal stretches.
+/// At most `samples` windows, one from a scattered position in each of equal ranges of the block.
 fn windows(block: &[u8], samples: usize) -> Vec<u128> {
     let positions = (block.len() / GRID_BYTES).saturating_sub(WINDOW_BYTES / GRID_BYTES - 1);
     let taken = positions.min(samples);
@@ -208,8 +210,7 @@ fn windows(block: &[u8], samples: usize) -> Vec<u128> {
 mod tests {
     use super::*;
 
-    /// BF16 words of either sign; their exponents differ in high and in low bits, so that no other shift keeps together
-    /// what belongs together.
+    /// BF16 elements of both signs. Their exponents differ in high and low bits, so only one shift aligns them.
     fn floats(count: u32) -> Vec<u8> {
         let mixed = |i: u32| (i ^ i << 13 ^ 0x5bd1_e995).wrapping_mul(2_654_435_761) >> 9;
         let element = |n: u32| (n & 0x807f | (0x7d + (n >> 8 & 0x7f).trailing_zeros().min(6)) << 7) as u16;
@@ -221,23 +222,23 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_moves_every_bit_and_loses_the_first() {
+    fn a_shift_moves_every_bit_and_drops_the_first() {
         assert_eq!(shifted(&[0b1010_0001, 0b11, 0], 1), [0b1101_0000, 0b1, 0]);
         assert_eq!(shifted(&[0xff, 0x01], 7), [0b11, 0]);
         assert!(shifted(&[], 3).is_empty());
     }
 
     #[test]
-    fn exponents_become_bytes() {
-        // Seven bits of mantissa lie below the exponent, in the first byte of a word.
+    fn the_best_shift_aligns_exponents_with_bytes() {
+        // Seven bits of mantissa are below the exponent, in the first byte of an element.
         let floats = floats(40_000);
         assert_eq!(best_shift(&floats, 512), 7);
-        assert_eq!(best_shift(&floats[1..], 512), 7, "a byte on, the other group is the exponent");
+        assert_eq!(best_shift(&floats[1..], 512), 7, "one byte later, the other group has the exponent");
         assert_eq!(best_shift(&[], 512), 0);
     }
 
     #[test]
-    fn bits_find_smaller_exponents() {
+    fn a_shift_makes_exponents_smaller() {
         let bytes = floats(32_768);
         let config = IdentifyConfig::default();
         let directory = tempfile::tempdir().unwrap();
@@ -250,12 +251,12 @@ mod tests {
         };
         let (byte, bit) = (sized(IdentifyMethod::Byte), sized(IdentifyMethod::Bit));
         assert!(matches!(bit.0, Answer::Shifted(7, layout) if layout.width() == 2), "{bit:?}");
-        // The exponent's lowest bit is no longer with the mantissa: nearly half a bit a word.
+        // The lowest bit of the exponent leaves the group of the mantissa, which saves nearly half a bit per element.
         assert!(bit.1.unwrap() + 1000 < byte.1.unwrap_or(65_536), "{bit:?} against {byte:?}");
     }
 
     #[test]
-    fn a_file_is_one_thing_by_its_format_or_its_first_block() {
+    fn a_file_is_classified_by_its_format_or_its_first_block() {
         let directory = tempfile::tempdir().unwrap();
         let (floats, text) = (floats(40_000), "all work and no play ".repeat(4000).into_bytes());
         let write = |name: &str, parts: &[&[u8]]| {

@@ -1,4 +1,4 @@
-//! Measurements on real data: each is a TOML file, a function that runs it and a report it prints.
+//! Measurements on real data. Each is a TOML file, a function that runs it, and a report.
 
 pub mod agreement;
 mod blocks;

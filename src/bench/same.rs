@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 /// Bytes of each of the two buffers.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Whether `restored` holds what `source` holds; metadata other than the type is not looked at.
+/// Fails unless `restored` has the content of `source`. Of the metadata, only types are compared.
 ///
 /// # Errors
-/// [`Error::Usage`] saying what differs first; [`Error::Io`] for what cannot be read.
+/// [`Error::Usage`] with the first difference; [`Error::Io`] for entries that cannot be read.
 pub fn compare(source: &Path, restored: &Path) -> Result<()> {
     let mut buffers = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
     let mut open = vec![(source.to_path_buf(), restored.to_path_buf())];
@@ -59,7 +59,7 @@ fn names(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-/// Where two files begin to differ, to the block.
+/// Offset of the first byte that differs.
 fn difference(left: &Path, right: &Path, (ours, theirs): &mut (Vec<u8>, Vec<u8>)) -> Result<Option<u64>> {
     let open = |path: &Path| File::open(path).map_err(|error| Error::io("read", path, error));
     let (mut left_file, mut right_file) = (open(left)?, open(right)?);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_a_missing_end_an_entry_a_type_and_a_target_make_a_difference() {
+    fn differences_of_content_entries_types_and_targets_are_found() {
         let message = |left: &Path, right: &Path| compare(left, right).unwrap_err().to_string();
         for last in [b"ax".as_slice(), b"a", b"abc"] {
             let (_directory, left, right) = pair(last);

@@ -1,17 +1,16 @@
-//! Compares configurations on real files: each case backs up and restores each set in a repository of its own.
+//! Compares configurations on real files. Each case backs up and restores each set in its own repository.
 //!
-//! Reported are, as medians of the rounds:
+//! The values are medians of the rounds:
 //!
-//! - *stored*: the bytes of all blobs of the repository, and the *ratio* of content to them.
-//! - *index*: what finding duplicates takes: the bytes of the index segments, and 8 bytes for each similarity feature
-//!   in container directories (its slot in the similarity table).
-//! - Wall and processor seconds of backup and restore, the restore's MB/s, and *decoded*: bytes of frames decoded for
-//!   each byte restored.
-//! - Speeds that runs can be compared by, in MB per reference second, and how much of a difference is noise (see
-//!   [`super::speed`]).
+//! - *stored*: bytes of all blobs of the repository. *ratio*: bytes of content divided by stored bytes.
+//! - *index*: bytes of the index segments, and 8 bytes for each similarity feature in container indexes (its slot in
+//!   the similarity table).
+//! - Wall and CPU seconds of backup and restore, MB/s of the restore, and *decoded*: decoded bytes of frames per
+//!   restored byte.
+//! - Speeds that are comparable between runs, in MB per normalised second, and their noise (see [`super::speed`]).
 //!
-//! Restored files are compared chunk by chunk with their fingerprints, as always, and then byte by byte with their
-//! source; a case that fails is told and not run again, and the others go on.
+//! The restore verifies each chunk by its fingerprint. The restored files are then compared with their source byte by
+//! byte. A case that fails is reported and not run again; the other cases continue.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,11 +28,11 @@ use crate::error::Result;
 use crate::inspect::stats::repository_stats;
 use crate::metrics::StageMetrics;
 
-/// Bytes of a feature's slot in the similarity table.
+/// Bytes of a slot in the similarity table.
 const FEATURE_BYTES: u64 = 8;
-/// Room in memory that measuring a set takes, relative to its bytes: what is stored, and what is restored.
+/// Space in memory for a set, relative to its bytes: the source is stored and restored.
 const MEMORY_SHARE: u64 = 3;
-/// Titles of the numbers.
+/// Titles of the columns.
 const TITLES: [&str; 12] = [
     "chunk KiB",
     "MB",
@@ -48,15 +47,15 @@ const TITLES: [&str; 12] = [
     "MB/s",
     "decoded",
 ];
-/// What is drawn.
+/// Fields to plot.
 const PICTURES: [(&str, &str, &str); 4] = [
-    ("ratio", "Ratio of content to what is stored", "times"),
+    ("ratio", "Ratio of content to stored bytes", "times"),
     ("backup_mb_per_s", "Backup", "MB/s"),
     ("restore_mb_per_s", "Restore", "MB/s"),
-    ("backup_cpu_seconds", "Processor time of the backup", "s"),
+    ("backup_cpu_seconds", "CPU time of the backup", "s"),
 ];
 
-/// What was measured of a case.
+/// Measurements of a case.
 #[derive(Debug, Clone, Serialize)]
 pub struct SchemeMeasurements {
     /// Bytes of content.
@@ -65,40 +64,40 @@ pub struct SchemeMeasurements {
     pub stored: u64,
     /// Of those, bytes of index segments.
     pub segment_bytes: u64,
-    /// Bytes of the features' slots in the similarity table.
+    /// Bytes of the slots of features in the similarity table.
     pub feature_bytes: u64,
-    /// Bytes of content for each byte stored.
+    /// Bytes of content per stored byte.
     pub ratio: f64,
     /// Wall seconds of the backup.
     pub backup_seconds: f64,
-    /// Millions of bytes of content backed up per second.
+    /// MB of content backed up per second.
     pub backup_mb_per_s: f64,
-    /// The same per reference second.
+    /// MB of content backed up per normalised second.
     pub backup_mb_per_normalised_s: Option<f64>,
-    /// By which factor, less one, that of another run may be more or less.
+    /// The same speed of another run differs by at most the factor 1 + this value.
     pub backup_noise: Option<f64>,
-    /// Processor seconds of the backup.
+    /// CPU seconds of the backup.
     pub backup_cpu_seconds: f64,
     /// Wall seconds of the restore.
     pub restore_seconds: Option<f64>,
-    /// Processor seconds of the restore.
+    /// CPU seconds of the restore.
     pub restore_cpu_seconds: Option<f64>,
-    /// Millions of bytes restored per second.
+    /// MB restored per second.
     pub restore_mb_per_s: Option<f64>,
-    /// The same per reference second.
+    /// MB restored per normalised second.
     pub restore_mb_per_normalised_s: Option<f64>,
-    /// By which factor, less one, that of another run may be more or less.
+    /// The same speed of another run differs by at most the factor 1 + this value.
     pub restore_noise: Option<f64>,
-    /// Milliseconds of one reference work.
+    /// Milliseconds of one run of the fixed task.
     pub fixed_task_ms: f64,
-    /// Bytes of frames decoded for each byte restored.
+    /// Decoded bytes of frames per restored byte.
     pub amplification: Option<f64>,
-    /// What the stages of all backups did, and of all restores.
+    /// Metrics of the stages of all backups and of all restores.
     #[serde(skip)]
     pub stages: [Vec<StageMetrics>; 2],
 }
 
-/// What one round gave.
+/// Measurements of one round.
 struct SchemeSample {
     bytes: u64,
     stored: u64,
@@ -145,7 +144,7 @@ fn timing(bytes: u64, cost: &Cost) -> Timing {
     Timing { bytes, seconds: cost.wall_seconds, fixed_task_seconds: cost.fixed_task_seconds }
 }
 
-/// The speeds of all cases of a set.
+/// Speeds of all cases of a set.
 fn speeds(outcomes: &[Result<Vec<SchemeSample>, String>], timing: fn(&SchemeSample) -> Option<Timing>) -> Speeds {
     let of_case = |outcome: &Result<Vec<SchemeSample>, String>| {
         outcome.as_ref().map_or_else(|_| Vec::new(), |samples| samples.iter().filter_map(timing).collect())
@@ -205,10 +204,10 @@ impl SchemeMeasurements {
     }
 }
 
-/// Runs the comparison and prints its table set by set.
+/// Runs the comparison and prints the table of each set.
 ///
 /// # Errors
-/// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
+/// A missing set; [`Error::Interrupted`](crate::error::Error::Interrupted). Cases that fail are lines.
 pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let sources = comparison.sources()?;
     let mut bench = Workbench::new(&comparison.work, stop)?;
@@ -217,7 +216,7 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
     for source in &sources {
         let bytes = source.paths.iter().map(|path| warm(path)).sum::<Result<u64>>()?;
         if comparison.memory && !bench.move_to_memory(bytes.saturating_mul(MEMORY_SHARE)) {
-            tracing::warn!("no file system in memory has room for {}: its files go to disk", source.name);
+            tracing::warn!("no file system in memory has space for {}: its files are written to disk", source.name);
         }
         let outcomes = rounds(&comparison.cases, (comparison.warm_up, comparison.repeats), |case| {
             measure(&bench, comparison, case, &source.paths)
@@ -255,7 +254,7 @@ fn report(comparison: &Comparison, lines: &[ComparisonLine<SchemeMeasurements>])
     })
 }
 
-/// The speeds that runs can be compared by.
+/// Speeds that are comparable between runs.
 fn comparable(lines: &[ComparisonLine<SchemeMeasurements>]) -> Grid {
     let percent = |noise: f64| format!("{:.0}", 100.0 * noise);
     let row = |line: &ComparisonLine<SchemeMeasurements>| {
@@ -269,9 +268,9 @@ fn comparable(lines: &[ComparisonLine<SchemeMeasurements>]) -> Grid {
         ];
         Some([line.set.clone(), line.label()].into_iter().chain(speeds).collect())
     };
-    let columns = ["set", "scheme", "backup MB/ref. s", "± %", "restore MB/ref. s", "± %", "reference ms"];
+    let columns = ["set", "scheme", "backup MB/norm. s", "± %", "restore MB/norm. s", "± %", "fixed task ms"];
     Grid {
-        title: "Speeds that runs can be compared by".into(),
+        title: "Speeds that are comparable between runs".into(),
         columns: columns.map(str::to_string).to_vec(),
         rows: lines.iter().filter_map(row).collect(),
     }
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_medians_and_the_index_counts_its_features() {
+    fn values_are_medians_and_the_index_includes_features() {
         let measurements = SchemeMeasurements::of(&[sample(1.0, true), sample(9.0, true), sample(2.0, true)]);
         let cells = SchemeMeasurements { backup_noise: Some(0.123), ..measurements }.cells();
         assert_eq!(cells, ["4.0", "1.0", "4.00", "0.10", "2.00", "12.3", "4.00", "2.00", "4.00", "2", "0.75"]);
@@ -319,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_those_of_the_rounds_that_did_not_fail() {
+    fn speeds_are_of_rounds_that_did_not_fail() {
         let outcomes = [Ok(vec![sample(1.0, true), sample(2.0, true)]), Err("no".into())];
         let restores = speeds(&outcomes, SchemeSample::restore_timing);
-        // A reference second of 500 works of 2 ms is a second here.
+        // The fixed task takes 2 ms, so a normalised second (500 runs) is one second.
         assert_eq!(restores.medians, [Some(3.0), None]);
         assert_eq!(speeds(&[Ok(vec![sample(1.0, false)])], SchemeSample::restore_timing).medians, [None]);
     }

@@ -1,4 +1,4 @@
-//! The score of one class, or of a set of classes, of blocks: a confusion table, bytes and time.
+//! Score of one class of blocks, or of a set of classes: a confusion matrix, bytes and time.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,33 +12,33 @@ pub(super) const ORDINARY: usize = 1;
 /// Label or answer: incompressible.
 pub(super) const INCOMPRESSIBLE: usize = 2;
 
-/// Line above the scores; columns: class or set, method, blocks, those labelled float, of them found and missed,
-/// wrongly called float, found incompressible, recall on weights, accuracy, bytes above the best routes', time per
-/// block.
+/// Titles of the scores: class or set, method, blocks, blocks labelled float, found and missed ones, blocks wrongly
+/// classified as float, found incompressible blocks, recall of weights, accuracy, bytes above the best encodings, time
+/// per block.
 pub(super) const HEADING: &str =
     "class            method  blocks  float  found missed  wrong incomp recall % accur. % excess %  us/blk";
 
 /// Blocks by label (rows) and answer (columns): float, ordinary, incompressible.
 pub type Confusion = [[u64; 3]; 3];
 
-/// Score of one class or of several together.
+/// Score of one class, or of several together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Score {
-    /// Name of the class or the set.
+    /// Name of the class or set.
     pub name: String,
-    /// What answered.
+    /// The method.
     pub method: IdentifyMethod,
     /// Blocks by label and answer.
     pub confusion: Confusion,
-    /// Blocks of weights labelled float.
+    /// Blocks of weights with the label float.
     pub weights: u64,
-    /// Those of them found.
+    /// Of those, blocks that the method found.
     pub weights_found: u64,
-    /// Bytes stored by the answers's routes.
+    /// Bytes stored with the answers.
     pub bytes: u64,
-    /// Bytes stored by the best routes.
+    /// Bytes stored with the best encodings.
     pub bytes_best: u64,
-    /// Time the answers took for all blocks.
+    /// Time of the method for all blocks.
     pub time: Duration,
 }
 
@@ -49,17 +49,17 @@ impl Score {
     fn float(&self) -> u64 {
         self.confusion[0].iter().sum()
     }
-    /// Share of blocks whose answer is float where the label is and not where it is not, 0 to 1.
+    /// Fraction of the blocks that are correctly classified as float or not float, 0 to 1.
     pub fn accuracy(&self) -> f64 {
         let [[hit, ..], ordinary, incompressible] = self.confusion;
         let right = hit + ordinary[1..].iter().chain(&incompressible[1..]).sum::<u64>();
         share(right, self.blocks())
     }
-    /// Share of the float blocks of weights that were found, 0 to 1; 1 where there are none.
+    /// Fraction of the float blocks of weights that were found, 0 to 1; 1 without such blocks.
     pub fn recall(&self) -> f64 {
         if self.weights == 0 { 1.0 } else { share(self.weights_found, self.weights) }
     }
-    /// Bytes stored above the best routes', as a fraction of those.
+    /// Bytes above the best encodings, as a fraction of those.
     pub fn excess(&self) -> f64 {
         share(self.bytes, self.bytes_best) - 1.0
     }
@@ -67,7 +67,7 @@ impl Score {
     pub fn block_us(&self) -> f64 {
         self.time.as_secs_f64() * 1e6 / self.blocks().max(1) as f64
     }
-    /// Adds another class's counts.
+    /// Adds the counts of another class.
     pub(super) fn add(&mut self, other: &Score) {
         for (row, other) in self.confusion.iter_mut().zip(other.confusion) {
             for (count, other) in row.iter_mut().zip(other) {
@@ -80,7 +80,7 @@ impl Score {
         self.bytes_best += other.bytes_best;
         self.time += other.time;
     }
-    /// Prints one line under [`HEADING`].
+    /// Prints one line below [`HEADING`].
     pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let [[hit, missed @ ..], ordinary, incompressible] = self.confusion;
         writeln!(

@@ -1,15 +1,14 @@
-//! Speeds that two runs of a comparison agree on.
+//! Speeds that are comparable between two runs of a comparison.
 //!
-//! A machine is not equally fast all the time: others work on it, and its clock follows heat and load. So
+//! The speed of a machine varies: other processes use it, and its clock depends on heat and load. Therefore:
 //!
-//! 1. a fixed work on one thread, the *reference*, is timed before and after everything that is measured; the reference
-//!    of a round is the median of those of all its cases;
-//! 2. a speed is bytes per *reference second*, the time of [`REPETITIONS`] reference works in the same round, and a
-//!    case's speed is the median over the rounds;
-//! 3. how far the logarithms of the speeds scatter around their case's mean, over all cases of a set together, gives
-//!    the standard error of a median of so many rounds and of the difference of two such; *noise* is
-//!    [`DEVIATIONS`] of these. What is between two runs of the same file on the same machine, and more than that, is
-//!    no chance.
+//! 1. A *fixed task* on one thread is timed before and after every measurement. The time of a round is the median over
+//!    all its cases.
+//! 2. A *normalised second* is the time of [`REPETITIONS`] runs of the fixed task in the same round. A speed is bytes
+//!    per normalised second, and the speed of a case is the median over the rounds.
+//! 3. The logarithms of the speeds scatter around the mean of their case. This scatter, over all cases of a set, gives
+//!    the standard error of a median and of the difference of two medians. *Noise* is [`DEVIATIONS`] of these errors.
+//!    A greater difference between two runs of the same file on the same machine is not random.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,34 +17,35 @@ use super::data::Random;
 use super::workbench::median;
 use crate::codec::Scratch;
 
-/// FixedTask works in a reference second: about a second of one thread of a server's processor of 2021.
+/// Runs of the fixed task in a normalised second: about one second on one thread of a server CPU of 2021.
 pub const REPETITIONS: f64 = 500.0;
-/// Standard errors that noise allows for: so many that tens of figures agree at once, and that something is left for
-/// what differs between processes, such as where their memory lies.
+/// Standard errors that noise allows for. With this many, tens of values agree at once, and differences between
+/// processes, such as memory layout, are covered.
 const DEVIATIONS: f64 = 5.0;
-/// Standard error of a median, relative to that of the mean, for values that are nearly normal.
+/// Standard error of a median relative to that of the mean, for almost Gaussian values.
 const MEDIAN_ERROR: f64 = 1.2533;
-/// Bytes hashed by a reference work, and how many of them are compressed, too.
+/// Bytes that the fixed task hashes.
 const HASHED_BYTES: usize = 4 << 20;
+/// Bytes of those that it compresses, too.
 const COMPRESSED_BYTES: usize = 512 << 10;
-/// Works of which the median counts.
+/// Runs of the task per measurement. The median counts.
 const TRIES: usize = 3;
 
-/// The fixed work: BLAKE3 of some megabytes and zstd of half of one.
+/// The fixed task: BLAKE3 of 4 MiB and zstd of 512 KiB.
 pub struct FixedTask {
     data: Vec<u8>,
 }
 
 impl FixedTask {
-    /// Prepares its data.
+    /// Prepares the data.
     pub fn new() -> Self {
         let mut random = Random::new(1);
-        // Words of 22 random bits: compressible, but not by much.
+        // 22 random bits in 32: slightly compressible.
         let values = (0..HASHED_BYTES / 4).map(|_| (random.bits() >> 42) as u32);
         FixedTask { data: values.flat_map(u32::to_le_bytes).collect() }
     }
 
-    /// Seconds that the work takes now.
+    /// Seconds of one run now.
     pub fn seconds(&self) -> f64 {
         median((0..TRIES).map(|_| {
             let (start, mut packed) = (Instant::now(), Vec::new());
@@ -60,41 +60,41 @@ impl FixedTask {
 /// One measurement of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
-    /// What was done, bytes.
+    /// Processed bytes.
     pub bytes: u64,
-    /// In how many seconds.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// Seconds of a reference work about that time.
+    /// Duration of the fixed task around the measurement, seconds.
     pub fixed_task_seconds: f64,
 }
 
-/// The speeds of some cases that were measured in the same rounds.
+/// Speeds of cases that were measured in the same rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Speeds {
-    /// Of each case: millions of bytes per reference second; none of a case without measurements.
+    /// MB per normalised second of each case; `None` for a case without measurements.
     pub medians: Vec<Option<f64>>,
-    /// By which factor, less one, a median of another run may be more or less; none of a single round.
+    /// Medians of another run differ by at most the factor 1 + this value; `None` for a single round.
     pub noise: Option<f64>,
 }
 
 impl Speeds {
-    /// Of `cases`, each with its rounds in order.
+    /// The speeds of `cases`, each with its rounds in order.
     pub fn of(cases: &[Vec<Timing>]) -> Self {
         let rounds = cases.iter().map(Vec::len).max().unwrap_or(0);
         let in_round =
             |round: usize| cases.iter().filter_map(move |case| case.get(round)).map(|timing| timing.fixed_task_seconds);
-        let references: Vec<f64> = (0..rounds).map(|round| median(in_round(round))).collect();
-        let speed = |(timing, reference): (&Timing, &f64)| {
-            timing.bytes as f64 / 1e6 / (timing.seconds / (reference * REPETITIONS).max(1e-12)).max(1e-12)
+        let task_seconds: Vec<f64> = (0..rounds).map(|round| median(in_round(round))).collect();
+        let speed = |(timing, seconds): (&Timing, &f64)| {
+            timing.bytes as f64 / 1e6 / (timing.seconds / (seconds * REPETITIONS).max(1e-12)).max(1e-12)
         };
         let speeds: Vec<Vec<f64>> =
-            cases.iter().map(|case| case.iter().zip(&references).map(speed).collect()).collect();
+            cases.iter().map(|case| case.iter().zip(&task_seconds).map(speed).collect()).collect();
         let medians = speeds.iter().map(|case| (!case.is_empty()).then(|| median(case.iter().copied()))).collect();
         Speeds { medians, noise: noise(&speeds) }
     }
 }
 
-/// See the head of this file.
+/// Noise, step 3 of the module documentation.
 fn noise(speeds: &[Vec<f64>]) -> Option<f64> {
     let (mut squares, mut freedom, mut rounds) = (0.0, 0, usize::MAX);
     for case in speeds.iter().filter(|case| case.len() > 1) {
@@ -113,7 +113,7 @@ fn noise(speeds: &[Vec<f64>]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Rounds of one case: seconds and the reference's seconds.
+    /// Rounds of one case: its seconds and those of the fixed task.
     fn case(rounds: &[(f64, f64)]) -> Vec<Timing> {
         let timing = |(seconds, fixed_task_seconds): &(f64, f64)| Timing {
             bytes: 1_000_000,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_half_the_speed_gives_the_same_figures() {
+    fn a_machine_of_half_the_speed_has_the_same_normalised_speeds() {
         let fast = [case(&[(1.0, 0.002), (1.1, 0.002), (0.9, 0.002)]), case(&[(2.0, 0.002); 3]), Vec::new()];
         let slow: Vec<Vec<Timing>> = fast
             .iter()
@@ -144,18 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_slows_down_on_the_way_adds_no_noise_and_one_odd_reference_does_no_harm() {
+    fn a_machine_that_slows_down_and_one_outlier_add_no_noise() {
         let drifting = |factor: f64| case(&[(factor, 0.002), (2.0 * factor, 0.004), (3.0 * factor, 0.006)]);
         let mut cases = [drifting(1.0), drifting(0.5), drifting(2.0)];
         cases[0][1].fixed_task_seconds = 1.0;
         let speeds = Speeds::of(&cases);
         assert!(speeds.noise.unwrap() < 1e-9, "{speeds:?}");
         assert!((speeds.medians[1].unwrap() - 2.0).abs() < 1e-9, "{speeds:?}");
-        assert_eq!(Speeds::of(&[case(&[(1.0, 0.002)])]).noise, None, "one round tells nothing of noise");
+        assert_eq!(Speeds::of(&[case(&[(1.0, 0.002)])]).noise, None, "one round has no noise");
     }
 
     #[test]
-    fn runs_that_differ_by_chance_alone_agree_within_the_noise_and_more_rounds_make_it_less() {
+    fn random_differences_are_within_the_noise_and_more_rounds_reduce_it() {
         let mut random = Random::new(3);
         let mut run = |rounds: usize| {
             let mut case = |seconds: f64| -> Vec<Timing> {
@@ -178,15 +178,15 @@ mod tests {
                 assert!(ratio.max(1.0 / ratio) < 1.0 + first.noise.unwrap(), "{first:?} {second:?}");
             }
         }
-        // Ten percent of scatter: five times 1.77 · 0.1 / √9.
+        // Scatter of 10 %: five times 1.77 · 0.1 / √9.
         assert!((0.28..0.42).contains(&(few / 200.0)), "{few}");
         assert!((1.9..2.7).contains(&(few / many)), "{few} {many}");
     }
 
     #[test]
-    fn the_reference_takes_some_time() {
-        let reference = FixedTask::new();
-        let (first, second) = (reference.seconds(), reference.seconds());
+    fn the_fixed_task_has_a_stable_duration() {
+        let task = FixedTask::new();
+        let (first, second) = (task.seconds(), task.seconds());
         assert!(first > 1e-5 && second > 1e-5 && first < 100.0 * second, "{first} {second}");
     }
 }

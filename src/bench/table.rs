@@ -1,4 +1,5 @@
-//! Tables of comparisons: fixed columns, so that runs can be laid side by side; a case that failed is a line, too.
+//! Tables of comparisons. Columns are fixed so that two runs can be compared side by side. A case that failed is a
+//! line, too.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,26 +10,26 @@ use super::comparison::{Case, Parameter};
 use super::data::SetSource;
 use crate::error::{Error, Result};
 
-/// What became of a case with a set.
+/// Result of a case on a set.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparisonLine<F> {
-    /// What was backed up.
+    /// Name of the set.
     pub set: String,
-    /// Configuration.
+    /// Name of the scheme.
     pub scheme: String,
-    /// What tells it from other lines of the set and the scheme.
+    /// Parameters that distinguish it from other lines of the set and scheme.
     pub parameters: BTreeMap<String, Parameter>,
-    /// Its average chunk, bytes.
+    /// Average chunk length.
     pub chunk_bytes: u64,
-    /// Why there are no measurements.
+    /// Error message if the measurement failed.
     pub failure: Option<String>,
-    /// What was measured.
+    /// Measurements, if the case did not fail.
     #[serde(flatten)]
     pub measurements: Option<F>,
 }
 
 impl<F> ComparisonLine<F> {
-    /// Sums up what the rounds of `case` gave, or says why it failed.
+    /// Summarises the rounds of `case`, or records its error.
     pub fn new<T>(
         source: &SetSource,
         case: &Case,
@@ -52,14 +53,14 @@ impl<F> ComparisonLine<F> {
         std::iter::once(self.scheme.clone()).chain(parameters).collect()
     }
 
-    /// All cells: set, scheme, chunk length, and the measurements' or why there are none.
+    /// All cells: set, scheme, chunk length, and the measurements or the error.
     pub fn row(&self, cells: impl FnOnce(&F) -> Vec<String>) -> Vec<String> {
         let failed = || vec![format!("FAILED: {}", self.failure.as_deref().unwrap_or_default())];
         let measurements = self.measurements.as_ref().map_or_else(failed, cells);
         [self.set.clone(), self.label(), kib(self.chunk_bytes)].into_iter().chain(measurements).collect()
     }
 
-    /// Writes the measurements' cells behind the chunk length, or the failure.
+    /// Writes the cells of the measurements after the chunk length, or the error.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -71,7 +72,7 @@ impl<F> ComparisonLine<F> {
     }
 }
 
-/// Writes a line: set and scheme, then numbers or their titles, right-aligned.
+/// Writes a line: set and scheme, then values or titles, right-aligned.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -80,7 +81,7 @@ pub fn write_line<T: AsRef<str>>(out: &mut dyn Write, set: &str, scheme: &str, c
     writeln!(out, "{set:<24} {scheme:<28}{numbers}").map_err(failed)
 }
 
-/// Hands what was written to the reader: a comparison may take hours.
+/// Flushes the output, because a comparison can take hours.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -92,12 +93,12 @@ fn failed(error: std::io::Error) -> Error {
     Error::io("write", "the table", error)
 }
 
-/// Millions of bytes with one decimal.
+/// Megabytes with one decimal.
 pub fn mb(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }
 
-/// Whole KiB where it is a whole number, else with one decimal.
+/// KiB, with one decimal if it is not a whole number.
 fn kib(bytes: u64) -> String {
     if bytes.is_multiple_of(1024) { (bytes >> 10).to_string() } else { format!("{:.1}", bytes as f64 / 1024.0) }
 }
@@ -107,7 +108,7 @@ pub fn two(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// What `show` makes of a value, or a dash.
+/// The formatted value, or a dash.
 pub fn or_dash(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_keep_their_places() {
+    fn columns_are_aligned() {
         let mut out = Vec::new();
         write_line(&mut out, "set", "scheme", &["KiB", "MB"]).unwrap();
         line(Ok(vec![12_340_000])).write(&mut out, |bytes| vec![mb(*bytes)]).unwrap();
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_a_line_that_says_why() {
+    fn a_failure_is_a_line_with_its_error() {
         let line = line(Err("x was restored with other content at byte 3".into()));
         let mut out = Vec::new();
         line.write(&mut out, |_| Vec::new()).unwrap();

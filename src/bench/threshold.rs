@@ -1,8 +1,8 @@
-//! How well the bit distance of two models says whether they are of one family, by the threshold (ZipLLM, figure 11).
+//! Accuracy of a bit distance threshold that decides whether two models are of one family (ZipLLM, figure 11).
 //!
-//! 1. Every pair of models of one shape is compared value by value; pairs without comparable tensors are left out.
-//! 2. A pair is taken for one family if its distance is below the threshold. Counted over all pairs are accuracy,
-//!    precision (pairs taken for one that are one) and recall (pairs that are one and taken for it).
+//! 1. All pairs of models of equal shape are compared value by value. Pairs without comparable tensors are left out.
+//! 2. Two models count as one family if their distance is below the threshold. The result is accuracy, precision and
+//!    recall over all pairs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,24 +20,24 @@ use super::table::{flush, two};
 use crate::error::{Error, Result};
 use crate::inspect::distance::{OpenModel, distance};
 
-/// A measurement of thresholds, as read from TOML.
+/// Configuration of a measurement of thresholds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThresholdBench {
     /// `"threshold"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "title")]
     pub title: String,
-    /// Folder that paths are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that paths are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Thresholds, bits of a value.
+    /// Thresholds, bits per value.
     pub thresholds: Vec<f64>,
-    /// Folder for sets that have to be made.
+    /// Directory for generated sets.
     pub work: PathBuf,
-    /// Models by families: the model files of a set are one.
+    /// Families. The model files of a set are one family.
     pub family: Vec<Set>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
@@ -54,7 +54,7 @@ struct ModelPair {
     bits: f64,
 }
 
-/// Pairs by what they are and what they are taken for.
+/// Pairs by their true and their decided family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct PairCounts {
     found: u64,
@@ -78,7 +78,7 @@ impl PairCounts {
         counts
     }
 
-    /// Accuracy, precision and recall, each of 1; 1 where there is nothing to get wrong.
+    /// Accuracy, precision and recall, 0 to 1; 1 without pairs to decide.
     fn scores(self) -> [f64; 3] {
         let share = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
         let PairCounts { found, missed, wrong, apart } = self;
@@ -99,12 +99,12 @@ impl ThresholdBench {
         let wrong = |message: &str| Error::Config { origin: origin.into(), message: message.into() };
         let config: ThresholdBench = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if config.thresholds.is_empty() || config.thresholds.iter().any(|bits| !bits.is_finite()) {
-            return Err(wrong("`thresholds` are numbers of bits, one at least"));
+            return Err(wrong("`thresholds` must have at least one finite number of bits"));
         }
         Ok(config)
     }
 
-    /// Why models cannot be read, as far as that shows from their paths.
+    /// Families with missing files, each with the reason. Reads no content.
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_family = |set: &Set| set.missing(&corpus).map(|reason| format!("family `{}`: {reason}", set.name));
@@ -120,7 +120,7 @@ impl ThresholdBench {
                     for file in files_below(path)? {
                         match OpenModel::open(&file) {
                             Ok(side) => models.push((number, side)),
-                            // Cards and vocabularies lie beside models.
+                            // Other files of a model directory, such as cards and vocabularies.
                             Err(Error::Usage(_)) => {}
                             Err(error) => return Err(error),
                         }
@@ -142,7 +142,7 @@ impl ThresholdBench {
             }
         }
         match pairs.is_empty() {
-            true => Err(Error::Usage("no two of the models can be compared".into())),
+            true => Err(Error::Usage("no two models can be compared".into())),
             false => Ok(pairs),
         }
     }
@@ -150,15 +150,15 @@ impl ThresholdBench {
 
 const COLUMNS: [&str; 8] = ["bits", "found", "missed", "wrong", "apart", "accuracy %", "precision %", "recall %"];
 const PICTURES: [(&str, &str, &str); 3] = [
-    ("accuracy", "Pairs classified correctly", "of 1"),
-    ("precision", "Pairs taken for one family that are one", "of 1"),
-    ("recall", "Pairs of one family that are found", "of 1"),
+    ("accuracy", "Pairs classified correctly", "fraction"),
+    ("precision", "Precision: pairs below the threshold that are of one family", "fraction"),
+    ("recall", "Recall: pairs of one family that are below the threshold", "fraction"),
 ];
 
 /// Compares all pairs and prints a line for each threshold.
 ///
 /// # Errors
-/// A model that cannot be read, an interruption.
+/// A model that cannot be read; [`Error::Interrupted`].
 pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let pairs = config.pairs(stop)?;
     let failed = |error| Error::io("write", "the table", error);
@@ -184,7 +184,7 @@ pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write)
         rows.push(row);
     }
     flush(out)?;
-    let kind = |pair: &ModelPair| if pair.is_family { "one family" } else { "two" };
+    let kind = |pair: &ModelPair| if pair.is_family { "one" } else { "two" };
     let distances = pairs.iter().map(|pair| vec![pair.name.clone(), kind(pair).into(), two(pair.bits)]).collect();
     let plots = pictures(&lines, &PICTURES);
     Ok(Report {
@@ -193,7 +193,7 @@ pub fn run(config: &ThresholdBench, stop: &Arc<AtomicBool>, out: &mut dyn Write)
             Grid { title: "Thresholds".into(), columns: COLUMNS.map(str::to_string).to_vec(), rows },
             Grid {
                 title: "Pairs".into(),
-                columns: ["pair", "of", "bits"].map(str::to_string).to_vec(),
+                columns: ["pair", "families", "bits"].map(str::to_string).to_vec(),
                 rows: distances,
             },
         ],
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_counted_by_what_they_are() {
+    fn pairs_are_counted_by_family_and_decision() {
         let pair = |is_family, bits| ModelPair { name: String::new(), is_family, bits };
         let pairs = [pair(true, 1.0), pair(true, 5.0), pair(false, 3.0), pair(false, 6.0), pair(false, 7.0)];
         let counts = PairCounts::of(&pairs, 4.0);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn families_made_from_two_seeds_are_told_apart() {
+    fn families_of_two_seeds_are_separated() {
         let directory = tempfile::tempdir().unwrap();
         for seed in [1, 2] {
             let text = format!(

@@ -1,12 +1,13 @@
-//! Compares configurations on series of versions: what each version adds, and what the oldest and the newest cost.
+//! Compares configurations on series of versions: the bytes that each version adds, and restores of the oldest and the
+//! newest.
 //!
-//! 1. The files of a set, in name order, are backed up one after another into one repository, each as a snapshot of
-//!    its own; what the repository's blobs grow by is what the version *added*.
-//! 2. The snapshots of the first and of the last version are restored from the page cache, then, with `cold`, again
-//!    without it, and compared with their source.
+//! 1. The files of a set, sorted by name, are backed up one after another into one repository, each as its own
+//!    snapshot. The growth of the repository is what the version *added*.
+//! 2. The snapshots of the first and the last version are restored from the page cache and compared with their source.
+//!    With `cold`, they are restored again without the page cache.
 //!
-//! A reader of the last version pays for every base that its chunks lean on: *decoded* (bytes of frames decoded for
-//! each byte restored) says how much. All measurements are medians of the rounds.
+//! A restore of the last version reads all bases of its chunks. *Decoded*, the decoded bytes of frames per restored
+//! byte, measures that cost. All values are medians of the rounds.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::backup::BackupReport;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 
-/// Titles of the numbers; the last six belong to the restores of the first and of the last version.
+/// Titles of the columns. The last six are of the restores of the first and the last version.
 const TITLES: [&str; 15] = [
     "chunk KiB",
     "versions",
@@ -34,7 +35,7 @@ const TITLES: [&str; 15] = [
     "backup s",
     "CPU s",
     "MB first",
-    "KB a next",
+    "KB/next",
     "1st MB/s",
     "cold MB/s",
     "decoded",
@@ -43,53 +44,53 @@ const TITLES: [&str; 15] = [
     "decoded",
 ];
 
-/// What is drawn.
+/// Fields to plot.
 const PICTURES: [(&str, &str, &str); 3] = [
-    ("ratio", "Ratio of all versions' content to what is stored", "times"),
+    ("ratio", "Ratio of the content of all versions to stored bytes", "times"),
     ("first.mb_per_s", "Restore of the first version", "MB/s"),
     ("last.mb_per_s", "Restore of the last version", "MB/s"),
 ];
 
-/// What was measured of a case.
+/// Measurements of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VersionMeasurements {
     /// Bytes of all versions.
     pub bytes: u64,
-    /// Bytes of the repository's blobs after the last.
+    /// Bytes of the repository's blobs after the last version.
     pub stored: u64,
-    /// Bytes of content for each byte stored.
+    /// Bytes of content per stored byte.
     pub ratio: f64,
-    /// What each version added to them, bytes.
+    /// Bytes of blobs that each version added.
     pub added: Vec<u64>,
     /// Bytes of content of each version.
     pub content_bytes: Vec<u64>,
     /// Wall seconds of all backups.
     pub backup_seconds: f64,
-    /// Processor seconds of all backups.
+    /// CPU seconds of all backups.
     pub backup_cpu_seconds: f64,
-    /// The first version's restore.
+    /// Restores of the first version.
     pub first: Option<Restores>,
-    /// The last version's restore.
+    /// Restores of the last version.
     pub last: Option<Restores>,
 }
 
-/// What restoring a version takes.
+/// Measurements of the restores of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Restores {
-    /// Millions of bytes per second, from the page cache.
+    /// MB per second, from the page cache.
     pub mb_per_s: f64,
-    /// Processor seconds, from the page cache.
+    /// CPU seconds, from the page cache.
     pub cpu_seconds: f64,
-    /// Millions of bytes per second with the repository out of the page cache.
+    /// MB per second, without the page cache.
     pub cold_mb_per_s: Option<f64>,
-    /// Bytes of frames decoded for each byte restored.
+    /// Decoded bytes of frames per restored byte.
     pub amplification: f64,
 }
 
-/// Restores of one version in one round: from the page cache, and without it.
+/// Restores of one version in one round: with and without the page cache.
 type WarmAndCold = (Restored, Option<Restored>);
 
-/// What one round gave.
+/// Measurements of one round.
 struct VersionSample {
     content_bytes: Vec<u64>,
     added: Vec<u64>,
@@ -191,7 +192,7 @@ impl VersionMeasurements {
     }
 }
 
-/// The regular files of a set, those of directories in name order; or its paths.
+/// The versions of a set: its files, with those of directories sorted by name, or its paths.
 ///
 /// # Errors
 /// [`Error::Io`] for a directory that cannot be read; [`Error::Usage`] if there is no file.
@@ -215,14 +216,14 @@ pub fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
     }
     match versions.is_empty() {
         false => Ok(versions),
-        true => Err(Error::Usage("a series of versions takes one file at least".into())),
+        true => Err(Error::Usage("a series of versions needs at least one file".into())),
     }
 }
 
-/// Runs the comparison and prints, set by set, its table and what each version added.
+/// Runs the comparison. Prints the table of each set and the bytes that each version added.
 ///
 /// # Errors
-/// What keeps it from going on: a set that is not there, an interruption. Cases that fail are lines.
+/// A missing set; [`Error::Interrupted`]. Cases that fail are lines.
 pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write) -> Result<Report> {
     let sources = comparison.sources()?;
     let bench = Workbench::new(&comparison.work, stop)?;
@@ -243,7 +244,7 @@ pub fn run(comparison: &Comparison, stop: &Arc<AtomicBool>, out: &mut dyn Write)
     Ok(report)
 }
 
-/// The set's lines, its tables, and a picture of how the ratio went from version to version.
+/// Adds a set's lines and tables, and a plot of the ratio over the versions.
 fn add_set(
     report: &mut Report,
     source: &SetSource,
@@ -268,7 +269,7 @@ fn add_set(
     };
     let series = lines.iter().filter_map(|line| Some((line.label(), ratios(line.measurements.as_ref()?)))).collect();
     report.plots.push(Plot::Lines {
-        title: format!("{}: ratio of all content to all that is stored, as versions are added", source.name),
+        title: format!("{}: ratio of all content to all stored bytes, as versions are added", source.name),
         across: "versions".into(),
         unit: "times".into(),
         scales: Scales::default(),
@@ -290,7 +291,7 @@ fn added(measurements: &VersionMeasurements) -> Vec<String> {
 fn write_set(lines: &[ComparisonLine<VersionMeasurements>], versions: &[PathBuf], out: &mut dyn Write) -> Result<()> {
     write_line(out, "set", "scheme", &TITLES)?;
     lines.iter().try_for_each(|line| line.write(out, VersionMeasurements::cells))?;
-    // The column holds nine characters: the end of a name tells versions apart.
+    // The column has nine characters, and the ends of names distinguish versions.
     let short = |name: String| name.chars().skip(name.chars().count().saturating_sub(9)).collect::<String>();
     let names = versions.iter().map(|path| short(name_of(path)));
     let titles: Vec<String> = std::iter::once("chunk KiB".into()).chain(names).collect();

@@ -29,7 +29,7 @@ fn series(directory: &std::path::Path) {
 }
 
 #[test]
-fn each_version_adds_little_and_both_ends_are_restored() {
+fn each_version_adds_little_and_the_first_and_last_are_restored() {
     let directory = tempfile::tempdir().unwrap();
     series(directory.path());
     let mut out = Vec::new();
@@ -56,7 +56,7 @@ fn each_version_adds_little_and_both_ends_are_restored() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn cold_restores_are_told_beside_the_warm_ones() {
+fn cold_restores_are_reported_beside_warm_ones() {
     let directory = tempfile::tempdir().unwrap();
     series(directory.path());
     let comparison = comparison(directory.path(), "cold = true\nrepeats = 2\n");
@@ -66,7 +66,7 @@ fn cold_restores_are_told_beside_the_warm_ones() {
 }
 
 #[test]
-fn files_stand_as_given_and_directories_in_name_order() {
+fn files_keep_their_order_and_directories_are_sorted() {
     let directory = tempfile::tempdir().unwrap();
     series(directory.path());
     std::fs::create_dir(directory.path().join("series/deeper")).unwrap();

@@ -1,11 +1,11 @@
-//! Backs up and restores in a directory of its own and measures what that takes.
+//! Backs up and restores in a temporary directory, and measures time and bytes.
 //!
-//! 1. All repositories have the same id and key, in every run: chunks are cut alike and sizes do not vary.
-//! 2. A backup starts without a cache of an earlier one of the same id.
-//! 3. A restore goes to a new directory, from the page cache as the backup left it, or *cold*: every file of the
-//!    repository is written out and the system advised to forget its pages (names and inodes stay cached).
-//! 4. The reference work is timed before and after (see [`super::speed`]), for machines that are not always as fast.
-//! 5. What was restored is compared with the source byte for byte.
+//! 1. All repositories have the same id and key, so chunk boundaries and sizes are the same in every run.
+//! 2. A backup starts without the cache of a previous repository of the same id.
+//! 3. A restore writes to a new directory. The page cache is as the backup left it, or *cold*: the repository's files
+//!    are synced and dropped from it (names and inodes stay cached).
+//! 4. The fixed task is timed before and after (see [`super::speed`]), because the speed of a machine varies.
+//! 5. The restored files are compared with the source byte for byte.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -29,72 +29,72 @@ use crate::restore::restore;
 use crate::store;
 use crate::types::hex;
 
-/// What something took, seconds.
+/// Time of an operation, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// By the clock.
+    /// Wall time.
     pub wall_seconds: f64,
-    /// Of all processors together.
+    /// CPU time of all threads.
     pub cpu_seconds: f64,
-    /// Of one reference work about that time, by the clock.
+    /// Wall time of one run of the fixed task, the mean of before and after.
     pub fixed_task_seconds: f64,
 }
 
-/// What a restore did and took.
+/// Measurements of a restore.
 #[derive(Debug, Clone, Default)]
 pub struct Restored {
-    /// Its time.
+    /// Time of the restore.
     pub cost: Cost,
     /// Bytes of content.
     pub bytes: u64,
-    /// Bytes of the frames decoded for them.
+    /// Decoded bytes of frames.
     pub frame_bytes: u64,
-    /// What each stage did.
+    /// Metrics of the stages.
     pub metrics: Vec<StageMetrics>,
 }
 
 impl Restored {
-    /// Millions of bytes restored per second.
+    /// MB restored per second.
     pub fn mb_per_second(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.cost.wall_seconds.max(1e-9)
     }
 
-    /// Bytes of frames decoded for each byte restored.
+    /// Decoded bytes of frames per restored byte.
     pub fn amplification(&self) -> f64 {
         self.frame_bytes as f64 / (self.bytes as f64).max(1.0)
     }
 }
 
-/// Whether a restore finds the repository in the page cache.
+/// Whether the repository is in the page cache during a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
-    /// As the work before left it.
+    /// As the previous operation left it.
     Warm,
-    /// Emptied of the repository's files.
+    /// The repository's files are dropped from it.
     Cold,
 }
 
-/// A directory to measure in; what was made there goes with it.
+/// A directory to measure in. Drop removes the temporary files.
 pub struct Workbench {
     work: PathBuf,
-    /// In place of the directory, where memory was asked for.
+    /// Directory in memory, used instead of `work` if requested.
     memory: Option<TempDir>,
     fixed_task: FixedTask,
     stop: Arc<AtomicBool>,
 }
 
-/// Id and key of every repository made here.
+/// Id and key of every repository of measurements.
 const IDENTITY: &[u8; 48] = b"fhrd bench idthe key of every repository of it..";
-/// Where Linux has a file system in memory.
+/// File system in memory on Linux.
 const MEMORY_DIRECTORY: &str = "/dev/shm";
-/// What is removed after use.
+/// Directories that are removed after use.
 const TEMPORARY_DIRECTORIES: [&str; 2] = ["repository", "restored"];
 
 impl Workbench {
     /// Measures below `work` until `stop` is set.
     ///
     /// # Errors
-    /// [`Error::Io`] when what an earlier one left there cannot be removed.
+    /// [`Error::Io`] if the files of a previous run cannot be removed.
     pub fn new(work: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let real = std::fs::create_dir_all(work).and_then(|()| std::fs::canonicalize(work));
         let work = real.map_err(|error| Error::io("create", work, error))?;
@@ -103,8 +103,8 @@ impl Workbench {
         Ok(bench)
     }
 
-    /// Measures in memory instead, where the system has a file system there with room for `bytes`: how long files take
-    /// to come to a disk is another thing to compare than what is done with their content. Says whether it does.
+    /// Measures in memory instead, if the system has a file system there with space for `bytes`. The time of disk
+    /// writes then does not hide differences between schemes. Returns whether it measures in memory.
     pub fn move_to_memory(&mut self, bytes: u64) -> bool {
         let has_space = rustix::fs::statvfs(MEMORY_DIRECTORY)
             .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) >= bytes);
@@ -117,7 +117,7 @@ impl Workbench {
         self.memory.is_some()
     }
 
-    /// Removes what was made, the caches of its repositories, too.
+    /// Removes temporary files and the caches of their repositories.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -127,7 +127,7 @@ impl Workbench {
         TEMPORARY_DIRECTORIES.iter().try_for_each(|name| remove(&self.work.join(name)))
     }
 
-    /// A new, empty repository in place of the last.
+    /// Creates an empty repository in place of the previous one.
     ///
     /// # Errors
     /// Those of creating it.
@@ -152,22 +152,22 @@ impl Workbench {
     /// Backs up `paths` as one snapshot.
     ///
     /// # Errors
-    /// Those of the engine; entries that could not be read.
+    /// Errors of the backup; entries that could not be read.
     pub fn backup(&self, repository: &Repository, config: &Config, paths: &[PathBuf]) -> Result<(BackupReport, Cost)> {
-        // What lies above the paths has times that change from run to run.
+        // `bare`: the times of directories above the paths change from run to run.
         let request =
             BackupRequest { paths: paths.into(), host: "bench".into(), bare: true, ..BackupRequest::default() };
         let (report, cost) = self.timed(|| backup(repository, config, &request, &Progress::default(), &self.stop))?;
         match report.problems {
             0 => Ok((report, cost)),
-            problems => Err(Error::Usage(format!("{problems} entries could not be backed up as they are"))),
+            problems => Err(Error::Usage(format!("{problems} entries could not be backed up completely"))),
         }
     }
 
-    /// Restores the snapshot of a backup of `paths`, absolute ones, and compares.
+    /// Restores the snapshot of a backup of `paths`, which are absolute, and compares.
     ///
     /// # Errors
-    /// Those of the engine; a restore that is not complete or differs from `paths`.
+    /// Errors of the restore; a restore that is incomplete or differs from `paths`.
     pub fn restore(
         &self,
         repository: &Repository,
@@ -185,7 +185,7 @@ impl Workbench {
         let (restored, cost) =
             self.timed(|| restore(repository, config, &named, &target, &Progress::default(), &self.stop))?;
         if restored.damaged + restored.problems > 0 || restored.files != report.files {
-            return Err(Error::Usage("the restore was not complete".into()));
+            return Err(Error::Usage("the restore is incomplete".into()));
         }
         let names = last_names(paths).map(|names| names.into_iter().map(PathBuf::from).collect::<Vec<_>>());
         let names = names.unwrap_or_else(|| paths.iter().map(|path| below_root(path)).collect());
@@ -205,7 +205,7 @@ impl Workbench {
 }
 
 impl Drop for Workbench {
-    /// Leaves nothing behind after an error, either.
+    /// Removes temporary files, also after an error.
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
             tracing::warn!("{error}");
@@ -213,12 +213,13 @@ impl Drop for Workbench {
     }
 }
 
-/// Runs `measure` for each of `cases`, `warm_up` and then `repeats` times: round by round, every second one backwards,
-/// so that drift of the machine hits all alike. Gives for each case its values, or why it failed: rounds that only warm
-/// up give none, and a failed case is not run again.
+/// Runs `measure` for each of `cases`, `warm_up` and then `repeats` times.
+///
+/// Rounds alternate their direction so that drift of the machine affects all cases equally. Returns the values of each
+/// case without the warm-up rounds, or its error. A failed case is not run again.
 ///
 /// # Errors
-/// An interruption.
+/// [`Error::Interrupted`].
 pub fn rounds<C, T>(
     cases: &[C],
     (warm_up, repeats): (usize, usize),
@@ -243,7 +244,7 @@ pub fn rounds<C, T>(
     Ok(outcomes)
 }
 
-/// The middle value, or the mean of the two; 0 of none.
+/// The median, or the mean of the two middle values; 0 without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -252,7 +253,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     both.iter().sum::<f64>() / both.len() as f64
 }
 
-/// The stages of several runs as those of one. A stage that a run left out counts for the others only.
+/// Merges the stages of several runs. The number of workers is that of the first run.
 pub fn together<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
     let mut all: Vec<StageMetrics> = Vec::new();
     for stage in runs.into_iter().flatten() {
@@ -273,7 +274,7 @@ pub fn median_u64(values: impl IntoIterator<Item = u64>) -> u64 {
     median(values.into_iter().map(|value| value as f64)).round() as u64
 }
 
-/// Reads every byte below `path` once, so that all cases find it in the page cache; says how many there are.
+/// Reads every byte below `path` so that it is in the page cache for all cases. Returns the number of bytes.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -286,7 +287,7 @@ pub fn warm(path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Writes out every file below `path` and lets the system forget its pages.
+/// Syncs every file below `path` and drops it from the page cache.
 #[cfg(target_os = "linux")]
 fn forget(path: &Path) -> Result<()> {
     use rustix::fs::{Advice, fadvise};
@@ -296,13 +297,13 @@ fn forget(path: &Path) -> Result<()> {
     })
 }
 
-/// Not every system can be asked to forget a file's pages.
+/// Only Linux can drop a file from the page cache.
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &Path) -> Result<()> {
     Err(Error::Usage("`cold` needs posix_fadvise, which this system lacks".into()))
 }
 
-/// Opens the regular files at and below `path`, links not followed.
+/// Calls `visit` for the regular files at and below `path`. Links are not followed.
 fn each_file(path: &Path, visit: &mut dyn FnMut(&Path, std::fs::File) -> Result<()>) -> Result<()> {
     let fail = |action| move |error| Error::io(action, path, error);
     let kind = std::fs::symlink_metadata(path).map_err(fail("look at"))?;
@@ -317,7 +318,7 @@ fn each_file(path: &Path, visit: &mut dyn FnMut(&Path, std::fs::File) -> Result<
     Ok(())
 }
 
-/// Where an absolute path lies in a restored tree.
+/// Path of an absolute path below the target of a restore.
 fn below_root(path: &Path) -> PathBuf {
     path.components().filter(|part| !matches!(part, Component::RootDir)).collect()
 }

@@ -1,4 +1,4 @@
-//! Tests of the workbench: what is restored is compared, rounds alternate, failures are told.
+//! Tests of the workbench: restored files are compared, rounds alternate, failures are reported.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn a_backup_is_restored_and_compared_warm_and_cold() {
     let id = repository.id.clone();
     bench.discard(&repository).unwrap();
     assert!(!repository.store.local_path().unwrap().exists());
-    assert_eq!(bench.repository(&config).unwrap().id, id, "chunks are cut alike in all of them");
+    assert_eq!(bench.repository(&config).unwrap().id, id, "all repositories have the same chunk boundaries");
     bench.clear().unwrap();
 }
 
@@ -89,7 +89,7 @@ fn sizes_are_the_same_in_every_run() {
         repository.store.list("").unwrap().iter().map(|blob| blob.len).sum::<u64>()
     };
     let first = stored();
-    // What lies above the source has other times now.
+    // The directory above the source has a new modification time.
     std::fs::write(source.parent().unwrap().join("other"), "").unwrap();
     assert_eq!(stored(), first);
 }

@@ -14,10 +14,10 @@ use crate::bench::experiment::{Experiment, Outline};
 use crate::bench::report::{Report, ReportDocument, claims_page, write};
 use crate::error::{Error, Result};
 
-/// Runs the measurements one after another; one with lines that failed ends with [`Exit::Failed`].
+/// Runs the measurements one after another. Ends with [`Exit::Failed`] if a line failed or `--against` differs.
 ///
 /// # Errors
-/// [`Error::Config`] for a file without sense, before anything is run; those of the measurements.
+/// [`Error::Config`] for an invalid file, before anything runs; errors of the measurements.
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
     let mut experiments = Vec::new();
     for path in &arguments.files {
@@ -29,7 +29,7 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         return outline(session, &outlines.collect::<Vec<_>>());
     }
     if arguments.against.is_some() && experiments.len() > 1 {
-        return Err(Error::Usage("`--against` takes one measurement".into()));
+        return Err(Error::Usage("`--against` needs exactly one measurement".into()));
     }
     let previous = arguments.against.as_ref().map(|path| read(path)).transpose()?;
     let directories = directories(arguments)?;
@@ -70,7 +70,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))
 }
 
-/// Says how `lines` compare with an previous run, read from `path`.
+/// Prints how `lines` compare with the previous run of the file `path`. Returns whether the ratios are equal.
 fn agrees(lines: &[serde_json::Value], previous: &str, path: &Path) -> Result<bool> {
     let agreement = Agreement::of(lines, previous, &path.display().to_string())?;
     agreement.to_string().lines().for_each(note);
@@ -92,7 +92,7 @@ fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_se
     report.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))
 }
 
-/// Where each report goes: the directory itself, or one below it for each of several files.
+/// Directory of each report: `--out` itself, or a subdirectory for each of several files.
 fn directories(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
     let several = arguments.files.len() > 1;
     let mut directories: Vec<Option<PathBuf>> = Vec::new();
@@ -102,14 +102,17 @@ fn directories(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
             _ => out.clone(),
         });
         if directory.is_some() && directories.contains(&directory) {
-            return Err(Error::Usage(format!("two files are called {}: their reports would mix", path.display())));
+            return Err(Error::Usage(format!(
+                "two files have the name of {}, so their reports would overwrite each other",
+                path.display()
+            )));
         }
         directories.push(directory);
     }
     Ok(directories)
 }
 
-/// Prints what would be run.
+/// Prints the plan of the measurements.
 fn outline(session: &Session, outlines: &[(&Path, Outline)]) -> Result<Exit> {
     if session.options.json {
         let object = |(path, Outline { runs, missing }): &(&Path, Outline)| serde_json::json!({"file": path.display().to_string(), "runs": runs, "missing": missing});
@@ -131,7 +134,7 @@ fn print_claims(verdicts: &[Verdict]) -> Result<()> {
     if verdicts.is_empty() {
         return Ok(());
     }
-    let columns = ["source", "claim", "there", "here", "measured on"].map(|title| (title, Align::Left));
+    let columns = ["source", "claim", "in the paper", "here", "measured on"].map(|title| (title, Align::Left));
     let row = |verdict: &Verdict| {
         let Verdict { source, text, expected, .. } = verdict;
         vec![source.clone(), text.clone(), expected.clone(), verdict.measured_text(), verdict.sets.join("; ")]

@@ -1,4 +1,4 @@
-//! `fhrd trace`: the chunks of paths as a trace that simulations read.
+//! `fhrd trace`: writes the chunks of paths as a trace for simulations.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -20,10 +20,10 @@ use crate::inspect::trace::{TraceOutput, TraceReport, trace};
 use crate::metrics::Progress;
 use crate::repo::tree::FileIdentity;
 
-/// Text kept before it is written, bytes.
+/// Bytes buffered before each write.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The report with the file that was written.
+/// The JSON document: the report and the written file.
 #[derive(Serialize)]
 struct TraceDocument<'a> {
     #[serde(flatten)]
@@ -31,17 +31,19 @@ struct TraceDocument<'a> {
     output: String,
 }
 
-/// Writes the trace to a new file, or to the standard output.
+/// Writes the trace to a new file, or to standard output.
 ///
 /// # Errors
-/// Those of the configuration and of [`trace`]; [`Error::Usage`] for `--json` without `--output`;
-/// [`Error::AlreadyExists`] if there is something in the file's place.
+/// Errors of the configuration and of [`trace`]; [`Error::Usage`] for `--json` without `--output`;
+/// [`Error::AlreadyExists`] if the file exists.
 pub fn run(session: &Session, arguments: &TraceArguments) -> Result<Exit> {
     let options = &session.options;
     let config = location::config(options)?;
     let report = match &arguments.output {
         None if options.json => {
-            return Err(Error::Usage("--json needs --output: the standard output is the trace's without it".into()));
+            return Err(Error::Usage(
+                "--json needs --output, because the trace is written to standard output without it".into(),
+            ));
         }
         None => to_standard_output(session, &config, arguments)?,
         Some(output) => {
@@ -67,7 +69,7 @@ fn to_standard_output(session: &Session, config: &Config, arguments: &TraceArgum
     }
 }
 
-/// Writes a new file; what a failure leaves of it is removed.
+/// Writes a new file. Removes it after a failure.
 fn to_file(session: &Session, config: &Config, arguments: &TraceArguments, path: &Path) -> Result<TraceReport> {
     let file = File::create_new(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.into(), what: "something" },

@@ -1,4 +1,4 @@
-//! The committed measurements: every file under configs/ makes sense, and the quick one runs from the sample alone.
+//! The committed measurements: every file below configs/ is valid, and the quick one runs with the committed sample.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn root() -> &'static Path {
 }
 
 #[test]
-fn every_committed_configuration_makes_sense() {
+fn every_committed_configuration_is_valid() {
     let (mut measurements, mut schemes) = (0, 0);
     for path in toml_files(&root().join("configs")) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -44,12 +44,12 @@ fn every_committed_configuration_makes_sense() {
             schemes += 1;
         }
         let head = text.lines().next().unwrap_or_default();
-        assert!(head.starts_with("# "), "{} does not say what it is", path.display());
+        assert!(head.starts_with("# "), "{} has no description in its first line", path.display());
     }
     assert!(measurements >= 8 && schemes >= 11, "{measurements} measurements, {schemes} schemes");
 }
 
-/// The quick measurement on the sample, in a directory of its own.
+/// The quick measurement on the sample, with its own work directory.
 fn quick(work: &Path) -> (Experiment, String, PathBuf) {
     let path = root().join("configs/bench/quick.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -62,10 +62,10 @@ fn quick(work: &Path) -> (Experiment, String, PathBuf) {
 }
 
 #[test]
-fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
+fn the_quick_measurement_runs_offline_with_equal_ratios_in_two_runs() {
     let directory = tempfile::tempdir().unwrap();
     let (experiment, text, path) = quick(&directory.path().join("work"));
-    assert_eq!(experiment.outline().missing, [""; 0], "it reads nothing that is not committed");
+    assert_eq!(experiment.outline().missing, [""; 0], "all its data is committed");
     let run = || {
         let mut printed = Vec::new();
         let report = experiment.run(&Arc::default(), &mut printed).unwrap();
@@ -78,11 +78,11 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
         lines.iter().map(|line| (text(line, "set"), text(line, "scheme"), line["ratio"].as_f64().unwrap())).collect()
     };
     assert_eq!(ratios(&first.lines), ratios(&second.lines));
-    for figure in ["backup_mb_per_normalised_s", "backup_noise", "restore_mb_per_normalised_s", "restore_noise"] {
-        assert!(first.lines.iter().all(|line| line[figure].as_f64().is_some_and(|value| value > 0.0)), "{figure}");
+    for speed in ["backup_mb_per_normalised_s", "backup_noise", "restore_mb_per_normalised_s", "restore_noise"] {
+        assert!(first.lines.iter().all(|line| line[speed].as_f64().is_some_and(|value| value > 0.0)), "{speed}");
     }
-    let earlier = serde_json::json!({"lines": first.lines}).to_string();
-    let agreement = Agreement::of(&second.lines, &earlier, "the first").unwrap();
+    let previous = serde_json::json!({"lines": first.lines}).to_string();
+    let agreement = Agreement::of(&second.lines, &previous, "the first").unwrap();
     assert!(agreement.has_same_ratios() && agreement.unmatched.is_empty(), "{agreement}");
     assert_eq!((agreement.ratios, agreement.speeds), (first.lines.len(), 2 * first.lines.len()));
     let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
@@ -91,7 +91,7 @@ fn the_quick_measurement_runs_offline_and_its_ratios_are_the_same_twice() {
     let document = ReportDocument::new(&first, claims, (&path, &text), (String::new(), 1.0));
     write(&out, &first, &document).unwrap();
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "a plot of each figure, and two of each run");
+    assert!(page.matches("<svg").count() >= 3 + 2 * first.profiles.len(), "three plots, and two of each run");
     let histograms = std::fs::read_dir(out.join("histograms")).unwrap().count();
     assert!(histograms >= 2 * 9, "{histograms} histograms");
 }

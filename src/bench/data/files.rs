@@ -1,14 +1,14 @@
-//! Patterns and directories expanded to files, in order of their names, links not followed.
+//! Expands patterns and directories to files, sorted by name. Links are not followed.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// What `pattern` (`*`, `?`, `[…]` within names, `**` for directories) matches below `corpus`, sorted; a pattern
-/// without such signs is a path that must exist.
+/// Paths below `corpus` that match `pattern`, sorted. `*`, `?` and `[…]` match within names, `**` matches directories.
+/// A pattern without these is a path that must exist.
 ///
 /// # Errors
-/// [`Error::Usage`] for a pattern without sense or without a match; [`Error::Io`].
+/// [`Error::Usage`] for an invalid pattern or one without a match; [`Error::Io`].
 pub fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     if !pattern.contains(['*', '?', '[']) {
         let path = corpus.join(pattern);
@@ -16,7 +16,7 @@ pub fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
         return Ok(vec![path]);
     }
     let wrong = |what: String| Error::Usage(format!("`{pattern}` below {}: {what}", corpus.display()));
-    let corpus_text = corpus.to_str().ok_or_else(|| wrong("the folder's name is no text".into()))?;
+    let corpus_text = corpus.to_str().ok_or_else(|| wrong("the name of the directory is not UTF-8".into()))?;
     let whole = if pattern.starts_with('/') {
         pattern.to_string()
     } else {
@@ -29,10 +29,10 @@ pub fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     }
     paths.retain(|path| !path.is_symlink());
     paths.sort();
-    if paths.is_empty() { Err(wrong("nothing there".into())) } else { Ok(paths) }
+    if paths.is_empty() { Err(wrong("no match".into())) } else { Ok(paths) }
 }
 
-/// The regular files at and below `path`, in order of their names.
+/// The regular files at and below `path`, sorted by name.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_and_directories_give_files_in_order_of_their_names() {
+    fn patterns_and_directories_give_files_sorted_by_name() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("odd [name]*");
         for name in ["b/2.img", "b/1.img", "a/3.img", "a/x"] {

@@ -1,4 +1,4 @@
-//! Data made from a seed: the same bytes for the same parameters on every machine.
+//! Data generated from a seed: the same bytes for the same parameters on every machine.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::model::GeneratedFamily;
 use super::text::GeneratedText;
 use crate::error::Result;
 
-/// What to make; each part goes to a directory of its name.
+/// Data to generate. Each part goes to a directory of its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
-    /// Where all random numbers start from.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// A family of models, in `models`.
     pub models: Option<GeneratedFamily>,
@@ -24,7 +24,7 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// What is wrong with the parameters.
+    /// The first invalid parameter, as a message.
     pub fn fault(&self) -> Option<&'static str> {
         let faults = [
             self.models.as_ref().and_then(GeneratedFamily::fault),
@@ -32,7 +32,7 @@ impl Generate {
             self.images.as_ref().and_then(GeneratedImage::fault),
         ];
         let is_empty = self.models.is_none() && self.text.is_none() && self.images.is_none();
-        let nothing = "`generate` takes one of `models`, `text` and `images` at least";
+        let nothing = "`generate` needs at least one of `models`, `text` and `images`";
         faults.into_iter().flatten().next().or(is_empty.then_some(nothing))
     }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn fine_tunes_versions_and_images_are_near_their_predecessors() {
+    fn fine_tunes_versions_and_images_resemble_their_predecessors() {
         let (directory, files) = made(SMALL);
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let expected = [
@@ -117,7 +117,7 @@ mod tests {
         let (first, second) = (bytes("images/image-00.img"), bytes("images/image-01.img"));
         let blocks = first.chunks(4096).zip(second.chunks(4096));
         let same = blocks.filter(|(a, b)| a == b).count();
-        assert!((96..128).contains(&same), "{same} of 128 blocks are where they were");
+        assert!((96..128).contains(&same), "{same} of 128 blocks are unchanged");
         let text = |version: u32| {
             std::fs::read_to_string(directory.path().join(format!("text/version-0{version}/file-0001.txt")))
         };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_without_sense_are_named() {
+    fn invalid_parameters_are_named() {
         for (from, to, key) in [
             ("hidden = 16", "hidden = 0", "hidden"),
             ("fine_tunes = 2", "fine_tunes = 2, sigma_delta = [-1.0]", "sigma_delta"),

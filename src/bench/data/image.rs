@@ -1,5 +1,7 @@
-//! Disk images in versions: blocks that are empty, text, tables or noise; each version moves runs of blocks to other
-//! places and replaces others, as file systems do that rewrite their files.
+//! Generated versions of a disk image.
+//!
+//! Blocks are empty, text, tables or noise. Each version copies runs of blocks to other positions and replaces others,
+//! as a file system does.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,17 +17,17 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratedImage {
-    /// Bytes of an image.
+    /// Length of an image.
     pub bytes: ByteSize,
-    /// Versions, each a file.
+    /// Number of versions, a file each.
     pub versions: usize,
-    /// Bytes of a block.
+    /// Length of a block.
     #[serde(default = "default_block_bytes")]
     pub block_bytes: ByteSize,
-    /// Share of blocks that a version finds at another place, 0 to 1.
+    /// Fraction of the blocks that a version copies to another position, 0 to 1.
     #[serde(default = "default_moved")]
     pub moved: f64,
-    /// Share of blocks that it finds replaced, 0 to 1.
+    /// Fraction of the blocks that a version replaces, 0 to 1.
     #[serde(default = "default_changed")]
     pub changed: f64,
 }
@@ -42,10 +44,10 @@ fn default_changed() -> f64 {
 
 /// Longest run of blocks that is moved or replaced at once.
 const RUN_BLOCKS: u64 = 64;
-/// Of ten blocks: empty, text, tables; the others are noise.
+/// Upper limits of the kinds empty, text and tables among ten blocks. The rest is noise.
 const KINDS: [u64; 3] = [3, 6, 8];
 
-/// Appends the block that `seed` stands for.
+/// Appends the block of `seed`.
 fn append_block(seed: u64, len: usize, out: &mut Vec<u8>) {
     let mut random = Random::new(seed);
     let kind = random.below(10);
@@ -75,16 +77,16 @@ fn append_block(seed: u64, len: usize, out: &mut Vec<u8>) {
 }
 
 impl GeneratedImage {
-    /// What is wrong with the parameters.
+    /// The first invalid parameter, as a message.
     pub fn fault(&self) -> Option<&'static str> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         match () {
-            () if !share(self.moved) || !share(self.changed) => Some("`moved` and `changed` are shares from 0 to 1"),
-            () if !(512..=1 << 20).contains(&self.block_bytes.0) => Some("`block_bytes` is 512 B to 1 MiB"),
+            () if !share(self.moved) || !share(self.changed) => Some("`moved` and `changed` must be from 0 to 1"),
+            () if !(512..=1 << 20).contains(&self.block_bytes.0) => Some("`block_bytes` must be from 512 B to 1 MiB"),
             () if self.versions == 0 || self.bytes.0 < self.block_bytes.0 => {
-                Some("an image has a block at least, and there is a version at least")
+                Some("an image needs at least one block and one version")
             }
-            () if self.bytes.0 / self.block_bytes.0 > 1 << 27 => Some("an image has 2^27 blocks at most"),
+            () if self.bytes.0 / self.block_bytes.0 > 1 << 27 => Some("an image has at most 2^27 blocks"),
             () => None,
         }
     }

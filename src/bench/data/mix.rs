@@ -1,6 +1,7 @@
-//! Mixtures of model files and others of the same total at several shares, as the FHRD paper varies the model share.
+//! Mixtures of model files and other files, of one total length, at several model shares. The FHRD paper varies the
+//! model share in this way.
 //!
-//! Files are taken whole, in order of their names, until a side has its bytes; the last one is cut to length.
+//! Files are copied whole, sorted by name, until a part has its bytes. The last one is truncated.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{expand, files_below};
 use crate::error::{Error, Result};
 
-/// Parameters of mixtures: one set for each share.
+/// Parameters of mixtures. Each share is a set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
@@ -20,23 +21,23 @@ pub struct Mix {
     pub models: Vec<String>,
     /// Paths of other files.
     pub others: Vec<String>,
-    /// Bytes of a mixture.
+    /// Length of a mixture.
     pub bytes: ByteSize,
-    /// Percent of them that are models'.
+    /// Percent of the bytes that are of models.
     pub shares: Vec<u64>,
 }
 
 impl Mix {
-    /// What is wrong with the parameters.
+    /// The first invalid parameter, as a message.
     pub fn fault(&self) -> Option<&'static str> {
         let outside = self.shares.iter().any(|share| *share > 100);
-        (outside || self.shares.is_empty()).then_some("`shares` are percents from 0 to 100")
+        (outside || self.shares.is_empty()).then_some("`shares` must be percents from 0 to 100")
     }
 
-    /// Copies the mixture of `share` percent below `directory`.
+    /// Writes the mixture of `share` percent below `directory`.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Usage`] where there is less than a share takes.
+    /// [`Error::Io`]; [`Error::Usage`] if there are too few bytes for a part.
     pub fn write(&self, corpus: &Path, share: u64, directory: &Path) -> Result<()> {
         let bytes = (u128::from(self.bytes.0) * u128::from(share) / 100) as u64;
         copy(corpus, &self.models, bytes, &directory.join("models"))?;
@@ -44,7 +45,7 @@ impl Mix {
     }
 }
 
-/// Copies the first `bytes` of what `patterns` stand for.
+/// Copies the first `bytes` of the files that match `patterns`.
 fn copy(corpus: &Path, patterns: &[String], bytes: u64, directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
     let mut files: Vec<PathBuf> = Vec::new();
@@ -68,6 +69,6 @@ fn copy(corpus: &Path, patterns: &[String], bytes: u64, directory: &Path) -> Res
     }
     match left {
         0 => Ok(()),
-        _ => Err(Error::Usage(format!("{} holds {left} bytes too few for a mixture", patterns.join(" ")))),
+        _ => Err(Error::Usage(format!("{} has {left} bytes too few for a mixture", patterns.join(" ")))),
     }
 }

@@ -1,7 +1,7 @@
-//! Data sets of measurements: files as they lie, members of archives, mixtures, and data made from a seed.
+//! Data sets of measurements: existing files, members of archives, mixtures, and generated data.
 //!
-//! What has to be made is made once, in a directory named by its description, and kept for the next run: two runs then
-//! read the same inodes with the same times.
+//! What is written is written once, to a directory named by a digest of its description, and stays for the next run.
+//! Two runs then read the same inodes with the same times.
 
 mod files;
 mod generate;

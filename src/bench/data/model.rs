@@ -1,14 +1,14 @@
-//! A family of models with Gaussian weights: a base and fine-tunes of it, as safetensors files in directories of their
-//! own.
+//! Generates a family of models with Gaussian weights: a base and its fine-tunes, each a safetensors file in a
+//! directory of its own.
 //!
-//! 1. The tensors are those of a transformer: embeddings, and in every layer four square matrices, three of the
-//!    feed-forward network and two norms.
-//! 2. Each tensor of the base has a deviation of its own between the two of `sigma_weight`, evenly on a logarithmic
-//!    scale.
-//! 3. Each tensor of a fine-tune adds to the base's stored values normal numbers of one of the deviations in
-//!    `sigma_delta`, drawn for that tensor; 0 leaves it unchanged. ZipLLM's figures have 0.015 to 0.05 and up to 0.02.
+//! 1. The tensors are those of a transformer: embeddings, and in every layer four square matrices, three matrices of
+//!    the feed-forward network and two norms.
+//! 2. Each tensor of the base has its own standard deviation within `sigma_weight`, uniform on a logarithmic scale.
+//! 3. Each tensor of a fine-tune adds Gaussian noise to the stored values of the base. Its standard deviation is drawn
+//!    from `sigma_delta`; 0 leaves the tensor unchanged. The ZipLLM paper reports weights with 0.015 to 0.05 and
+//!    changes of up to 0.02.
 //!
-//! One tensor is in memory at a time; the base's is made anew for each fine-tune.
+//! One tensor is in memory at a time. The base's tensor is generated again for each fine-tune.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,16 +21,16 @@ use super::random::Random;
 use super::rounding::{brain, half};
 use crate::error::{Error, Result};
 
-/// Words of the weights.
+/// Element type of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GeneratedDtype {
-    /// Brain floats.
+    /// bfloat16.
     #[serde(rename = "BF16")]
     Bf16,
-    /// Halves.
+    /// Half precision.
     #[serde(rename = "F16")]
     F16,
-    /// Singles.
+    /// Single precision.
     #[serde(rename = "F32")]
     F32,
 }
@@ -39,21 +39,21 @@ pub enum GeneratedDtype {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratedFamily {
-    /// Layers of each model.
+    /// Number of layers of each model.
     pub layers: usize,
     /// Width of the matrices, values.
     pub hidden: usize,
     /// Rows of the embeddings.
     pub vocabulary: usize,
-    /// Models that descend from the base.
+    /// Number of models fine-tuned from the base.
     pub fine_tunes: usize,
-    /// Words.
+    /// Element type of the weights.
     #[serde(default = "default_dtype")]
     pub dtype: GeneratedDtype,
-    /// Least and largest deviation of a tensor's weights.
+    /// Smallest and largest standard deviation of a tensor's weights.
     #[serde(default = "default_sigma_weight")]
     pub sigma_weight: [f64; 2],
-    /// Deviations of a tensor's changes, one drawn for each.
+    /// Standard deviations of a tensor's changes; one is drawn for each tensor.
     #[serde(default = "default_sigma_delta")]
     pub sigma_delta: Vec<f64>,
 }
@@ -68,11 +68,11 @@ fn default_sigma_delta() -> Vec<f64> {
     vec![0.0, 0.0002, 0.0005, 0.002]
 }
 
-/// Most values of a tensor: it is held in memory.
+/// Maximum number of values of a tensor, which is held in memory.
 const VALUES_MAX: usize = 1 << 28;
 
-/// The value `steps` of 256 equal factors up from `least` to `largest`: roots round alike on every machine, powers with
-/// broken exponents do not.
+/// The value `steps` of 256 equal factors above `least`, on the way to `largest`. Uses square roots, which round
+/// equally on every machine. Fractional powers do not.
 fn between(least: f64, largest: f64, steps: u64) -> f64 {
     let (mut value, mut root) = (least, largest / least);
     for bit in (0..8).rev() {
@@ -102,7 +102,7 @@ impl GeneratedDtype {
         if self == GeneratedDtype::F32 { 4 } else { 2 }
     }
 
-    /// Appends `value` rounded, and gives what was stored.
+    /// Appends the rounded `value` and returns the stored one.
     fn append(self, value: f32, out: &mut Vec<u8>) -> f32 {
         match self {
             GeneratedDtype::F32 => out.extend_from_slice(&value.to_le_bytes()),
@@ -111,7 +111,7 @@ impl GeneratedDtype {
         }
         match self {
             GeneratedDtype::Bf16 => f32::from_bits(u32::from(brain(value)) << 16),
-            // The changes of a fine-tune are added to the value before rounding to half: they are smaller than a place.
+            // FP16: the unrounded value, because changes of a fine-tune are smaller than one unit in the last place.
             GeneratedDtype::F16 | GeneratedDtype::F32 => value,
         }
     }
@@ -124,19 +124,23 @@ impl GeneratedTensor {
 }
 
 impl GeneratedFamily {
-    /// What is wrong with the parameters.
+    /// The first invalid parameter, as a message.
     pub fn fault(&self) -> Option<&'static str> {
         let [least, largest] = self.sigma_weight;
         let values = self.hidden.checked_mul(self.vocabulary.max(self.hidden.saturating_mul(4)));
         match () {
-            () if self.hidden == 0 || self.vocabulary == 0 => Some("`hidden` and `vocabulary` are at least 1"),
-            () if values.is_none_or(|values| values > VALUES_MAX) => Some("a tensor has 2^28 values at most"),
-            () if self.layers > 1024 || self.fine_tunes > 1000 => Some("1024 layers and 1000 fine-tunes at most"),
-            () if !(least > 0.0 && least <= largest && largest <= 100.0) => Some("`sigma_weight` is [least, largest]"),
-            () if self.sigma_delta.iter().any(|sigma| !(0.0..=100.0).contains(sigma)) => {
-                Some("`sigma_delta` is 0 to 100")
+            () if self.hidden == 0 || self.vocabulary == 0 => Some("`hidden` and `vocabulary` must be at least 1"),
+            () if values.is_none_or(|values| values > VALUES_MAX) => Some("a tensor has at most 2^28 values"),
+            () if self.layers > 1024 || self.fine_tunes > 1000 => {
+                Some("there are at most 1024 layers and 1000 fine-tunes")
             }
-            () if self.sigma_delta.is_empty() => Some("`sigma_delta` has one deviation at least"),
+            () if !(least > 0.0 && least <= largest && largest <= 100.0) => {
+                Some("`sigma_weight` must be [smallest, largest], above 0 and at most 100")
+            }
+            () if self.sigma_delta.iter().any(|sigma| !(0.0..=100.0).contains(sigma)) => {
+                Some("`sigma_delta` must be from 0 to 100")
+            }
+            () if self.sigma_delta.is_empty() => Some("`sigma_delta` needs at least one value"),
             () => None,
         }
     }
@@ -162,7 +166,8 @@ impl GeneratedFamily {
         tensors
     }
 
-    /// Writes `base/model.safetensors` and `fine-tune-NN/model.safetensors` below `directory`, each with its card.
+    /// Writes `base/model.safetensors` and `fine-tune-NN/model.safetensors` below `directory`, fine-tunes with a model
+    /// card.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -242,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deviations_lie_evenly_on_a_logarithmic_scale() {
+    fn deviations_are_uniform_on_a_logarithmic_scale() {
         assert_eq!((between(0.015, 0.05, 0), between(1.0, 16.0, 128), between(1.0, 16.0, 64)), (0.015, 4.0, 2.0));
         assert!((between(0.015, 0.05, 255) / 0.05 - 1.0).abs() < 0.01);
     }

@@ -1,4 +1,4 @@
-//! FP32 rounded to the narrower words.
+//! Rounds FP32 to the narrower float types.
 
 /// BF16 nearest to `value`, ties to even.
 pub fn brain(value: f32) -> u16 {
@@ -6,13 +6,13 @@ pub fn brain(value: f32) -> u16 {
     (bits.saturating_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// FP16 nearest to `value`, ties to even; what is too large becomes infinite.
+/// FP16 nearest to `value`, ties to even. Too large values become infinite.
 pub fn half(value: f32) -> u16 {
     let (sign, magnitude) = ((value.to_bits() >> 16 & 0x8000) as u16, value.abs());
     if magnitude.is_nan() || magnitude >= 65_520.0 {
         return sign | if value.is_nan() { 0x7e00 } else { 0x7c00 };
     }
-    // Adding a power of two whose last place is the half's rounds as the half would.
+    // Adding a power of two whose unit in the last place is that of the FP16 rounds as FP16 does.
     let exponent = (magnitude.to_bits() >> 23).max(113);
     let rounder = f32::from_bits((exponent + 13) << 23);
     let units = (magnitude + rounder).to_bits().wrapping_sub(rounder.to_bits());

@@ -1,12 +1,12 @@
-//! What a measurement reads: a path, or a table of a name and one of
+//! A set: the data that a measurement reads. It is a path, or a table with a name and one of
 //!
 //! - `paths`: files and directories, with `*` for any part of a name;
-//! - `tar`: an archive, and `members`: patterns of those of its files that are taken, all without it;
-//! - `generate`: data made from a seed;
-//! - `mix`: model files and others at several shares, each share a set of its own with the parameter `share`.
+//! - `tar`: an archive, and `members`: patterns of the files to read (default: all);
+//! - `generate`: data generated from a seed;
+//! - `mix`: model files and others at several shares. Each share is a set with the parameter `share`.
 //!
-//! The last three are written to a directory named by a digest of what they come from. It is put in place when it is
-//! complete, and kept: another run finds it.
+//! The last three are written to a directory named by a digest of their description. It is renamed into place when it
+//! is complete, and later runs use it again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct Set {
-    /// Its name in tables.
+    /// Name in tables.
     pub name: String,
     origin: SetOrigin,
 }
 
-/// Where a set comes from.
+/// Origin of a set.
 #[derive(Debug, Clone, PartialEq)]
 enum SetOrigin {
     Paths(Vec<String>),
@@ -57,14 +57,14 @@ impl TryFrom<toml::Value> for Set {
         let table: SetTable = value.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
         let name = table.name;
         if table.members.is_some() && table.tar.is_none() {
-            return Err(format!("set `{name}`: `members` belong to a `tar`"));
+            return Err(format!("set `{name}`: `members` needs `tar`"));
         }
         let origin = match (table.paths, table.tar, table.generate, table.mix) {
             (Some(paths), None, None, None) if !paths.is_empty() => SetOrigin::Paths(paths),
             (None, Some(tar), None, None) => SetOrigin::Tar(tar, table.members.unwrap_or_else(|| vec!["**".into()])),
             (None, None, Some(generate), None) => SetOrigin::Generate(generate),
             (None, None, None, Some(mix)) => SetOrigin::Mix(mix),
-            _ => return Err(format!("set `{name}` takes one of `paths`, `tar`, `generate` and `mix`")),
+            _ => return Err(format!("set `{name}` needs one of `paths`, `tar`, `generate` and `mix`")),
         };
         let fault = match &origin {
             SetOrigin::Generate(generate) => generate.fault(),
@@ -75,22 +75,22 @@ impl TryFrom<toml::Value> for Set {
     }
 }
 
-/// A set as it lies on the disk.
+/// A set on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetSource {
     /// Name in tables.
     pub name: String,
     /// Files and directories, absolute, without links.
     pub paths: Vec<PathBuf>,
-    /// What tells it from other sets of its origin.
+    /// Parameters that distinguish it from other sets of the same origin.
     pub parameters: BTreeMap<String, u64>,
 }
 
 impl Set {
-    /// The set's sources; what has to be made is made below `made`, unless it is there.
+    /// The files of the set. Data that is missing is written below `made`.
     ///
     /// # Errors
-    /// [`Error::Io`] for the first path that is not there; those of making it.
+    /// [`Error::Io`] for the first missing path; errors of writing the data.
     pub fn sources(&self, corpus: &Path, made: &Path) -> Result<Vec<SetSource>> {
         let source = |paths: Vec<PathBuf>| {
             let real = |path: &PathBuf| std::fs::canonicalize(path).map_err(|error| Error::io("find", path, error));
@@ -125,7 +125,7 @@ impl Set {
         Ok(SetSource { name: self.name.clone(), paths: vec![path], parameters })
     }
 
-    /// Why the set cannot be read or made from `corpus`, if so; makes nothing.
+    /// The reason why the set cannot be read or written from `corpus`, if there is one. Writes nothing.
     pub fn missing(&self, corpus: &Path) -> Option<String> {
         let all = |patterns: &[String]| {
             patterns.iter().find_map(|pattern| expand(corpus, pattern).err()).map(|error| error.to_string())
@@ -139,7 +139,7 @@ impl Set {
     }
 }
 
-/// The directory of what `origin` describes below `made`, written by `write` unless it is there.
+/// The directory for `origin` below `made`. `write` fills it if it does not exist.
 fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let description =
         serde_json::to_vec(origin).map_err(|error| Error::internal(format!("cannot name a set: {error}")))?;
@@ -158,7 +158,7 @@ fn make<O: Serialize>(made: &Path, origin: &O, write: impl FnOnce(&Path) -> Resu
     Ok(directory)
 }
 
-/// Unpacks those regular files of an archive whose names match one of `members`.
+/// Unpacks the regular files of an archive whose names match one of `members`.
 fn unpack(archive: &Path, members: &[String], directory: &Path) -> Result<()> {
     let fail = |error| Error::io("unpack", archive, error);
     let pattern =
@@ -176,7 +176,7 @@ fn unpack(archive: &Path, members: &[String], directory: &Path) -> Result<()> {
         }
     }
     match unpacked {
-        0 => Err(Error::Usage(format!("{} holds no file that matches {}", archive.display(), members.join(" ")))),
+        0 => Err(Error::Usage(format!("{} has no file that matches {}", archive.display(), members.join(" ")))),
         _ => Ok(()),
     }
 }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_an_archive_are_unpacked_once_and_none_outside_the_directory() {
+    fn members_of_an_archive_are_unpacked_once_into_the_directory() {
         let directory = tempfile::tempdir().unwrap();
         let mut archive = tar::Builder::new(Vec::new());
         for (name, content) in [("p/a.py", "one"), ("p/q/b.py", "three"), ("p/c.txt", "x")] {
@@ -234,15 +234,15 @@ mod tests {
         let made = directory.path().join("made");
         let sources = set.sources(directory.path(), &made).unwrap();
         assert_eq!(below(&sources[0].paths[0]), [("p/a.py".into(), 3), ("p/q/b.py".into(), 5)]);
-        std::fs::write(sources[0].paths[0].join("kept"), "").unwrap();
+        std::fs::write(sources[0].paths[0].join("marker"), "").unwrap();
         assert_eq!(set.sources(directory.path(), &made).unwrap(), sources);
-        assert!(sources[0].paths[0].join("kept").exists(), "it is not made again");
+        assert!(sources[0].paths[0].join("marker").exists(), "the directory is not written again");
         let none = parse("{ name = \"py\", tar = \"s.tar\", members = [\"*.rs\"] }").unwrap();
         assert!(none.sources(directory.path(), &made).unwrap_err().to_string().contains("*.rs"));
     }
 
     #[test]
-    fn a_mixture_has_its_bytes_at_every_share() {
+    fn a_mixture_has_the_same_length_at_every_share() {
         let directory = tempfile::tempdir().unwrap();
         for (name, bytes) in [("m/a", 700), ("m/b", 700), ("o/a", 1000), ("o/b", 900)] {
             std::fs::create_dir_all(directory.path().join(name).parent().unwrap()).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused_by_name() {
+    fn invalid_sets_are_refused_by_name() {
         for (text, part) in [
             ("{ name = \"x\" }", "one of `paths`"),
             ("{ name = \"x\", paths = [\"a\"], z = 1 }", "unknown field `z`"),

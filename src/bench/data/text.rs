@@ -1,5 +1,5 @@
-//! Source-like text in versions: a vocabulary by Zipf's law, indented lines, and edits that insert, delete and replace
-//! runs of lines in a few files of each version.
+//! Generated source-like text in versions: indented lines of a Zipf-distributed vocabulary. Each version inserts,
+//! deletes and replaces runs of lines in some files.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 pub struct GeneratedText {
     /// Files of a version.
     pub files: usize,
-    /// Bytes of a file at first.
+    /// Length of a file in the first version.
     pub file_bytes: ByteSize,
-    /// Versions, each a directory.
+    /// Number of versions, a directory each.
     pub versions: usize,
-    /// Share of the files that a version edits, 0 to 1.
+    /// Fraction of the files that a version edits, 0 to 1.
     #[serde(default = "default_files_edited")]
     pub files_edited: f64,
-    /// Edits of an edited file for each thousand lines, one at least.
+    /// Edits of an edited file per thousand lines, at least one.
     #[serde(default = "default_edits")]
     pub edits_per_thousand: f64,
 }
@@ -34,14 +34,14 @@ fn default_edits() -> f64 {
     5.0
 }
 
-/// Words there are.
+/// Number of names in the vocabulary.
 const VOCABULARY: usize = 4096;
 const SYLLABLES: &[&str] = &[
     "ba", "con", "der", "ex", "fi", "get", "ha", "in", "ject", "ker", "lo", "map", "ne", "ob", "put", "re", "set",
     "to", "un", "val", "wri", "y", "zip", "_", "ize", "ed", "er", "s",
 ];
 const PUNCTUATION: &[&str] = &[" ", " ", " ", " ", "(", ")", ", ", " = ", ".", ": ", "[0]", " + "];
-/// Lines of one edit.
+/// Upper limit of the lines that one edit removes or inserts.
 const EDIT_LINES: u64 = 12;
 
 struct TextWriter {
@@ -60,7 +60,7 @@ impl TextWriter {
         TextWriter { random: Random::of_part(seed, "text"), vocabulary }
     }
 
-    /// A line of some words; the n-th word is about n times rarer than the first.
+    /// A line of some names. The n-th name is about n times rarer than the first.
     fn line(&mut self) -> String {
         let mut line = " ".repeat(4 * self.random.below(4) as usize);
         for _ in 0..2 + self.random.below(8) {
@@ -93,14 +93,14 @@ impl TextWriter {
 }
 
 impl GeneratedText {
-    /// What is wrong with the parameters.
+    /// The first invalid parameter, as a message.
     pub fn fault(&self) -> Option<&'static str> {
         let shares = (0.0..=1.0).contains(&self.files_edited) && (0.0..=1000.0).contains(&self.edits_per_thousand);
         let bytes = self.file_bytes.0.saturating_mul(self.files as u64);
         match () {
-            () if !shares => Some("`files_edited` is a share from 0 to 1, `edits_per_thousand` a number up to 1000"),
-            () if self.files == 0 || self.versions == 0 => Some("`files` and `versions` of text are at least 1"),
-            () if bytes > 1 << 30 => Some("a version of text is held in memory: 1 GiB at most"),
+            () if !shares => Some("`files_edited` must be from 0 to 1 and `edits_per_thousand` from 0 to 1000"),
+            () if self.files == 0 || self.versions == 0 => Some("`files` and `versions` of text must be at least 1"),
+            () if bytes > 1 << 30 => Some("a version of text is held in memory and has at most 1 GiB"),
             () => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing else: no script, no font, no network.
+//! The report as one HTML page without scripts, fonts or network access.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -22,11 +22,11 @@ pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 12px; } 
 details { margin: 0.6em 0; } summary { cursor: pointer; }
 ";
 
-/// What figures mean.
-const NOTE: &str =
-    "Medians of the rounds. A machine is not always equally fast, so a fixed work, the reference, is timed
-around everything that is measured; a reference second is the time of 500 of them. Another run of the same file on the
-same machine has the same sizes, and its speeds per reference second are within a factor of 1 + ± of these.";
+/// Explains the measurements.
+const NOTE: &str = "\
+Values are medians of the rounds. The speed of a machine varies, so a fixed task is timed before and after every
+measurement. A normalised second is the time of 500 runs of that task. If the same file is measured again on the same
+machine, sizes are equal, and speeds per normalised second differ by at most a factor of 1 + ±.";
 
 /// The page.
 ///
@@ -48,14 +48,14 @@ pub fn page(report: &Report, document: &ReportDocument) -> Result<String> {
                 h1 { (report.title) }
                 (origin(document))
                 @if !document.claims.is_empty() {
-                    h2 { "What others say" }
+                    h2 { "Claims of papers" }
                     (claims(&document.claims))
                 }
                 @if !plots.is_empty() {
                     h2 { "Plots" }
                     @for plot in &plots { (plot) }
                 }
-                h2 { "Figures" }
+                h2 { "Measurements" }
                 p.note { (NOTE) }
                 @for grid in &report.grids { (table(grid)) }
                 @if !profiles.is_empty() {
@@ -90,7 +90,7 @@ fn origin(document: &ReportDocument) -> Markup {
 fn claims(verdicts: &[Verdict]) -> Markup {
     html! {
         table.claims {
-            tr { th { "source" } th { "claim" } th { "there" } th { "here" } th { "measured on" } th { "why they differ" } }
+            tr { th { "source" } th { "claim" } th { "in the paper" } th { "here" } th { "measured on" } th { "why they differ" } }
             @for verdict in verdicts {
                 tr {
                     td { (verdict.source) } td { (verdict.text) } td { (verdict.expected) }
@@ -116,17 +116,17 @@ fn figure(plot: &Plot) -> Result<Markup> {
     Ok(html! { figure { figcaption { (plot.title()) } (PreEscaped(svg)) } })
 }
 
-/// What the stages of a run did: how long items took, how full the queues were, and the sums.
+/// The stages of a run: time per item, queue lengths and totals.
 fn profile(profile: &Profile) -> Result<Markup> {
     let latencies = Plot::Lines {
-        title: "Work on an item, by percentile".into(),
+        title: "Time per item, by percentile".into(),
         across: "fraction of the items".into(),
         unit: "ms".into(),
         scales: Scales { across: Scale::Nines, logarithmic: true },
         series: profile.stages.iter().map(|stage| (stage.name.to_string(), percentiles(stage))).collect(),
     };
     let queues = Plot::Lines {
-        title: "Items waiting in front of a stage, over the run".into(),
+        title: "Items in the input queue of a stage, over the run".into(),
         across: "seconds".into(),
         unit: "items".into(),
         scales: Scales::default(),
@@ -197,7 +197,7 @@ mod tests {
     use crate::bench::report::write::tests::document;
 
     #[test]
-    fn the_page_holds_everything_escaped_and_loads_nothing() {
+    fn the_page_has_all_parts_escaped_and_loads_nothing() {
         let grid = Grid { title: "g".into(), columns: vec!["set".into()], rows: vec![vec!["<b>&\"".into()]] };
         let mut stage = StageMetrics::new("hash");
         (1..500).for_each(|value| stage.service_us.record(value));

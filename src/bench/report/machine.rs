@@ -1,27 +1,27 @@
-//! The machine that measured, as far as it tells.
+//! Describes the machine that ran the measurement.
 
 use serde::Serialize;
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::cpu_features::CpuFeatures;
 
-/// What figures of speed depend on.
+/// Properties of a machine that speeds depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Machine {
     /// Name of the processor.
     pub processor: String,
-    /// Threads it runs at a time.
+    /// Number of threads that run in parallel.
     pub processors: usize,
-    /// Instruction sets that kernels are chosen by.
+    /// Instruction sets that the kernels can use.
     pub cpu_features: Vec<&'static str>,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// System and its version.
+    /// Operating system with its version.
     pub system: String,
 }
 
 impl Machine {
-    /// This one.
+    /// The current machine.
     pub fn here() -> Self {
         let system = rustix::system::uname();
         let parts = [system.sysname(), system.release(), system.machine()];

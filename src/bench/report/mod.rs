@@ -1,4 +1,4 @@
-//! What a measurement gives besides its table on the terminal: a JSON document, histograms, and a page with plots.
+//! Reports of measurements: a JSON document, histograms, and a page with plots.
 
 mod html;
 mod machine;
@@ -18,47 +18,47 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::metrics::StageMetrics;
 
-/// What a measurement found.
+/// Results of a measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What it is called.
+    /// Title of the report.
     pub title: String,
-    /// Every line of its tables, as an object each.
+    /// Every line of its tables as a JSON object.
     pub lines: Vec<Value>,
-    /// Lines that failed.
+    /// Number of lines that failed.
     pub failures: usize,
     /// Its tables.
     pub grids: Vec<Grid>,
-    /// Pictures of them.
+    /// Its plots.
     pub plots: Vec<Plot>,
-    /// What the stages did.
+    /// Metrics of the stages of each run.
     pub profiles: Vec<Profile>,
 }
 
 /// A table.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {
-    /// What stands above it.
+    /// Heading of the table.
     pub title: String,
-    /// Titles of its columns.
+    /// Titles of the columns.
     pub columns: Vec<String>,
-    /// Cells; as many as columns, or fewer.
+    /// Cells of each row; a row can have fewer cells than columns.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What the stages of a run did.
+/// Metrics of the stages of a run.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Which run, such as `code, default, backup`.
+    /// Name of the run, such as `code, default, backup`.
     pub name: String,
-    /// Its stages in order, all rounds together.
+    /// The stages in order, all rounds together.
     pub stages: Vec<StageMetrics>,
 }
 
-/// Lines as objects.
+/// Lines as JSON objects.
 ///
 /// # Errors
-/// [`Error::Internal`] for what JSON cannot hold.
+/// [`Error::Internal`] if a line cannot be serialised.
 pub fn objects(lines: &[impl Serialize]) -> Result<Vec<Value>> {
     let object =
         |line| serde_json::to_value(line).map_err(|error| Error::internal(format!("cannot report a line: {error}")));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_holds_all_values_and_none_is_lost() {
+    fn the_last_line_counts_all_values() {
         let mut distribution = Distribution::default();
         (1..=1000).for_each(|value| distribution.record(value * 1000));
         let text = hgrm(&distribution);

@@ -1,17 +1,17 @@
-//! Plots of lines: bars by set, or, where a parameter has several numbers, lines over it for each set.
+//! Plots of lines: bars by set. If a parameter has several numbers, curves over that parameter for each set.
 
 use serde_json::Value;
 
 use super::plot::{Plot, Scale, Scales};
 use crate::bench::claim::field;
 
-/// Fields that name a line besides its set and its parameters, the first that is there.
+/// Fields that name a line besides its set and parameters. The first one present counts.
 const NAMES: [&str; 3] = ["scheme", "method", "name"];
-/// Numbers further apart than this factor are drawn by their factors.
+/// An axis whose largest number exceeds the smallest by more than this factor is logarithmic.
 const WIDE: f64 = 7.0;
 
-/// Plots of values, each a field of a line (`a.b` for `b` in `a`) with its title and unit; a figure that no line has
-/// is not drawn.
+/// Plots of fields, each a field of a line (`a.b` is `b` in `a`) with its title and unit. A field that no line has is
+/// not drawn.
 pub fn pictures(lines: &[Value], values: &[(&str, &str, &str)]) -> Vec<Plot> {
     let lines = &varying(lines)[..];
     let axis = axis(lines);
@@ -26,7 +26,7 @@ pub fn pictures(lines: &[Value], values: &[(&str, &str, &str)]) -> Vec<Plot> {
     values.iter().flat_map(picture).collect()
 }
 
-/// The lines without parameters that have one value in all lines that have them: those tell no two lines apart.
+/// The lines without parameters whose value is the same in all lines that have them.
 fn varying(lines: &[Value]) -> Vec<Value> {
     let parameters = |line: &'_ Value| line.get("parameters").and_then(Value::as_object).cloned().unwrap_or_default();
     let all: Vec<_> = lines.iter().map(parameters).collect();
@@ -52,7 +52,7 @@ fn set(line: &Value) -> String {
     line.get("set").and_then(Value::as_str).unwrap_or_default().into()
 }
 
-/// The first parameter with several numbers; the chunk length is the last.
+/// The first parameter with several numbers. The chunk length comes last.
 fn axis(lines: &[Value]) -> Option<String> {
     let parameters =
         lines.iter().filter_map(|line| line.get("parameters")?.as_object()).flat_map(|map| map.keys().cloned());
@@ -68,7 +68,7 @@ fn axis(lines: &[Value]) -> Option<String> {
     })
 }
 
-/// Whether chunk lengths are swept, not just different from scheme to scheme.
+/// Whether chunk lengths are swept, not just different between schemes.
 fn shared_by_schemes(lines: &[Value], lengths: usize) -> bool {
     let mut names: Vec<String> = lines.iter().map(|line| name(line, "chunk_bytes")).collect();
     names.sort();
@@ -89,7 +89,7 @@ fn name(line: &Value, axis: &str) -> String {
     std::iter::once(first.to_string()).chain(others).collect()
 }
 
-/// What `of` gives, each once, in order of first mention.
+/// The distinct results of `of`, in order of first occurrence.
 fn each(lines: &[&Value], of: impl Fn(&Value) -> String) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for value in lines.iter().map(|line| of(line)) {
@@ -146,7 +146,7 @@ mod tests {
     const RATIO: [(&str, &str, &str); 2] = [("ratio", "Ratio", "times"), ("speed", "Speed", "MB/s")];
 
     #[test]
-    fn schemes_without_numbers_are_bars_by_set() {
+    fn schemes_without_numeric_parameters_are_bars_by_set() {
         let line = |set, scheme, ratio| json!({"set": set, "scheme": scheme, "chunk_bytes": ratio, "ratio": ratio});
         let lines = [line("code", "a", 1.0), line("code", "b", 2.0), line("images", "b", 3.0), json!({"set": "tar"})];
         let plots = pictures(&lines, &RATIO);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_of_one_value_names_no_series() {
+    fn a_parameter_with_one_value_is_not_part_of_a_name() {
         let lines = [
             json!({"set": "mix", "scheme": "a", "parameters": {"share": 50.0}, "ratio": 2.0}),
             json!({"set": "code", "scheme": "a", "parameters": {}, "ratio": 3.0}),

@@ -1,61 +1,61 @@
-//! Plots as SVG text: bars of groups, and lines. Text is left to the browser's fonts, so none is read here.
+//! Plots as SVG text: bars and curves. Text uses the fonts of the browser, so no font is read here.
 
 use plotters::prelude::*;
 
 use crate::error::{Error, Result};
 
-/// A picture of values.
+/// A plot.
 #[derive(Debug, Clone)]
 pub enum Plot {
-    /// For each group, a bar of each series.
+    /// A bar of each series for each group.
     Bars {
-        /// What stands above it.
+        /// Title above the plot.
         title: String,
         /// Unit of the values.
         unit: String,
         /// Names along the axis.
         groups: Vec<String>,
-        /// Names of the bars and a value for each group, where there is one.
+        /// Name of each series, and its value in each group if there is one.
         series: Vec<(String, Vec<Option<f64>>)>,
     },
-    /// Points of each series, joined.
+    /// A curve for each series.
     Lines {
-        /// What stands above it.
+        /// Title above the plot.
         title: String,
-        /// What the horizontal axis is.
+        /// Title of the horizontal axis.
         across: String,
-        /// What the vertical axis is.
+        /// Unit of the vertical axis.
         unit: String,
-        /// How values lie along the axes.
+        /// Scales of the axes.
         scales: Scales,
-        /// Names of the lines and their points, from left to right.
+        /// Name of each curve and its points, from left to right.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },
 }
 
-/// How values lie along the axes.
+/// Scales of the axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scales {
-    /// What stands along the horizontal one.
+    /// Scale of the horizontal axis.
     pub across: Scale,
-    /// Equal steps up are equal factors.
+    /// Whether the vertical axis is logarithmic.
     pub logarithmic: bool,
 }
 
-/// What stands along the horizontal axis.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// Numbers.
+    /// Linear.
     #[default]
     Plain,
-    /// Equal steps are equal factors.
+    /// Logarithmic.
     Logarithmic,
-    /// Fractions, by the nines they have: 0, 90 %, 99 %, 99.9 %.
+    /// Fractions by their number of nines: 0, 90 %, 99 %, 99.9 %.
     Nines,
 }
 
 const SIZE: (u32, u32) = (1060, 380);
-/// Width of the names beside the chart.
+/// Width of the legend beside the chart.
 const SIDE: u32 = 240;
 const COLOURS: [RGBColor; 12] = [
     RGBColor(31, 119, 180),
@@ -71,9 +71,9 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 60, 120),
     RGBColor(120, 60, 0),
 ];
-/// Share of a group's width that its bars take.
+/// Fraction of a group's width that its bars occupy.
 const BARS: f64 = 0.84;
-/// Least number of nines short of all: where values end.
+/// Number of nines at which values are cut off.
 const NINES_MAX: f64 = 5.0;
 
 fn colour(number: usize) -> RGBColor {
@@ -84,7 +84,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::internal(format!("cannot draw a plot: {error}"))
 }
 
-/// A number with as many digits as help.
+/// A number with few digits.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     match () {
@@ -98,16 +98,16 @@ pub fn short(value: f64) -> String {
 }
 
 impl Plot {
-    /// What stands above it.
+    /// The title.
     pub fn title(&self) -> &str {
         let (Plot::Bars { title, .. } | Plot::Lines { title, .. }) = self;
         title
     }
 
-    /// The picture as an `<svg>` element.
+    /// The plot as an `<svg>` element.
     ///
     /// # Errors
-    /// [`Error::Internal`] where the plotter refuses the values.
+    /// [`Error::Internal`] if the plotter refuses the values.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         {
@@ -169,7 +169,7 @@ fn bars(area: &Area<'_>, unit: &str, groups: &[String], series: &[(String, Vec<O
     Ok(())
 }
 
-/// Names of the series beside the chart, each behind a patch of its colour.
+/// Names of the series beside the chart, each with a patch of its colour.
 fn legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a String>) -> Result<()> {
     let text = ("sans-serif", 12).into_font().color(&BLACK);
     for (number, name) in names.enumerate() {
@@ -180,7 +180,7 @@ fn legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a String>) -> Resul
     Ok(())
 }
 
-/// Where a value lies along an axis.
+/// Position of a value along an axis.
 fn position(value: f64, scale: Scale) -> f64 {
     match scale {
         Scale::Plain => value,
@@ -189,7 +189,7 @@ fn position(value: f64, scale: Scale) -> f64 {
     }
 }
 
-/// What stands at a position.
+/// Label at a position of an axis.
 fn label(position: f64, scale: Scale) -> String {
     match scale {
         Scale::Plain => short(position),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bar_with_a_figure_is_drawn_and_names_are_escaped() {
+    fn every_value_is_a_bar_and_names_are_escaped() {
         let rectangles = |values| bars_of(values).svg().unwrap().matches("<rect").count();
         let both = rectangles(vec![Some(1.0), Some(2.5)]);
         assert_eq!(both, rectangles(vec![Some(1.0), None]) + 1);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_tell_values_and_nines() {
+    fn axes_are_labelled_with_values_and_nines() {
         let nines = |fraction| label(position(fraction, Scale::Nines), Scale::Nines);
         assert_eq!([nines(0.0), nines(0.9), nines(0.999), nines(1.0)], ["0 %", "90 %", "99.9 %", "99.999 %"]);
         assert_eq!(label(position(65_536.0, Scale::Logarithmic), Scale::Logarithmic), "66k");

@@ -1,4 +1,4 @@
-//! The files of a report: `result.json`, `report.html` and, of every stage of every run, `.hgrm` histograms.
+//! Writes the files of a report: `result.json`, `report.html`, and `.hgrm` histograms of every stage of every run.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,42 +13,42 @@ use crate::bench::claim::{Verdict, markdown};
 use crate::error::{Error, Result};
 use crate::metrics::{Distribution, StageMetrics};
 
-/// What a report says of itself, and its figures.
+/// The content of `result.json`: the origin of a report and its results.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReportDocument {
     /// Program and version.
     pub program: &'static str,
-    /// Commit of the checkout that the configuration lies in, 40 hex digits.
+    /// Commit of the checkout that has the configuration, 40 hex digits.
     pub commit: Option<String>,
-    /// Whether files there differ from that commit.
+    /// Whether tracked files differ from that commit.
     pub modified: bool,
-    /// When the measurement began (UTC).
+    /// Start of the measurement (UTC).
     pub started: String,
-    /// How long it took.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The configuration.
     pub config: ConfigText,
     /// Every line of the tables.
     pub lines: Vec<Value>,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     pub claims: Vec<Verdict>,
-    /// What the stages of each run did.
+    /// Metrics of the stages of each run.
     pub profiles: Vec<Value>,
 }
 
-/// A measurement's file.
+/// The configuration of a measurement.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConfigText {
-    /// Its path as given.
+    /// Path as given.
     pub path: String,
-    /// What stands in it.
+    /// Content of the file.
     pub text: String,
 }
 
 impl ReportDocument {
-    /// Sums up a report: `started` and `seconds` are its time, `text` the file at `path` that described it.
+    /// Describes a report. `started` and `seconds` are its time, `text` is the content of the configuration at `path`.
     pub fn new(
         report: &Report,
         claims: Vec<Verdict>,
@@ -72,7 +72,7 @@ impl ReportDocument {
     }
 }
 
-/// What git says in `directory`; none where it is not there or knows nothing of it.
+/// Output of git in `directory`; `None` if git is missing or fails.
 fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(directory).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
@@ -96,18 +96,18 @@ fn profile(profile: &Profile) -> Value {
     json!({"run": profile.name, "stages": profile.stages.iter().map(stage).collect::<Vec<_>>()})
 }
 
-/// The claims of several reports as a page in Markdown that says where it comes from.
+/// The claims of several reports as a page in Markdown, with its origin.
 pub fn claims_page(documents: &[ReportDocument]) -> String {
     let files: Vec<&str> = documents.iter().map(|document| document.config.path.as_str()).collect();
-    let mut page = String::from("# What papers say, and what was measured here\n");
+    let mut page = String::from("# Claims of papers and measured values\n");
     if let Some(ReportDocument { started, machine, commit, modified, .. }) = documents.first() {
         let state = if *modified { " and changes" } else { "" };
         let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
         let Machine { processor, processors, cpu_features, system, .. } = machine;
         page += &format!(
             "\nWritten by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
-            Measured by {}; each names its data, and datasets/README.md says where that comes from.\n\
-            A range is that of the sets and parameters that a mean is over.\n\n",
+            Measured by {}. Each names its data, and datasets/README.md names the sources.\n\
+            A value with a range is a mean over several sets and parameters.\n\n",
             cpu_features.join(" "),
             files.join(", "),
         );
@@ -116,7 +116,7 @@ pub fn claims_page(documents: &[ReportDocument]) -> String {
     page + &markdown(&verdicts)
 }
 
-/// Writes the files below `directory`, over those of an earlier run.
+/// Writes the files below `directory` and replaces those of a previous run.
 ///
 /// # Errors
 /// [`Error::Io`]; a plot that cannot be drawn.
@@ -142,7 +142,7 @@ pub fn write(directory: &Path, report: &Report, document: &ReportDocument) -> Re
     Ok(())
 }
 
-/// A name that any file system takes.
+/// A name that is valid on every file system.
 fn plain(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
@@ -168,7 +168,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_files_hold_every_count_and_line() {
+    fn the_files_have_every_count_and_line() {
         let directory = tempfile::tempdir().unwrap();
         let mut stage = StageMetrics::new("read ahead");
         [1, 1, 2000].iter().for_each(|value| stage.service_us.record(*value));
@@ -194,15 +194,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_claims_of_all_reports_are_one_table_that_names_its_origin() {
+    fn the_claims_of_all_reports_are_one_table_with_its_origin() {
         let page = claims_page(&[document(), document()]);
-        assert!(page.starts_with("# What papers say") && page.contains("x/y.toml, x/y.toml"), "{page}");
+        assert!(page.starts_with("# Claims of papers") && page.contains("x/y.toml, x/y.toml"), "{page}");
         assert_eq!(page.matches("| A paper | it is small | 2 % | 3.00 % | code | other data |").count(), 2, "{page}");
         assert!(page.contains("2026-01-01T00:00:00Z") && page.contains("threads"), "{page}");
     }
 
     #[test]
-    fn the_commit_is_that_of_the_checkout_where_there_is_one() {
+    fn the_commit_is_that_of_the_checkout_if_there_is_one() {
         let document =
             ReportDocument::new(&Report::default(), Vec::new(), (Path::new("Cargo.toml"), ""), (String::new(), 0.0));
         let is_checkout = Path::new(".git").exists();

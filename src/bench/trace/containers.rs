@@ -1,11 +1,11 @@
-//! The containers of a simulated repository: what is stored where.
+//! Containers of a simulated repository and the locations of its chunks.
 //!
-//! Chunks are numbered as they first appear. Kept are, in memory, for every distinct chunk its fingerprint and number
-//! (24 bytes and the hash table's room) and the container of its newest copy (4 bytes); for a chunk that was stored
-//! again the containers of its older copies (4 bytes each and a table entry); for every container its bytes (8).
+//! Chunks are numbered in order of first occurrence. Memory per distinct chunk: fingerprint and number (24 bytes and
+//! the overhead of the hash table) and the container of its newest copy (4 bytes). A rewritten chunk also has the
+//! containers of its older copies (4 bytes each and a table entry). A container has its length (8 bytes).
 //!
-//! A container takes chunks until the next one would make it longer than its target; a longer chunk has one of its
-//! own. It is closed at the end of a stream.
+//! A container accepts chunks until the next one would exceed its target length. A longer chunk has its own container.
+//! The container is closed at the end of a stream.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use crate::error::{Error, Result};
 
 /// Number of a distinct chunk.
 pub type ChunkNumber = u32;
-/// Number of a container, in the order they were filled in.
+/// Number of a container, in the order of creation.
 pub type SimulatedContainer = u32;
 
 /// No container: the chunk is not stored.
 const NOWHERE: SimulatedContainer = SimulatedContainer::MAX;
 
-/// All containers and the chunks in them.
+/// All containers and the locations of their chunks.
 #[derive(Debug)]
 pub struct SimulatedContainers {
     bytes_target: u64,
@@ -33,7 +33,7 @@ pub struct SimulatedContainers {
 }
 
 impl SimulatedContainers {
-    /// None yet; each of at most `bytes_target` bytes.
+    /// No containers yet. Each will have at most `bytes_target` bytes.
     pub fn new(bytes_target: u64) -> Self {
         SimulatedContainers {
             bytes_target,
@@ -46,16 +46,16 @@ impl SimulatedContainers {
         }
     }
 
-    /// The number of a chunk, a new one at its first appearance.
+    /// The number of a chunk. Its first occurrence assigns a new one.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more distinct chunks than numbers.
+    /// [`Error::Usage`] if there are more distinct chunks than numbers.
     pub fn number(&mut self, fingerprint: &TraceFingerprint) -> Result<ChunkNumber> {
         if let Some(number) = self.numbers.get(fingerprint) {
             return Ok(*number);
         }
         let number = ChunkNumber::try_from(self.newest.len()).ok().filter(|number| *number < NOWHERE);
-        let number = number.ok_or_else(|| Error::Usage("traces of more than 2^32 distinct chunks".into()))?;
+        let number = number.ok_or_else(|| Error::Usage("the traces have more than 2^32 distinct chunks".into()))?;
         self.numbers.insert(*fingerprint, number);
         self.newest.push(NOWHERE);
         Ok(number)
@@ -66,16 +66,16 @@ impl SimulatedContainers {
         self.newest.get(chunk as usize).copied().filter(|container| *container != NOWHERE)
     }
 
-    /// The containers of all copies of a chunk, the newest first.
+    /// The containers of all copies of a chunk, newest first.
     pub fn copies(&self, chunk: ChunkNumber) -> impl Iterator<Item = SimulatedContainer> {
         let older = self.older.get(&chunk).map(Vec::as_slice).unwrap_or_default();
         self.newest(chunk).into_iter().chain(older.iter().rev().copied())
     }
 
-    /// Stores a copy of a chunk in the open container, or in a new one, and gives its number.
+    /// Stores a copy of a chunk in the open container, or in a new one. Returns the number of the container.
     ///
     /// # Errors
-    /// [`Error::Usage`] for more containers than numbers.
+    /// [`Error::Usage`] if there are more containers than numbers.
     pub fn store(&mut self, chunk: ChunkNumber, bytes: u32) -> Result<SimulatedContainer> {
         let bytes = u64::from(bytes);
         let fits = self.bytes.last().is_some_and(|filled| self.is_open && filled + bytes <= self.bytes_target);
@@ -84,7 +84,7 @@ impl SimulatedContainers {
             self.is_open = true;
         }
         let number = SimulatedContainer::try_from(self.bytes.len() - 1).ok().filter(|number| *number < NOWHERE);
-        let number = number.ok_or_else(|| Error::Usage("traces of more than 2^32 containers".into()))?;
+        let number = number.ok_or_else(|| Error::Usage("the traces need more than 2^32 containers".into()))?;
         if let Some(filled) = self.bytes.last_mut() {
             *filled += bytes;
         }
@@ -98,27 +98,27 @@ impl SimulatedContainers {
         Ok(number)
     }
 
-    /// The container being filled.
+    /// The open container.
     pub fn open(&self) -> Option<SimulatedContainer> {
         self.is_open.then(|| self.bytes.len() as SimulatedContainer - 1)
     }
 
-    /// Ends the container being filled.
+    /// Closes the open container.
     pub fn close(&mut self) {
         self.is_open = false;
     }
 
-    /// Bytes that a container holds.
+    /// Bytes in a container.
     pub fn bytes(&self, container: SimulatedContainer) -> u64 {
         self.bytes.get(container as usize).copied().unwrap_or(0)
     }
 
-    /// Bytes that a full container holds.
+    /// Bytes of a full container.
     pub fn bytes_target(&self) -> u64 {
         self.bytes_target
     }
 
-    /// Bytes of all containers.
+    /// Bytes in all containers.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_fill_up_and_copies_are_told_newest_first() {
+    fn containers_fill_up_and_copies_are_listed_newest_first() {
         let mut containers = SimulatedContainers::new(10);
         let numbers: Vec<u32> = [1, 2, 1].map(|byte| containers.number(&[byte; 20]).unwrap()).into();
         assert_eq!(numbers, [0, 1, 0]);

@@ -1,10 +1,10 @@
-//! Destor's text: what `destor -t` and `fhrd trace` write.
+//! The text format of Destor, written by `destor -t` and `fhrd trace`.
 //!
-//! 1. `file start N` and a line break, the name's N bytes (which may hold line breaks) and a line break.
-//! 2. A line for each chunk: 40 hexadecimal digits in either case, a blank, its bytes in decimal.
-//! 3. `file end`; then the next file, or `stream end`, the last line, after which one line break may stand.
+//! 1. `file start N` and a line break, then N bytes of the name (which can contain line breaks) and a line break.
+//! 2. A line for each chunk: 40 hexadecimal digits in upper or lower case, a space, and the length in decimal.
+//! 3. `file end`. Then the next file, or `stream end`, the last line, with an optional line break.
 //!
-//! Every other line ends with a line break: without it, a number may have lost its last digits.
+//! All other lines must end with a line break. Without it, the last digits of a number can be missing.
 
 use std::io::BufRead;
 
@@ -12,7 +12,8 @@ use super::input::TraceInput;
 use super::item::{FINGERPRINT_BYTES, Items, NAME_BYTES_MAX, TraceChunk, TraceFingerprint, TraceItem, chunk_bytes};
 use crate::error::Result;
 
-/// Longest line but for names, bytes: a fingerprint, a blank and the digits of a `u64`, and some more to be shown.
+/// Longest line except names, bytes: a fingerprint, a space, the digits of a `u64`, and more bytes to show in an
+/// error.
 const LINE_BYTES_MAX: u64 = 80;
 /// Hexadecimal digits of a fingerprint.
 const DIGITS: usize = 2 * FINGERPRINT_BYTES;
@@ -55,7 +56,7 @@ impl<R: BufRead> DestorTrace<R> {
     }
 
     fn in_file(&mut self) -> Result<TraceItem> {
-        const EXPECTED: &str = "40 hexadecimal digits, a blank and from 1 to 2^30 bytes, or `file end`";
+        const EXPECTED: &str = "40 hexadecimal digits, a space and a length from 1 to 2^30, or `file end`";
         let (line, is_ended) = self.input.line(LINE_BYTES_MAX, EXPECTED)?;
         let item = match line.as_slice() {
             b"file end" => Some(TraceItem::FileEnd),
@@ -92,7 +93,7 @@ fn chunk(line: &[u8]) -> Option<TraceChunk> {
     Some(TraceChunk { fingerprint, bytes })
 }
 
-/// A number of decimal digits alone.
+/// A number of decimal digits only.
 fn decimal(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()

@@ -1,10 +1,10 @@
-//! FSL's hash files: the traces of home directories and servers that the FslFile systems and Storage Lab publishes.
+//! The hash files of the File systems and Storage Lab (FSL): published traces of home directories and servers.
 //!
-//! All is packed and little-endian. The file's header names the version, the number of files, how they were chunked
-//! and the bits of a hash; later versions add times and bytes. Then come the files, each a header of its version and
-//! its chunks. A chunk of variable chunking has its size (from version 3 on; earlier ones do not tell and are
-//! refused), then its hash, then, from version 6 on, a byte with its compression ratio. Of fixed chunking only the
-//! last chunk of a file is shorter: what remains of the file's size.
+//! All numbers are packed and little-endian. The header has the version, the number of files, the chunking and the
+//! bits of a hash; later versions add times and bytes. Each file has a header, which depends on the version, and its
+//! chunks. A chunk of variable chunking has its length, its hash and, since version 6, a byte with its compression
+//! ratio. Versions before 3 lack the length and are refused. With fixed chunking, only the last chunk of a file is
+//! shorter: the rest of the file.
 
 use std::io::BufRead;
 
@@ -14,23 +14,25 @@ use crate::error::Result;
 
 /// The first four bytes of a hash file.
 pub(super) const MAGIC: u32 = 0xDEAD_DEAD;
-/// Bytes of a path where it has a fixed place.
+/// Bytes of a path in a field of fixed length.
 const PATH_BYTES: usize = 4096;
-/// Bytes of the parameters of chunking behind the first four, which for fixed chunking are the chunk's size.
+/// Bytes of the chunking parameters after the first four. For fixed chunking, the first four are the length of a
+/// chunk.
 const PARAMETERS_BYTES: u64 = 40;
-/// Bytes of a hash, at least and at most.
+/// Valid lengths of a hash, bytes.
 const HASH_BYTES: std::ops::RangeInclusive<usize> = 6..=MAX_HASH_BYTES;
 const MAX_HASH_BYTES: usize = 32;
-/// FslFile types in the permissions of a file, and that of a symbolic link.
+/// Bits of the file type in the permissions of a file.
 const TYPE_BITS: u64 = 0o170_000;
+/// File type of a symbolic link.
 const SYMBOLIC_LINK: u64 = 0o120_000;
 
-/// How long chunks are.
+/// Lengths of chunks.
 #[derive(Clone, Copy)]
 enum Chunking {
-    /// So many bytes each.
+    /// All chunks have this length.
     Fixed(u64),
-    /// As each of them says.
+    /// Each chunk has its own length.
     Variable,
 }
 
@@ -74,7 +76,7 @@ impl<R: BufRead> FslTrace<R> {
         let (_method, hash_bits) = (input.u32()?, input.u32()?);
         let hash_bytes = (hash_bits / 8) as usize;
         if hash_bits % 8 != 0 || !HASH_BYTES.contains(&hash_bytes) {
-            return Err(input.malformed("hashes of 48 to 256 bits, whole bytes", hash_bits.to_string()));
+            return Err(input.malformed("hashes of 48 to 256 bits, in whole bytes", hash_bits.to_string()));
         }
         input.skip(if version >= 3 { PATH_BYTES as u64 + 16 } else { 0 } + if version >= 5 { 8 } else { 0 })?;
         Ok(FslTrace { input, version, chunking, hash_bytes, files_left, file: None })
@@ -85,7 +87,7 @@ impl<R: BufRead> FslTrace<R> {
             return Err(self.input.malformed(format!("a name of at most {NAME_BYTES_MAX} bytes"), len.to_string()));
         }
         let mut name = self.input.bytes(len as usize)?;
-        // It ends where C says so.
+        // The name ends at its first zero byte.
         name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
         Ok(name)
     }
@@ -104,10 +106,10 @@ impl<R: BufRead> FslTrace<R> {
             }
             version => {
                 bytes = self.input.u64()?;
-                // Blocks, from version 5 on; owner and group.
+                // Blocks (since version 5), owner and group.
                 self.input.skip(if version >= 5 { 16 } else { 8 })?;
                 let permissions = self.input.u64()?;
-                // Three times, links, device, inode.
+                // Three times, number of links, device, inode.
                 self.input.skip(6 * 8)?;
                 chunks = self.input.u64()?;
                 let (len, target_len) = (self.input.u32()?, self.input.u32()?);

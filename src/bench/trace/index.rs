@@ -1,17 +1,17 @@
-//! The fingerprint index of a simulated repository: which duplicates are found, and at what cost.
+//! The fingerprint index of a simulated repository: which duplicates it finds, and at what cost.
 //!
-//! 1. A chunk is looked for in what memory holds anyway: the container being filled, and a cache of the fingerprints
-//!    of the containers that were used last (locality-preserved caching: Zhu et al., DDFS, FAST 2008). Of several
-//!    copies the newest one found there counts.
-//! 2. Else, if its fingerprint is one that the index holds, the index is asked: a look-up. A hit brings the
-//!    fingerprints of the whole container into the cache, for duplicates come in the order they were stored in. Each
-//!    stream starts with an empty cache.
-//! 3. What is found in neither is new to the simulated system, even where it is stored: a missed duplicate.
+//! 1. A chunk is first searched in memory: in the open container, and in a cache of the fingerprints of recently used
+//!    containers (locality-preserved caching: Zhu et al., DDFS, FAST 2008). The newest copy found there counts.
+//! 2. Otherwise, if the index holds the fingerprint, the index is queried: a look-up. A hit loads the fingerprints of
+//!    the whole container into the cache, because duplicates occur in the order in which they were stored. Each stream
+//!    starts with an empty cache.
+//! 3. A chunk found in neither is new for the simulated system. If it is stored nevertheless, it is a missed
+//!    duplicate.
 //!
-//! The exact index holds every fingerprint and misses nothing. The sampled one holds those that are 0 modulo its rate
-//! (the hooks of Lillibridge et al., Sparse Indexing, FAST 2009, and of near-exact indexes in Fu et al., FAST 2015);
-//! the others are found through the containers that hooks bring in. There is no filter in front of the exact index, so
-//! new chunks cost a look-up.
+//! The exact index holds every fingerprint and misses nothing. The sampled index holds those that are 0 modulo its
+//! rate (the hooks of Lillibridge et al., Sparse Indexing, FAST 2009, and of near-exact indexes in Fu et al., FAST
+//! 2015). Other fingerprints are found through containers that hooks load. The exact index has no filter, so a new
+//! chunk costs a look-up.
 
 use std::num::NonZeroUsize;
 
@@ -23,14 +23,14 @@ use super::item::TraceFingerprint;
 /// Bytes of an entry: a fingerprint and the number of a container.
 pub const ENTRY_BYTES: u64 = 28;
 
-/// What became of the look-ups of a stream.
+/// Counters of the index for one stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCounts {
-    /// Questions to the index itself.
+    /// Queries of the index.
     pub lookups: u64,
-    /// Chunks found in memory before it.
+    /// Chunks found in memory.
     pub cache_hits: u64,
-    /// Fingerprints written to it.
+    /// Fingerprints written to the index.
     pub updates: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct SimulatedIndex {
 }
 
 impl SimulatedIndex {
-    /// Holds one of `rate` fingerprints, and those of `cache_containers` containers in the cache.
+    /// An index of one in `rate` fingerprints. The cache holds those of `cache_containers` containers.
     pub fn new(rate: u64, cache_containers: NonZeroUsize) -> Self {
         SimulatedIndex {
             rate: rate.max(1),
@@ -53,7 +53,7 @@ impl SimulatedIndex {
         }
     }
 
-    /// The container to take a stored chunk from, as far as the simulated system knows.
+    /// The container of a stored chunk that the simulated system finds.
     pub fn find(
         &mut self,
         chunk: ChunkNumber,
@@ -76,7 +76,7 @@ impl SimulatedIndex {
         Some(container)
     }
 
-    /// Notes that a copy of a chunk was stored; `is_first` if it is the only one.
+    /// Records that a copy of a chunk was stored. `is_first` is true for its only copy.
     pub fn update(&mut self, fingerprint: &TraceFingerprint, is_first: bool) {
         if self.holds(fingerprint) {
             self.counts.updates += 1;
@@ -84,18 +84,18 @@ impl SimulatedIndex {
         }
     }
 
-    /// Bytes of its entries.
+    /// Bytes of the entries.
     pub fn bytes(&self) -> u64 {
         self.entries * ENTRY_BYTES
     }
 
-    /// Ends a stream: the next one starts with an empty cache, as a process of its own. Gives the counts.
+    /// Ends a stream and returns its counts. The next stream starts with an empty cache, like a new process.
     pub fn end_stream(&mut self) -> IndexCounts {
         self.cache.clear();
         std::mem::take(&mut self.counts)
     }
 
-    /// By the first six bytes: the shortest hashes have no more.
+    /// Whether the index holds a fingerprint. Uses the first six bytes, because the shortest hashes have no more.
     fn holds(&self, fingerprint: &TraceFingerprint) -> bool {
         let [a, b, c, d, e, f, ..] = *fingerprint;
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0]).is_multiple_of(self.rate)
@@ -128,19 +128,19 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_index_finds_all_and_asks_once_a_container_while_it_is_cached() {
+    fn the_exact_index_finds_all_with_one_look_up_per_cached_container() {
         let mut index = SimulatedIndex::new(1, NonZeroUsize::new(2).unwrap());
         let containers = filled(&mut index);
         assert_eq!(index.bytes(), 16 * ENTRY_BYTES);
         assert_eq!(index.end_stream(), IndexCounts { lookups: 0, cache_hits: 0, updates: 16 });
         let found = find(&mut index, &containers, &[1, 0, 4, 2, 8, 3, 5]);
         assert_eq!(found, [0, 0, 1, 0, 2, 0, 1].map(Some));
-        // 1 asks, 0 is cached, 4 asks, 2 is cached, 8 asks and drops container 1, 3 is cached, 5 asks.
+        // Look-ups: 1, 4, 8 (evicts container 1) and 5. Cached: 0, 2 and 3.
         assert_eq!(index.end_stream(), IndexCounts { lookups: 4, cache_hits: 3, updates: 0 });
     }
 
     #[test]
-    fn the_sampled_index_knows_hooks_and_their_neighbours() {
+    fn the_sampled_index_finds_hooks_and_their_neighbours() {
         let mut index = SimulatedIndex::new(4, NonZeroUsize::new(2).unwrap());
         let containers = filled(&mut index);
         assert_eq!((index.bytes(), index.end_stream().updates), (4 * ENTRY_BYTES, 4));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_container_being_filled_and_the_newest_copy_come_first() {
+    fn the_open_container_and_the_newest_copy_come_first() {
         let mut index = SimulatedIndex::new(1, NonZeroUsize::new(4).unwrap());
         let mut containers = filled(&mut index);
         assert_eq!(find(&mut index, &containers, &[0]), [Some(0)]);

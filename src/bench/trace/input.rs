@@ -1,4 +1,4 @@
-//! Reads a trace's bytes one after another, says where it is, and never takes more at a time than its caller bounds.
+//! Reads the bytes of a trace in order, tracks the position for errors, and bounds each read.
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ pub(super) struct TraceInput<R> {
     reader: R,
     path: PathBuf,
     offset: u64,
-    /// Lines read so far, where the format has lines.
+    /// Lines read so far, if the format has lines.
     lines: Option<u64>,
 }
 
 impl<R: BufRead> TraceInput<R> {
-    /// Reads the trace called `path` from its first byte.
+    /// Reads the trace at `path` from its first byte.
     pub(super) fn new(path: &Path, reader: R) -> Self {
         TraceInput { reader, path: path.into(), offset: 0, lines: None }
     }
 
-    /// Errors name lines, too.
+    /// Adds line numbers to errors.
     pub(super) fn count_lines(&mut self) {
         self.lines = Some(0);
     }
@@ -40,7 +40,7 @@ impl<R: BufRead> TraceInput<R> {
         Error::io("read", &self.path, error)
     }
 
-    /// Exactly `count` bytes, which the caller has bounded.
+    /// Exactly `count` bytes. The caller bounds `count`.
     pub(super) fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         (&mut self.reader).take(count as u64).read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
@@ -72,7 +72,7 @@ impl<R: BufRead> TraceInput<R> {
         }
     }
 
-    /// Passes over `count` bytes.
+    /// Skips `count` bytes.
     pub(super) fn skip(&mut self, count: u64) -> Result<()> {
         let skipped = std::io::copy(&mut (&mut self.reader).take(count), &mut std::io::sink());
         let skipped = skipped.map_err(|error| self.failed(error))?;
@@ -83,17 +83,18 @@ impl<R: BufRead> TraceInput<R> {
         }
     }
 
-    /// Little-endian.
+    /// A little-endian number.
     pub(super) fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// Little-endian.
+    /// A little-endian number.
     pub(super) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// The bytes up to the next line break, and whether there is one, else the input ends; at most `bytes_max` of them.
+    /// The bytes up to the next line break or the end of the input, at most `bytes_max`, and whether there is a line
+    /// break.
     pub(super) fn line(&mut self, bytes_max: u64, expected: &str) -> Result<(Vec<u8>, bool)> {
         let mut line = Vec::new();
         let read = (&mut self.reader).take(bytes_max + 1).read_until(b'\n', &mut line);
@@ -105,12 +106,12 @@ impl<R: BufRead> TraceInput<R> {
         Ok((line, is_ended))
     }
 
-    /// Counts a line that is in order.
+    /// Counts a valid line.
     pub(super) fn next_line(&mut self) {
         self.lines = self.lines.map(|lines| lines + 1);
     }
 
-    /// Fails unless everything was read.
+    /// Fails unless all bytes are read.
     pub(super) fn end(&mut self) -> Result<()> {
         match self.reader.fill_buf().map(<[u8]>::is_empty) {
             Ok(true) => Ok(()),

@@ -1,5 +1,7 @@
-//! What a trace tells: files one after another, each a list of chunks. The format is recognised by content: an FSL
-//! hash file starts with its magic number, Destor's text with `file start` or `stream end`.
+//! Items of a trace: files in order, each a list of chunks.
+//!
+//! The format is recognised by content. An FSL hash file starts with its magic number, Destor's text with `file start`
+//! or `stream end`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
@@ -10,40 +12,40 @@ use super::fsl::{self, FslTrace};
 use super::input::TraceInput;
 use crate::error::{Error, Result};
 
-/// Bytes of a fingerprint: as many as Destor keeps. Shorter hashes are filled up with zeros, longer ones cut.
+/// Bytes of a fingerprint, as in Destor. Shorter hashes are padded with zeros, longer ones truncated.
 pub const FINGERPRINT_BYTES: usize = 20;
-/// Largest chunk, bytes.
+/// Longest chunk, bytes.
 pub const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Longest name, bytes.
 pub const NAME_BYTES_MAX: u64 = 64 << 10;
-/// Text read at a time, bytes.
+/// Bytes read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A chunk's name in a trace.
+/// The items of a trace. An error or [`TraceItem::StreamEnd`] is the last item.
 pub type TraceFingerprint = [u8; FINGERPRINT_BYTES];
 
 /// A chunk of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceChunk {
-    /// Its name.
+    /// Name of the chunk.
     pub fingerprint: TraceFingerprint,
-    /// Its length, from 1 to [`CHUNK_BYTES_MAX`].
+    /// Length, from 1 to [`CHUNK_BYTES_MAX`].
     pub bytes: u32,
 }
 
-/// A step of a trace.
+/// An item of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceItem {
-    /// A file begins.
+    /// Start of a file.
     FileStart {
         /// Its name, any bytes.
         name: Vec<u8>,
     },
     /// The next chunk of the file.
     Chunk(TraceChunk),
-    /// The file ends.
+    /// End of the file.
     FileEnd,
-    /// The trace ends: it is whole.
+    /// End of the trace: it is complete.
     StreamEnd,
 }
 
@@ -53,13 +55,13 @@ pub type Trace = Box<dyn Iterator<Item = Result<TraceItem>>>;
 /// Opens a trace of either format.
 ///
 /// # Errors
-/// [`Error::Io`], and [`Error::Malformed`] for anything else than a trace. So do the items.
+/// [`Error::Io`], and [`Error::Malformed`] if the file is not a trace. The items have the same errors.
 pub fn open(path: &Path) -> Result<Trace> {
     let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
     recognise(path, BufReader::with_capacity(BUFFER_BYTES, file))
 }
 
-/// Reads a trace called `path` from anywhere.
+/// Reads a trace from `reader`. `path` names it in errors.
 ///
 /// # Errors
 /// As [`open`].
@@ -77,13 +79,13 @@ pub fn recognise(path: &Path, mut reader: impl BufRead + 'static) -> Result<Trac
     }
 }
 
-/// What reads a format, item by item.
+/// Reads a format item by item.
 pub(super) trait Items {
-    /// The next item; not called again after the last one or an error.
+    /// The next item. Not called after the last one or an error.
     fn item(&mut self) -> Result<TraceItem>;
 }
 
-/// Ends the items at the last one and at an error.
+/// Ends the iteration after the last item or an error.
 struct Fused<T>(Option<T>);
 
 impl<T: Items> Iterator for Fused<T> {
@@ -98,7 +100,7 @@ impl<T: Items> Iterator for Fused<T> {
     }
 }
 
-/// A chunk's length, checked.
+/// The length of a chunk, if it is valid.
 pub(super) fn chunk_bytes(bytes: u64) -> Option<u32> {
     u32::try_from(bytes).ok().filter(|bytes| (1..=CHUNK_BYTES_MAX).contains(&u64::from(*bytes)))
 }

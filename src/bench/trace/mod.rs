@@ -1,6 +1,7 @@
-//! Traces: lists of chunks without their content. They are read from Destor's text and FSL's hash files, and stand for
-//! successive backups in a simulation of indexes, rewriting methods and restore caches. Nothing is stored: it is about
-//! how many containers there are and are read, chunks counting with all their bytes.
+//! Traces: lists of chunks without content, read from the text of Destor or the hash files of FSL.
+//!
+//! Traces represent successive backups in a simulation of indexes, rewriting methods and restore caches. Nothing is
+//! stored. The simulation counts the containers that are written and read. Chunks count with their full length.
 
 mod containers;
 mod destor;

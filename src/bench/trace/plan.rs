@@ -1,6 +1,7 @@
-//! The file of a simulation, `kind = "trace"`: traces in the order of the backups they stand for, and lists of
-//! indexes, rewriting methods and restore caches. Every index is simulated with every rewriting method, and what they
-//! store is restored with every cache in every size.
+//! The configuration of a simulation, `kind = "trace"`: traces in the order of their backups, and lists of indexes,
+//! rewriting methods and restore caches.
+//!
+//! Every index is simulated with every rewriting method. The result is restored with every cache in every size.
 
 use std::path::PathBuf;
 
@@ -14,70 +15,70 @@ use crate::bench::comparison::{Versions, corpus_directory};
 use crate::bench::versions::versions_of;
 use crate::error::{Error, Result};
 
-/// Names that `index` takes.
+/// Values of `index`.
 pub const INDEXES: &[&str] = &["exact", "sampled"];
-/// Most containers of a cache.
+/// Maximum containers of a cache.
 const CACHE_CONTAINERS_MAX: usize = 1 << 20;
 
-/// What is simulated.
+/// Configuration of a simulation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBench {
     /// `"trace"`.
     pub kind: String,
-    /// What the report is called.
+    /// Title of the report.
     #[serde(default = "title")]
     pub title: String,
-    /// Folder that `streams` are relative to; without it `FHRD_CORPUS` of the environment, or `corpus`.
+    /// Directory that `streams` are relative to. Default: the environment's `FHRD_CORPUS`, else `corpus`.
     pub corpus: Option<PathBuf>,
-    /// Traces, each a backup after the one before it; a directory stands for its files in name order.
+    /// Traces of successive backups. A directory stands for its files, sorted by name.
     pub streams: Vec<PathBuf>,
-    /// What a container holds, bytes.
+    /// Length of a full container.
     #[serde(default = "container_bytes")]
     pub container_bytes: ByteSize,
     /// Fingerprint indexes, of [`INDEXES`].
     #[serde(default = "all_indexes")]
     pub index: Vec<String>,
-    /// One of so many fingerprints is in the sampled index.
+    /// The sampled index holds one in this many fingerprints.
     #[serde(default = "sample_rate")]
     pub sample_rate: u64,
-    /// Containers whose fingerprints the index keeps in memory.
+    /// Containers whose fingerprints the index caches.
     #[serde(default = "fingerprint_cache_containers")]
     pub fingerprint_cache_containers: usize,
     /// Rewriting methods, of [`REWRITERS`].
     #[serde(default = "all_rewriters")]
     pub rewrite: Vec<String>,
-    /// Caches of restores, of [`RESTORE_CACHES`].
+    /// Restore caches, of [`RESTORE_CACHES`].
     #[serde(default = "all_restore_caches")]
     pub restore_cache: Vec<String>,
-    /// Their memory, in containers.
+    /// Sizes of the restore caches, containers.
     #[serde(default = "cache_containers")]
     pub cache_containers: Vec<usize>,
-    /// Which streams are restored.
+    /// Streams to restore.
     #[serde(default)]
     pub restore: RestoreOf,
-    /// Capping.
+    /// Parameters of capping.
     #[serde(default)]
     pub capping: CappingPlan,
-    /// Context-based rewriting.
+    /// Parameters of context-based rewriting.
     #[serde(default)]
     pub cbr: CbrPlan,
-    /// Selective deduplication by the fragmentation level.
+    /// Parameters of selective deduplication by the fragmentation level.
     #[serde(default)]
     pub cfl: CflPlan,
-    /// History-aware rewriting; what sparse is, is said here for all methods.
+    /// Parameters of history-aware rewriting. They also define sparse containers for all methods.
     #[serde(default)]
     pub har: HarPlan,
-    /// What others say of the same figures.
+    /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// Which streams are restored, each as soon as it is stored.
+/// Streams to restore, each after it is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RestoreOf {
-    /// The last one.
+    /// Only the last one.
     #[default]
     Last,
     /// All of them.
@@ -88,9 +89,9 @@ pub enum RestoreOf {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CappingPlan {
-    /// Old containers that a segment may refer to.
+    /// Maximum number of old containers that a segment refers to.
     pub level: usize,
-    /// Bytes of a segment.
+    /// Length of a segment.
     pub segment_bytes: ByteSize,
 }
 
@@ -98,11 +99,11 @@ pub struct CappingPlan {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CbrPlan {
-    /// At most this part of the stream is written again.
+    /// Maximum fraction of the stream that is rewritten.
     pub limit: f64,
-    /// A duplicate of less utility stays.
+    /// Minimum rewrite utility of a duplicate that is rewritten.
     pub minimal_utility: f64,
-    /// Bytes looked ahead.
+    /// Length of the stream context.
     pub stream_context_bytes: ByteSize,
 }
 
@@ -110,11 +111,11 @@ pub struct CbrPlan {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CflPlan {
-    /// At a level of at least this all duplicates stay.
+    /// If the level is at least this, no duplicate is rewritten.
     pub threshold: f64,
-    /// Below it, runs of at least this part of a container stay.
+    /// Below the threshold, runs of at least this fraction of a container are not rewritten.
     pub usage: f64,
-    /// Containers of the cache that the level supposes.
+    /// Containers of the cache that the level assumes.
     pub cache_containers: usize,
 }
 
@@ -122,9 +123,9 @@ pub struct CflPlan {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HarPlan {
-    /// A container used less than this is sparse.
+    /// A container is sparse if a smaller fraction of it is used.
     pub utilisation: f64,
-    /// At most this part of a stream is taken from inherited sparse containers.
+    /// Maximum fraction of a stream that comes from inherited sparse containers.
     pub limit: f64,
 }
 
@@ -185,10 +186,10 @@ fn all_restore_caches() -> Vec<String> {
 }
 
 impl TraceBench {
-    /// Parses the file; `origin` names it in errors.
+    /// Parses TOML text. `origin` names it in errors.
     ///
     /// # Errors
-    /// [`Error::Config`] for syntax, unknown keys and unusable values, naming the key.
+    /// [`Error::Config`] for syntax, unknown keys and invalid values, with the key.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         let wrong = |message: String| Error::Config { origin: origin.into(), message };
         let plan: Self = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
@@ -203,7 +204,7 @@ impl TraceBench {
         let caches: Vec<&str> = RESTORE_CACHES.iter().map(|(name, _)| *name).collect();
         one_of("restore_cache", &self.restore_cache, &caches)?;
         if self.streams.is_empty() || self.index.is_empty() || self.rewrite.is_empty() {
-            return Err("it takes one of `streams`, `index` and `rewrite` at least".into());
+            return Err("`streams`, `index` and `rewrite` must have at least one element each".into());
         }
         let within = |key: &str, value: u64, low: u64, high: u64| match (low..=high).contains(&value) {
             true => Ok(()),
@@ -215,7 +216,7 @@ impl TraceBench {
         within("fingerprint_cache_containers", self.fingerprint_cache_containers as u64, 1, most)?;
         let has_assembly = self.restore_cache.iter().any(|name| name == FORWARD_ASSEMBLY);
         for count in &self.cache_containers {
-            // One of them is the buffer that a container is read into.
+            // Forward assembly needs one container as its read buffer.
             within("cache_containers", *count as u64, if has_assembly { 2 } else { 1 }, most)?;
         }
         within("capping.level", self.capping.level as u64, 0, 1 << 32)?;
@@ -240,7 +241,7 @@ impl TraceBench {
     /// The traces, in order.
     ///
     /// # Errors
-    /// [`Error::Io`] for what is not there; [`Error::Usage`] if there is none.
+    /// [`Error::Io`] for a missing path; [`Error::Usage`] if there is no trace.
     pub fn traces(&self) -> Result<Vec<PathBuf>> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let real = |path: &PathBuf| {
@@ -254,7 +255,7 @@ impl TraceBench {
 fn one_of(key: &str, values: &[String], names: &[&str]) -> Result<(), String> {
     match values.iter().find(|value| !names.contains(&value.as_str())) {
         None => Ok(()),
-        Some(value) => Err(format!("`{key}` must be of {}, found `{value}`", names.join(", "))),
+        Some(value) => Err(format!("`{key}` must be among {}, found `{value}`", names.join(", "))),
     }
 }
 
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_simulation_parses() {
+    fn the_committed_simulation_parses() {
         let plan = TraceBench::parse(include_str!("../../../configs/bench/trace.toml"), "trace.toml").unwrap();
         assert_eq!((plan.index.len(), plan.rewrite.len(), plan.restore_cache.len()), (2, 5, 3));
         let plain = TraceBench::parse("kind = \"trace\"\nstreams = [\"x\"]", "x").unwrap();
@@ -272,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_refused_by_name() {
+    fn invalid_values_are_refused_by_name() {
         for (text, part) in [
-            ("index = [\"bloom\"]", "`index` must be of exact, sampled, found `bloom`"),
+            ("index = [\"bloom\"]", "`index` must be among exact, sampled, found `bloom`"),
             ("rewrite = [\"x\"]", "none, capping, cbr, cfl, har"),
             ("rewrite = []", "`rewrite`"),
             ("restore_cache = [\"arc\"]", "lru, forward-assembly, belady"),

@@ -1,4 +1,4 @@
-//! Tests of reading traces: both formats in all versions, cut off anywhere, and garbage.
+//! Tests of reading traces: both formats in all versions, truncated traces, and garbage.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn text_items() -> Vec<TraceItem> {
 }
 
 #[test]
-fn text_is_read_and_a_last_line_break_may_stand() {
+fn text_is_read_with_or_without_a_last_line_break() {
     assert_eq!(read(text().as_bytes()).unwrap(), text_items());
     assert_eq!(read(format!("{}\n", text()).as_bytes()).unwrap(), text_items());
     assert_eq!(read(b"stream end").unwrap(), [TraceItem::StreamEnd]);
@@ -66,7 +66,8 @@ fn errors_name_the_file_the_line_and_what_was_expected() {
     }
 }
 
-/// A hash file of two files: `fixed` has chunks of 4096 bytes and a last one of 100, else sizes stand with them.
+/// A hash file of two files. With `is_fixed`, chunks have 4096 bytes and the last one 100. Otherwise each chunk has its
+/// own length.
 fn hash_file(version: u32, is_fixed: bool, hash_bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let u32s = |out: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
@@ -125,7 +126,7 @@ fn hash_file(version: u32, is_fixed: bool, hash_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn hash_files_of_all_versions_give_their_chunks() {
+fn hash_files_of_all_versions_are_read() {
     let padded = |first: u8, bytes, hash_bytes: usize| {
         let at = |at: usize| if at < hash_bytes { first + at as u8 } else { 0 };
         TraceItem::Chunk(TraceChunk { fingerprint: std::array::from_fn(at), bytes })
@@ -149,7 +150,7 @@ fn hash_files_of_all_versions_give_their_chunks() {
 }
 
 #[test]
-fn a_trace_cut_off_at_any_byte_is_refused() {
+fn a_trace_truncated_at_any_byte_is_refused() {
     let text = text();
     for len in 0..text.len() {
         refusal(&text.as_bytes()[..len]);
@@ -183,7 +184,7 @@ fn numbers_of_hash_files_are_bounded() {
     assert!(with(4176 + 4096, &4096u64.to_le_bytes(), &one).contains("a chunk of 1 to"));
 }
 
-/// How traces begin.
+/// First bytes of traces.
 const HEADS: &[&[u8]] = &[b"", b"file start ", b"file start 1\nx\n", b"stream end", b"\xad\xde\xad\xde"];
 
 proptest! {

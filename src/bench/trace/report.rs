@@ -1,5 +1,7 @@
-//! Runs a simulation and reports it in the columns of Destor's logs: for every backup what it stored and how the index
-//! fared, for every restore the containers it read and its *speed factor*, MiB restored by a container read.
+//! Runs a simulation and reports it with the columns of Destor's logs.
+//!
+//! For every backup: stored bytes and counters of the index. For every restore: containers read and the *speed
+//! factor*, MiB restored per container read.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +16,7 @@ use super::simulate::{Simulation, StoredStream};
 use crate::bench::table::{flush, mb, two};
 use crate::error::{Error, Result};
 
-/// Characters of a stream's name in a table: its end tells versions apart.
+/// Characters of a stream's name in a table. The end of the name distinguishes versions.
 const NAME_CHARACTERS: usize = 20;
 pub(super) const BACKUP_TITLES: [&str; 13] = [
     "MB",
@@ -42,45 +44,45 @@ pub struct SimulatedBackup {
     pub rewrite: String,
     /// Number of the backup, from 0.
     pub job: usize,
-    /// The trace.
+    /// File name of the trace.
     pub stream: String,
-    /// Its files.
+    /// Number of files.
     pub files: u64,
-    /// Its chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Its bytes.
+    /// Bytes of all chunks.
     pub bytes: u64,
-    /// Bytes of all containers after it.
+    /// Bytes of all containers after the backup.
     pub stored_bytes: u64,
-    /// Part of its bytes that was not stored.
+    /// Fraction of the bytes that was not stored.
     pub deduplication_rate: f64,
-    /// Part of its bytes that was stored again.
+    /// Fraction of the bytes that was rewritten.
     pub rewritten_rate: f64,
-    /// Bytes of chunks that were not found.
+    /// Bytes of chunks that the index did not find.
     pub new_bytes: u64,
-    /// Bytes of duplicates stored again.
+    /// Bytes of rewritten duplicates.
     pub rewritten_bytes: u64,
-    /// Containers it refers to.
+    /// Containers that the backup refers to.
     pub containers: u64,
-    /// Of those, how many it uses little.
+    /// Of those, sparse containers.
     pub sparse_containers: u64,
-    /// Containers inherited as sparse from the backup before.
+    /// Sparse containers inherited from the previous backup.
     pub inherited_sparse_containers: u64,
-    /// Questions to the index.
+    /// Queries of the index.
     pub index_lookups: u64,
-    /// Fingerprints written to it.
+    /// Fingerprints written to the index.
     pub index_updates: u64,
-    /// Chunks found in memory before the index.
+    /// Chunks found in memory.
     pub cache_hits: u64,
     /// Bytes of the index.
     pub index_bytes: u64,
-    /// Duplicates stored because the index did not know them.
+    /// Duplicates stored because the index did not find them.
     pub missed_chunks: u64,
-    /// Their bytes.
+    /// Bytes of those duplicates.
     pub missed_bytes: u64,
-    /// Millions of bytes simulated in a second.
+    /// MB simulated per second.
     pub mb_per_s: f64,
-    /// Its restores.
+    /// Restores of the backup.
     pub restores: Vec<SimulatedRestore>,
 }
 
@@ -89,17 +91,17 @@ pub struct SimulatedBackup {
 pub struct SimulatedRestore {
     /// Name of the cache.
     pub cache: String,
-    /// Its memory in containers.
+    /// Size of the cache, containers.
     pub cache_containers: usize,
     /// Bytes restored.
     pub bytes: u64,
     /// Containers read.
     pub containers_read: u64,
-    /// MiB restored by a container read.
+    /// MiB restored per container read.
     pub speed_factor: f64,
 }
 
-/// Part of `whole`, 0 of nothing.
+/// `of` as a fraction of `whole`; 0 if `whole` is 0.
 fn part(of: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { of as f64 / whole as f64 }
 }
@@ -188,7 +190,7 @@ fn restores(plan: &TraceBench, recipe: &[RecipeChunk]) -> Vec<SimulatedRestore> 
     plan.restore_cache.iter().flat_map(sizes).collect()
 }
 
-/// Runs the simulation and prints the backups and restores of every index with every rewriting method.
+/// Runs the simulation. Prints the backups and restores of every index with every rewriting method.
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Malformed`] for a trace that cannot be read; [`Error::Interrupted`] once `stop` is set.

@@ -1,14 +1,14 @@
 //! Simulates backups of traces, one stream after another, with an index and a rewriting method.
 //!
-//! 1. Each chunk is looked for: among those of the stream that wait to be stored, then by the index.
-//! 2. The rewriting method decides which duplicates are stored again. A chunk is stored again at most once in a
-//!    stream: later duplicates that should be, too, refer to that copy.
-//! 3. Chunks that were not found, and those to be stored again, go into the open container; the index learns of them.
-//! 4. The container of every chunk is the stream's recipe, which is kept only where a restore is to be simulated.
+//! 1. Each chunk is searched among the chunks of the stream that are not stored yet, then in the index.
+//! 2. The rewriting method decides which duplicates are stored again. A chunk is stored again at most once per stream;
+//!    later duplicates refer to that copy.
+//! 3. Chunks that were not found and rewritten chunks are stored in the open container and added to the index.
+//! 4. The containers of all chunks are the recipe of the stream. It is recorded only if a restore is simulated.
 //!
-//! In memory, beside what [`SimulatedContainers`], [`SimulatedIndex`] and [`History`] keep: what the rewriting method holds back (36
-//! bytes and a table entry a chunk), 8 bytes and a table entry for each chunk the stream stored again, 8 a chunk of
-//! the recipe.
+//! Memory besides [`SimulatedContainers`], [`SimulatedIndex`] and [`History`]: chunks held back by the rewriting
+//! method (36 bytes and a table entry each), rewritten chunks (8 bytes and a table entry each), and the recipe (8
+//! bytes a chunk).
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -24,10 +24,10 @@ use super::restore::RecipeChunk;
 use super::rewrite::{Decided, Found, History, Located, RewriteContext, Rewriter, Usage, rewriter};
 use crate::error::{Error, Result};
 
-/// Chunks between two looks whether to stop.
+/// Chunks between two checks of the stop flag.
 const CHUNKS_BETWEEN_STOPS: u64 = 1 << 12;
 
-/// A repository that is simulated.
+/// A simulated repository.
 pub struct Simulation<'a> {
     plan: &'a TraceBench,
     rewrite: &'a str,
@@ -40,37 +40,37 @@ pub struct Simulation<'a> {
     counts: StoredStream,
 }
 
-/// What storing a stream did.
+/// Result of storing a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StoredStream {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of all chunks.
     pub bytes: u64,
-    /// Bytes of chunks that were not found, and therefore stored.
+    /// Bytes of chunks that were not found and therefore stored.
     pub new_bytes: u64,
-    /// Bytes of duplicates that were stored again.
+    /// Bytes of rewritten duplicates.
     pub rewritten_bytes: u64,
-    /// Chunks that were stored because the index did not know that they were.
+    /// Duplicates stored because the index did not find them.
     pub missed_chunks: u64,
-    /// Their bytes.
+    /// Bytes of those duplicates.
     pub missed_bytes: u64,
     /// Bytes of all containers after the stream.
     pub accumulated_bytes: u64,
-    /// What the index was asked.
+    /// Counters of the index.
     pub index: IndexCounts,
     /// Bytes of the index's entries after the stream.
     pub index_bytes: u64,
-    /// The containers it refers to.
+    /// Containers that the stream refers to.
     pub usage: Usage,
     /// Wall seconds of the simulation.
     pub seconds: f64,
 }
 
 impl<'a> Simulation<'a> {
-    /// An empty repository; `index` and `rewrite` are names that the plan takes.
+    /// An empty repository. `index` and `rewrite` are valid names of the plan.
     pub fn new(plan: &'a TraceBench, index: &str, rewrite: &'a str) -> Self {
         let cache = NonZeroUsize::new(plan.fingerprint_cache_containers).unwrap_or(NonZeroUsize::MIN);
         Simulation {
@@ -86,10 +86,10 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Stores the trace at `path`; with `keep_recipe`, gives the recipe, too.
+    /// Stores the trace at `path`. Returns its recipe if `keep_recipe` is set.
     ///
     /// # Errors
-    /// Those of reading it, and [`Error::Interrupted`] once `stop` is set.
+    /// Errors of reading the trace; [`Error::Interrupted`] once `stop` is set.
     pub fn store_file(
         &mut self,
         path: &Path,
@@ -165,7 +165,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// The container that the stream takes a chunk from, which is stored if it must be.
+    /// The container of a chunk. Stores the chunk if necessary.
     fn container_for(&mut self, located: &Located, rewrite: bool) -> Result<SimulatedContainer> {
         let bytes = u64::from(located.bytes);
         let newest = self.containers.newest(located.chunk);

@@ -1,4 +1,4 @@
-//! Tests of simulated backups: small streams by hand, and what must hold for any streams and methods.
+//! Tests of simulated backups: small streams with known results, and invariants of any streams and methods.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::bench::trace::plan::INDEXES;
 use crate::bench::trace::rewrite::REWRITERS;
 
-/// Bytes of a chunk; a container holds four.
+/// Bytes of a chunk. A container has four.
 const CHUNK: u32 = 256;
 
 fn plan(more: &str) -> TraceBench {
@@ -14,7 +14,7 @@ fn plan(more: &str) -> TraceBench {
     TraceBench::parse(&text, "x").unwrap()
 }
 
-/// One file of chunks; a chunk's number is the first byte of its name, so multiples of four are hooks.
+/// One file of chunks. The number of a chunk is the first byte of its name, so multiples of four are hooks.
 fn stream(chunks: &[u8]) -> Trace {
     let chunk = |number: u8| {
         let fingerprint = std::array::from_fn(|at| if at == 0 { number } else { 0 });
@@ -26,7 +26,7 @@ fn stream(chunks: &[u8]) -> Trace {
     Box::new(items.into_iter())
 }
 
-/// Stores a stream and gives what that did but for the time, and the containers of its chunks.
+/// Stores a stream. Returns the result without its time, and the containers of its chunks.
 fn store(simulation: &mut Simulation<'_>, chunks: &[u8]) -> (StoredStream, Vec<u32>) {
     let (stored, recipe) = simulation.store(stream(chunks), true, &AtomicBool::new(false)).unwrap();
     assert!(recipe.iter().all(|chunk| chunk.bytes == CHUNK));
@@ -55,7 +55,7 @@ fn an_exact_index_without_rewriting() {
         ..StoredStream::default()
     };
     assert_eq!(first, expected);
-    // 0 is asked for and brings 1 in; 9 is new; 5 is asked for; the second 9 is in the open container.
+    // The look-up of 0 loads 1; 9 is new; 5 is looked up; the second 9 is in the open container.
     let (second, recipe) = store(&mut simulation, &[0, 1, 9, 5, 9]);
     assert_eq!(recipe, [0, 0, 2, 1, 2]);
     let expected = StoredStream {
@@ -73,12 +73,12 @@ fn an_exact_index_without_rewriting() {
 }
 
 #[test]
-fn a_sampled_index_misses_what_no_hook_brought_in() {
+fn a_sampled_index_misses_chunks_that_no_hook_loaded() {
     let plan = plan("fingerprint_cache_containers = 1\n");
     let mut simulation = Simulation::new(&plan, "sampled", "none");
     let (first, _) = store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!((first.index, first.index_bytes), (IndexCounts { lookups: 2, cache_hits: 0, updates: 2 }, 2 * 28));
-    // 1 is missed before 0 brings it in, 5 before 4; then 2 is missed, for 4 took the place of its container.
+    // 1 is missed before 0 loads it, 5 before 4; then 2 is missed because 4 evicted its container.
     let (second, recipe) = store(&mut simulation, &[1, 0, 2, 5, 4, 6, 2]);
     assert_eq!(recipe, [2, 0, 0, 2, 1, 1, 2]);
     assert_eq!((second.missed_chunks, second.missed_bytes, second.new_bytes), (3, bytes(3), bytes(3)));
@@ -87,7 +87,7 @@ fn a_sampled_index_misses_what_no_hook_brought_in() {
 }
 
 #[test]
-fn har_moves_what_was_scattered_into_new_containers_once() {
+fn har_moves_chunks_of_sparse_containers_to_new_ones_once() {
     let plan = plan("[har]\nlimit = 1.0\n");
     let mut simulation = Simulation::new(&plan, "exact", "har");
     store(&mut simulation, &[0, 1, 2, 3, 4, 5, 6, 7]);
@@ -104,18 +104,18 @@ fn har_moves_what_was_scattered_into_new_containers_once() {
 }
 
 #[test]
-fn capping_waits_for_its_segment_and_stores_what_repeats_in_it_once() {
+fn capping_rewrites_a_repeated_chunk_of_a_segment_once() {
     let plan = plan("[capping]\nlevel = 1\nsegment_bytes = 2048\n");
     let mut simulation = Simulation::new(&plan, "exact", "capping");
     let (first, recipe) = store(&mut simulation, &[0, 1, 0, 2, 3, 4, 5, 6]);
     assert_eq!((recipe, first.new_bytes), (vec![0, 0, 0, 0, 0, 1, 1, 1], bytes(7)));
-    // Of the segment container 0 holds two chunks, 1 one: that one is stored again, once.
+    // Container 0 has two chunks of the segment, container 1 has one, which is stored again once.
     let (second, recipe) = store(&mut simulation, &[4, 0, 9, 1, 4, 9]);
     assert_eq!((recipe, second.rewritten_bytes, second.new_bytes), (vec![2, 0, 2, 0, 2, 2], bytes(1), bytes(1)));
 }
 
 #[test]
-fn an_empty_stream_is_nothing_and_a_stop_is_heard() {
+fn an_empty_stream_stores_nothing_and_a_stop_interrupts() {
     let plan = plan("");
     let mut simulation = Simulation::new(&plan, "exact", "cbr");
     assert_eq!(store(&mut simulation, &[]), (StoredStream { files: 1, ..StoredStream::default() }, Vec::new()));
@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_recipe_names_containers_that_hold_its_chunks(
+    fn every_recipe_refers_to_containers_that_have_its_chunks(
         streams in prop::collection::vec(prop::collection::vec(0u8..60, 0..120), 1..5),
         cache in 1usize..4,
     ) {

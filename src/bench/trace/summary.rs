@@ -1,14 +1,14 @@
-//! A simulation as a report: its tables, what the backups stored one after another, and what restores read.
+//! The report of a simulation: tables of backups and restores, and plots of stored bytes and of restore speed.
 
 use super::plan::TraceBench;
 use super::report::{BACKUP_TITLES, RESTORE_TITLES, SimulatedBackup};
 use crate::bench::report::{Grid, Plot, Report, Scale, Scales, objects};
 use crate::error::Result;
 
-/// The report of a simulation's backups.
+/// The report of the simulated backups.
 ///
 /// # Errors
-/// [`crate::error::Error::Internal`] for what JSON cannot hold.
+/// [`crate::error::Error::Internal`] if a line cannot be serialised.
 pub fn summary(plan: &TraceBench, jobs: &[SimulatedBackup]) -> Result<Report> {
     let titles = |kind: &str, titles: &[&str]| -> Vec<String> {
         let head = ["index", "rewrite", "job", kind];
@@ -31,7 +31,7 @@ pub fn summary(plan: &TraceBench, jobs: &[SimulatedBackup]) -> Result<Report> {
     })
 }
 
-/// Bytes of all containers after each backup, for every index and rewriting method.
+/// Plot of the bytes of all containers after each backup, for every index and rewriting method.
 fn stored(jobs: &[SimulatedBackup]) -> Plot {
     let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for job in jobs {
@@ -47,7 +47,7 @@ fn stored(jobs: &[SimulatedBackup]) -> Plot {
     Plot::Lines { title, across, unit: "MB".into(), scales: Scales::default(), series }
 }
 
-/// What a container read restores, of each backup that was restored last with its index and rewriting method.
+/// Plot of the MiB restored per container read, for the last backup.
 fn speeds(jobs: &[SimulatedBackup]) -> Option<Plot> {
     let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     let last = |job: &&SimulatedBackup| !job.restores.is_empty() && jobs.iter().all(|other| other.job <= job.job);
@@ -61,8 +61,7 @@ fn speeds(jobs: &[SimulatedBackup]) -> Option<Plot> {
             }
         }
     }
-    let (title, across) =
-        ("SimulatedRestore of the last backup: MiB for each container read".into(), "containers in memory".into());
+    let (title, across) = ("Restore of the last backup: MiB per container read".into(), "containers in memory".into());
     let scales = Scales { across: Scale::Logarithmic, logarithmic: false };
     (!series.is_empty()).then(|| Plot::Lines { title, across, unit: "MiB".into(), scales, series })
 }

@@ -24,7 +24,7 @@ fn schemes_are_compared_on_a_directory() {
 }
 
 #[test]
-fn several_measurements_report_to_directories_of_their_names_and_judge_claims() {
+fn several_measurements_write_reports_to_directories_of_their_names() {
     let home = Home::new();
     (0..8).for_each(|number| home.write(&format!("corpus/set/{number}"), "a line of text\n".repeat(5000).as_bytes()));
     let head = "corpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n[[sweep]]\n\
@@ -53,10 +53,10 @@ fn several_measurements_report_to_directories_of_their_names_and_judge_claims() 
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_scheme_that_does_not_restore_what_was_there_fails_the_comparison() {
+fn a_scheme_whose_restore_differs_fails_the_comparison() {
     let home = Home::new();
     home.write("corpus/fine", b"the same");
-    // A file that holds something else at every look.
+    // A file with different content at every read.
     let schemes = "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nrestore = true\nrepeats = 2\n\
         sets = [{ name = \"odd\", paths = [\"/proc/sys/kernel/random/uuid\"] }, \"fine\"]\n\
         [[scheme]]\nname = \"whole\"\n";

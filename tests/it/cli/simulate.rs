@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fixture::{Home, code, json, stderr};
 
-/// Bytes that do not repeat.
+/// Random bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut reader = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
     let mut bytes = vec![0; len];
@@ -39,7 +39,7 @@ fn chunks_of(config: &Config, bytes: &[u8]) -> Vec<TraceItem> {
 }
 
 #[test]
-fn a_trace_read_back_gives_what_every_chunker_cuts() {
+fn a_trace_read_back_has_the_chunks_of_every_chunker() {
     let home = Home::new();
     let files = [("tree/a\nb", noise(1, 5 << 20)), ("tree/empty", Vec::new()), ("tree/sub/c", noise(2, 100_000))];
     files.iter().for_each(|(name, bytes)| home.write(name, bytes));
@@ -66,7 +66,7 @@ fn a_trace_read_back_gives_what_every_chunker_cuts() {
     }
 }
 
-/// Traces of three backups in the directory `traces`: of 1.5 MB, in each later one a tenth is new, scattered.
+/// Traces of three backups of 1.5 MB in the directory `traces`. A scattered tenth of each later one is new.
 fn plant_traces(home: &Home) {
     home.write("c.toml", chunking(ChunkerKind::FastCdc).as_bytes());
     std::fs::create_dir(home.path("traces")).unwrap();
@@ -76,9 +76,9 @@ fn plant_traces(home: &Home) {
         let output = format!("../traces/{version}.trace");
         let mut tracing = home.command(&["trace", "file", "--config", "../c.toml", "--output", &output, "--quiet"]);
         assert!(tracing.current_dir(home.path("source")).status().unwrap().success());
-        for place in 0..5 {
-            let at = (place * 300_000 + version * 50_000) as usize;
-            bytes[at..at + 30_000].copy_from_slice(&noise(10 * version + place + 100, 30_000));
+        for range in 0..5 {
+            let at = (range * 300_000 + version * 50_000) as usize;
+            bytes[at..at + 30_000].copy_from_slice(&noise(10 * version + range + 100, 30_000));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::fixture::{Home, code, stderr};
 
 #[test]
-fn nothing_is_overwritten_and_what_is_missing_gives_exit_code_3() {
+fn nothing_is_overwritten_and_a_missing_path_gives_exit_code_3() {
     let home = Home::new();
     home.write("tree/file", b"x");
     home.write("taken", b"mine");

@@ -1,12 +1,12 @@
-//! Forward assembly area (Lillibridge, Eshghi and Bhagwat, FAST 2013, section 6): memory for the next area of the
+//! Forward assembly area (Lillibridge, Eshghi and Bhagwat, FAST 2013, section 6): memory for the next part of the
 //! stream instead of whole containers.
 //!
-//! 1. As many of the next chunks are taken as fit into the area, one at least.
-//! 2. Each container they lie in is read once, into a buffer of its own, and gives all its chunks of the area.
-//! 3. The area is written out, and the next one begins.
+//! 1. The area takes as many of the next chunks as fit, at least one.
+//! 2. Each of their containers is read once, into a buffer, and provides all its chunks of the area.
+//! 3. The area is written to the output, and the next one starts.
 //!
-//! Read here: so that caches of one memory are compared, the buffer counts, and the area has the other containers'
-//! bytes. What is in the buffer at the end of a area is not used for the next one.
+//! Interpretation: caches are compared at equal memory. So the buffer counts as one container, and the area has the
+//! bytes of the others. The content of the buffer at the end of an area is not used for the next one.
 
 use std::collections::HashSet;
 

@@ -1,17 +1,18 @@
-//! The optimum (Belady, IBM Systems Journal 1966): the recipe tells the future, so the container that is needed last,
-//! or never again, makes room. No cache of whole containers reads fewer.
+//! The optimal cache (Belady, IBM Systems Journal 1966): the recipe is known, so the container whose next use is last
+//! is evicted. No cache of whole containers has fewer reads.
 //!
-//! 1. Runs of one container are a use each; from the last to the first, each use learns the next one of its container.
-//! 2. The cache is ordered by next uses. A hit moves the container to its next use; a miss drops the last one.
+//! 1. A run of chunks of one container is one use. From the last use to the first, each learns the next use of its
+//!    container.
+//! 2. The cache is ordered by next use. A hit moves the container to its next use. A miss evicts the last one.
 //!
-//! In memory: 12 bytes for each run, and the cache.
+//! Memory: 12 bytes for each run, and the cache.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{CacheSize, RecipeChunk};
 use crate::bench::trace::containers::SimulatedContainer;
 
-/// Not used again.
+/// The container is not used again.
 const NEVER: usize = usize::MAX;
 
 pub(super) fn containers_read(recipe: &[RecipeChunk], size: CacheSize) -> u64 {

@@ -1,4 +1,4 @@
-//! Least recent use: containers are kept whole, and the one that was not used for the longest time makes room.
+//! LRU cache of whole containers.
 
 use std::num::NonZeroUsize;
 

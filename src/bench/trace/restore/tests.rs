@@ -1,4 +1,4 @@
-//! Tests of restore caches: small recipes by hand, and the order between them for any recipe.
+//! Tests of restore caches: small recipes with known results, and inequalities for any recipe.
 
 use proptest::prelude::*;
 
@@ -13,16 +13,16 @@ fn read(name: &str, containers: &[u32], cache: usize) -> u64 {
 }
 
 #[test]
-fn small_recipes_by_hand() {
+fn small_recipes_have_known_counts() {
     let uses = [1, 2, 3, 1, 2, 3, 1, 1];
-    // Of two containers the older one always goes before it is needed again.
+    // A cache of two always evicts the container that is needed next.
     assert_eq!(read("lru", &uses, 2), 7);
     assert_eq!(read("lru", &uses, 3), 3);
-    // 1 2; 3 drops 2; 1 hits; 2 drops 1, the last needed; 3 hits; 1 drops any.
+    // 1 2; 3 evicts 2; 1 hits; 2 evicts 1, whose use is last; 3 hits; 1 evicts any.
     assert_eq!(read("belady", &uses, 2), 5);
     assert_eq!(read("belady", &uses, 3), 3);
     assert_eq!(read("belady", &uses, 1), 7);
-    // Stretches of two chunks: 12 31 23 11; of four: 1231 2311.
+    // Areas of two chunks: 12 31 23 11; of four: 1231 2311.
     assert_eq!(read("forward-assembly", &uses, 2), 7);
     assert_eq!(read("forward-assembly", &uses, 3), 6);
     assert_eq!(read("forward-assembly", &uses, 9), 3);
@@ -37,7 +37,7 @@ fn a_chunk_larger_than_the_area_is_restored_alone() {
     assert_eq!(containers_read("forward-assembly", &recipe, CacheSize { containers: 2, container_bytes: 20 }), 3);
 }
 
-/// The fewest reads, by trying every container that could make room.
+/// The fewest reads, by trying to evict every container.
 fn fewest(uses: &[u32], cache: &[u32], size: usize) -> u64 {
     let Some((first, rest)) = uses.split_first() else { return 0 };
     if cache.contains(first) {

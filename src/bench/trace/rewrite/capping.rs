@@ -1,13 +1,12 @@
-//! Capping: a segment of the stream may refer to so many old containers and no more (Lillibridge, Eshghi and Bhagwat,
+//! Capping: a segment of the stream refers to a limited number of old containers (Lillibridge, Eshghi and Bhagwat,
 //! FAST 2013, section 5).
 //!
-//! 1. Chunks are held back until they are a segment of `segment_bytes`.
-//! 2. The old containers that its duplicates lie in are put in order of how much of the segment they hold; of two that
-//!    hold as much the newer one comes first.
-//! 3. The first `level` of them stay; duplicates in the others are written again.
+//! 1. Chunks are held back until they form a segment of `segment_bytes`.
+//! 2. The old containers of its duplicates are sorted by their bytes of the segment, and newer ones first if equal.
+//! 3. Duplicates in the first `level` containers stay. Duplicates in the others are rewritten.
 //!
-//! Read here: a container's part of the segment is counted in bytes, each chunk once, for bytes are what a restore
-//! takes from it. The container being filled and chunks of the same segment do not count: they are read anyway.
+//! Interpretation: the share of a container is counted in bytes, each chunk once, because a restore reads bytes. The
+//! open container and chunks of the same segment do not count, because they are read in any case.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +26,7 @@ impl Capping {
         Capping { level: plan.level, segment_bytes: plan.segment_bytes.0, segment: Vec::new(), bytes: 0 }
     }
 
-    /// The containers that stay.
+    /// Containers whose duplicates stay.
     fn staying(&self, context: &RewriteContext<'_>) -> HashSet<SimulatedContainer> {
         let (mut parts, mut seen) = (HashMap::new(), HashSet::new());
         for chunk in &self.segment {

@@ -1,17 +1,17 @@
-//! Context-based rewriting: a duplicate is written again if reading it brings little else (Kaczmarek, Barczynski,
-//! Kilian and Dubnicki, SYSTOR 2012).
+//! Context-based rewriting: a duplicate is rewritten if reading its container provides little else (Kaczmarek,
+//! Barczynski, Kilian and Dubnicki, SYSTOR 2012).
 //!
-//! 1. Chunks are held back until `stream_context_bytes` of the stream follow them: their *stream context*. What is
-//!    read with a chunk is its *disk context*.
-//! 2. The *rewrite utility* of a duplicate is the part of its disk context that is not in its stream context.
-//! 3. It is written again if its utility is at least `minimal_utility`, and among the highest `limit` of those
-//!    evaluated so far, and if what was written again, with it, stays within `limit` of the stream so far.
-//! 4. If it stays, so do the other chunks of its disk context in the stream context: their container is read for it.
+//! 1. Chunks are held back until `stream_context_bytes` of the stream follow them: their *stream context*. The data
+//!    read together with a chunk is its *disk context*.
+//! 2. The *rewrite utility* of a duplicate is the fraction of its disk context that is not in its stream context.
+//! 3. A duplicate is rewritten if its utility is at least `minimal_utility` and among the highest `limit` of those
+//!    evaluated so far, and if all rewritten bytes stay within `limit` of the stream so far.
+//! 4. If it stays, the other chunks of its disk context in the stream context stay, too, because their container is
+//!    read for it.
 //!
-//! Read here: the disk context is the container, for that is what a restore reads. The highest `limit` are told by a
-//! histogram of utilities in steps of a hundredth, the step in which they end included; it covers the whole stream so
-//! far. Duplicates that stay by rule 4 are not evaluated and do not enter it. The container being filled is never a
-//! disk context.
+//! Interpretation: the disk context is the container, which is what a restore reads. A histogram with steps of 0.01
+//! over the stream so far gives the highest `limit`; the step at the boundary is included. Duplicates that stay by
+//! rule 4 are not evaluated and not counted. The open container is never a disk context.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,11 +30,11 @@ pub(super) struct Cbr {
     window_bytes: u64,
     /// Number in the stream of the first chunk of the window.
     first: u64,
-    /// How often each chunk of a container is in the window.
+    /// Occurrences of each chunk of a container in the window.
     times: HashMap<(SimulatedContainer, ChunkNumber), u32>,
-    /// Bytes of a container's chunks in the window, each once.
+    /// Bytes of the chunks of each container in the window, each chunk once.
     shared: HashMap<SimulatedContainer, u64>,
-    /// Up to which number in the stream chunks of a container stay.
+    /// Chunks of a container stay before this number in the stream.
     stays_before: HashMap<SimulatedContainer, u64>,
     histogram: [u64; STEPS + 1],
     evaluated: u64,
@@ -61,7 +61,7 @@ impl Cbr {
         }
     }
 
-    /// Decides about the first chunk of the window.
+    /// Decides on the first chunk of the window.
     fn decide(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         let Some((chunk, home)) = self.window.front().copied() else { return };
         let rewrite = home.is_some_and(|container| self.is_worth_it(&chunk, container, context));
@@ -96,7 +96,7 @@ impl Cbr {
         rewrite
     }
 
-    /// The lowest utility of the highest ones evaluated so far.
+    /// The smallest of the highest utilities evaluated so far.
     fn threshold(&self) -> f64 {
         let wanted = self.limit * self.evaluated as f64;
         let mut above = 0;

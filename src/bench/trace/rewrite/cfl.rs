@@ -1,15 +1,15 @@
 //! Selective deduplication by the chunk fragmentation level (Nam, Park and Du, MASCOTS 2012).
 //!
-//! 1. The *optimal* fragmentation of a stream is its bytes in full containers; the *current* one is the containers
-//!    that a restore of the stream so far reads through a cache of `cache_containers`. The *level* is the first by the
-//!    second: 1 for a stream stored in its own order, less the more it is scattered.
-//! 2. While the level is at least `threshold`, duplicates stay duplicates.
-//! 3. While it is less, duplicates that follow one another in one container stay only if they are at least `usage` of
-//!    a container together; else they are written again.
+//! 1. The *optimal* fragmentation of a stream is its length in full containers. The *current* one is the number of
+//!    containers that a restore of the stream so far reads through a cache of `cache_containers`. The *level* is
+//!    optimal divided by current: 1 for a stream in its own order, less if it is fragmented.
+//! 2. While the level is at least `threshold`, duplicates stay.
+//! 3. While it is less, a run of duplicates of one container stays only if it has at least the fraction `usage` of a
+//!    container. Other duplicates are rewritten.
 //!
-//! Read here: the cache is one of least recent use, as in a restore. The optimum is a whole number of containers, so
-//! that a stream starts with a level of 1. A run of duplicates of one container is held back until it is long enough
-//! to stay or ends; runs in the container being filled stay.
+//! Interpretation: the cache is LRU, as in a restore. The optimum is a whole number of containers, so a stream starts
+//! with level 1. A run of duplicates of one container is held back until it is long enough or ends. Runs in the open
+//! container stay.
 
 use std::num::NonZeroUsize;
 
@@ -21,7 +21,7 @@ use crate::bench::trace::plan::CflPlan;
 
 pub(super) struct Cfl {
     threshold: f64,
-    /// A run of so many bytes stays.
+    /// Minimum bytes of a run that stays.
     run_bytes_min: f64,
     container_bytes: u64,
     cache: LruCache<SimulatedContainer, ()>,

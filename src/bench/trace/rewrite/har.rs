@@ -1,17 +1,16 @@
-//! History-aware rewriting: successive backups are alike, so the containers of which the last one used little are
-//! known before the next (Fu et al., USENIX ATC 2014).
+//! History-aware rewriting: successive backups are similar, so the containers that the previous backup used little are
+//! known in advance (Fu et al., USENIX ATC 2014).
 //!
-//! 1. During a backup the distinct bytes it takes from each container are added up. A container of which it uses less
-//!    than `utilisation` is *sparse*.
-//! 2. The next backup inherits them: their chunks are written again, whatever stands around them, and together lie in
-//!    new containers. Nothing is held back.
-//! 3. What would be written again, which is what this backup uses of sparse containers, is limited to `limit` of its
-//!    bytes: the least used containers are inherited first, as many as stay within.
+//! 1. During a backup, the distinct bytes used of each container are added up. A container is *sparse* if its used
+//!    fraction is below `utilisation`.
+//! 2. The next backup inherits the sparse containers. Their chunks are rewritten in any context and are then together
+//!    in new containers. No chunk is held back.
+//! 3. The rewritten bytes are what this backup uses of sparse containers. They are limited to `limit` of its bytes:
+//!    the least used containers are inherited first.
 //!
-//! Read here: a container's use is measured by what a full container holds, so the last one of a backup, which may
-//! have stayed small, becomes sparse, too. The history is kept for all methods, as their figures name sparse
-//! containers; this one alone acts on it. In memory: 8 bytes and a table entry for each pair of a chunk and a
-//! container in a stream.
+//! Interpretation: the use of a container is relative to a full container, so a short last container of a backup
+//! becomes sparse. The history is recorded for all methods, because their statistics include sparse containers. Only
+//! this method acts on it. Memory: 8 bytes and a table entry for each pair of chunk and container in a stream.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,7 +28,7 @@ impl Rewriter for Har {
     }
 }
 
-/// How successive streams use containers.
+/// Use of containers by successive streams.
 #[derive(Debug)]
 pub struct History {
     utilisation: f64,
@@ -40,19 +39,19 @@ pub struct History {
     bytes: u64,
 }
 
-/// Containers of a stream.
+/// Containers that a stream uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Those it refers to.
+    /// Containers that it refers to.
     pub containers: u64,
-    /// Of those, how many are sparse.
+    /// Of those, sparse containers.
     pub sparse: u64,
-    /// Containers that it inherited as sparse from the stream before.
+    /// Sparse containers that it inherited from the previous stream.
     pub inherited: u64,
 }
 
 impl History {
-    /// Before the first stream.
+    /// The history before the first stream.
     pub fn new(plan: &HarPlan) -> Self {
         History {
             utilisation: plan.utilisation,
@@ -64,12 +63,12 @@ impl History {
         }
     }
 
-    /// Containers that the current stream inherits as sparse.
+    /// Sparse containers that the current stream inherited.
     pub fn inherited(&self) -> &HashSet<SimulatedContainer> {
         &self.inherited
     }
 
-    /// The current stream takes a chunk from a container.
+    /// Records that the current stream uses a chunk of a container.
     pub fn refer(&mut self, container: SimulatedContainer, chunk: ChunkNumber, bytes: u32) {
         self.bytes += u64::from(bytes);
         if self.seen.insert((container, chunk)) {
@@ -77,7 +76,7 @@ impl History {
         }
     }
 
-    /// Ends the stream; the next one inherits its sparse containers. A full one holds `container_bytes`.
+    /// Ends the stream. The next stream inherits its sparse containers. A full container has `container_bytes`.
     pub fn end_stream(&mut self, container_bytes: u64) -> Usage {
         let bound = self.utilisation * container_bytes as f64;
         let (containers, inherited) = (self.used.len() as u64, self.inherited.len() as u64);

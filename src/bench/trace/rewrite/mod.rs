@@ -1,7 +1,7 @@
-//! Rewriting: which duplicates a backup stores again, so that a restore has fewer containers to read.
+//! Rewriting: which duplicates a backup stores again so that a restore reads fewer containers.
 //!
-//! A rewriter sees the chunks of a stream in order, each with the container where the index found it, and gives them
-//! back in the same order with a decision. It may hold back as many as its method looks ahead.
+//! A rewriter receives the chunks of a stream in order, each with the container where the index found it. It returns
+//! them in the same order with a decision. It can hold back as many chunks as its method needs.
 
 mod capping;
 mod cbr;
@@ -21,9 +21,9 @@ pub use har::{History, Usage};
 /// Where the index found a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Nowhere: it is stored in any case.
+    /// Not found. The chunk is stored in any case.
     Nowhere,
-    /// Among the chunks of this stream that wait to be stored.
+    /// Among the chunks of this stream that are not stored yet.
     InFlight,
     /// In this container.
     In(SimulatedContainer),
@@ -32,35 +32,35 @@ pub enum Found {
 /// A chunk of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
-    /// Its number.
+    /// Number of the chunk.
     pub chunk: ChunkNumber,
-    /// Its name.
+    /// Fingerprint of the chunk.
     pub fingerprint: TraceFingerprint,
-    /// Its length.
+    /// Length of the chunk.
     pub bytes: u32,
     /// Where the index found it.
     pub found: Found,
 }
 
-/// A chunk and what to do with it.
+/// A chunk with its decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decided {
     /// The chunk.
     pub chunk: Located,
-    /// Store it again; of no meaning for chunks that were found nowhere.
+    /// Whether to store it again. Without meaning for chunks that were not found.
     pub rewrite: bool,
 }
 
-/// What a rewriter may know.
+/// State of the repository that a rewriter can use.
 pub struct RewriteContext<'a> {
-    /// What is stored.
+    /// The stored containers.
     pub containers: &'a SimulatedContainers,
-    /// SimulatedContainers that were sparse in the stream before.
+    /// Containers that were sparse in the previous stream.
     pub inherited: &'a HashSet<SimulatedContainer>,
 }
 
 impl RewriteContext<'_> {
-    /// The container of an earlier time that a chunk was found in. The one being filled is no fragment yet.
+    /// The container in which a chunk was found, unless it is the open one, which is no fragment yet.
     fn old_home(&self, chunk: &Located) -> Option<SimulatedContainer> {
         match chunk.found {
             Found::In(container) if Some(container) != self.containers.open() => Some(container),
@@ -69,17 +69,17 @@ impl RewriteContext<'_> {
     }
 }
 
-/// Decides about one stream.
+/// Decides which chunks of one stream are rewritten.
 pub trait Rewriter {
-    /// Takes the next chunk; appends what is decided to `decided`.
+    /// Takes the next chunk. Appends decided chunks to `decided`.
     fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>);
 
-    /// The stream has ended: decides about all that was held back.
+    /// Ends the stream and decides on all chunks that were held back.
     fn finish(&mut self, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
         let _ = (context, decided);
     }
 
-    /// The container that the next decided chunk of the stream lies in, and its length.
+    /// The container and length of the next decided chunk.
     fn placed(&mut self, container: SimulatedContainer, bytes: u32) {
         let _ = (container, bytes);
     }
@@ -88,7 +88,7 @@ pub trait Rewriter {
 /// Names of the methods.
 pub const REWRITERS: &[&str] = &["none", "capping", "cbr", "cfl", "har"];
 
-/// The method of this name, one of [`REWRITERS`], for one stream.
+/// The method `name`, one of [`REWRITERS`], for one stream.
 pub fn rewriter(name: &str, plan: &TraceBench) -> Box<dyn Rewriter> {
     match name {
         "capping" => Box::new(capping::Capping::new(&plan.capping)),
