@@ -139,6 +139,17 @@ pub enum Error {
         /// What this version does not know: a kind with a number or a name, as in `codec 9`.
         unknown: String,
     },
+    /// The device of the repository cannot read bytes of a blob, as with a bad sector.
+    #[error("{what} is damaged: cannot read it at byte {offset}: {source}")]
+    Unreadable {
+        /// Name of the blob.
+        what: String,
+        /// Byte offset of the failed read.
+        offset: u64,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+    },
     /// The store has no blob of this name.
     #[error("{what} is missing from the repository")]
     BlobMissing {
@@ -218,6 +229,36 @@ impl Error {
         Error::Unsupported { what: what.into(), unknown: unknown.into() }
     }
 
+    /// A copy of an error about stored data, to report it for each thing that needs the data.
+    #[must_use]
+    pub fn duplicate(&self) -> Error {
+        match self {
+            Error::ChecksumMismatch { what, offset, expected, got } => Error::ChecksumMismatch {
+                what: what.clone(),
+                offset: *offset,
+                expected: expected.clone(),
+                got: got.clone(),
+            },
+            Error::Unreadable { what, offset, source } => {
+                let source = source.raw_os_error().map_or_else(|| source.kind().into(), io::Error::from_raw_os_error);
+                Error::Unreadable { what: what.clone(), offset: *offset, source }
+            }
+            Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
+            Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
+            Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
+            Error::ChunkMissing { fingerprint } => Error::ChunkMissing { fingerprint: fingerprint.clone() },
+            other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
+        }
+    }
+
+    /// Whether the disk that is written to is full or read-only, so that any further write fails as well.
+    pub fn is_full_disk(&self) -> bool {
+        use rustix::io::Errno;
+        let Error::Io { source, .. } = self else { return false };
+        let errno = source.raw_os_error().map(Errno::from_raw_os_error);
+        errno.is_some_and(|errno| [Errno::NOSPC, Errno::DQUOT, Errno::ROFS].contains(&errno))
+    }
+
     /// Whether stored data cannot be read while the run can go on without it: damaged, missing or too new.
     pub fn is_unreadable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
@@ -232,7 +273,10 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoRepository { .. } => ErrorKind::NoRepository,
-            Error::Corrupt { .. } | Error::ChecksumMismatch { .. } | Error::ChunkMissing { .. } => ErrorKind::Damaged,
+            Error::Corrupt { .. }
+            | Error::ChecksumMismatch { .. }
+            | Error::Unreadable { .. }
+            | Error::ChunkMissing { .. } => ErrorKind::Damaged,
             Error::BlobMissing { .. } => ErrorKind::NotFound,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::Interrupted => ErrorKind::Interrupted,

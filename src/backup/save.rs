@@ -354,26 +354,31 @@ fn store_container(store: &dyn Store, sealed: crate::repo::container::SealedCont
     // Equal chunks make a container of the same name. If the stored one is damaged, this one replaces it.
     if !store.put_if_absent(&name, &parts)? && !is_stored(store, &name, &parts)? {
         tracing::warn!("{name} was damaged; storing it again");
-        store.delete(&name)?;
-        store.put_if_absent(&name, &parts)?;
+        store.overwrite(&name, &parts)?;
     }
     Ok(Arc::new(sealed.container_index))
 }
 
-/// Whether the blob called `name` holds exactly these bytes.
+/// Whether the blob called `name` holds exactly these bytes. One that the device cannot read does not.
 fn is_stored(store: &dyn Store, name: &str, parts: &[&[u8]]) -> Result<bool> {
     let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-    if store.head(name)?.is_none_or(|head| head.len != len) {
-        return Ok(false);
-    }
-    let mut offset = 0;
-    for part in parts {
-        if store.get_range(name, offset, part.len())? != *part {
+    let is_equal = || -> Result<bool> {
+        if store.head(name)?.is_none_or(|head| head.len != len) {
             return Ok(false);
         }
-        offset += part.len() as u64;
+        let mut offset = 0;
+        for part in parts {
+            if store.get_range(name, offset, part.len())? != *part {
+                return Ok(false);
+            }
+            offset += part.len() as u64;
+        }
+        Ok(true)
+    };
+    match is_equal() {
+        Err(error) if error.is_unreadable() => Ok(false),
+        result => result,
     }
-    Ok(true)
 }
 
 impl Drop for SaveStage<'_> {

@@ -45,11 +45,13 @@ impl RestoreCounts {
         self.problems.add(1);
     }
 
-    /// Logs and counts a file, or the rest of a directory, whose stored content is unreadable: damaged or too new.
+    /// Logs and counts a file, or the rest of a directory, that is not whole: its stored content is damaged or too new,
+    /// or the target cannot be written there.
     pub fn unreadable(&self, error: &Error, path: &str) {
         let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
         tracing::error!("{path}{error}");
-        let count = if error.kind() == ErrorKind::Unsupported { &self.problems } else { &self.damaged };
+        let is_damaged = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
+        let count = if is_damaged { &self.damaged } else { &self.problems };
         count.add(1);
     }
 

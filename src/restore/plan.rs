@@ -260,7 +260,11 @@ impl PlanStage {
             }
             offset += reference.content_len();
         }
-        file.set_len(offset)
+        match file.set_len(offset) {
+            Err(error) if !error.is_full_disk() => file.fail(error),
+            other => other?,
+        }
+        Ok(())
     }
 
     /// Adds an item to the window. While all frames fit into half of the cache, the window stays empty, because nothing

@@ -38,7 +38,7 @@ impl WriteWorker<'_> {
         let frames = write.extent_map.frames().iter().map(|number| {
             let frame = job.frames.get(number);
             let frame = frame.ok_or_else(|| Error::internal("a frame was not gathered"))?;
-            frame.as_ref().map_err(|error| copy_of(error))
+            frame.as_ref().map_err(|error| error.duplicate())
         });
         let frames: Vec<&Bytes> = frames.collect::<Result<_>>()?;
         let bytes = match (write.extent_map.only_extent(), frames.as_slice()) {
@@ -57,22 +57,6 @@ impl WriteWorker<'_> {
         AssembledChunk { file: &write.file, bytes, offset: write.offset }.write()?;
         self.counts.written(self.progress, bytes.len() as u64);
         Ok(())
-    }
-}
-
-/// A copy of a frame's error, for each chunk that needs the frame.
-fn copy_of(error: &Error) -> Error {
-    match error {
-        Error::ChecksumMismatch { what, offset, expected, got } => Error::ChecksumMismatch {
-            what: what.clone(),
-            offset: *offset,
-            expected: expected.clone(),
-            got: got.clone(),
-        },
-        Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
-        Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
-        Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
-        other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
     }
 }
 
@@ -154,7 +138,8 @@ impl Map for WriteWorker<'_> {
             match self.write(write, &job) {
                 Ok(()) => {}
                 Err(error) if error.is_unreadable() => write.file.fail(error),
-                // The cause, such as a full disk, affects every file.
+                // A bad sector of the target costs this file. A full disk affects every file.
+                Err(error @ Error::Io { .. }) if !error.is_full_disk() => write.file.fail(error),
                 Err(error) => return Err(error),
             }
         }

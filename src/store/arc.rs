@@ -11,6 +11,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).put_if_absent(name, parts)
     }
 
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        (**self).overwrite(name, parts)
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         (**self).get(name, bytes_max)
     }

@@ -9,7 +9,8 @@ use crate::error::Error;
 
 /// Runs the whole suite on the empty `store` and leaves it empty.
 pub(super) fn check<S: Store>(store: &S) {
-    let parts: [fn(&S); 7] = [reads, never_replaces, missing_blobs, limits, listings, invalid_names, concurrent_puts];
+    let parts: [fn(&S); 8] =
+        [reads, never_replaces, overwrites, missing_blobs, limits, listings, invalid_names, concurrent_puts];
     assert_eq!(store.list("").expect("lists"), []);
     for part in parts {
         part(store);
@@ -54,6 +55,15 @@ fn never_replaces(store: &impl Store) {
     store.delete("a/b").expect("deletes");
     assert!(store.put_if_absent("a/b", &[b"second"]).expect("puts"), "a deleted name is free");
     assert_eq!(store.get_range("a/b", 0, 6).expect("reads"), b"second");
+}
+
+fn overwrites(store: &impl Store) {
+    store.overwrite("a/b", &[b"fir", b"st"]).expect("puts a new blob");
+    assert_eq!(store.get_range("a/b", 0, 5).expect("reads"), b"first");
+    store.overwrite("a/b", &[b"second"]).expect("replaces it");
+    assert_eq!(store.get_range("a/b", 0, 6).expect("reads"), b"second", "not from a cache");
+    assert_eq!(store.get("a/b", 100).expect("reads"), b"second");
+    assert_eq!(store.list("a").expect("lists").len(), 1);
 }
 
 fn missing_blobs(store: &impl Store) {
@@ -103,6 +113,7 @@ fn invalid_names(store: &impl Store) {
     for name in names.into_iter().chain([long.as_str()]) {
         let usage = |error: Error| assert!(matches!(error, Error::Usage(_)), "{name:?}: {error}");
         usage(store.put_if_absent(name, &[b"x"]).expect_err(name));
+        usage(store.overwrite(name, &[b"x"]).expect_err(name));
         usage(store.get(name, 10).expect_err(name));
         usage(store.get_range(name, 0, 0).expect_err(name));
         usage(store.head(name).expect_err(name));

@@ -84,6 +84,13 @@ impl<S: Store> Store for CountingStore<S> {
         Ok(new)
     }
 
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.counters.puts.add(1);
+        self.inner.overwrite(name, parts)?;
+        self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
+        Ok(())
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         self.counters.gets.add(1);
         self.read(self.inner.get(name, bytes_max))

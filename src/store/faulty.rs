@@ -91,6 +91,11 @@ impl<S: Store> Store for FaultyStore<S> {
         })
     }
 
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.puts.fetch_add(1, Ordering::SeqCst);
+        self.operate("write", name, || self.inner.overwrite(name, parts))
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         self.operate("read", name, || self.inner.get(name, bytes_max))
     }

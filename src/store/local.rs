@@ -109,14 +109,22 @@ impl LocalStore {
         Ok(())
     }
 
+    /// The error of a failed read of blob `name` at byte `offset`: damage if the device lost the data.
+    fn read_failed(&self, action: &'static str, name: &str, offset: u64, error: std::io::Error) -> Error {
+        if is_lost_data(&error) {
+            return Error::Unreadable { what: name.into(), offset, source: error };
+        }
+        Error::io(action, self.root.join(name), error)
+    }
+
     /// Opens a blob and returns its length. Only a regular file is a blob.
     fn open_file(&self, name: &str) -> Result<(File, u64)> {
         let path = self.path(name)?;
         let file = match File::open(&path) {
             Err(error) if is_absent(&error) => return Err(missing(name)),
-            opened => opened.map_err(|error| Error::io("open", &path, error))?,
+            opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };
-        let metadata = file.metadata().map_err(|error| Error::io("inspect", &path, error))?;
+        let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
         if metadata.is_file() { Ok((file, metadata.len())) } else { Err(missing(name)) }
     }
 
@@ -125,7 +133,7 @@ impl LocalStore {
         let files = || self.open_files.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = files().get(name).cloned();
         if let Some(file) = cached {
-            let metadata = file.metadata().map_err(|error| Error::io("inspect", self.root.join(name), error))?;
+            let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
             if metadata.nlink() > 0 {
                 return Ok((file, metadata.len()));
             }
@@ -167,6 +175,17 @@ impl LocalStore {
     }
 }
 
+/// Whether the device lost the data, as with a bad sector or a checksum that the file system verified.
+fn is_lost_data(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    #[cfg(target_os = "linux")]
+    let lost = [Errno::IO, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO];
+    #[cfg(not(target_os = "linux"))]
+    let lost = [Errno::IO, Errno::BADMSG];
+    errno.is_some_and(|errno| lost.contains(&errno))
+}
+
 /// Whether the path does not exist, or leads through a file.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
@@ -200,11 +219,23 @@ impl Store for LocalStore {
         Ok(new)
     }
 
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        let path = self.path(name)?;
+        let directory = path.parent().unwrap_or(&self.root);
+        let failed = |error| Error::io("write", &path, error);
+        let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
+        temporary.write(parts).map_err(failed)?;
+        self.make_durable(directory)?;
+        temporary.replace(&path).map_err(failed)?;
+        self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
+        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         let (file, len) = self.open_file(name)?;
         let mut bytes = Vec::with_capacity(check_len(name, len, bytes_max)?);
         let read = file.take(len).read_to_end(&mut bytes);
-        read.map_err(|error| Error::io("read", self.root.join(name), error))?;
+        read.map_err(|error| self.read_failed("read", name, bytes.len() as u64, error))?;
         check_range(name, bytes.len() as u64, 0, usize::try_from(len).unwrap_or(usize::MAX))?;
         Ok(bytes)
     }
@@ -220,7 +251,7 @@ impl Store for LocalStore {
             match retry_on_intr(|| pread(&file, spare_capacity(&mut bytes), at)) {
                 Ok(0) => return Err(Error::corrupt(name, offset, format!("{len} bytes"), "the end of the file")),
                 Ok(_) => {}
-                Err(error) => return Err(Error::io("read", self.root.join(name), error)),
+                Err(error) => return Err(self.read_failed("read", name, at, error.into())),
             }
         }
         bytes.truncate(len);
@@ -229,7 +260,7 @@ impl Store for LocalStore {
 
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         let path = self.path(name)?;
-        let failed = |error| Error::io("inspect", &path, error);
+        let failed = |error| self.read_failed("inspect", name, 0, error);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
                 Ok(Some(BlobMetadata { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
@@ -362,6 +393,22 @@ mod tests {
         assert!(matches!(store.get_range("a/99", 0, 1), Err(Error::BlobMissing { .. })));
         store.put_if_absent("a/99", &[b"new"]).expect("puts");
         assert_eq!(store.get_range("a/99", 0, 3).expect("reads"), b"new");
+    }
+
+    #[test]
+    fn a_bad_sector_is_damage_of_the_blob_and_a_denied_permission_is_not() {
+        use rustix::io::Errno;
+        let (_directory, store) = fresh();
+        let failed = |errno: Errno| store.read_failed("read", "containers/ab/cd", 4096, errno.into());
+        for errno in [Errno::IO, Errno::BADMSG] {
+            let error = failed(errno);
+            assert_eq!(error.kind(), crate::error::ErrorKind::Damaged, "{error}");
+            assert!(error.is_unreadable() && error.duplicate().is_unreadable());
+            let text = error.to_string();
+            assert!(text.contains("containers/ab/cd") && text.contains("byte 4096"), "{text}");
+            assert_eq!(error.duplicate().to_string(), text);
+        }
+        assert!(!failed(Errno::ACCESS).is_unreadable() && !failed(Errno::NFILE).is_unreadable());
     }
 
     #[test]

@@ -52,6 +52,12 @@ impl Store for MemoryStore {
         Ok(new)
     }
 
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        check_name(name)?;
+        MemoryStore::replace(self, name, &parts.concat());
+        Ok(())
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         let bytes = self.bytes(name)?;
         check_len(name, bytes.len() as u64, bytes_max)?;

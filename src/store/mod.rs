@@ -60,24 +60,34 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io) with the path. The blob is then absent or whole, never partial.
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool>;
 
+    /// Stores the concatenation of `parts` durably, in place of the blob that has the name, if any: for a damaged blob
+    /// whose right bytes are known again. A store that can do so replaces it at once, so that the name is never free.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io) with the path.
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.delete(name)?;
+        self.put_if_absent(name, parts).map(drop)
+    }
+
     /// Reads the whole blob.
     ///
     /// # Errors
     /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob is longer than
-    /// `bytes_max`, before any memory is allocated.
+    /// `bytes_max`, before any memory is allocated. [`Unreadable`](crate::Error::Unreadable) if the device has lost it.
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>>;
 
     /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
     /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob ends before that,
-    /// before any memory is allocated.
+    /// before any memory is allocated. [`Unreadable`](crate::Error::Unreadable) if the device has lost a part.
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
 
     /// Returns length and time, or `None` if there is no such blob.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io).
+    /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if the device has lost the metadata.
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>>;
 
     /// Lists the blobs below `prefix`, at any depth, by ascending name. A prefix consists of whole components: `a`

@@ -80,6 +80,13 @@ impl Temporary {
         }
     }
 
+    /// Renames the file to `target`, over a file of that name. Does not sync the directory.
+    pub(super) fn replace(&mut self, target: &Path) -> io::Result<()> {
+        fs::rename(&self.path, target)?;
+        self.published = true;
+        Ok(())
+    }
+
     fn publish_by_link(&self, target: &Path) -> io::Result<()> {
         match fs::hard_link(&self.path, target) {
             Ok(()) => {

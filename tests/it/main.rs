@@ -23,4 +23,5 @@ mod schemes;
 mod strategies;
 mod tidy;
 mod trees;
+mod unreadable;
 mod weights;

@@ -201,6 +201,10 @@ impl IndexSegment {
                     let pages = bytes.chunks(PAGE_BYTES).zip(first..);
                     pages.map(|(page, number)| self.parse_page(number, page)).collect()
                 }
+                // A page that the device cannot read costs no other page.
+                Err(error) if error.is_unreadable() => {
+                    (first..count.min(first + PAGES_READ)).map(|number| self.page(number)).collect()
+                }
                 Err(error) => vec![Err(error)],
             }
         };

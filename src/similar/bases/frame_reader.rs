@@ -120,7 +120,15 @@ impl FrameReader {
             }
             (len, count) = (len + next.stored_bytes(), count + 1);
         }
-        let stored = Bytes::from(self.store.get_range(&container_name, first.offset, len)?);
+        let stored = match self.store.get_range(&container_name, first.offset, len) {
+            // The wanted frame may be readable even if a following one is not.
+            Err(error) if error.is_unreadable() && count > 1 => {
+                count = 1;
+                self.store.get_range(&container_name, first.offset, first.stored_bytes())
+            }
+            read => read,
+        };
+        let stored = Bytes::from(stored?);
         let encoded = |info: &FrameInfo| {
             let from = (info.offset - first.offset) as usize;
             let stored = stored.slice(from..from + info.stored_bytes());

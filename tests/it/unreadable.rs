@@ -1,0 +1,217 @@
+//! What a bad sector costs: reads of some bytes of a blob fail as the device reports it, and all else works.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use bytesize::ByteSize;
+use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::config::Config;
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::repo::paths::cache_directory;
+use fhrd::repo::snapshot;
+use fhrd::restore::{RestoreReport, restore};
+use fhrd::store::{BlobMetadata, ListedBlob, Store};
+use fhrd::{Error, Result};
+
+use crate::trees::Random;
+
+const FILES: usize = 8;
+/// Linux and macOS agree on this number of an input/output error.
+const EIO: i32 = 5;
+
+/// A store whose device cannot read some bytes.
+struct BadSectors {
+    inner: Arc<dyn Store>,
+    bad: Mutex<BTreeMap<String, Range<u64>>>,
+}
+
+impl BadSectors {
+    fn check(&self, name: &str, range: Range<u64>) -> Result<()> {
+        let bad = self.bad.lock().unwrap();
+        let Some(found) = bad.get(name).filter(|bad| bad.start < range.end && range.start < bad.end) else {
+            return Ok(());
+        };
+        let (offset, source) = (found.start.max(range.start), io::Error::from_raw_os_error(EIO));
+        Err(Error::Unreadable { what: name.into(), offset, source })
+    }
+}
+
+impl Store for BadSectors {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        self.inner.put_if_absent(name, parts)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.inner.overwrite(name, parts)?;
+        // The new file has other sectors.
+        self.bad.lock().unwrap().remove(name);
+        Ok(())
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.check(name, 0..u64::MAX)?;
+        self.inner.get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.check(name, offset..offset + len as u64)?;
+        self.inner.get_range(name, offset, len)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        self.inner.head(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        self.inner.list(prefix)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.container.bytes_target = ByteSize::mib(1);
+    config.compress.frame_bytes = ByteSize::kib(64);
+    config.pipeline.workers = 1;
+    config
+}
+
+/// A repository over bad sectors, and a source of files that it holds.
+struct Scene {
+    directory: tempfile::TempDir,
+    repository: Repository,
+    store: Arc<BadSectors>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let mut random = Random(7);
+        for number in 0..FILES {
+            // Six bits of noise in every byte, so that frames have the configured length.
+            let bytes: Vec<u8> = random.bytes(900_000).into_iter().map(|byte| b' ' + byte % 64).collect();
+            fs::write(source.join(format!("file-{number}")), bytes).unwrap();
+        }
+        let mut repository = Repository::init_at(directory.path().join("repository"), &config().repository).unwrap();
+        let store = Arc::new(BadSectors { inner: repository.store.clone(), bad: Mutex::default() });
+        repository.store = store.clone();
+        Scene { directory, repository, store }
+    }
+
+    fn back_up(&self, force: bool) -> BackupReport {
+        let paths = vec![self.directory.path().join("source")];
+        let request = BackupRequest { paths, host: "test".into(), force, ..BackupRequest::default() };
+        let stop = Arc::new(AtomicBool::new(false));
+        backup(&self.repository, &config(), &request, &Progress::default(), &stop).unwrap()
+    }
+
+    /// Restores a snapshot, demands that each file is whole or absent, and returns the report and the absent files.
+    fn restored(&self, id: &str) -> (RestoreReport, Vec<usize>) {
+        let target = tempfile::tempdir().unwrap();
+        let named = snapshot::find(self.repository.store.as_ref(), id).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let report = restore(&self.repository, &config(), &named, target.path(), &Progress::default(), &stop).unwrap();
+        let source = self.directory.path().join("source");
+        let below = target.path().join(source.strip_prefix("/").unwrap());
+        let is_absent = |number: &usize| {
+            let name = format!("file-{number}");
+            let Ok(bytes) = fs::read(below.join(&name)) else { return true };
+            assert!(bytes == fs::read(source.join(&name)).unwrap(), "{name} is not what was stored");
+            false
+        };
+        let absent: Vec<usize> = (0..FILES).filter(is_absent).collect();
+        assert_eq!((report.files, report.damaged), ((FILES - absent.len()) as u64, absent.len() as u64));
+        (report, absent)
+    }
+
+    /// Names and lengths of the containers of file content.
+    fn containers(&self) -> Vec<ListedBlob> {
+        let listed = self.store.list("containers").unwrap();
+        listed.into_iter().filter(|listed| listed.len > 500_000).collect()
+    }
+
+    fn spoil(&self, name: &str, range: Range<u64>) {
+        *self.store.bad.lock().unwrap() = BTreeMap::from([(name.to_string(), range)]);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Ok(cache) = cache_directory(&self.repository) {
+            let _ = fs::remove_dir_all(cache);
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_range_of_a_container_costs_only_the_files_that_touch_it() {
+    let scene = Scene::new();
+    let first = scene.back_up(false).snapshot;
+    let containers = scene.containers();
+    assert!(containers.len() >= 4, "{containers:?}");
+    for container in &containers {
+        scene.spoil(&container.name, container.len / 2..container.len / 2 + 4096);
+        let (report, absent) = scene.restored(&first);
+        assert!((1..=2).contains(&absent.len()) && report.problems == 0, "{}: {absent:?}", container.name);
+        // The frame that lies in the range, and the index of the container at its end.
+        for range in [0..64, container.len - 100..container.len] {
+            scene.spoil(&container.name, range);
+            let (_, absent) = scene.restored(&first);
+            assert!((1..=3).contains(&absent.len()), "{}: {absent:?}", container.name);
+        }
+    }
+}
+
+#[test]
+fn a_backup_that_meets_an_unreadable_base_or_index_succeeds() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    let containers = scene.containers();
+    for (number, container) in containers.iter().enumerate() {
+        // Each later version looks for bases in the container.
+        for file in 0..FILES {
+            let path = scene.directory.path().join(format!("source/file-{file}"));
+            let mut bytes = fs::read(&path).unwrap();
+            let at = 100_000 * (number + 1);
+            bytes.splice(at..at, *b"an insertion");
+            fs::write(path, bytes).unwrap();
+        }
+        let half = container.len / 2;
+        for range in [half..half + 4096, 0..64, container.len - 100..container.len] {
+            scene.spoil(&container.name, range);
+            scene.back_up(false);
+        }
+    }
+    scene.spoil("none", 0..0);
+    let last = scene.back_up(false).snapshot;
+    assert!(scene.restored(&last).1.is_empty());
+}
+
+#[test]
+fn a_container_on_a_bad_sector_is_replaced_when_its_chunks_are_stored_again() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    let container = scene.containers().swap_remove(0);
+    scene.spoil(&container.name, container.len - 100..container.len);
+    let again = scene.back_up(true).snapshot;
+    assert!(scene.restored(&again).1.is_empty());
+}
