@@ -87,7 +87,7 @@ fn zstd_encode(bencher: Bencher<'_, '_>, element_type: ElementType) {
     });
 }
 
-/// Codecs of other tools and those they are compared with, on FP32 weights.
+/// Codecs of other tools, and the codecs of fhrd to compare, on FP32 weights.
 const NAMES: [&str; 5] = ["zstd", "planes", "lz4", "bg4-lz4", "bit-planes"];
 
 fn codec_named(name: &str) -> &'static dyn Codec {

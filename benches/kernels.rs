@@ -22,7 +22,7 @@ fn keyed_blake3(bencher: Bencher<'_, '_>, chunk_bytes: usize) {
     bencher.counter(BytesCount::of_slice(&bytes)).bench(|| key.fingerprint(&bytes));
 }
 
-/// Counted are the bytes of the chunk, of which a sample is looked at.
+/// Counts all bytes of the chunk, although only a sample is read.
 #[divan::bench(args = ["text", "floats"])]
 fn entropy_sample(bencher: Bencher<'_, '_>, kind: &str) {
     let (bytes, windows_max) = (generated(kind, BYTES), Config::default().identify.samples);

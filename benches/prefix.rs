@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// Like exponents of weights: each one half as often as the one above, with `low_bits` of noise below.
+/// Symbols like exponents of weights: each is half as frequent as the next higher one. The `low_bits` below are noise.
 fn exponents(low_bits: u32) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
@@ -27,7 +27,7 @@ fn exponents(low_bits: u32) -> Vec<u8> {
     (0..SYMBOLS).map(|_| symbol()).collect()
 }
 
-/// Bits of noise: exponents alone, and as they lie in half floats.
+/// Bits of noise: exponents alone, and the high bytes of FP16.
 const LOW_BITS: [u32; 2] = [0, 3];
 
 #[divan::bench(args = LOW_BITS)]

@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// What is encoded, and with what.
+/// Symbols and their frequency tables.
 struct Case {
     symbols: Vec<u8>,
     contexts: Vec<u8>,
@@ -24,7 +24,7 @@ fn next(state: &mut u64) -> u64 {
     *state >> 16
 }
 
-/// Like exponents of weights: each one half as often as the one above.
+/// Symbols like exponents of weights: each is half as frequent as the next higher one.
 fn exponents() -> Case {
     let mut state = 1;
     let symbols: Vec<u8> = (0..SYMBOLS)
@@ -37,7 +37,7 @@ fn exponents() -> Case {
     Case { symbols, contexts: Vec::new(), models }
 }
 
-/// Like tokens of differences: the lower the context, the greater they are.
+/// Symbols like tokens of differences: a lower context has greater ones.
 fn tokens() -> Case {
     let mut state = 2;
     let contexts: Vec<u8> = (0..SYMBOLS).map(|_| (next(&mut state).trailing_zeros() as u8).min(CONTEXTS - 1)).collect();

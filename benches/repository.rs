@@ -1,6 +1,6 @@
-//! Speed of writing containers and of looking chunks up: `cargo bench --bench repository`.
+//! Speed of writing containers and of looking up chunks: `cargo bench --bench repository`.
 //!
-//! Blobs are in memory, so what is measured is the work around them. Items are look-ups.
+//! Blobs are in memory, so the time excludes the disk. Items are look-ups.
 #![expect(clippy::expect_used, reason = "a bench fails by panicking")]
 
 mod data;
@@ -25,7 +25,7 @@ const FRAME_BYTES: usize = 256 << 10;
 const FRAMES: u32 = 16;
 /// Chunks of a container.
 const CHUNKS: u64 = 256;
-/// Containers of a repository that is looked up in.
+/// Containers of the repository for look-ups.
 const CONTAINERS: u64 = 64;
 const CONTAINER_INDEX_BYTES_MAX: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ fn fingerprint(number: u64) -> Fingerprint {
     Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// A container of `frames` frames that holds the chunks `first..first + CHUNKS`, each as long as the other.
+/// A container of `frames` frames with the chunks `first..first + CHUNKS`, all of equal length.
 fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
     let mut writer = ContainerWriter::new(ContainerKind::Data);
     let raw_len = payload.len() as u32;
@@ -56,7 +56,7 @@ fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
             literal_len: chunk_bytes,
             depth: 1,
         };
-        let features: [u64; 8] = std::array::from_fn(|place| (first + u64::from(number)) * 8 + place as u64);
+        let features: [u64; 8] = std::array::from_fn(|feature| (first + u64::from(number)) * 8 + feature as u64);
         writer.push_entry(fields, &OperationList::default(), &features).unwrap();
     }
     writer.seal().expect("seals")
@@ -67,7 +67,7 @@ fn put(store: &dyn Store, sealed: &SealedContainer) {
     assert!(store.put_if_absent(&sealed.blob_name(), &parts).expect("puts"), "a new container");
 }
 
-/// Frames and entries to a container, its checksums and name, and the blob to a store in memory.
+/// Builds a container with frames, entries, checksums and name, and puts it into a store in memory.
 #[divan::bench]
 fn container_write(bencher: Bencher<'_, '_>) {
     let payload = Bytes::from(generated("noise", FRAME_BYTES));
@@ -87,7 +87,7 @@ fn container_index_read(bencher: Bencher<'_, '_>) {
         .bench(|| read_container_index(&store, &sealed.id).expect("reads").entries.len());
 }
 
-/// An index of a repository of [`CONTAINERS`] containers, of which one directory is kept.
+/// The chunk index of a repository of [`CONTAINERS`] containers. It caches one container index.
 fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig) -> ChunkIndex {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (mut ids, mut records) = (Vec::new(), Vec::new());
@@ -110,7 +110,7 @@ fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig
     ChunkIndex::new(store, listing, local, &config, database).expect("opens")
 }
 
-/// Times the look-ups of stored chunks, chunk after chunk of `order`, and tells the levels' answers.
+/// Times look-ups of the stored chunks `order`, repeated in a cycle. Returns the hits of each level.
 fn look_up(bencher: Bencher<'_, '_>, index: &mut ChunkIndex, order: &[Fingerprint]) -> Hits {
     let mut turn = order.iter().cycle();
     let before = index.hits;
@@ -133,7 +133,7 @@ fn of_first() -> Vec<Fingerprint> {
     (0..CHUNKS).map(fingerprint).collect()
 }
 
-/// A chunk of each container, then the next of each: no directory kept helps.
+/// The first chunk of each container, then the second of each, and so on, so that no cached container index helps.
 fn in_turns() -> Vec<Fingerprint> {
     (0..CHUNKS)
         .flat_map(|chunk| (0..CONTAINERS).map(move |container| fingerprint(container * CHUNKS + chunk)))
@@ -141,8 +141,8 @@ fn in_turns() -> Vec<Fingerprint> {
 }
 
 #[divan::bench]
-fn hit_in_local_directory(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a folder");
+fn hit_in_container_index(bencher: Bencher<'_, '_>) {
+    let directory = tempfile::tempdir().expect("a directory");
     let mut index = index(&directory, true, Config::default().index);
     let order = of_first();
     assert!(index.contains_or_claim(&order[0]).expect("asks"), "a stored chunk");
@@ -152,9 +152,9 @@ fn hit_in_local_directory(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn hit_in_lru(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let mut index = index(&directory, true, Config::default().index);
-    // The chunks of two containers in turns: each directory drives out the other, and all go to the LRU.
+    // Chunks of two containers in turns: each container index evicts the other, and all chunks enter the LRU.
     for number in 0..CHUNKS {
         for chunk in [number, CHUNKS + number] {
             assert!(index.contains_or_claim(&fingerprint(chunk)).expect("asks"), "a stored chunk");
@@ -164,19 +164,19 @@ fn hit_in_lru(bencher: Bencher<'_, '_>) {
     assert_eq!((hits.local, hits.database), (0, 0));
 }
 
-/// Every look-up reads the container's directory.
+/// Every look-up reads the container index.
 #[divan::bench(args = [true, false])]
 fn hit_in_last_level(bencher: Bencher<'_, '_>, with_database: bool) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let config = IndexConfig { lru_entries: 1, ..Config::default().index };
     let hits = look_up(bencher, &mut index(&directory, with_database, config), &in_turns());
     assert_eq!((hits.local, hits.lru), (0, 0));
 }
 
-/// What the database takes of that.
+/// Only the look-up in the database.
 #[divan::bench]
 fn database_find(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     drop(index(&directory, true, Config::default().index));
     let database = Database::open(&directory.path().join(DATABASE_FILE), 16 << 20).expect("opens").expect("is free");
     let order = in_turns();
@@ -187,10 +187,10 @@ fn database_find(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// New chunks; without a filter the database is asked for each.
+/// New chunks. Without a filter, each is looked up in the database.
 #[divan::bench(args = [true, false])]
 fn miss(bencher: Bencher<'_, '_>, with_filter: bool) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let mut config = Config::default().index;
     if !with_filter {
         config.filter_bytes.0 = 0;
@@ -201,7 +201,7 @@ fn miss(bencher: Bencher<'_, '_>, with_filter: bool) {
         number -= 1;
         fingerprint(number)
     };
-    // A filter is made when look-ups that miss have paid for it.
+    // The filter is built after enough look-ups have missed.
     (0..CONTAINERS * CHUNKS).for_each(|_| {
         index.contains_or_claim(&new()).expect("asks");
     });

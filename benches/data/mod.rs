@@ -1,18 +1,18 @@
-//! Data of a fixed seed for benches: like what backups hold, the same in every run.
+//! Generated data for benches, similar to data of backups and the same in every run.
 
 /// Words of the text.
 const VOCABULARY: usize = 2048;
 const SYLLABLES: [&str; 16] =
     ["con", "der", "ex", "fi", "get", "in", "ject", "ker", "map", "ob", "put", "re", "set", "to", "val", "wri"];
 
-/// A linear congruential generator's next number; its high bits are good.
+/// The next number of a linear congruential generator. Only its high bits are random.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     *state
 }
 
-/// `len` bytes of a kind: `"text"` (lines of words, some frequent and most rare), `"floats"` (FP32 values around zero) or
-/// anything else, which is noise.
+/// `len` bytes of a kind: `"text"` (lines of words, some frequent and most rare), `"floats"` (FP32 values around zero),
+/// or noise for any other name.
 pub fn generated(kind: &str, len: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut bytes = Vec::with_capacity(len + 64);

@@ -4,7 +4,7 @@
     cargo build --release --example float_blocks
     zipnn_blocks.py [--rounds 15] [--block-kib 512] [--bytes-max N] [--named TEXT] [--against BASE] FILE...
 
-Each FILE is a .safetensors file. Measured are its tensors of at least 64 KiB that have the type of most bytes (BF16,
+Each FILE is a .safetensors file. Its tensors of at least 64 KiB are measured that have the type of most bytes (BF16,
 FP16 or FP32) and TEXT in their name, concatenated, up to N bytes (default 24 MiB). In each round, and for each FILE in
 turn, zipnn compresses them at once, fhrd encodes them in blocks, zipnn decompresses, fhrd decodes. With --against, fhrd
 encodes deltas to the tensors of the same names in BASE, and zipnn is skipped.

@@ -228,7 +228,7 @@ impl Comparison {
     /// The sets on disk. Generates those that are missing.
     ///
     /// # Errors
-    /// Those of [`Set::sources`].
+    /// Errors of [`Set::sources`].
     pub fn sources(&self) -> Result<Vec<SetSource>> {
         let made = self.work.join("sets");
         let sources = self.sets.iter().map(|set| set.sources(&self.corpus, &made)).collect::<Result<Vec<_>>>()?;

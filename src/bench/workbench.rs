@@ -130,7 +130,7 @@ impl Workbench {
     /// Creates an empty repository in place of the previous one.
     ///
     /// # Errors
-    /// Those of creating it.
+    /// Errors of creating it.
     pub fn repository(&self, config: &Config) -> Result<Repository> {
         let path = self.work.join("repository");
         remove(&path)?;

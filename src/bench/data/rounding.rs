@@ -12,7 +12,7 @@ pub fn half(value: f32) -> u16 {
     if magnitude.is_nan() || magnitude >= 65_520.0 {
         return sign | if value.is_nan() { 0x7e00 } else { 0x7c00 };
     }
-    // Adding a power of two whose unit in the last place is that of the FP16 rounds as FP16 does.
+    // Adding a power of two rounds to FP16 if both have the same unit in the last place.
     let exponent = (magnitude.to_bits() >> 23).max(113);
     let rounder = f32::from_bits((exponent + 13) << 23);
     let units = (magnitude + rounder).to_bits().wrapping_sub(rounder.to_bits());
