@@ -23,7 +23,7 @@ use super::comparison::{Case, Comparison};
 use super::report::{Grid, Profile, Report, objects, pictures};
 use super::speed::{Speeds, Timing};
 use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
-use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, together, warm};
+use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, merge_stages, rounds, warm};
 use crate::error::Result;
 use crate::inspect::stats::repository_stats;
 use crate::metrics::StageMetrics;
@@ -173,8 +173,8 @@ impl SchemeMeasurements {
             restore_noise: None,
             fixed_task_ms: 1e3 * median(samples.iter().map(|sample| sample.backup.fixed_task_seconds)),
             stages: [
-                together(samples.iter().map(|sample| sample.stages.as_slice())),
-                together(restores.map(|restored| restored.metrics.as_slice())),
+                merge_stages(samples.iter().map(|sample| sample.stages.as_slice())),
+                merge_stages(restores.map(|restored| restored.metrics.as_slice())),
             ],
             segment_bytes: number(|sample| sample.segment_bytes),
             feature_bytes: FEATURE_BYTES * number(|sample| sample.features),

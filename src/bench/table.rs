@@ -34,7 +34,7 @@ impl<F> ComparisonLine<F> {
         source: &SetSource,
         case: &Case,
         outcome: Result<Vec<T>, String>,
-        sum_up: impl FnOnce(&[T]) -> F,
+        summarise: impl FnOnce(&[T]) -> F,
     ) -> Self {
         let of_set = source.parameters.iter().map(|(name, value)| (name.clone(), Parameter::Number(*value as f64)));
         ComparisonLine {
@@ -43,7 +43,7 @@ impl<F> ComparisonLine<F> {
             parameters: case.parameters.clone().into_iter().chain(of_set).collect(),
             chunk_bytes: case.config.repository.chunk_bytes_avg.0,
             failure: outcome.as_ref().err().cloned(),
-            measurements: outcome.ok().map(|samples| sum_up(&samples)),
+            measurements: outcome.ok().map(|samples| summarise(&samples)),
         }
     }
 

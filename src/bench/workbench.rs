@@ -254,7 +254,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Merges the stages of several runs. The number of workers is that of the first run.
-pub fn together<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
+pub fn merge_stages<'a>(runs: impl IntoIterator<Item = &'a [StageMetrics]>) -> Vec<StageMetrics> {
     let mut all: Vec<StageMetrics> = Vec::new();
     for stage in runs.into_iter().flatten() {
         match all.iter_mut().find(|sum| sum.name == stage.name) {

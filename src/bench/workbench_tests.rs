@@ -97,7 +97,7 @@ fn sizes_are_the_same_in_every_run() {
 #[test]
 fn stages_of_several_runs_add_up() {
     let run = |items_in| vec![StageMetrics { workers: 4, items_in, ..StageMetrics::new("hash") }];
-    let all = together([run(3).as_slice(), run(4).as_slice()]);
+    let all = merge_stages([run(3).as_slice(), run(4).as_slice()]);
     assert_eq!((all.len(), all[0].workers, all[0].items_in), (1, 4, 7));
 }
 

@@ -30,7 +30,7 @@ impl Capping {
     fn staying(&self, context: &RewriteContext<'_>) -> HashSet<SimulatedContainer> {
         let (mut parts, mut seen) = (HashMap::new(), HashSet::new());
         for chunk in &self.segment {
-            if let Some(container) = context.old_home(chunk)
+            if let Some(container) = context.old_container(chunk)
                 && seen.insert((container, chunk.chunk))
             {
                 *parts.entry(container).or_insert(0) += u64::from(chunk.bytes);
@@ -55,7 +55,7 @@ impl Rewriter for Capping {
         let staying = self.staying(context);
         self.bytes = 0;
         decided.extend(self.segment.drain(..).map(|chunk| {
-            let rewrite = context.old_home(&chunk).is_some_and(|container| !staying.contains(&container));
+            let rewrite = context.old_container(&chunk).is_some_and(|container| !staying.contains(&container));
             Decided { chunk, rewrite }
         }));
     }

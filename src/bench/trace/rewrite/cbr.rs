@@ -129,7 +129,7 @@ impl Cbr {
 
 impl Rewriter for Cbr {
     fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
-        let home = context.old_home(&chunk);
+        let home = context.old_container(&chunk);
         if let Some(container) = home {
             let times = self.times.entry((container, chunk.chunk)).or_insert(0);
             *times += 1;

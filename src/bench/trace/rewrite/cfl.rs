@@ -61,7 +61,7 @@ impl Cfl {
 
 impl Rewriter for Cfl {
     fn push(&mut self, chunk: Located, context: &RewriteContext<'_>, decided: &mut Vec<Decided>) {
-        let home = context.old_home(&chunk);
+        let home = context.old_container(&chunk);
         if home != self.home || home.is_none() {
             self.end_run(decided);
             (self.home, self.run_bytes) = (home, 0);

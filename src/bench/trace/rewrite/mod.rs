@@ -61,7 +61,7 @@ pub struct RewriteContext<'a> {
 
 impl RewriteContext<'_> {
     /// The container in which a chunk was found, unless it is the open one, which is no fragment yet.
-    fn old_home(&self, chunk: &Located) -> Option<SimulatedContainer> {
+    fn old_container(&self, chunk: &Located) -> Option<SimulatedContainer> {
         match chunk.found {
             Found::In(container) if Some(container) != self.containers.open() => Some(container),
             _ => None,
