@@ -7,7 +7,7 @@
 //! 3. Every method encodes all blocks and decodes them, in several rounds. The speed is that of the fastest round,
 //!    which other processes disturbed least. A method fails if a decoded block differs.
 //! 4. If BitX is among the methods, the others are compared with it block by block. *Worst* is the largest encoding
-//!    less [`ALLOWED_BYTES`], divided by the encoding of BitX.
+//!    less `ALLOWED_BYTES`, divided by the encoding of BitX.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -122,7 +122,7 @@ pub struct CodecLine {
     pub ratio: f64,
     /// Ratio of single blocks: 10th, 50th and 90th percentile.
     pub block_ratios: [f64; 3],
-    /// Largest encoding less [`ALLOWED_BYTES`], relative to that of BitX for the same block.
+    /// Largest encoding less `ALLOWED_BYTES`, relative to that of BitX for the same block.
     pub worst_of_bitx: Option<f64>,
     /// MB encoded per second by one thread.
     pub encode_mb_per_s: f64,

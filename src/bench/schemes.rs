@@ -7,7 +7,7 @@
 //!   the similarity table).
 //! - Wall and CPU seconds of backup and restore, MB/s of the restore, and *decoded*: decoded bytes of frames per
 //!   restored byte.
-//! - Speeds that are comparable between runs, in MB per normalised second, and their noise (see [`super::speed`]).
+//! - Speeds that are comparable between runs, in MB per normalised second, and their noise (see `speed.rs`).
 //!
 //! The restore verifies each chunk by its fingerprint. The restored files are then compared with their source byte by
 //! byte. A case that fails is reported and not run again; the other cases continue.

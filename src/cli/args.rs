@@ -102,7 +102,7 @@ pub struct RestoreArguments {
     /// Snapshot id, unique prefix, or `latest`
     #[arg(value_name = "SNAPSHOT")]
     pub id: String,
-    /// Directory to write into [default: a new directory `fhrd-restore-<id>`]
+    /// Directory to write into [default: a new directory fhrd-restore-ID]
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
     /// Restore only this tensor; exactly one model must have it. The array of a .npy file is called `array`

@@ -181,7 +181,7 @@ impl RepositoryStats {
 /// Computes the statistics of a snapshot.
 ///
 /// # Errors
-/// As for [`list`](super::list::list).
+/// As for [`list`].
 pub fn snapshot_stats(repository: &Repository, snapshot: &NamedSnapshot) -> Result<SnapshotStats> {
     let recorded = snapshot.snapshot.statistics.clone();
     let mut stats = SnapshotStats { snapshot: snapshot.id.to_string(), recorded, ..SnapshotStats::default() };

@@ -81,7 +81,7 @@ const PREFIX: [u8; 2] = [b'R', 1];
 
 /// Builds the recipe of one content, level by level.
 ///
-/// A stored recipe ends after a fingerprint whose low bits are zero, or at [`REFERENCES_MAX`]. The end depends on
+/// A stored recipe ends after a fingerprint whose low bits are zero, or at `REFERENCES_MAX`. The end depends on
 /// content only, so unchanged parts of a large file share recipes with its next version. A content of one reference
 /// needs no recipe.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Sub-block deduplication of opaque chunks: strategies that find ranges of a new chunk in stored chunks.
 //!
 //! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases.
-//! 2. [`encode`] turns these matches into copy and add operations, and bounds the depth of the chain.
+//! 2. [`encode()`] turns these matches into copy and add operations, and bounds the depth of the chain.
 //! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
 //!
 //! A new strategy is one file here, one line in the table of [`StrategyKind`] and one arm of [`strategy`].

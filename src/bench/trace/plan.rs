@@ -36,7 +36,7 @@ pub struct TraceBench {
     /// Length of a full container.
     #[serde(default = "container_bytes")]
     pub container_bytes: ByteSize,
-    /// Fingerprint indexes, of [`INDEXES`].
+    /// Fingerprint indexes, of `INDEXES`.
     #[serde(default = "all_indexes")]
     pub index: Vec<String>,
     /// The sampled index holds one in this many fingerprints.
@@ -45,10 +45,10 @@ pub struct TraceBench {
     /// Containers whose fingerprints the index caches.
     #[serde(default = "fingerprint_cache_containers")]
     pub fingerprint_cache_containers: usize,
-    /// Rewriting methods, of [`REWRITERS`].
+    /// Rewriting methods, of `REWRITERS`.
     #[serde(default = "all_rewriters")]
     pub rewrite: Vec<String>,
-    /// Restore caches, of [`RESTORE_CACHES`].
+    /// Restore caches, of `RESTORE_CACHES`.
     #[serde(default = "all_restore_caches")]
     pub restore_cache: Vec<String>,
     /// Sizes of the restore caches, containers.

@@ -7,7 +7,7 @@
 //! | 0 same | nothing: the chunk is a prefix of the base | always |
 //! | 1 standalone | a [`super::floats`] payload | a base that does not seem to help |
 //! | 2 XOR | a zstd frame of the XOR of chunk and base | few changes, repeats |
-//! | 3 context | differences of elements as tokens, see [`context`] | floats of 2 and 4 bytes |
+//! | 3 context | differences of elements as tokens, see `context` | floats of 2 and 4 bytes |
 //! | 4 masked | a mask of changed element groups, and these groups as in mode 3 | few changes |
 //! | 5 planes | a [`super::floats`] payload of the XOR of chunk and base | bytes, FP64 |
 //! | 6 differences | a [`super::floats`] payload of the byte differences | bytes |

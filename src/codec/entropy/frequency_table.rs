@@ -40,7 +40,7 @@ pub fn write(table: &FrequencyTable, out: &mut Vec<u8>) {
     bits.finish();
 }
 
-/// Reads what [`write`] wrote for a table of `bits` bits.
+/// Reads what [`write()`] wrote for a table of `bits` bits.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] if the frequencies do not sum to `1 << bits`, if no table has `bits` bits, or if the

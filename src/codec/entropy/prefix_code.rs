@@ -32,7 +32,7 @@ pub fn write(code: &PrefixCode, out: &mut Vec<u8>) {
     bits.finish();
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] if the lengths form no prefix code, or if the input ends early.

@@ -191,7 +191,7 @@ impl IndexSegment {
         (0..count).map(record).collect()
     }
 
-    /// All records, page by page. One read fetches [`PAGES_READ`] pages.
+    /// All records, page by page. One read fetches `PAGES_READ` pages.
     pub fn pages(&self) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
         let count = self.page_count();
         let read = move |first: u64| {

@@ -1,7 +1,7 @@
 //! The similarity index: from a feature to the entries, stored or of the running session, that have it.
 //!
 //! 1. The first look-up opens the index, so a backup without new chunks does not touch it.
-//! 2. The [table](table) is in the file `similarity.pages`, the [containers of its numbers](numbers) are in
+//! 2. The [table] is in the file `similarity.pages`, the [containers of its numbers](numbers) are in
 //!    `similarity.numbers`. A process locks the pages file. If it cannot, it uses a smaller table in memory.
 //! 3. Opening drops containers that are no longer listed and reads the container indexes of new ones. If the files are
 //!    lost, damaged, of another repository or larger than configured, it reads all container indexes.
