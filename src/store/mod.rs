@@ -11,6 +11,7 @@
 //! Every implementation and every wrapper passes the suite in `contract`.
 
 mod arc;
+mod blob;
 mod counting;
 mod faulty;
 mod local;
@@ -22,6 +23,7 @@ mod temporary;
 #[cfg(test)]
 mod contract;
 
+pub use blob::{BlobMetadata, ListedBlob};
 pub use counting::{CountingStore, StoreCounts};
 pub use faulty::{FaultyStore, InjectedFault};
 pub use local::LocalStore;
@@ -29,27 +31,8 @@ pub use memory::MemoryStore;
 pub use scheme::{create, open};
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use crate::error::Result;
-
-/// Properties of a blob that are known without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlobMetadata {
-    /// Length, bytes.
-    pub len: u64,
-    /// When it was put, by the store's clock. Compare it only with times of the same store.
-    pub modified: SystemTime,
-}
-
-/// One line of a listing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ListedBlob {
-    /// Full name.
-    pub name: String,
-    /// Length, bytes.
-    pub len: u64,
-}
 
 /// NamedSnapshot, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
 pub trait Store: Send + Sync {

@@ -60,7 +60,8 @@ fn push(texts: &mut Vec<String>, text: String) {
 
 /// Returns an error that is damage, to log it. Any other error is returned as `Err`.
 ///
-/// A blob of a newer version counts as damage too: this version cannot check it. So do blocks that the device cannot read.
+/// A blob of a newer version counts as damage too: this version cannot check it. So do blocks that the device cannot
+/// read.
 pub(super) fn damage(error: Error) -> Result<Error> {
     let is_bad_block = |source: &std::io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let is_damage = match &error {
