@@ -101,7 +101,7 @@ fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig
             entry,
         }));
     }
-    write_segment(store.as_ref(), &ids, records).expect("writes");
+    write_segment(store.as_ref(), &ids, &[], records).expect("writes");
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let cache_bytes = config.database_cache_bytes.0 as usize;
     let open = || Database::open(&directory.path().join(DATABASE_FILE), cache_bytes).expect("opens");

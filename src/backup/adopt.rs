@@ -5,21 +5,20 @@
 //!    row rule that out.
 //! 2. Orphans, the containers without a segment, are read. If one of them is damaged, orphans that refer to other
 //!    containers are not adopted, because their bases may be lost.
-//! 3. The other orphans get a segment. Orphans that stay without one are removed from the listing: readers find
-//!    chunks through segments only, so no new chunk may refer to them.
+//! 3. The other orphans get a segment. Orphans that stay without one are removed from the listing: no new chunk may
+//!    refer to them.
+//! 4. A segment that does not open is deleted once readable segments list all containers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::repo::Repository;
-use crate::repo::index::{ContainerListing, IndexRecord, read_container_index, write_segment};
+use crate::repo::index::{ContainerListing, SegmentBatches, delete_unreadable_segments, read_container_index};
 use crate::types::ContainerId;
 
 /// Listings taken before adoption is left to a later run.
 const LISTINGS_MAX: usize = 10;
-/// Records of a segment, about.
-const RECORDS_MAX: usize = 1 << 18;
 
 /// Adopts orphans. Returns a listing in which every container has a segment, and the number of adopted containers.
 ///
@@ -29,7 +28,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, 
     let store = &repository.store;
     let mut listing = ContainerListing::take(store)?;
     for (name, error) in &listing.damaged {
-        tracing::warn!("skipping {name}: {error}; `fhrd check` reports details");
+        tracing::warn!("skipping {name}: {error}");
     }
     let mut adopted = 0;
     if !listing.orphans().is_empty() {
@@ -45,8 +44,9 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, 
         if adopted > 0 {
             listing = ContainerListing::take(store)?;
         }
-        listing.forget_orphans();
     }
+    delete_unreadable_segments(&mut listing)?;
+    listing.forget_orphans();
     Ok((Arc::new(listing), adopted))
 }
 
@@ -60,23 +60,16 @@ fn adopt(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
             damaged.insert(*id);
         }
     }
-    let (mut adopted, mut containers, mut records) = (0, Vec::new(), Vec::new());
+    let (mut adopted, mut batches) = (0, SegmentBatches::new(store));
     for id in orphans.iter().filter(|id| !damaged.contains(id)) {
         let Ok(container_index) = read_container_index(store, id) else { continue };
         if !damaged.is_empty() && !container_index.bases.is_empty() {
             continue;
         }
-        let container = containers.len() as u32;
-        containers.push(*id);
         let entries = container_index.entries.iter().zip(0..);
-        records.extend(entries.map(|(e, entry)| IndexRecord { fingerprint: e.fingerprint, container, entry }));
+        batches.add(*id, entries.map(|(entry, position)| (entry.fingerprint, position)))?;
         adopted += 1;
-        if records.len() > RECORDS_MAX {
-            write_segment(store, &std::mem::take(&mut containers), std::mem::take(&mut records))?;
-        }
     }
-    if !containers.is_empty() {
-        write_segment(store, &containers, records)?;
-    }
+    batches.finish(&[])?;
     Ok(adopted)
 }

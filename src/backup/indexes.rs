@@ -1,5 +1,6 @@
 //! The indexes of a backup: which chunks are stored, where, and which are similar.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use crate::repo::index::{
     SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
+use crate::types::ContainerId;
 
 /// Bytes of container indexes that level 1 of the chunk index caches, and SubDedup for its bases.
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
@@ -90,6 +92,11 @@ impl Indexes {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut similarity = self.similarity.lock().unwrap_or_else(PoisonError::into_inner);
         similarity.finish(&containers, chunks.stored().iter().copied());
+    }
+
+    /// Containers of this run.
+    pub fn stored(&self) -> HashSet<ContainerId> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).stored().clone()
     }
 
     /// Completes the chunk index and returns the hits of each level.

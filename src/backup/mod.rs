@@ -31,6 +31,7 @@ mod read;
 mod report;
 mod run;
 mod save;
+mod segments;
 mod subdedup;
 mod wiring;
 

@@ -1,9 +1,11 @@
 //! A backup run: prepares the stages, runs them and commits the snapshot.
 //!
-//! 1. Containers of interrupted runs are adopted, and the parent snapshot is chosen.
+//! 1. Containers of interrupted runs are adopted, damaged index segments are replaced, and the parent snapshot is
+//!    chosen.
 //! 2. The source is pre-scanned for model files, whose order of storing matters.
 //! 3. The stages run ([`super::run_stages`]); afterwards everything that the snapshot refers to is durable.
-//! 4. The chunk index is completed, then the snapshot is written: that is the commit.
+//! 4. The chunk index is completed. All containers are proved to be in index segments. Then the snapshot is written:
+//!    that is the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -19,6 +21,7 @@ use super::read::{ReadCounts, ReadStage};
 use super::report::{BackupReport, BackupRequest, statistics};
 use super::run_stages;
 use super::save::Saved;
+use super::segments::{heal_segments, prove_containers};
 use super::wiring::{RunParts, Wiring};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -67,6 +70,7 @@ pub fn backup(
     let cache = cache_directory(repository)?;
     create_private(&cache)?;
     let (listing, containers_adopted) = adopt_orphans(repository)?;
+    heal_segments(repository, &listing)?;
     let paths = absolute_paths(&request.paths)?;
     let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
     let skip: BTreeSet<FileIdentity> =
@@ -83,6 +87,7 @@ pub fn backup(
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
     let (saved, metrics) = run_stages(Wiring::new(parts, stop), read)?;
     let index_hits = indexes.finish_chunks()?;
+    prove_containers(&listing, &indexes)?;
 
     let start = SnapshotStart { time_ns, paths, parent: parent.map(|parent| parent.id), root_node };
     let parent = start.parent.map(|parent| parent.to_string());

@@ -260,7 +260,7 @@ fn cover_tree(reader: &mut ChunkReader, content: Option<ContentReference>, cover
 fn cover(path: &Path) -> Covered {
     let repository = Repository::open_at(path).unwrap();
     let listing = Arc::new(ContainerListing::take(&repository.store).unwrap());
-    assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments.len() == 2);
+    assert!(listing.damaged.is_empty() && listing.orphans().is_empty() && listing.segments().len() == 2);
     let mut covered = Covered::default();
     cover_containers(&repository, &listing, &mut covered);
     let mut reader = ChunkReader::new(&repository, listing, 1 << 20);

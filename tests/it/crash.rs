@@ -216,13 +216,15 @@ fn every_operation_of_a_backup_may_fail() {
 fn every_operation_of_taking_over_may_fail() {
     let scene = Scene::new();
     let source = scene.source();
-    let interrupted = Copy::of(&scene.repository());
-    // The segment of the new containers is the last but one that is put: find the moment before it.
+    // Find the last moment at which no segment lists the new containers.
     let orphans = |copy: &Copy| ContainerListing::take(&copy.open().store).unwrap().orphans().len();
     let (_, operations) = troubled(&Copy::of(&scene.repository()), &source, InjectedFault::None);
-    let cut = InjectedFault::PowerCut { operation: operations - 2, took_effect: false };
-    assert!(troubled(&interrupted, &source, cut).0.is_err());
-    assert!(orphans(&interrupted) > 2);
+    let interrupted_at = |operation| {
+        let copy = Copy::of(&scene.repository());
+        let cut = InjectedFault::PowerCut { operation, took_effect: false };
+        (troubled(&copy, &source, cut).0.is_err() && orphans(&copy) > 2).then_some(copy)
+    };
+    let interrupted = (0..operations).rev().find_map(interrupted_at).unwrap();
     let mut failed = 0;
     for operation in 0.. {
         let what = format!("operation {operation}");

@@ -148,7 +148,7 @@ fn an_index_segment() {
     let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
     let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
     let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
-    let name = write_segment(store.as_ref(), &containers, records).unwrap();
+    let name = write_segment(store.as_ref(), &containers, &[], records).unwrap();
     let bytes = store.get(&name, 1 << 20).unwrap();
     assert_eq!(bytes.len(), 64 + 2 * 32 + 16 + 4096);
     assert_bytes(

@@ -20,6 +20,7 @@ mod models;
 mod normal;
 mod program;
 mod schemes;
+mod segments;
 mod strategies;
 mod tidy;
 mod trees;

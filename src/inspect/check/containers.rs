@@ -277,7 +277,8 @@ fn confirm_missing(run: &CheckRun<'_>, missing_bases: Vec<MissingBase>, log: &mu
     if wanted.is_empty() {
         return Ok(());
     }
-    let listed: HashSet<&ContainerId> = run.listing.segments.iter().flat_map(|segment| segment.containers()).collect();
+    let segments = run.listing.segments();
+    let listed: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     for blob in run.repository.store.list(PREFIX)? {
         run.check_stop()?;
         let Some(id) = parse_name(&blob.name).filter(|id| !listed.contains(id)) else { continue };

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::model;
 use crate::repo::Repository;
+use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
 use crate::repo::snapshot;
 
@@ -94,11 +95,15 @@ pub fn check(
     for (name, error) in listing.damaged.drain(..) {
         log.damaged_blob(&name, &damage(error)?);
     }
-    report.segments = listing.segments.len() as u64;
+    report.segments = listing.segments().len() as u64;
     let run = CheckRun { repository, config, listing: Arc::new(listing), read_data, progress, stop };
     segments::check(&run, &mut log)?;
     containers::check(&run, &mut report, &mut log)?;
+    run.listing.take_orphans_used();
     trees::check(&run, &snapshots, &mut log)?;
+    for id in run.listing.take_orphans_used() {
+        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
+    }
     report.defect_count = log.count();
     report.defects = log.into_texts();
     Ok(report)

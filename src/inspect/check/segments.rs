@@ -6,7 +6,7 @@
 
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::blob_name;
 use crate::repo::index::{IndexRecord, IndexSegment, read_container_index};
 use crate::types::hex;
@@ -18,12 +18,13 @@ const HASH_BYTES: usize = 1 << 20;
 
 /// Checks every segment of the listing.
 pub(super) fn check(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
-    for segment in &run.listing.segments {
+    for segment in run.listing.segments().iter() {
         let mut found = DefectLog::default();
         SegmentCheck { run, segment, log: &mut found }.check()?;
         let name = segment.name();
         if found.count() == 0
             && let Some(error) = name_defect(run, name)?
+            && error.kind() != ErrorKind::NotFound
         {
             found.damaged_blob(name, &error);
         }
@@ -55,6 +56,8 @@ impl SegmentCheck<'_> {
                     last = records.last().copied().or(last);
                     batch.extend(records);
                 }
+                // A running backup has merged it. The segment that replaces it is checked next time.
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) => self.log.damaged_blob(name, &damage(error)?),
             }
             if batch.len() >= BATCH_RECORDS {

@@ -45,7 +45,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
         container: 0,
         entry: number + u32::from(wrong_entry),
     });
-    write_segment(store, &[sealed.id], records.collect()).unwrap();
+    write_segment(store, &[sealed.id], &[], records.collect()).unwrap();
 }
 
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {

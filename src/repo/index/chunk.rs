@@ -7,8 +7,8 @@
 //! 3. *lru*: a global LRU of fingerprints;
 //! 4. *database*: the local database or, if another process has locked it, the segments.
 //!
-//! A hit counts only if its container is in the listing or was stored by this run. Timing decides which level answers,
-//! but not the answer.
+//! A hit counts only if its container is in the listing or was stored by this run, and its container index has it.
+//! Timing decides which level answers, but not the answer.
 //!
 //! A [filter](super::filter) before the last level answers most look-ups of new chunks. Building it means reading all
 //! segments, so it is built after enough look-ups have missed to pay for it.
@@ -22,16 +22,19 @@ use lru::LruCache;
 use super::container_indexes::ContainerIndexes;
 use super::database::Database;
 use super::filter::PresenceFilter;
-use super::locate::ContainerListing;
+use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::config::IndexConfig;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::repo::container::ContainerIndex;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records after which a segment is written before the end. It bounds memory.
 const SEGMENT_RECORDS_MAX: usize = 1 << 18;
+
+/// Times that the segments are imported because one of them has vanished.
+const IMPORTS_MAX: usize = 10;
 
 /// Records that can be added to the filter in the time of one missed look-up in the last level.
 const RECORDS_PER_MISS: u64 = 32;
@@ -73,7 +76,8 @@ pub struct ChunkIndex {
     temporary: HashSet<Fingerprint>,
     recent: LruCache<Fingerprint, ()>,
     database: Option<Database>,
-    segments: Vec<Arc<IndexSegment>>,
+    /// Segments of this run, as far as the last level or the filter needs them.
+    written: Vec<Arc<IndexSegment>>,
     filter: FilterState,
     filter_bytes: u64,
     stored: HashSet<ContainerId>,
@@ -93,17 +97,9 @@ impl ChunkIndex {
         mut database: Option<Database>,
     ) -> Result<Self> {
         if let Some(database) = &mut database {
-            for segment in &listing.segments {
-                match database.import(segment) {
-                    Err(error) if error.is_unreadable() => {
-                        tracing::warn!("{error}; chunks listed there may be stored again");
-                    }
-                    other => other?,
-                }
-            }
+            import(&listing, database)?;
         }
         let capacity = NonZeroUsize::new(config.lru_entries).unwrap_or(NonZeroUsize::MIN);
-        let segments = listing.segments.clone();
         Ok(ChunkIndex {
             store,
             listing,
@@ -111,7 +107,7 @@ impl ChunkIndex {
             temporary: HashSet::new(),
             recent: LruCache::new(capacity),
             database,
-            segments,
+            written: Vec::new(),
             filter: if config.filter_bytes.0 == 0 { FilterState::Off } else { FilterState::Waiting(0) },
             filter_bytes: config.filter_bytes.0,
             stored: HashSet::new(),
@@ -139,18 +135,10 @@ impl ChunkIndex {
             FilterState::Ready(filter) => filter.may_hold(fingerprint),
             _ => true,
         };
-        let containers = if passes { self.last_level(fingerprint)? } else { Vec::new() };
-        for container in containers {
-            let counts = self.stored.contains(&container) || self.listing.containers.contains(&container);
-            match counts.then(|| self.local.load(&container)) {
-                Some(Ok(container_index)) if container_index.find(fingerprint).is_some() => {
-                    self.hits.database += 1;
-                    self.recent.put(*fingerprint, ());
-                    return Ok(true);
-                }
-                Some(Err(error)) => tracing::warn!("{error}; its chunks are stored again"),
-                _ => {}
-            }
+        if passes && self.last_level(fingerprint)? {
+            self.hits.database += 1;
+            self.recent.put(*fingerprint, ());
+            return Ok(true);
         }
         self.hits.misses += 1;
         self.count_miss(passes);
@@ -166,8 +154,9 @@ impl ChunkIndex {
             FilterState::Ready(_) => self.hits.absent += 1,
             FilterState::Waiting(misses) => {
                 *misses += 1;
-                let written = self.segments.iter().map(|segment| segment.records()).sum::<u64>();
-                let records = written + self.log.len() as u64;
+                let segments = self.listing.segments();
+                let in_segments = segments.iter().chain(&self.written).map(|segment| segment.records()).sum::<u64>();
+                let records = in_segments + self.log.len() as u64;
                 if *misses * RECORDS_PER_MISS >= records {
                     self.filter = self.build_filter(records);
                 }
@@ -177,7 +166,7 @@ impl ChunkIndex {
 
     fn build_filter(&self, records: u64) -> FilterState {
         let mut filter = PresenceFilter::new(records, self.filter_bytes);
-        for page in self.segments.iter().flat_map(|segment| segment.pages()) {
+        for page in self.listing.segments().iter().chain(&self.written).flat_map(|segment| segment.pages()) {
             match page {
                 Ok(page) => page.iter().for_each(|record| filter.insert(&record.fingerprint)),
                 Err(error) => {
@@ -190,19 +179,26 @@ impl ChunkIndex {
         FilterState::Ready(filter)
     }
 
-    fn last_level(&self, fingerprint: &Fingerprint) -> Result<Vec<ContainerId>> {
+    /// Whether the last level has a chunk, and a container index confirms it.
+    fn last_level(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         if let Some(database) = &self.database {
-            return Ok(database.find(fingerprint)?.map(|(container, _)| container).into_iter().collect());
+            let Some((container, _)) = database.find(fingerprint)? else { return Ok(false) };
+            let counts = self.stored.contains(&container) || self.listing.containers.contains(&container);
+            return Ok(counts && confirm(&mut self.local, &container, fingerprint));
         }
-        let mut found = Vec::new();
-        for segment in &self.segments {
+        for segment in &self.written {
             match segment.find(fingerprint) {
-                Ok(hits) => found.extend(hits.into_iter().map(|(container, _)| container)),
+                Ok(hits) if hits.iter().any(|(container, _)| confirm(&mut self.local, container, fingerprint)) => {
+                    return Ok(true);
+                }
+                Ok(_) => {}
                 Err(error) if error.is_unreadable() => tracing::debug!("{error}"),
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        let local = &mut self.local;
+        let search = |container, _| confirm(local, &container, fingerprint).then_some(());
+        Ok(self.listing.search(fingerprint, search)?.is_some())
     }
 
     /// Adds a container of this run that is durable. Its chunks leave the temporary level.
@@ -248,9 +244,9 @@ impl ChunkIndex {
         let containers = std::mem::take(&mut self.log_containers);
         let records = std::mem::take(&mut self.log);
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
-        let name = write_segment(self.store.as_ref(), &containers, records)?;
+        let name = write_segment(self.store.as_ref(), &containers, &[], records)?;
         if self.database.is_none() || matches!(self.filter, FilterState::Waiting(_)) {
-            self.segments.push(Arc::new(IndexSegment::open(self.store.clone(), &name)?));
+            self.written.push(Arc::new(IndexSegment::open(self.store.clone(), &name)?));
         }
         match &mut self.database {
             Some(database) => database.mark_imported(&name)?,
@@ -271,6 +267,41 @@ impl ChunkIndex {
     }
 }
 
+/// Whether the index of a container names a chunk.
+fn confirm(container_indexes: &mut ContainerIndexes, container: &ContainerId, fingerprint: &Fingerprint) -> bool {
+    match container_indexes.load(container) {
+        Ok(container_index) => container_index.find(fingerprint).is_some(),
+        Err(error) => {
+            tracing::warn!("{error}; its chunks are stored again");
+            false
+        }
+    }
+}
+
+/// Imports the segments that `database` lacks. Of a damaged segment it imports copies of the container indexes.
+fn import(listing: &ContainerListing, database: &mut Database) -> Result<()> {
+    for _ in 0..IMPORTS_MAX {
+        let mut is_complete = true;
+        for segment in listing.segments().iter() {
+            match database.import(segment) {
+                // Another process has merged it.
+                Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
+                Err(error) if error.is_unreadable() => {
+                    for copy in listing.copies_of(segment, &error)?.iter() {
+                        database.import(copy)?;
+                    }
+                }
+                other => other?,
+            }
+        }
+        if is_complete {
+            return Ok(());
+        }
+        listing.refresh()?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,7 +314,7 @@ mod tests {
     fn index(filter_bytes: u64) -> ChunkIndex {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let records = (0..3200).map(|n| IndexRecord { fingerprint: print(n), container: 0, entry: 0 }).collect();
-        write_segment(store.as_ref(), &[ContainerId([0; 32])], records).expect("writes");
+        write_segment(store.as_ref(), &[ContainerId([0; 32])], &[], records).expect("writes");
         let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
         let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);

@@ -1,67 +1,15 @@
 //! The locator: finds the entry of a chunk, for everything that reads a repository.
 //!
-//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the segments in any order:
-//! any entry of a fingerprint serves. A hit counts only if its container is in the listing taken at the start.
+//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the listing: any entry of a
+//! fingerprint serves. A hit counts only if its container is in the listing taken at the start.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::container_indexes::ContainerIndexes;
-use super::segment::{self, IndexSegment};
+use super::listing::ContainerListing;
 use crate::error::Result;
-use crate::repo::container::{Base, ContainerIndex, PREFIX as CONTAINER_PREFIX, parse_name};
-use crate::store::Store;
+use crate::repo::container::{Base, ContainerIndex};
 use crate::types::{ContainerId, Fingerprint};
-
-/// Containers and segments of a repository at one moment.
-pub struct ContainerListing {
-    /// Ids of all containers.
-    pub containers: HashSet<ContainerId>,
-    /// Open segments in name order, without replaced ones.
-    pub segments: Vec<Arc<IndexSegment>>,
-    /// Segments that do not open, with the reason. Their containers count as unlisted.
-    pub damaged: Vec<(String, crate::Error)>,
-}
-
-impl ContainerListing {
-    /// Lists a repository.
-    ///
-    /// # Errors
-    /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
-    pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
-        let mut listed = store.list(segment::PREFIX)?;
-        listed.sort();
-        let (mut segments, mut damaged) = (Vec::new(), Vec::new());
-        for blob in listed {
-            match IndexSegment::open_listed(store.clone(), &blob.name, blob.len) {
-                Ok(segment) => segments.push(Arc::new(segment)),
-                Err(error) if error.kind() == crate::error::ErrorKind::NotFound => {}
-                Err(error) => damaged.push((blob.name, error)),
-            }
-        }
-        let replaced: HashSet<String> = segments.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
-        segments.retain(|segment| !replaced.contains(segment.name()));
-        let listed = store.list(CONTAINER_PREFIX)?;
-        let containers = listed.iter().filter_map(|listed| parse_name(&listed.name)).collect();
-        Ok(ContainerListing { containers, segments, damaged })
-    }
-
-    /// Containers that no segment lists, in name order.
-    pub fn orphans(&self) -> Vec<ContainerId> {
-        let named: HashSet<&ContainerId> = self.segments.iter().flat_map(|segment| segment.containers()).collect();
-        let mut orphans: Vec<ContainerId> = self.containers.iter().filter(|id| !named.contains(id)).copied().collect();
-        orphans.sort();
-        orphans
-    }
-
-    /// Removes the containers that no segment lists. Readers find chunks only through segments, so nothing stored may
-    /// depend on such a container: it may belong to another process, or it could not be adopted.
-    pub fn forget_orphans(&mut self) {
-        self.orphans().iter().for_each(|orphan| {
-            self.containers.remove(orphan);
-        });
-    }
-}
 
 /// An entry that a look-up found.
 #[derive(Clone)]
@@ -123,35 +71,26 @@ impl Locator {
         })
     }
 
-    /// Searches all segments. A damaged segment or container is an error only if no other has the entry.
+    /// Searches the listing. A damaged container is an error only if no other has the entry.
     fn search(
         &mut self,
         fingerprint: &Fingerprint,
         fits: impl Fn(&ContainerIndex, u32) -> bool,
     ) -> Result<Option<LocatedEntry>> {
-        let listing = self.listing.clone();
-        let mut failure = None;
-        for segment in &listing.segments {
-            let found = match segment.find(fingerprint) {
-                Ok(found) => found,
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
-                }
-            };
-            for (container, entry) in found {
-                if !listing.containers.contains(&container) {
-                    continue;
-                }
-                match self.container_indexes.load(&container) {
-                    Ok(container_index) if fits(&container_index, entry) => {
-                        return Ok(Some(LocatedEntry { container, entry, container_index }));
-                    }
-                    Ok(_) => {}
-                    Err(error) => failure = Some(error),
-                }
+        let (mut failure, container_indexes) = (None, &mut self.container_indexes);
+        let found = self.listing.search(fingerprint, |container, entry| match container_indexes.load(&container) {
+            Ok(container_index) if fits(&container_index, entry) => {
+                Some(LocatedEntry { container, entry, container_index })
             }
+            Ok(_) => None,
+            Err(error) => {
+                failure = Some(error);
+                None
+            }
+        })?;
+        match (found, failure) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
         }
-        failure.map_or(Ok(None), Err)
     }
 }

@@ -1,14 +1,18 @@
 //! Indexes: from fingerprints and features to entries.
 //!
-//! Segments in the repository list all chunks, and a local database caches them. A backup looks up chunks in four
-//! levels (`chunk`), readers use the locator (`locate`), and sub-block deduplication uses the similarity index.
+//! A chunk is stored if the index of a container names it. Segments in the repository list all chunks, and a local
+//! database caches them; both only find chunks quickly. A backup looks up chunks in four levels (`chunk`), readers use
+//! the locator (`locate`), and sub-block deduplication uses the similarity index.
 
 mod chunk;
 mod container_indexes;
 mod database;
 mod filter;
+mod listing;
 mod locate;
+mod maintain;
 mod presence;
+mod recovery;
 mod resolver;
 mod segment;
 mod similarity;
@@ -16,8 +20,14 @@ mod similarity;
 pub use chunk::{ChunkIndex, Hits};
 pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
 pub use database::{DATABASE_FILE, Database};
-pub use locate::{ContainerListing, LocatedEntry, Locator};
+pub use listing::ContainerListing;
+pub use locate::{LocatedEntry, Locator};
+pub use maintain::{
+    delete_replaced_segments, delete_unreadable_segments, name_all_containers, replace_damaged_segments,
+    verify_segments,
+};
 pub use presence::ChunkPresence;
+pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
 pub use segment::{IndexRecord, IndexSegment, PREFIX, write_segment};
 pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};

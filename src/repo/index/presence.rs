@@ -2,14 +2,14 @@
 //!
 //! A chunk is stored if the intact container index of a listed container has it. Only the fingerprints are decoded,
 //! because a backup asks for tens of thousands of chunks of its parent snapshot and needs nothing else of them. The
-//! container indexes used last answer nearly all look-ups, the segments the others.
+//! container indexes used last answer nearly all look-ups, the listing the others.
 
 use std::sync::Arc;
 
 use lru::LruCache;
 
 use super::container_indexes::read_fingerprints;
-use super::locate::ContainerListing;
+use super::listing::ContainerListing;
 use crate::error::Result;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -48,24 +48,23 @@ impl ChunkPresence {
         }
         let listing = self.listing.clone();
         let mut failure = None;
-        for segment in &listing.segments {
-            let found = segment.find(fingerprint).unwrap_or_else(|error| {
-                failure = Some(error);
-                Vec::new()
-            });
-            for (container, _) in found {
-                // The cached ones were searched before.
-                if !listing.containers.contains(&container) || self.cached.contains(&container) {
-                    continue;
-                }
-                match self.load(container) {
-                    Ok(fingerprints) if fingerprints.binary_search(fingerprint).is_ok() => return Ok(true),
-                    Ok(_) => {}
-                    Err(error) => failure = Some(error),
+        let found = listing.search(fingerprint, |container, _| {
+            // The cached ones were searched before.
+            if self.cached.contains(&container) {
+                return None;
+            }
+            match self.load(container) {
+                Ok(fingerprints) => fingerprints.binary_search(fingerprint).ok().map(drop),
+                Err(error) => {
+                    failure = Some(error);
+                    None
                 }
             }
+        })?;
+        match (found, failure) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found.is_some()),
         }
-        failure.map_or(Ok(false), Err)
     }
 
     fn load(&mut self, container: ContainerId) -> Result<&[Fingerprint]> {
@@ -106,13 +105,15 @@ mod tests {
         let records = (0u32..).zip(numbers);
         let records = records.map(|(entry, number)| IndexRecord { fingerprint: print(*number), container: 0, entry });
         if is_listed {
-            write_segment(store, &[sealed.id], records.collect()).unwrap();
+            write_segment(store, &[sealed.id], &[], records.collect()).unwrap();
         }
         sealed.id
     }
 
     fn presence(store: &Arc<dyn Store>) -> ChunkPresence {
-        ChunkPresence::new(store.clone(), Arc::new(ContainerListing::take(store).unwrap()))
+        let mut listing = ContainerListing::take(store).unwrap();
+        listing.forget_orphans();
+        ChunkPresence::new(store.clone(), Arc::new(listing))
     }
 
     #[test]

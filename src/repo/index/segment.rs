@@ -5,6 +5,7 @@
 //! evenly, so a look-up guesses its page by interpolation and reads one or two pages. Only the container table stays in
 //! memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ const MAGIC: [u8; 8] = *b"FHRDSEGM";
 const HEADER_BYTES: usize = 64;
 const PAGE_BYTES: usize = 4096;
 const PAGE_RECORDS: usize = 102;
+const RECORD_BYTES: usize = 40;
 /// Pages of one read when all pages are read.
 const PAGES_READ: u64 = 64;
 const CONTAINERS_LIMIT: u32 = 1 << 24;
@@ -36,36 +38,108 @@ pub struct IndexRecord {
     pub entry: u32,
 }
 
-/// Sorts `records`, writes them as a segment and returns its store name.
+/// Sorts `records`, writes them as a segment and returns its store name. Readers skip the segments called `replaced`
+/// from then on.
 ///
 /// # Errors
 /// Those of the store.
-pub fn write_segment(store: &dyn Store, containers: &[ContainerId], mut records: Vec<IndexRecord>) -> Result<String> {
+pub fn write_segment(
+    store: &dyn Store,
+    containers: &[ContainerId],
+    replaced: &[String],
+    mut records: Vec<IndexRecord>,
+) -> Result<String> {
     records.sort_unstable();
-    let mut blob = Vec::with_capacity(HEADER_BYTES + containers.len() * 32 + 16 + records.len() * 41 + PAGE_BYTES);
-    blob.extend_from_slice(&MAGIC);
-    blob.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    blob.extend_from_slice(&[0; 2]);
-    blob.extend_from_slice(&(containers.len() as u32).to_le_bytes());
-    blob.extend_from_slice(&[0; 4 + 4]);
-    blob.extend_from_slice(&(records.len() as u64).to_le_bytes());
-    blob.extend_from_slice(&[0; 8 + 8]);
-    blob.extend_from_slice(&checksum::<16>(&[&blob]));
-    containers.iter().for_each(|id| blob.extend_from_slice(&id.0));
-    blob.extend_from_slice(&checksum::<16>(&[&blob[HEADER_BYTES..]]));
-    for page in records.chunks(PAGE_RECORDS) {
-        let start = blob.len();
-        for record in page {
-            blob.extend_from_slice(&record.fingerprint.0);
-            blob.extend_from_slice(&record.container.to_le_bytes());
-            blob.extend_from_slice(&record.entry.to_le_bytes());
+    let mut builder = SegmentBuilder::new(containers, replaced, records.len())?;
+    records.iter().for_each(|record| builder.push(record));
+    builder.finish(store)
+}
+
+/// Builds the blob of a segment in memory from records in ascending order.
+pub(super) struct SegmentBuilder {
+    blob: Vec<u8>,
+    container_count: u32,
+    replaced_count: u32,
+    records: u64,
+    page_start: usize,
+}
+
+impl SegmentBuilder {
+    /// A segment of `containers` that replaces the segments called `replaced`; `records_expected` reserves memory.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if `replaced` holds a name that is not that of a segment.
+    pub(super) fn new(containers: &[ContainerId], replaced: &[String], records_expected: usize) -> Result<Self> {
+        let names_len = (containers.len() + replaced.len()) * 32;
+        let capacity = HEADER_BYTES + names_len + 16 + records_expected.div_ceil(PAGE_RECORDS) * PAGE_BYTES;
+        let mut blob = Vec::with_capacity(capacity);
+        blob.resize(HEADER_BYTES, 0);
+        containers.iter().for_each(|id| blob.extend_from_slice(&id.0));
+        for name in replaced {
+            let id = name.rsplit('/').next().and_then(ContainerId::parse);
+            let id = id.ok_or_else(|| Error::internal(format!("`{name}` is no name of an index segment")))?;
+            blob.extend_from_slice(&id.0);
         }
-        blob.resize(start + PAGE_BYTES - 16, 0);
-        blob.extend_from_slice(&checksum::<16>(&[&blob[start..]]));
+        let names_checksum = checksum::<16>(&[&blob[HEADER_BYTES..]]);
+        blob.extend_from_slice(&names_checksum);
+        let (container_count, replaced_count) = (containers.len() as u32, replaced.len() as u32);
+        let page_start = blob.len();
+        Ok(SegmentBuilder { blob, container_count, replaced_count, records: 0, page_start })
     }
-    let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
-    store.put_if_absent(&name, &[&blob])?;
-    Ok(name)
+
+    /// Appends a record.
+    pub(super) fn push(&mut self, record: &IndexRecord) {
+        self.blob.extend_from_slice(&record.fingerprint.0);
+        self.blob.extend_from_slice(&record.container.to_le_bytes());
+        self.blob.extend_from_slice(&record.entry.to_le_bytes());
+        self.records += 1;
+        if self.blob.len() - self.page_start == PAGE_RECORDS * RECORD_BYTES {
+            self.end_page();
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.blob.resize(self.page_start + PAGE_BYTES - 16, 0);
+        let page_checksum = checksum::<16>(&[&self.blob[self.page_start..]]);
+        self.blob.extend_from_slice(&page_checksum);
+        self.page_start = self.blob.len();
+    }
+
+    /// Stores the segment and returns its store name. A damaged blob of that name is replaced.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) fn finish(mut self, store: &dyn Store) -> Result<String> {
+        if self.blob.len() > self.page_start {
+            self.end_page();
+        }
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        header.extend_from_slice(&[0; 2]);
+        header.extend_from_slice(&self.container_count.to_le_bytes());
+        header.extend_from_slice(&self.replaced_count.to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        header.extend_from_slice(&self.records.to_le_bytes());
+        header.extend_from_slice(&[0; 8 + 8]);
+        header.extend_from_slice(&checksum::<16>(&[&header]));
+        self.blob[..HEADER_BYTES].copy_from_slice(&header);
+        let name = format!("{PREFIX}/{}", hex(blake3::hash(&self.blob).as_bytes()));
+        if !store.put_if_absent(&name, &[&self.blob])? && !is_stored(store, &name, &self.blob)? {
+            tracing::warn!("{name} was damaged; storing it again");
+            store.overwrite(&name, &[&self.blob])?;
+        }
+        Ok(name)
+    }
+}
+
+/// Whether the blob called `name` holds exactly `bytes`.
+fn is_stored(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<bool> {
+    match store.get(name, bytes.len() as u64) {
+        Ok(found) => Ok(found == bytes),
+        Err(error) if error.is_unreadable() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// An open segment.
@@ -153,7 +227,8 @@ impl IndexSegment {
         self.records
     }
 
-    fn page_count(&self) -> u64 {
+    /// Number of pages.
+    pub(super) fn page_count(&self) -> u64 {
         self.records.div_ceil(PAGE_RECORDS as u64)
     }
 
@@ -193,9 +268,14 @@ impl IndexSegment {
 
     /// All records, page by page. One read fetches `PAGES_READ` pages.
     pub fn pages(&self) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
-        let count = self.page_count();
+        self.pages_in(0..self.page_count())
+    }
+
+    /// The records of some pages, page by page.
+    pub(super) fn pages_in(&self, pages: Range<u64>) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
+        let end = pages.end.min(self.page_count());
         let read = move |first: u64| {
-            let len = PAGES_READ.min(count - first) as usize * PAGE_BYTES;
+            let len = PAGES_READ.min(end - first) as usize * PAGE_BYTES;
             match self.store.get_range(&self.name, self.offset_of(first), len) {
                 Ok(bytes) => {
                     let pages = bytes.chunks(PAGE_BYTES).zip(first..);
@@ -203,12 +283,12 @@ impl IndexSegment {
                 }
                 // A page that the device cannot read costs no other page.
                 Err(error) if error.is_unreadable() => {
-                    (first..count.min(first + PAGES_READ)).map(|number| self.page(number)).collect()
+                    (first..end.min(first + PAGES_READ)).map(|number| self.page(number)).collect()
                 }
                 Err(error) => vec![Err(error)],
             }
         };
-        (0..count).step_by(PAGES_READ as usize).flat_map(read)
+        (pages.start..end).step_by(PAGES_READ as usize).flat_map(read)
     }
 
     /// The containers and entries of a fingerprint.
@@ -267,7 +347,7 @@ mod tests {
         let fingerprint = |number: u8| Fingerprint(*blake3::hash(&[number]).as_bytes());
         let records =
             (0..200).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n.into() }).collect();
-        let name = write_segment(&store, &[ContainerId([5; 32])], records).unwrap();
+        let name = write_segment(&store, &[ContainerId([5; 32])], &[], records).unwrap();
         store.get(&name, 1 << 20).unwrap()
     }
 

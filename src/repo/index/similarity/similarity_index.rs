@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::container_indexes::read_container_index;
-use super::super::locate::ContainerListing;
+use super::super::listing::ContainerListing;
 use super::numbers::NumberMap;
 use super::pages::{PAGE_BYTES, Pages};
 use super::table::{FeatureTable, PAGES_MIN, pages_in};

@@ -55,7 +55,7 @@ impl TestIndex {
 
     fn open(&self) -> SimilarityIndex {
         let containers = self.containers.iter().copied().collect();
-        let listing = Arc::new(ContainerListing { containers, segments: Vec::new(), damaged: Vec::new() });
+        let listing = Arc::new(ContainerListing::of(&(self.store.clone() as Arc<dyn Store>), containers));
         let files = SimilarityFiles {
             directory: self.directory.path().to_path_buf(),
             repository: "id".into(),

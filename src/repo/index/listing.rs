@@ -1,0 +1,214 @@
+//! Containers and segments of a repository, and the look-up that everything shares.
+//!
+//! 1. A chunk is stored if the intact container index of a listed container names it. Segments only find it quickly.
+//! 2. A segment that is damaged, and a container that no readable segment names, are searched through copies of the
+//!    container indexes instead ([`super::recovery`]).
+//! 3. Segments are merged while others read. If one has vanished, the segments are listed again.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::recovery::Recovery;
+use super::segment::{self, IndexSegment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint};
+
+/// Listings of the segments that one step takes because a segment has vanished.
+const LISTINGS_MAX: usize = 10;
+
+/// Containers and segments of a repository at one moment.
+pub struct ContainerListing {
+    store: Arc<dyn Store>,
+    /// Ids of all containers.
+    pub containers: HashSet<ContainerId>,
+    /// Segments that do not open, with the reason. Their containers count as unlisted.
+    pub damaged: Vec<(String, Error)>,
+    segments: RwLock<ListedSegments>,
+    recovery: Recovery,
+}
+
+/// The segments of a repository.
+#[derive(Clone, Default)]
+struct ListedSegments {
+    /// Open segments in name order, without replaced ones.
+    active: Arc<Vec<Arc<IndexSegment>>>,
+    /// Segments that another one replaces, and that were not deleted yet.
+    replaced: Arc<Vec<Arc<IndexSegment>>>,
+}
+
+impl ContainerListing {
+    /// Lists a repository.
+    ///
+    /// # Errors
+    /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
+    pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
+        let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
+        let listed = store.list(CONTAINER_PREFIX)?;
+        let containers = listed.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+        let listing = Self::of(store, containers);
+        Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
+    }
+
+    /// A listing of `containers` and no segments.
+    pub(super) fn of(store: &Arc<dyn Store>, containers: HashSet<ContainerId>) -> Self {
+        let recovery = Recovery::new(store.clone());
+        let store = store.clone();
+        ContainerListing { store, containers, damaged: Vec::new(), segments: RwLock::default(), recovery }
+    }
+
+    /// Open segments in name order, without replaced ones.
+    pub fn segments(&self) -> Arc<Vec<Arc<IndexSegment>>> {
+        self.listed().active
+    }
+
+    /// Segments that another one replaces, and that were not deleted yet.
+    pub(super) fn replaced(&self) -> Arc<Vec<Arc<IndexSegment>>> {
+        self.listed().replaced
+    }
+
+    /// The store that was listed.
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// What is known of damaged segments.
+    pub(super) fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    fn listed(&self) -> ListedSegments {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lists the segments again, and opens new ones. The containers stay those of the start.
+    ///
+    /// # Errors
+    /// Those of listing the store.
+    pub fn refresh(&self) -> Result<Arc<Vec<Arc<IndexSegment>>>> {
+        let (segments, damaged) = open_segments(&self.store, &self.listed())?;
+        for (name, error) in damaged.iter().filter(|(name, _)| self.damaged.iter().all(|known| known.0 != *name)) {
+            tracing::debug!("{name}: {error}");
+        }
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = segments.clone();
+        self.recovery.forget_unlisted();
+        Ok(segments.active)
+    }
+
+    /// Containers that no segment lists, in name order.
+    pub fn orphans(&self) -> Vec<ContainerId> {
+        let segments = self.segments();
+        let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+        let mut orphans: Vec<ContainerId> = self.containers.iter().filter(|id| !named.contains(id)).copied().collect();
+        orphans.sort();
+        orphans
+    }
+
+    /// Removes the containers that no segment lists. Nothing new may depend on such a container: it may belong to
+    /// another process, or it could not be adopted.
+    pub fn forget_orphans(&mut self) {
+        self.orphans().iter().for_each(|orphan| {
+            self.containers.remove(orphan);
+        });
+    }
+
+    /// Searches the containers of the listing that may have a chunk, and returns the first result of `visit`. It is
+    /// called with a container and the position of the entry, and perhaps twice with the same ones.
+    ///
+    /// # Errors
+    /// If `visit` has no result, that of a segment which cannot be read for a reason other than damage. Those of the
+    /// temporary directory.
+    pub fn search<T>(
+        &self,
+        fingerprint: &Fingerprint,
+        mut visit: impl FnMut(ContainerId, u32) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let (mut segments, mut next, mut listings, mut failure) = (self.segments(), 0, 0, None);
+        while let Some(segment) = segments.get(next) {
+            let hits = match self.recovery.find_known(segment, fingerprint) {
+                Some(hits) => hits?,
+                None => match segment.find(fingerprint) {
+                    Ok(hits) => hits,
+                    Err(error) if error.kind() == ErrorKind::NotFound && listings < LISTINGS_MAX => {
+                        (segments, next, listings) = (self.refresh()?, 0, listings + 1);
+                        continue;
+                    }
+                    Err(error) if error.is_unreadable() => {
+                        self.copies_of(segment, &error)?;
+                        continue;
+                    }
+                    Err(error) => {
+                        failure = Some(error);
+                        Vec::new()
+                    }
+                },
+            };
+            next += 1;
+            if let Some(found) = self.first(hits, &mut visit) {
+                return Ok(Some(found));
+            }
+        }
+        let hits = self.recovery.find_unlisted(fingerprint, || (self.orphans(), &self.damaged))?;
+        match (
+            self.first(hits, &mut |container, entry| visit(container, entry).map(|found| (container, found))),
+            failure,
+        ) {
+            (Some((container, found)), _) => {
+                self.recovery.use_unlisted(container);
+                Ok(Some(found))
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Copies of the indexes of the containers of a segment, which is damaged as `error` says. They are segments in a
+    /// temporary directory.
+    pub(super) fn copies_of(&self, segment: &IndexSegment, error: &Error) -> Result<Arc<Vec<IndexSegment>>> {
+        self.recovery.rebuild(segment, error, &self.containers)
+    }
+
+    fn first<T>(
+        &self,
+        hits: Vec<(ContainerId, u32)>,
+        visit: &mut impl FnMut(ContainerId, u32) -> Option<T>,
+    ) -> Option<T> {
+        let listed = hits.into_iter().filter(|(container, _)| self.containers.contains(container));
+        listed.into_iter().find_map(|(container, entry)| visit(container, entry))
+    }
+
+    /// Containers that no segment lists and that [`Self::search`] has used since the last call, in name order.
+    pub fn take_orphans_used(&self) -> Vec<ContainerId> {
+        self.recovery.take_used()
+    }
+}
+
+/// Opens the segments of a store, except those in `known`. Also returns those that do not open, with the reason.
+fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(ListedSegments, Vec<(String, Error)>)> {
+    let mut opened: Vec<Arc<IndexSegment>> = known.active.iter().chain(known.replaced.iter()).cloned().collect();
+    let mut damaged = Vec::new();
+    for _ in 0..LISTINGS_MAX {
+        let mut listed = store.list(segment::PREFIX)?;
+        listed.sort();
+        opened.retain(|segment| listed.binary_search_by(|blob| blob.name.as_str().cmp(segment.name())).is_ok());
+        damaged.clear();
+        let mut is_complete = true;
+        let known: HashSet<String> = opened.iter().map(|segment| segment.name().to_string()).collect();
+        for blob in listed.into_iter().filter(|blob| !known.contains(&blob.name)) {
+            match IndexSegment::open_listed(store.clone(), &blob.name, blob.len) {
+                Ok(segment) => opened.push(Arc::new(segment)),
+                // Its containers are now in a segment that replaces it.
+                Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
+                Err(error) => damaged.push((blob.name, error)),
+            }
+        }
+        if is_complete {
+            break;
+        }
+    }
+    opened.sort_by(|one, other| one.name().cmp(other.name()));
+    let names: HashSet<String> = opened.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
+    let (replaced, active) = opened.into_iter().partition(|segment| names.contains(segment.name()));
+    Ok((ListedSegments { active: Arc::new(active), replaced: Arc::new(replaced) }, damaged))
+}

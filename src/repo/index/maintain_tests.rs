@@ -1,0 +1,184 @@
+//! Damaged, lost and replaced segments.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList};
+use crate::repo::index::{IndexRecord, PREFIX, write_segment};
+use crate::store::{MemoryStore, Store};
+
+fn print(number: u64) -> Fingerprint {
+    Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
+}
+
+/// A store, and its segments with one container of `chunks` chunks each.
+struct Segments {
+    memory: Arc<MemoryStore>,
+    store: Arc<dyn Store>,
+    chunks: u64,
+    names: Vec<String>,
+}
+
+impl Segments {
+    fn new(chunks: u64) -> Self {
+        let memory = Arc::new(MemoryStore::new());
+        Segments { store: memory.clone(), memory, chunks, names: Vec::new() }
+    }
+
+    /// Stores a container and a segment that lists it.
+    fn add(&mut self) -> ContainerId {
+        let first = self.names.len() as u64 * self.chunks;
+        let mut writer = ContainerWriter::new(ContainerKind::Data);
+        let mut records = Vec::new();
+        for (number, entry) in (first..first + self.chunks).zip(0..) {
+            let (fingerprint, frame, literal_offset) = (print(number), 0, 0);
+            let fields = EntryFields { fingerprint, raw_len: 0, frame, literal_offset, literal_len: 0, depth: 1 };
+            writer.push_entry(fields, &OperationList::default(), &[]).unwrap();
+            records.push(IndexRecord { fingerprint, container: 0, entry });
+        }
+        let sealed = writer.seal().unwrap();
+        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+        self.store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
+        self.names.push(write_segment(self.store.as_ref(), &[sealed.id], &[], records).unwrap());
+        sealed.id
+    }
+
+    fn listing(&self) -> ContainerListing {
+        ContainerListing::take(&self.store).unwrap()
+    }
+
+    fn segments_stored(&self) -> Vec<String> {
+        self.store.list(PREFIX).unwrap().into_iter().map(|listed| listed.name).collect()
+    }
+
+    fn flip(&self, name: &str, at: usize) {
+        let mut bytes = self.store.get(name, 1 << 30).unwrap();
+        bytes[at] ^= 1;
+        self.memory.replace(name, &bytes);
+    }
+
+    /// Fails unless a look-up finds every chunk.
+    fn assert_found(&self, listing: &ContainerListing) {
+        for number in 0..self.names.len() as u64 * self.chunks {
+            let found = listing.search(&print(number), |container, entry| Some((container, entry))).unwrap();
+            let (container, entry) = found.unwrap_or_else(|| panic!("chunk {number} is not found"));
+            let fingerprints = read_fingerprints(self.store.as_ref(), &container).unwrap();
+            assert_eq!(fingerprints[entry as usize], print(number));
+        }
+        assert_eq!(listing.search(&print(u64::MAX), |_, _| Some(())).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_look_up_survives_damage_in_every_page_and_table_of_a_segment() {
+    let mut segments = Segments::new(300);
+    segments.add();
+    segments.add();
+    let name = segments.names[0].clone();
+    let whole = segments.store.get(&name, 1 << 20).unwrap();
+    for at in [0, 8, 70, 200, 5000, 9000, whole.len() - 1] {
+        segments.flip(&name, at);
+        segments.assert_found(&segments.listing());
+        segments.memory.replace(&name, &whole);
+    }
+    segments.memory.replace(&name, &whole[..4000]);
+    segments.assert_found(&segments.listing());
+    segments.store.delete(&name).unwrap();
+    let listing = segments.listing();
+    segments.assert_found(&listing);
+    assert_eq!(listing.take_orphans_used().len(), 1);
+}
+
+#[test]
+fn a_segment_that_vanishes_under_a_reader_is_no_loss() {
+    let mut segments = Segments::new(300);
+    let first = segments.add();
+    segments.add();
+    let listing = segments.listing();
+    segments.store.delete(&segments.names[0]).unwrap();
+    segments.assert_found(&listing);
+    assert_eq!(listing.orphans(), [first]);
+}
+
+#[test]
+fn verification_finds_a_damaged_page_within_its_budget_from_any_start() {
+    let mut segments = Segments::new(1000);
+    (0..3).for_each(|_| _ = segments.add());
+    let pages: u64 = segments.listing().segments().iter().map(|segment| segment.page_count()).sum();
+    assert_eq!(pages, 30);
+    let damaged = segments.names[1].clone();
+    segments.flip(&damaged, 64 + 48 + 4096 * 5 + 7);
+    for random in 0..60 {
+        let listing = segments.listing();
+        verify_segments(&listing, 30, random).unwrap();
+        assert_eq!(listing.recovery().damaged(), [damaged.clone()], "start {random}");
+    }
+    let hits = (0..30).filter(|random| {
+        let listing = segments.listing();
+        verify_segments(&listing, 6, *random).unwrap();
+        !listing.recovery().damaged().is_empty()
+    });
+    assert_eq!(hits.count(), 6, "six of thirty starts reach the page with six pages");
+}
+
+#[test]
+fn a_damaged_segment_is_replaced_and_deleted() {
+    let mut segments = Segments::new(300);
+    segments.add();
+    let container = segments.add();
+    for damage_container in [false, true] {
+        let name = segments.segments_stored()[0].clone();
+        let listing = segments.listing();
+        segments.flip(&name, 5000);
+        verify_segments(&listing, 1 << 20, 0).unwrap();
+        if damage_container {
+            let name = blob_name(&container);
+            let len = segments.store.get(&name, 1 << 30).unwrap().len();
+            segments.flip(&name, len - 70);
+        }
+        assert_eq!(replace_damaged_segments(&listing).unwrap(), 1);
+        let stored = segments.segments_stored();
+        assert!(stored.len() == 2 && !stored.contains(&name), "{stored:?}");
+        let listing = segments.listing();
+        assert_eq!((listing.orphans().len(), listing.damaged.len()), (0, 0));
+        verify_segments(&listing, 1 << 20, 0).unwrap();
+        assert!(listing.recovery().damaged().is_empty());
+        if !damage_container {
+            segments.assert_found(&listing);
+        }
+    }
+}
+
+#[test]
+fn a_replaced_segment_stays_while_no_other_names_its_containers() {
+    let mut segments = Segments::new(10);
+    let (first, second) = (segments.add(), segments.add());
+    let replaced = segments.names.clone();
+    write_segment(segments.store.as_ref(), &[first], &replaced, Vec::new()).unwrap();
+    let listing = segments.listing();
+    assert_eq!((listing.segments().len(), listing.orphans()), (1, vec![second]));
+    delete_replaced_segments(&listing).unwrap();
+    assert_eq!(segments.segments_stored().len(), 2, "the second segment stays");
+    segments.store.delete(&blob_name(&second)).unwrap();
+    delete_replaced_segments(&listing).unwrap();
+    assert_eq!(segments.segments_stored().len(), 1, "its container is gone");
+}
+
+#[test]
+fn containers_whose_segment_was_lost_are_named_again_before_the_commit() {
+    let mut segments = Segments::new(300);
+    segments.add();
+    let listing = segments.listing();
+    let later = segments.add();
+    segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+    name_all_containers(&listing, &HashSet::from([later])).unwrap();
+    let again = segments.listing();
+    assert_eq!((again.segments().len(), again.orphans()), (1, Vec::new()));
+    segments.assert_found(&again);
+    let names = segments.segments_stored();
+    name_all_containers(&again, &HashSet::new()).unwrap();
+    assert_eq!(segments.segments_stored(), names, "nothing to do");
+    segments.store.delete(&names[0]).unwrap();
+    segments.store.delete(&blob_name(&later)).unwrap();
+    assert!(name_all_containers(&again, &HashSet::new()).is_err(), "no commit without the container");
+}

@@ -1,0 +1,223 @@
+//! Look-ups without segments: copies of the container indexes, sorted into segments in a temporary directory.
+//!
+//! A damaged segment is replaced by copies of the indexes of its containers, made once per run. The containers that no
+//! readable segment names get copies too. Each container index is read once; memory is one batch of records.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::container_indexes::read_fingerprints;
+use super::segment::{IndexRecord, IndexSegment, write_segment};
+use crate::error::{Error, Result};
+use crate::store::{LocalStore, Store};
+use crate::types::{ContainerId, Fingerprint};
+
+/// Records after which a batch becomes a segment. It bounds memory.
+const BATCH_RECORDS: usize = 1 << 18;
+
+/// Collects the records of whole containers, and writes them as segments of bounded size.
+pub struct SegmentBatches<'a> {
+    store: &'a dyn Store,
+    containers: Vec<ContainerId>,
+    records: Vec<IndexRecord>,
+    written: Vec<String>,
+}
+
+impl<'a> SegmentBatches<'a> {
+    /// Writes into `store`.
+    pub fn new(store: &'a dyn Store) -> Self {
+        SegmentBatches { store, containers: Vec::new(), records: Vec::new(), written: Vec::new() }
+    }
+
+    /// Adds a container with the fingerprint and the position of each entry.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn add(&mut self, id: ContainerId, entries: impl Iterator<Item = (Fingerprint, u32)>) -> Result<()> {
+        if self.records.len() >= BATCH_RECORDS {
+            self.write(&[])?;
+        }
+        let container = self.containers.len() as u32;
+        self.containers.push(id);
+        self.records.extend(entries.map(|(fingerprint, entry)| IndexRecord { fingerprint, container, entry }));
+        Ok(())
+    }
+
+    fn write(&mut self, replaced: &[String]) -> Result<()> {
+        let (containers, records) = (std::mem::take(&mut self.containers), std::mem::take(&mut self.records));
+        self.written.push(write_segment(self.store, &containers, replaced, records)?);
+        Ok(())
+    }
+
+    /// Writes the rest and returns the names of the segments. The last one replaces the segments called `replaced`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn finish(mut self, replaced: &[String]) -> Result<Vec<String>> {
+        if !self.containers.is_empty() || !replaced.is_empty() {
+            self.write(replaced)?;
+        }
+        Ok(self.written)
+    }
+}
+
+/// Copies of container indexes that serve in place of segments.
+pub(super) struct Recovery {
+    store: Arc<dyn Store>,
+    state: Mutex<RecoveryState>,
+    /// Whether any segment is known to be damaged. Saves the lock.
+    is_needed: AtomicBool,
+}
+
+type Copies = Arc<Vec<IndexSegment>>;
+
+#[derive(Default)]
+struct RecoveryState {
+    scratch: Option<ScratchStore>,
+    /// Names of segments known to be damaged.
+    damaged: BTreeSet<String>,
+    /// Copies in place of damaged segments.
+    copies: HashMap<String, Copies>,
+    /// Copies for the containers that no segment names.
+    unlisted: Option<Copies>,
+    used: BTreeSet<ContainerId>,
+}
+
+/// A store in a temporary directory, removed at the end.
+struct ScratchStore {
+    store: Arc<dyn Store>,
+    _directory: tempfile::TempDir,
+}
+
+impl ScratchStore {
+    fn create() -> Result<Self> {
+        let failed = |error| Error::io("create a temporary directory in", std::env::temp_dir(), error);
+        let directory = tempfile::Builder::new().prefix("fhrd-index-").tempdir().map_err(failed)?;
+        Ok(ScratchStore { store: Arc::new(LocalStore::open(directory.path())?), _directory: directory })
+    }
+}
+
+impl Recovery {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Recovery { store, state: Mutex::default(), is_needed: AtomicBool::new(false) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, RecoveryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a segment is damaged, and warns once.
+    pub(super) fn note_damage(&self, name: &str, error: &Error) {
+        if self.state().damaged.insert(name.into()) {
+            tracing::warn!("{error}; using the indexes of its containers instead");
+        }
+    }
+
+    /// Names of segments known to be damaged.
+    pub(super) fn damaged(&self) -> Vec<String> {
+        self.state().damaged.iter().cloned().collect()
+    }
+
+    /// The containers and entries of a fingerprint, if copies serve in place of `segment`.
+    pub(super) fn find_known(
+        &self,
+        segment: &IndexSegment,
+        fingerprint: &Fingerprint,
+    ) -> Option<Result<Vec<(ContainerId, u32)>>> {
+        if !self.is_needed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let copies = self.state().copies.get(segment.name()).cloned()?;
+        Some(find_in(&copies, fingerprint))
+    }
+
+    /// Copies the indexes of the containers of `segment` that are in `listed`, unless that was done. `error` is the
+    /// damage of the segment.
+    pub(super) fn rebuild(
+        &self,
+        segment: &IndexSegment,
+        error: &Error,
+        listed: &HashSet<ContainerId>,
+    ) -> Result<Copies> {
+        self.note_damage(segment.name(), error);
+        let mut state = self.state();
+        if let Some(copies) = state.copies.get(segment.name()) {
+            return Ok(copies.clone());
+        }
+        let containers = segment.containers().iter().filter(|id| listed.contains(id)).copied();
+        let copies = self.copy(&mut state, containers)?;
+        state.copies.insert(segment.name().into(), copies.clone());
+        self.is_needed.store(true, Ordering::Relaxed);
+        Ok(copies)
+    }
+
+    /// The containers and entries of a fingerprint in containers that no segment names. The first call asks for them,
+    /// and for the damaged segments.
+    pub(super) fn find_unlisted<'e>(
+        &self,
+        fingerprint: &Fingerprint,
+        unlisted: impl FnOnce() -> (Vec<ContainerId>, &'e Vec<(String, Error)>),
+    ) -> Result<Vec<(ContainerId, u32)>> {
+        let mut state = self.state();
+        let copies = match &state.unlisted {
+            Some(copies) => copies.clone(),
+            None => {
+                let (containers, damaged) = unlisted();
+                if !containers.is_empty() {
+                    damaged.iter().for_each(|(_, error)| tracing::warn!("{error}"));
+                    let count = containers.len();
+                    tracing::warn!("{count} containers are in no readable index segment; reading their own indexes");
+                }
+                let copies = self.copy(&mut state, containers.into_iter())?;
+                state.unlisted.insert(copies).clone()
+            }
+        };
+        drop(state);
+        find_in(&copies, fingerprint)
+    }
+
+    /// Makes the next look-up ask again for the containers that no segment names.
+    pub(super) fn forget_unlisted(&self) {
+        self.state().unlisted = None;
+    }
+
+    /// Records that an entry of a container that no segment names is used.
+    pub(super) fn use_unlisted(&self, id: ContainerId) {
+        self.state().used.insert(id);
+    }
+
+    /// The recorded containers, which are forgotten.
+    pub(super) fn take_used(&self) -> Vec<ContainerId> {
+        std::mem::take(&mut self.state().used).into_iter().collect()
+    }
+
+    fn copy(&self, state: &mut RecoveryState, containers: impl Iterator<Item = ContainerId>) -> Result<Copies> {
+        let mut containers = containers.peekable();
+        if containers.peek().is_none() {
+            return Ok(Copies::default());
+        }
+        let scratch = match &mut state.scratch {
+            Some(scratch) => scratch,
+            none => none.insert(ScratchStore::create()?),
+        };
+        let mut batches = SegmentBatches::new(scratch.store.as_ref());
+        for id in containers {
+            match read_fingerprints(self.store.as_ref(), &id) {
+                Ok(fingerprints) => batches.add(id, fingerprints.into_iter().zip(0..))?,
+                Err(error) => tracing::warn!("skipping a container: {error}"),
+            }
+        }
+        let names = batches.finish(&[])?;
+        let open = |name: &String| IndexSegment::open(scratch.store.clone(), name);
+        Ok(Arc::new(names.iter().map(open).collect::<Result<_>>()?))
+    }
+}
+
+fn find_in(copies: &[IndexSegment], fingerprint: &Fingerprint) -> Result<Vec<(ContainerId, u32)>> {
+    let mut found = Vec::new();
+    for segment in copies {
+        found.extend(segment.find(fingerprint)?);
+    }
+    Ok(found)
+}
