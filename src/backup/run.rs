@@ -5,7 +5,7 @@
 //! 2. The source is pre-scanned for model files, whose order of storing matters.
 //! 3. The stages run ([`super::run_stages`]); afterwards everything that the snapshot refers to is durable.
 //! 4. The chunk index is completed. All containers are proved to be in index segments. Then the snapshot is written:
-//!    that is the commit.
+//!    that is the commit. Afterwards small index segments are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ use super::read::{ReadCounts, ReadStage};
 use super::report::{BackupReport, BackupRequest, statistics};
 use super::run_stages;
 use super::save::Saved;
-use super::segments::{heal_segments, prove_containers};
+use super::segments::{heal_segments, merge_after_commit, prove_containers};
 use super::wiring::{RunParts, Wiring};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -92,6 +92,7 @@ pub fn backup(
     let start = SnapshotStart { time_ns, paths, parent: parent.map(|parent| parent.id), root_node };
     let parent = start.parent.map(|parent| parent.to_string());
     let id = commit(repository, request, start, &saved, &counts)?;
+    merge_after_commit(&listing, stop);
     Ok(BackupReport {
         snapshot: id.to_string(),
         parent,

@@ -1,9 +1,13 @@
-//! Care of the index segments during a backup: heals damaged ones, and proves that readers find all containers.
+//! Care of the index segments during a backup: heals damaged ones, proves that readers find all containers, and merges.
+
+use std::sync::atomic::AtomicBool;
 
 use super::indexes::Indexes;
 use crate::error::Result;
 use crate::repo::Repository;
-use crate::repo::index::{ContainerListing, name_all_containers, replace_damaged_segments, verify_segments};
+use crate::repo::index::{
+    ContainerListing, merge_segments, name_all_containers, replace_damaged_segments, verify_segments,
+};
 
 /// Pages of local segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;
@@ -28,6 +32,15 @@ pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Res
 pub fn prove_containers(listing: &ContainerListing, indexes: &Indexes) -> Result<()> {
     replace_damaged_segments(listing)?;
     name_all_containers(listing, &indexes.stored())
+}
+
+/// Merges index segments after the commit, so that their number stays small. The backup has succeeded whatever happens
+/// here: a later one merges what is left.
+pub fn merge_after_commit(listing: &ContainerListing, stop: &AtomicBool) {
+    match merge_segments(listing, stop) {
+        Ok(merges) => tracing::debug!("{merges} merges of index segments"),
+        Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
+    }
 }
 
 /// A random number, so that backups verify different pages.

@@ -9,9 +9,11 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
+use fhrd::repo::index::ContainerListing;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
+use fhrd::store::{CountingStore, FaultyStore, InjectedFault, StoreCounts};
 
 use crate::input::{TestRepository, copy_directory, write};
 use crate::trees::{Looks, Random, assert_same, describe};
@@ -102,4 +104,84 @@ fn a_lost_segment_costs_nothing() {
     let second = back_up(&stored.open(), source.path(), true).unwrap();
     assert_eq!((second.bytes_new, second.containers_adopted), (0, report.containers));
     assert_eq!(run_check(&stored.open()).defects, [""; 0]);
+}
+
+/// Operations of `run` that open a blob: all but listings, puts and deletions.
+fn opens(stored: &TestRepository, run: impl FnOnce(&Repository)) -> u64 {
+    let mut repository = stored.open();
+    let store = Arc::new(CountingStore::new(repository.store.clone()));
+    repository.store = store.clone();
+    run(&repository);
+    let StoreCounts { gets, ranges, heads, .. } = store.counts();
+    gets + ranges + heads
+}
+
+/// Stores a snapshot of ten files, one of them new, and counts the opens of a restore and of another backup.
+fn opens_after_backup(stored: &TestRepository, source: &Path, number: u64) -> (u64, u64) {
+    write(source.join("changing"), &Random(1000 + number).text(3000));
+    let id = back_up(&stored.open(), source, true).unwrap().snapshot;
+    let want = describe(source);
+    let restored = opens(stored, |repository| assert_restores(repository, &id, source, &want, "restored"));
+    let backed_up = opens(stored, |repository| drop(back_up(repository, source, false).unwrap()));
+    // The parent is found among all snapshots, one read each.
+    (restored, backed_up - (2 * number + 1))
+}
+
+#[test]
+fn a_restore_and_a_backup_cost_about_the_same_after_many_backups() {
+    let (source, stored) = (tempfile::tempdir().unwrap(), TestRepository::new());
+    for number in 0..9 {
+        write(source.path().join(number.to_string()), &Random(number).text(3000));
+    }
+    let first = opens_after_backup(&stored, source.path(), 0);
+    let mut most = (0, 0);
+    for number in 1..100 {
+        let (restored, backed_up) = opens_after_backup(&stored, source.path(), number);
+        most = (most.0.max(restored), most.1.max(backed_up));
+        assert!(segments(&stored).len() < 10, "{number}: {} segments", segments(&stored).len());
+    }
+    assert!(most.0 <= 3 * first.0 && most.1 <= 3 * first.1, "first {first:?}, later {most:?} opens");
+    assert_eq!(run_check(&stored.open()).defects, [""; 0]);
+}
+
+#[test]
+fn a_backup_that_merges_may_fail_at_every_operation() {
+    let (source, stored) = (source(20), TestRepository::new());
+    let mut snapshots = Vec::new();
+    for number in 0..3 {
+        write(source.path().join("changing"), &Random(number).text(3000));
+        let id = back_up(&stored.open(), source.path(), true).unwrap().snapshot;
+        snapshots.push((id, describe(source.path())));
+    }
+    write(source.path().join("changing"), b"the fourth");
+    let want = describe(source.path());
+    assert_eq!(segments(&stored).len(), 3);
+    let mut merged = 0;
+    for operation in 0.. {
+        let took_effect = operation % 2 == 0;
+        let fault = match operation % 3 {
+            0 => InjectedFault::Fail { operation, took_effect },
+            _ => InjectedFault::PowerCut { operation, took_effect },
+        };
+        let copy = stored.copy();
+        let mut repository = copy.open();
+        let store = Arc::new(FaultyStore::new(repository.store.clone(), fault));
+        repository.store = store.clone();
+        let what = format!("{fault:?}");
+        let result = back_up(&repository, source.path(), true);
+        merged += u32::from(result.is_ok() && segments(&copy).len() > 1);
+        if let Ok(report) = result {
+            assert_restores(&copy.open(), &report.snapshot, source.path(), &want, &what);
+        }
+        let (id, first) = &snapshots[operation as usize % 3];
+        assert_restores(&copy.open(), id, source.path(), first, &what);
+        let again = back_up(&copy.open(), source.path(), true).unwrap();
+        assert_restores(&copy.open(), &again.snapshot, source.path(), &want, &what);
+        assert_eq!(run_check(&copy.open()).defects, [""; 0], "{what}");
+        assert_eq!(ContainerListing::take(&copy.open().store).unwrap().orphans(), [], "{what}");
+        if store.operations() <= operation {
+            break;
+        }
+    }
+    assert!(merged > 3, "{merged} faults during the merge");
 }

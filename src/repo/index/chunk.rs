@@ -246,7 +246,12 @@ impl ChunkIndex {
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
         let name = write_segment(self.store.as_ref(), &containers, &[], records)?;
         if self.database.is_none() || matches!(self.filter, FilterState::Waiting(_)) {
-            self.written.push(Arc::new(IndexSegment::open(self.store.clone(), &name)?));
+            match IndexSegment::open(self.store.clone(), &name) {
+                Ok(segment) => self.written.push(Arc::new(segment)),
+                // Another process has merged it already. Its chunks may be stored again.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         match &mut self.database {
             Some(database) => database.mark_imported(&name)?,

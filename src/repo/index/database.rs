@@ -72,14 +72,23 @@ impl Database {
         Error::io("use index database", &self.path, std::io::Error::other(error.into()))
     }
 
-    /// Imports a segment, unless it was imported before.
-    pub fn import(&mut self, segment: &IndexSegment) -> Result<()> {
-        let known = || -> Result<bool, redb::Error> {
+    fn is_imported(&self, segment: &str) -> Result<bool> {
+        let is_imported = || -> Result<bool, redb::Error> {
             let read = self.database.begin_read()?;
-            Ok(read.open_table(SEGMENTS)?.get(segment.name())?.is_some())
+            Ok(read.open_table(SEGMENTS)?.get(segment)?.is_some())
         };
-        if known().map_err(|error| self.failed(error))? {
+        is_imported().map_err(|error| self.failed(error))
+    }
+
+    /// Imports a segment, unless it was imported before, or all segments were that it replaces.
+    pub fn import(&mut self, segment: &IndexSegment) -> Result<()> {
+        if self.is_imported(segment.name())? {
             return Ok(());
+        }
+        // Every record of this segment is in one that it replaces.
+        let replaced = segment.replaced().iter().map(|name| self.is_imported(name)).collect::<Result<Vec<bool>>>()?;
+        if !replaced.is_empty() && replaced.into_iter().all(|is_known| is_known) {
+            return self.mark_imported(segment.name());
         }
         let mut pages = segment.pages();
         loop {

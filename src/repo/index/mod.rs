@@ -11,6 +11,7 @@ mod filter;
 mod listing;
 mod locate;
 mod maintain;
+mod merge;
 mod presence;
 mod recovery;
 mod resolver;
@@ -26,6 +27,7 @@ pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, replace_damaged_segments,
     verify_segments,
 };
+pub use merge::merge_segments;
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;

@@ -1,0 +1,209 @@
+//! Merging: keeps the number of segments small, so that a look-up costs about the same after any number of backups.
+//!
+//! 1. Segments have classes by their number of records. Each class is four times the one below. Four segments of a
+//!    class become one of a higher class, so a record is written again once for each class. The lowest class is small
+//!    enough to be written again often.
+//! 2. The pages of the sources are merged in order. Memory holds the new segment, which is bounded, and a few pages of
+//!    each source. Segments that are too large for that stay as they are.
+//! 3. The new segment names its sources as replaced. It is verified before they are deleted. A killed run leaves
+//!    sources that readers skip.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::listing::ContainerListing;
+use super::maintain::{delete_replaced_segments, replace_damaged_segments};
+use super::segment::{IndexRecord, IndexSegment, SegmentBuilder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::types::{ContainerId, Fingerprint};
+
+/// Records of the lowest class, at most: 10 pages.
+const CLASS_RECORDS: u64 = 1024;
+/// Segments of a class that are merged, and the ratio of two classes.
+const FAN: u64 = 4;
+/// Records of a merged segment, at most: 64 MiB.
+const MERGED_RECORDS_MAX: u64 = 1_600_000;
+/// Segments of one merge, at most. It bounds the pages in memory.
+const SOURCES_MAX: usize = 64;
+
+/// Merges segments until each class has few of them, and deletes replaced ones. Returns the number of merges.
+///
+/// # Errors
+/// Those of the store, and [`Error::Interrupted`] once `stop` is set.
+pub fn merge_segments(listing: &ContainerListing, stop: &AtomicBool) -> Result<u64> {
+    delete_replaced_segments(listing)?;
+    let mut merges = 0;
+    loop {
+        let segments = listing.segments();
+        let sizes: Vec<u64> = segments.iter().map(|segment| segment.records()).collect();
+        let chosen = choose(&sizes);
+        if chosen.is_empty() {
+            return Ok(merges);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
+        match merge(listing.store(), &sources) {
+            Ok(()) => merges += 1,
+            // Another process has merged it.
+            Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
+            Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
+                listing.recovery().note_damage(&name, &error);
+                replace_damaged_segments(listing)?;
+                return Ok(merges);
+            }
+            Err(SourceError { error, .. }) => return Err(error),
+        }
+        listing.refresh()?;
+        delete_replaced_segments(listing)?;
+    }
+}
+
+fn class(records: u64) -> u32 {
+    records.div_ceil(CLASS_RECORDS).next_power_of_two().ilog2().div_ceil(FAN.ilog2())
+}
+
+/// The positions in `sizes`, numbers of records, of the segments to merge into one; none if there is nothing to do.
+///
+/// The merged segment may complete the next class. Then the segments of that class are merged with it.
+fn choose(sizes: &[u64]) -> Vec<usize> {
+    let mut by_size: Vec<usize> = (0..sizes.len()).filter(|at| sizes[*at] < MERGED_RECORDS_MAX).collect();
+    by_size.sort_by_key(|at| sizes[*at]);
+    let (mut chosen, mut sum) = (Vec::new(), 0);
+    for members in by_size.chunk_by(|one, next| class(sizes[*one]) == class(sizes[*next])) {
+        let number = members.first().map_or(0, |at| class(sizes[*at]));
+        // Smaller segments than the merged one may be added, because that costs little.
+        let (count, is_begun) = (members.len() as u64, !chosen.is_empty());
+        let takes_more = is_begun && (class(sum) > number || class(sum) == number && count + 1 >= FAN);
+        if is_begun && !takes_more {
+            break;
+        }
+        if !is_begun && count < FAN {
+            continue;
+        }
+        let before = chosen.len();
+        for at in members {
+            if chosen.len() == SOURCES_MAX || sum + sizes[*at] > MERGED_RECORDS_MAX {
+                break;
+            }
+            chosen.push(*at);
+            sum += sizes[*at];
+        }
+        if chosen.len() - before < members.len() {
+            break;
+        }
+    }
+    if chosen.len() < 2 { Vec::new() } else { chosen }
+}
+
+/// An error of a merge, with the name of the segment that it concerns, if any.
+struct SourceError {
+    source: Option<String>,
+    error: Error,
+}
+
+impl From<Error> for SourceError {
+    fn from(error: Error) -> Self {
+        SourceError { source: None, error }
+    }
+}
+
+/// The records of one source, in order, with the container numbers of the merged segment.
+struct SourceRecords<I: Iterator> {
+    name: String,
+    records: Peekable<I>,
+    numbers: Vec<u32>,
+    last: Option<Fingerprint>,
+}
+
+impl<I: Iterator<Item = Result<IndexRecord>>> SourceRecords<I> {
+    fn failed(&self, error: Error) -> SourceError {
+        SourceError { source: Some(self.name.clone()), error }
+    }
+
+    /// The fingerprint of the next record.
+    fn next_fingerprint(&mut self) -> Result<Option<Fingerprint>, SourceError> {
+        let next = match self.records.peek() {
+            None => return Ok(None),
+            Some(Ok(record)) => record.fingerprint,
+            Some(Err(_)) => {
+                let error = self.records.next().and_then(Result::err);
+                return Err(self.failed(error.unwrap_or_else(|| Error::internal("a record without its error"))));
+            }
+        };
+        if self.last.is_some_and(|last| next < last) {
+            let error = Error::corrupt(&self.name, 0, "records in order", format!("{next} too late"));
+            return Err(self.failed(error));
+        }
+        self.last = Some(next);
+        Ok(Some(next))
+    }
+
+    /// Adds the next records to `group` as long as they have this fingerprint.
+    fn take_group(&mut self, fingerprint: &Fingerprint, group: &mut BTreeSet<IndexRecord>) {
+        let is_same = |record: &Result<IndexRecord>| matches!(record, Ok(it) if it.fingerprint == *fingerprint);
+        while let Some(Ok(record)) = self.records.next_if(is_same) {
+            let container = self.numbers.get(record.container as usize).copied().unwrap_or_default();
+            group.insert(IndexRecord { container, ..record });
+        }
+    }
+}
+
+/// Writes and verifies a segment with the records of `sources` that replaces them.
+fn merge(store: &Arc<dyn Store>, sources: &[Arc<IndexSegment>]) -> Result<(), SourceError> {
+    let containers: BTreeSet<ContainerId> =
+        sources.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    let containers: Vec<ContainerId> = containers.into_iter().collect();
+    let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
+    let names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
+    let records: u64 = sources.iter().map(|segment| segment.records()).sum();
+    let mut builder = SegmentBuilder::new(&containers, &names, records as usize)?;
+    let mut inputs: Vec<_> = sources
+        .iter()
+        .map(|segment| SourceRecords {
+            name: segment.name().to_string(),
+            numbers: segment.containers().iter().map(|id| number_of.get(id).copied().unwrap_or_default()).collect(),
+            records: segment.pages().flat_map(records_of).peekable(),
+            last: None,
+        })
+        .collect();
+    let mut heap = BinaryHeap::new();
+    for (number, input) in inputs.iter_mut().enumerate() {
+        heap.extend(input.next_fingerprint()?.map(|fingerprint| Reverse((fingerprint, number))));
+    }
+    let mut group = BTreeSet::new();
+    while let Some(Reverse((fingerprint, number))) = heap.pop() {
+        if let Some(input) = inputs.get_mut(number) {
+            input.take_group(&fingerprint, &mut group);
+            heap.extend(input.next_fingerprint()?.map(|next| Reverse((next, number))));
+        }
+        if heap.peek().is_none_or(|Reverse((next, _))| *next != fingerprint) {
+            std::mem::take(&mut group).iter().for_each(|record| builder.push(record));
+        }
+    }
+    let name = builder.finish(store.as_ref())?;
+    // The sources are deleted next, so this one must be readable.
+    let verify = || IndexSegment::open(store.clone(), &name)?.pages().try_for_each(|page| page.map(drop));
+    let verified = verify();
+    if verified.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged) {
+        store.delete(&name)?;
+    }
+    Ok(verified?)
+}
+
+fn records_of(page: Result<Vec<IndexRecord>>) -> impl Iterator<Item = Result<IndexRecord>> {
+    let (records, error) = match page {
+        Ok(records) => (records, None),
+        Err(error) => (Vec::new(), Some(Err(error))),
+    };
+    records.into_iter().map(Ok).chain(error)
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

@@ -1,0 +1,185 @@
+//! Choice of segments to merge, the merge itself, and faults during it.
+
+use super::*;
+use crate::repo::index::{Database, PREFIX, write_segment};
+use crate::store::{CountingStore, FaultyStore, InjectedFault, MemoryStore};
+
+fn print(number: u64) -> Fingerprint {
+    Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
+}
+
+fn container(number: u64) -> ContainerId {
+    ContainerId(print(number + (1 << 40)).0)
+}
+
+/// Puts a segment of container `number` with `records` records, of which every second is in the one before, too.
+fn put(store: &dyn Store, number: u64, records: u64) -> String {
+    let record = |nth: u64| {
+        let fingerprint = print((number - nth % 2) * 1_000_000 + nth / 2);
+        IndexRecord { fingerprint, container: (nth % 2) as u32, entry: nth as u32 }
+    };
+    let containers = [container(number), container(number - 1)];
+    write_segment(store, &containers, &[], (0..records).map(record).collect()).unwrap()
+}
+
+/// All records of the active segments, with the ids of their containers.
+fn all_records(listing: &ContainerListing) -> BTreeSet<(Fingerprint, ContainerId, u32)> {
+    let mut all = BTreeSet::new();
+    for segment in listing.segments().iter() {
+        let pages: Vec<_> = segment.pages().map(Result::unwrap).collect();
+        assert!(pages.iter().flatten().is_sorted_by(|one, next| one < next), "{}", segment.name());
+        all.extend(
+            pages
+                .iter()
+                .flatten()
+                .map(|record| (record.fingerprint, segment.containers()[record.container as usize], record.entry)),
+        );
+    }
+    all
+}
+
+fn run(listing: &ContainerListing) -> Result<u64> {
+    merge_segments(listing, &AtomicBool::new(false))
+}
+
+#[test]
+fn classes_grow_fourfold() {
+    let classes = [1, 1024, 1025, 4096, 4097, 16384, 16385].map(class);
+    assert_eq!(classes, [0, 0, 1, 1, 2, 2, 3]);
+    assert_eq!((class(0), class(1_600_000)), (0, 6));
+}
+
+#[test]
+fn ten_thousand_backups_leave_few_segments_and_rewrite_each_record_a_few_times() {
+    for records in [1u64, 10, 300, 2000, 20_000] {
+        let (mut sizes, mut written, mut most) = (Vec::<u64>::new(), 0u64, 0);
+        let backups = 10_000.min(30_000_000 / records);
+        for _ in 0..backups {
+            sizes.push(records);
+            loop {
+                let chosen = choose(&sizes);
+                if chosen.is_empty() {
+                    break;
+                }
+                let sum: u64 = chosen.iter().map(|at| sizes[*at]).sum();
+                assert!(sum <= MERGED_RECORDS_MAX);
+                let mut at = 0;
+                sizes.retain(|_| {
+                    at += 1;
+                    !chosen.contains(&(at - 1))
+                });
+                sizes.push(sum);
+                written += sum;
+            }
+            most = most.max(sizes.len());
+        }
+        let full = sizes.iter().filter(|size| **size > MERGED_RECORDS_MAX / 4).count();
+        assert!(most - full < 25, "{records} records: {most} segments, {full} full ones");
+        // Beyond the lowest class, once for each class.
+        let total = backups * records;
+        let lowest = backups * 2 * CLASS_RECORDS;
+        assert!(written < 7 * total + lowest, "{records} records: {written} written again for {total}");
+    }
+}
+
+#[test]
+fn merged_segments_have_every_record_once_and_replace_their_sources() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let names: Vec<String> = (1..=9).map(|number| put(store.as_ref(), number, 300 * (number % 3 + 1))).collect();
+    let listing = ContainerListing::take(&store).unwrap();
+    let before = all_records(&listing);
+    assert!(run(&listing).unwrap() > 0);
+    let stored = store.list(PREFIX).unwrap();
+    assert!(stored.len() < 4 && stored.iter().all(|listed| !names.contains(&listed.name)), "{stored:?}");
+    let after = ContainerListing::take(&store).unwrap();
+    assert_eq!(all_records(&after), before);
+    assert_eq!(run(&after).unwrap(), 0, "nothing is left to merge");
+}
+
+#[test]
+fn a_merge_may_fail_at_every_operation() {
+    let filled = || {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        (1..=5).for_each(|number| drop(put(store.as_ref(), number, 250)));
+        store
+    };
+    let before = all_records(&ContainerListing::take(&filled()).unwrap());
+    let mut failed = 0;
+    for kind in 0..4 {
+        for operation in 0.. {
+            let inner = filled();
+            let took_effect = kind % 2 == 1;
+            let fault = match kind {
+                0 | 1 => InjectedFault::PowerCut { operation, took_effect },
+                _ => InjectedFault::Fail { operation, took_effect },
+            };
+            let faulty = Arc::new(FaultyStore::new(inner.clone(), fault));
+            let store: Arc<dyn Store> = faulty.clone();
+            let result = ContainerListing::take(&store).and_then(|listing| run(&listing));
+            failed += u32::from(result.is_err());
+            let listing = ContainerListing::take(&inner).unwrap();
+            assert_eq!(all_records(&listing), before, "{fault:?}");
+            run(&listing).unwrap();
+            let listing = ContainerListing::take(&inner).unwrap();
+            assert_eq!(all_records(&listing), before, "{fault:?}");
+            assert!(inner.list(PREFIX).unwrap().len() <= 2, "{fault:?}");
+            if faulty.operations() <= operation {
+                break;
+            }
+        }
+    }
+    assert!(failed > 40, "{failed} failed");
+}
+
+#[test]
+fn a_merged_segment_that_was_stored_in_half_replaces_nothing() {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let names: Vec<String> = (1..=4).map(|number| put(inner.as_ref(), number, 250)).collect();
+    let store: Arc<dyn Store> = Arc::new(FaultyStore::new(inner.clone(), InjectedFault::Truncate { put: 0 }));
+    assert!(run(&ContainerListing::take(&store).unwrap()).is_err());
+    let stored = inner.list(PREFIX).unwrap();
+    assert!(names.iter().all(|name| stored.iter().any(|listed| listed.name == *name)));
+}
+
+#[test]
+fn two_merges_at_once_lose_nothing() {
+    for _ in 0..20 {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        (1..=12).for_each(|number| drop(put(store.as_ref(), number, 100)));
+        let before = all_records(&ContainerListing::take(&store).unwrap());
+        std::thread::scope(|scope| {
+            for number in 20..23 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let listing = ContainerListing::take(&store).unwrap();
+                    run(&listing).unwrap();
+                    put(store.as_ref(), number, 100);
+                    run(&ContainerListing::take(&store).unwrap()).unwrap();
+                });
+            }
+        });
+        let after = all_records(&ContainerListing::take(&store).unwrap());
+        assert!(before.is_subset(&after));
+        assert_eq!(after.len(), before.len() + 300);
+    }
+}
+
+#[test]
+fn the_database_does_not_read_a_merged_segment_whose_sources_it_has() {
+    let counting = Arc::new(CountingStore::new(MemoryStore::new()));
+    let store: Arc<dyn Store> = counting.clone();
+    (1..=4).for_each(|number| drop(put(store.as_ref(), number, 250)));
+    let listing = ContainerListing::take(&store).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut database = Database::open(&directory.path().join("index"), 1 << 20).unwrap().unwrap();
+    listing.segments().iter().for_each(|segment| database.import(segment).unwrap());
+    assert_eq!(run(&listing).unwrap(), 1);
+    let merged = listing.segments()[0].clone();
+    let read = counting.counts().ranges;
+    database.import(&merged).unwrap();
+    assert_eq!(counting.counts().ranges, read);
+    let mut other = Database::open(&directory.path().join("other"), 1 << 20).unwrap().unwrap();
+    other.import(&merged).unwrap();
+    assert!(counting.counts().ranges > read, "a database without the sources reads it");
+    assert!(other.find(&print(1_000_000)).unwrap().is_some());
+}
