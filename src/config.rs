@@ -98,6 +98,8 @@ pub struct ReadConfig {
     pub hole_bytes_min: ByteSize,
     /// Most inodes with several names that are remembered at a time.
     pub hard_links_max: usize,
+    /// Files that changed less than this before the parent snapshot are read again, seconds.
+    pub recheck_seconds: u64,
 }
 
 /// `[index]`: index caches.
@@ -206,6 +208,8 @@ pub struct ContainerConfig {
 pub struct RestoreConfig {
     /// Memory for decoded frames and for the plan, bytes. The plan takes at most a fifth.
     pub cache_bytes: ByteSize,
+    /// Keep what is good of a damaged file, as `NAME.damaged`.
+    pub keep_damaged: bool,
 }
 
 impl Default for RepositoryConfig {
@@ -250,7 +254,7 @@ impl PipelineConfig {
 
 impl Default for ReadConfig {
     fn default() -> Self {
-        ReadConfig { hole_bytes_min: ByteSize::kib(64), hard_links_max: 1 << 20 }
+        ReadConfig { hole_bytes_min: ByteSize::kib(64), hard_links_max: 1 << 20, recheck_seconds: 60 }
     }
 }
 
@@ -324,7 +328,7 @@ impl Default for ContainerConfig {
 
 impl Default for RestoreConfig {
     fn default() -> Self {
-        RestoreConfig { cache_bytes: ByteSize::mib(256) }
+        RestoreConfig { cache_bytes: ByteSize::mib(256), keep_damaged: true }
     }
 }
 
@@ -373,6 +377,7 @@ impl Config {
         within("pipeline.batch_bytes", self.pipeline.batch_bytes.0, 4096, 64 << 20)?;
         within("read.hole_bytes_min", self.read.hole_bytes_min.0, 4096, 1 << 40)?;
         within("read.hard_links_max", self.read.hard_links_max as u64, 1, 1 << 30)?;
+        within("read.recheck_seconds", self.read.recheck_seconds, 0, 1 << 32)?;
         within("index.local_containers", self.index.local_containers as u64, 1, 4096)?;
         within("index.lru_entries", self.index.lru_entries as u64, 1, 1 << 30)?;
         within("index.database_cache_bytes", self.index.database_cache_bytes.0, 1 << 20, 1 << 40)?;

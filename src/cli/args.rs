@@ -23,7 +23,7 @@ Exit codes:
   2    invalid command line
   3    the backup or trace is complete except for entries that could not be read
   10   no repository found
-  20   the repository is damaged
+  20   the repository is damaged; a restore has written everything else
   130  interrupted";
 
 /// Options of every verb.
@@ -105,14 +105,17 @@ pub struct RestoreArguments {
     /// Directory to write into [default: a new directory fhrd-restore-ID]
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
+    /// Keep nothing of damaged files. By default what is good of a file is written as `NAME.damaged`
+    #[arg(long, conflicts_with = "tensor")]
+    pub no_damaged: bool,
     /// Restore only this tensor; exactly one model must have it. The array of a .npy file is called `array`
     #[arg(long, value_name = "NAME")]
     pub tensor: Option<String>,
     /// Model that has the tensor, or a directory with that model: a path in the snapshot, as `ls` prints it
-    #[arg(long, value_name = "FILE", requires = "tensor")]
+    #[arg(long, value_name = "FILE", requires = "tensor", conflicts_with_all = ["target", "no_damaged"])]
     pub path: Option<PathBuf>,
     /// File to write the tensor to, .safetensors or .npy [default: a .safetensors file named after the tensor]
-    #[arg(long, value_name = "FILE", requires = "tensor")]
+    #[arg(long, value_name = "FILE", requires = "tensor", conflicts_with_all = ["target", "no_damaged"])]
     pub output: Option<PathBuf>,
 }
 

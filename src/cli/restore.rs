@@ -24,7 +24,8 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         return tensor::run(session, arguments, name);
     }
     let options = &session.options;
-    let config = location::config(options)?;
+    let mut config = location::config(options)?;
+    config.restore.keep_damaged &= !arguments.no_damaged;
     let repository = location::open(options)?;
     let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
     let target = arguments.target.clone().unwrap_or_else(|| new_directory(&named));

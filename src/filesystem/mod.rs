@@ -8,6 +8,7 @@ mod plan;
 mod prescan;
 mod source;
 mod target;
+mod target_directory;
 mod walk;
 
 pub use capture::Capturer;
@@ -16,4 +17,5 @@ pub use plan::{WalkPlan, last_names};
 pub use prescan::prescan;
 pub use source::{FileRange, FileRanges, SourceFile};
 pub use target::{Descent, Target};
+pub use target_directory::{Completeness, NewFile, TargetDirectory, TargetName};
 pub use walk::Walker;

@@ -6,11 +6,13 @@
 //!    error.
 //! 3. The restore goes depth-first through a [`Descent`], which keeps the deepest directories open. A closed one is
 //!    reopened from the root, name by name, and must be the same directory.
-//! 4. A file is accessible by its owner only until [`Target::finish_file`]. A directory gets its metadata when it is
-//!    left. All other entries get theirs when they are created.
+//! 4. A file is accessible by its owner only until [`Target::finish_file`], and has a temporary name until it is whole.
+//!    A directory gets its metadata when it is left and all files in it have their names (`target_directory`). All
+//!    other entries get theirs when they are created.
 
 use super::apply::Metadata;
 use super::capture::identity_of;
+use super::target_directory::{Completeness, NewFile, TargetDirectory, TargetName};
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, NodeKind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, linkat, mkdirat, openat, statat, symlinkat};
@@ -21,7 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Number of directories of a [`Descent`] that stay open, the deepest ones.
 const OPEN_DIRECTORIES_MAX: usize = 64;
@@ -29,7 +31,7 @@ const OPEN_DIRECTORIES_MAX: usize = 64;
 /// The directory that a restore writes into.
 #[derive(Debug)]
 pub struct Target {
-    root: OwnedFd,
+    root: Arc<TargetDirectory>,
     path: PathBuf,
 }
 
@@ -42,13 +44,38 @@ impl Target {
         std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::io("open", path, error))?;
-        Ok(Target { root, path: path.to_path_buf() })
+        Ok(Target { root: TargetDirectory::new(root, path.into()), path: path.to_path_buf() })
     }
 
     /// Applies metadata to a complete file. `path` is relative to the root, for messages. Appends errors to `problems`.
     /// Nothing may be written to the file afterwards, because that would change its times.
     pub fn finish_file(&self, path: &Path, file: &File, node: &Node, problems: &mut Vec<Error>) {
         Metadata::new(node, &self.path.join(path), problems).apply_to(file.as_fd());
+    }
+
+    /// Creates `at` as another name of the restored entry at `existing`, a path relative to the root, and returns its
+    /// name. The existing entry must be of kind `kind`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if the name is taken. [`Error::Io`], also if the existing entry is of another kind.
+    pub fn create_hard_link(
+        &self,
+        existing: &Path,
+        kind: NodeKind,
+        at: &TargetName,
+        completeness: Completeness,
+    ) -> Result<OsString> {
+        let wrap = |error: io::Error| Error::io("link to", self.path.join(existing), error);
+        let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
+        let Some((last, above)) = parts.as_deref().and_then(<[&OsStr]>::split_last) else {
+            return Err(wrap(io::Error::other("it is not a path below the target")));
+        };
+        let from = self.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
+        let stat = statat(&from, *last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != file_type(kind) {
+            return Err(wrap(io::Error::other("it is an entry of another kind")));
+        }
+        at.claim(completeness, |directory, name| linkat(&from, *last, directory, name, AtFlags::empty()))
     }
 
     /// Applies metadata to the root, after everything below it is complete.
@@ -85,7 +112,9 @@ pub struct Descent {
 struct DescentLevel {
     name: OsString,
     identity: FileIdentity,
-    open: Option<OwnedFd>,
+    open: Option<Arc<TargetDirectory>>,
+    /// The directory that files may still hold open after it was closed here.
+    last: Weak<TargetDirectory>,
 }
 
 impl Descent {
@@ -107,53 +136,63 @@ impl Descent {
     pub fn enter(&mut self, node: &Node) -> Result<()> {
         let name = checked_name(node, &[NodeKind::Directory])?.to_owned();
         let parent = self.directory()?;
-        match mkdirat(parent, &name, Mode::RWXU) {
+        match mkdirat(parent.as_fd(), &name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(self.refused(node, error)),
+            Err(error) => return Err(parent.refused(&name, error)),
         }
-        let open = open_directory(parent, &name).map_err(|error| match error {
-            Errno::LOOP | Errno::NOTDIR => self.refused(node, Errno::EXIST),
-            other => self.refused(node, other),
+        let open = open_directory(parent.as_fd(), &name).map_err(|error| match error {
+            Errno::LOOP | Errno::NOTDIR => parent.refused(&name, Errno::EXIST),
+            other => parent.refused(&name, other),
         })?;
-        let identity = identity_of(&fstat(&open).map_err(|error| self.refused(node, error))?);
+        let identity = identity_of(&fstat(&open).map_err(|error| parent.refused(&name, error))?);
         self.path.push(&name);
-        self.levels.push(DescentLevel { name, identity, open: Some(open) });
+        let open = TargetDirectory::new(open, self.target.path.join(&self.path));
+        self.levels.push(DescentLevel { name, identity, last: Arc::downgrade(&open), open: Some(open) });
         self.close_upper();
         Ok(())
     }
 
-    /// Leaves the directory entered last, and applies the metadata of `node` to it. Appends errors of metadata to
-    /// `problems`.
+    /// Leaves the directory entered last. It gets the metadata of `node` now or, if files in it are not complete, after
+    /// the last one. Appends errors of metadata to `problems`.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory or its parent was moved or replaced. The directory is left in any case.
     pub fn leave(&mut self, node: Option<&Node>, problems: &mut Vec<Error>) -> Result<()> {
-        let whole = self.target.path.join(&self.path);
-        let applied = match node {
+        let left = match node {
             Some(node) if !self.levels.is_empty() => {
-                self.directory().map(|directory| Metadata::new(node, &whole, problems).apply_to(directory))
+                self.directory().map(|directory| directory.set_metadata(node.clone()))
             }
             _ => Ok(()),
         };
-        self.levels.pop();
+        if let Some(directory) = self.levels.pop().and_then(|level| level.open) {
+            directory.release(problems);
+        }
         self.path.pop();
-        applied.and(self.reopen())
+        left.and(self.reopen())
     }
 
-    /// Creates an empty file, accessible by its owner only. [`Target::finish_file`] applies its metadata. A sparse file
-    /// gets its full length at once.
+    /// Creates an empty file under a temporary name, accessible by its owner only. [`Target::finish_file`] applies its
+    /// metadata and [`NewFile::publish`] gives it its name. A sparse file gets its full length at once.
     ///
     /// # Errors
     /// Those of [`Descent::create_symlink`].
-    pub fn create_file(&self, node: &Node) -> Result<File> {
+    pub fn create_file(&self, node: &Node) -> Result<NewFile> {
         let name = checked_name(node, &[NodeKind::File])?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let created = openat(self.directory()?, name, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(created.map_err(|error| self.refused(node, error))?);
+        let created = NewFile::create(TargetName::new(self.directory()?.clone(), name))?;
         if node.sparse {
-            file.set_len(node.size).map_err(|error| Error::io("extend", self.whole_path(node), error))?;
+            created.file.set_len(node.size).map_err(|error| Error::io("extend", self.whole_path(node), error))?;
         }
-        Ok(file)
+        Ok(created)
+    }
+
+    /// The name of `node` in this directory, for a hard link that is created later.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the node is invalid. [`Error::Io`] if the directory was moved or replaced.
+    pub fn link_name(&self, node: &Node) -> Result<TargetName> {
+        use NodeKind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
+        let name = checked_name(node, &[File, Symlink, Fifo, Socket, CharacterDevice, BlockDevice])?;
+        Ok(TargetName::new(self.directory()?.clone(), name))
     }
 
     /// Creates a symbolic link with its metadata. Appends errors of metadata to `problems`.
@@ -164,8 +203,8 @@ impl Descent {
         let name = checked_name(node, &[NodeKind::Symlink])?;
         let link_target = OsStr::from_bytes(node.link_target.as_deref().unwrap_or_default());
         let directory = self.directory()?;
-        symlinkat(link_target, directory, name).map_err(|error| self.refused(node, error))?;
-        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory, name);
+        symlinkat(link_target, directory.as_fd(), name).map_err(|error| directory.refused(name, error))?;
+        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory.as_fd(), name);
         Ok(())
     }
 
@@ -178,41 +217,19 @@ impl Descent {
         let kinds = [NodeKind::Fifo, NodeKind::CharacterDevice, NodeKind::BlockDevice, NodeKind::Socket];
         let name = checked_name(node, &kinds)?;
         let directory = self.directory()?;
-        match make_special(directory, name, node) {
+        match make_special(directory.as_fd(), name, node) {
             None => return Ok(false),
-            Some(created) => created.map_err(|error| self.refused(node, error))?,
+            Some(created) => created.map_err(|error| directory.refused(name, error))?,
         }
-        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory, name);
+        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory.as_fd(), name);
         Ok(true)
     }
 
-    /// Creates `node` as another name of the restored entry at `existing`, a path relative to the root. Both must be of
-    /// the same kind.
-    ///
-    /// # Errors
-    /// Those of [`Descent::create_symlink`].
-    pub fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<()> {
-        use NodeKind::{BlockDevice, CharacterDevice, Fifo, File, Socket, Symlink};
-        let name = checked_name(node, &[File, Symlink, Fifo, Socket, CharacterDevice, BlockDevice])?;
-        let wrap = |error: io::Error| Error::io("link to", self.target.path.join(existing), error);
-        let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
-        let Some((last, above)) = parts.as_deref().and_then(<[&OsStr]>::split_last) else {
-            return Err(wrap(io::Error::other("it is not a path below the target")));
-        };
-        let from = self.target.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
-        let stat = statat(&from, *last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != file_type(node.kind) {
-            return Err(wrap(io::Error::other("it is an entry of another kind")));
-        }
-        let linked = linkat(&from, *last, self.directory()?, name, AtFlags::empty());
-        linked.map_err(|error| self.refused(node, error))
-    }
-
     /// Returns the open directory on top.
-    fn directory(&self) -> Result<BorrowedFd<'_>> {
+    fn directory(&self) -> Result<&Arc<TargetDirectory>> {
         match self.levels.last() {
-            None => Ok(self.target.root.as_fd()),
-            Some(DescentLevel { open: Some(open), .. }) => Ok(open.as_fd()),
+            None => Ok(&self.target.root),
+            Some(DescentLevel { open: Some(open), .. }) => Ok(open),
             Some(_) => {
                 let error = io::Error::other("the directory was moved or replaced during the restore");
                 Err(Error::io("write into", self.target.path.join(&self.path), error))
@@ -237,13 +254,22 @@ impl Descent {
         }
         let wrap = |error: Errno| Error::io("open", self.target.path.join(&self.path), error);
         let mut directory = open_directory(self.target.root.as_fd(), OsStr::new(".")).map_err(wrap)?;
+        let mut path = self.target.path.clone();
         for (index, level) in self.levels.iter_mut().enumerate() {
+            path.push(&level.name);
             let next = open_directory(directory.as_fd(), &level.name).map_err(wrap)?;
             if identity_of(&fstat(&next).map_err(wrap)?) != level.identity {
                 return Err(wrap(Errno::NOENT));
             }
             if index + OPEN_DIRECTORIES_MAX >= depth {
-                level.open = Some(next.try_clone().map_err(|error| Error::io("open", &self.path, error))?);
+                let clone = || next.try_clone().map_err(|error| Error::io("open", &self.path, error));
+                // Files that still hold the directory share it, because the last of them applies its metadata.
+                let open = match level.last.upgrade() {
+                    Some(open) => open,
+                    None => TargetDirectory::new(clone()?, path.clone()),
+                };
+                level.last = Arc::downgrade(&open);
+                level.open = Some(open);
             }
             directory = next;
         }
@@ -252,23 +278,6 @@ impl Descent {
 
     fn whole_path(&self, node: &Node) -> PathBuf {
         self.target.path.join(&self.path).join(OsStr::from_bytes(&node.name))
-    }
-
-    /// Returns the error of an entry that could not be created.
-    fn refused(&self, node: &Node, error: Errno) -> Error {
-        let path = self.whole_path(node);
-        if error != Errno::EXIST {
-            return Error::io("create", path, error);
-        }
-        let name = OsStr::from_bytes(&node.name);
-        let stat = self.directory().ok().and_then(|it| statat(it, name, AtFlags::SYMLINK_NOFOLLOW).ok());
-        let what = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Some(FileType::RegularFile) => "a file",
-            Some(FileType::Directory) => "a directory",
-            Some(FileType::Symlink) => "a symbolic link",
-            _ => "another entry",
-        };
-        Error::AlreadyExists { path, what }
     }
 }
 

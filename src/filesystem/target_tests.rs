@@ -25,6 +25,19 @@ impl Fixture {
         Capturer::new().capture_path(&self.root.join(path), false, &mut Vec::new()).unwrap()
     }
 
+    /// Creates an empty file under its own name.
+    fn create_file(&self, node: &Node) -> Result<File> {
+        let created = self.descent.create_file(node)?;
+        let file = created.file.try_clone().unwrap();
+        created.publish(Completeness::Complete, &mut Vec::new())?;
+        Ok(file)
+    }
+
+    fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<OsString> {
+        let at = self.descent.link_name(node)?;
+        self.descent.target.create_hard_link(existing, node.kind, &at, Completeness::Complete)
+    }
+
     fn finish(&mut self, file: &File, node: &Node) {
         self.descent.target.finish_file(Path::new("file"), file, node, &mut self.problems);
     }
@@ -45,7 +58,7 @@ fn a_file_is_private_until_it_is_finished() {
     let mut test = fixture();
     for (index, mode) in [0o4755, 0o2750, 0o1644, 0o444, 0].into_iter().enumerate() {
         let node = owned(format!("{index}").as_bytes(), NodeKind::File, mode);
-        let file = test.descent.create_file(&node).unwrap();
+        let file = test.create_file(&node).unwrap();
         assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o600);
         file.write_all_at(b"content", 0).unwrap();
         test.finish(&file, &node);
@@ -64,7 +77,7 @@ fn owners_are_restored_by_root() {
     }
     let mut test = fixture();
     let file_node = Node { uid: 12345, gid: 54321, ..owned(b"file", NodeKind::File, 0o6755) };
-    let file = test.descent.create_file(&file_node).unwrap();
+    let file = test.create_file(&file_node).unwrap();
     test.finish(&file, &file_node);
     let target = Some(b"/no/where".to_vec());
     let link = Node { uid: 12345, gid: 54321, link_target: target, ..owned(b"link", NodeKind::Symlink, 0o777) };
@@ -74,7 +87,7 @@ fn owners_are_restored_by_root() {
         assert_eq!((restored.uid, restored.gid, restored.mode), (12345, 54321, node.mode));
     }
     let unchanged = Node { uid: u32::MAX, gid: u32::MAX, ..owned(b"no change", NodeKind::File, 0o600) };
-    let file = test.descent.create_file(&unchanged).unwrap();
+    let file = test.create_file(&unchanged).unwrap();
     test.finish(&file, &unchanged);
     assert!(test.problems.is_empty(), "{:?}", test.problems);
 }
@@ -86,7 +99,7 @@ fn times_before_1970_and_after_2038_are_restored() {
         let mtime = Timestamp { seconds, nanoseconds: 999_999_999 };
         let atime = Some(Timestamp { seconds: 7, nanoseconds: 8 });
         let node = Node { mtime, atime, ..owned(format!("f{seconds}").as_bytes(), NodeKind::File, 0o600) };
-        let file = test.descent.create_file(&node).unwrap();
+        let file = test.create_file(&node).unwrap();
         test.finish(&file, &node);
         let restored = test.captured(&format!("f{seconds}"));
         assert_eq!(restored.mtime, mtime);
@@ -108,9 +121,9 @@ fn a_directory_gets_its_metadata_when_it_is_left() {
     test.descent.enter(&outer).unwrap();
     test.descent.enter(&inner).unwrap();
     assert_eq!(test.descent.path(), Path::new("outer/inner"));
-    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
+    test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     test.descent.leave(Some(&inner), &mut test.problems).unwrap();
-    test.descent.create_file(&owned(b"after", NodeKind::File, 0o600)).unwrap();
+    test.create_file(&owned(b"after", NodeKind::File, 0o600)).unwrap();
     test.descent.leave(Some(&outer), &mut test.problems).unwrap();
     for (path, node) in [("outer", &outer), ("outer/inner", &inner)] {
         let restored = test.captured(path);
@@ -124,7 +137,7 @@ fn a_directory_gets_its_metadata_when_it_is_left() {
 fn a_sparse_file_keeps_its_holes() {
     let test = fixture();
     let node = Node { size: 8 << 20, sparse: true, ..owned(b"sparse", NodeKind::File, 0o600) };
-    let file = test.descent.create_file(&node).unwrap();
+    let file = test.create_file(&node).unwrap();
     file.write_all_at(&[7; 4096], 4 << 20).unwrap();
     file.sync_all().unwrap();
     let metadata = fs::metadata(test.root.join("sparse")).unwrap();
@@ -172,7 +185,7 @@ fn attributes_come_back_even_on_read_only_files() {
     let mut test = fixture();
     let xattrs = vec![Xattr { name: b"user.a".to_vec(), value: vec![0, 255] }];
     let node = Node { xattrs, ..owned(b"file", NodeKind::File, 0o400) };
-    let file = test.descent.create_file(&node).unwrap();
+    let file = test.create_file(&node).unwrap();
     if xattr::FileExt::set_xattr(&file, "user.probe", b"").is_err() {
         return; // the file system has none
     }
@@ -194,23 +207,52 @@ fn hard_links_join_what_was_restored() {
     let directory = owned(b"directory", NodeKind::Directory, 0o700);
     test.descent.enter(&directory).unwrap();
     let file = owned(b"one", NodeKind::File, 0o600);
-    test.descent.create_file(&file).unwrap();
+    test.create_file(&file).unwrap();
     let link = Node { link_target: Some(b"one".to_vec()), ..owned(b"link", NodeKind::Symlink, 0o777) };
     test.descent.create_symlink(&link, &mut test.problems).unwrap();
     test.descent.leave(Some(&directory), &mut test.problems).unwrap();
     let second = owned(b"two", NodeKind::File, 0o600);
-    test.descent.create_hard_link(Path::new("directory/one"), &second).unwrap();
+    test.create_hard_link(Path::new("directory/one"), &second).unwrap();
     assert_eq!(test.captured("two").identity(), test.captured("directory/one").identity());
     let other = Node { name: b"link two".to_vec(), ..link };
-    test.descent.create_hard_link(Path::new("directory/link"), &other).unwrap();
+    test.create_hard_link(Path::new("directory/link"), &other).unwrap();
     assert_eq!(test.captured("link two").identity(), test.captured("directory/link").identity());
 
     symlink("directory", test.root.join("planted")).unwrap();
     let third = owned(b"three", NodeKind::File, 0o600);
     for existing in ["directory/none", "planted/one", "directory/link", "directory", "../x", "/etc/passwd", ""] {
-        assert!(test.descent.create_hard_link(Path::new(existing), &third).is_err(), "{existing}");
+        assert!(test.create_hard_link(Path::new(existing), &third).is_err(), "{existing}");
     }
     assert!(!test.root.join("three").exists());
+    let at = test.descent.link_name(&third).unwrap();
+    for expected in ["three.damaged", "three.damaged-2"] {
+        let linked =
+            test.descent.target.create_hard_link(Path::new("two"), NodeKind::File, &at, Completeness::Damaged).unwrap();
+        assert_eq!(linked, expected);
+        assert_eq!(test.captured(expected).identity(), test.captured("two").identity());
+    }
+}
+
+#[test]
+fn a_deep_directory_gets_its_metadata_after_the_last_of_its_files() {
+    let mut test = fixture();
+    let directory = owned(b"d", NodeKind::Directory, 0o750);
+    test.descent.enter(&directory).unwrap();
+    let early = test.descent.create_file(&owned(b"early", NodeKind::File, 0o600)).unwrap();
+    // The first directory is closed here and reopened on the way back.
+    for _ in 0..OPEN_DIRECTORIES_MAX {
+        test.descent.enter(&directory).unwrap();
+    }
+    for _ in 0..OPEN_DIRECTORIES_MAX {
+        test.descent.leave(Some(&directory), &mut test.problems).unwrap();
+    }
+    let late = test.descent.create_file(&owned(b"late", NodeKind::File, 0o600)).unwrap();
+    test.descent.leave(Some(&directory), &mut test.problems).unwrap();
+    late.publish(Completeness::Complete, &mut test.problems).unwrap();
+    assert_ne!(test.captured("d").mtime, directory.mtime);
+    early.publish(Completeness::Complete, &mut test.problems).unwrap();
+    assert_eq!((test.captured("d").mtime, test.captured("d").mode), (directory.mtime, 0o750));
+    assert!(test.problems.is_empty(), "{:?}", test.problems);
 }
 
 #[test]
@@ -224,7 +266,7 @@ fn existing_entries_are_not_overwritten() {
         let is_refused =
             |error: Error| matches!(error, Error::AlreadyExists { path: p, what: w } if p == path && w == what);
         let node = |kind| owned(name.as_bytes(), kind, 0o700);
-        assert!(is_refused(test.descent.create_file(&node(NodeKind::File)).unwrap_err()));
+        assert!(is_refused(test.create_file(&node(NodeKind::File)).unwrap_err()));
         let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
         assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
         if name != "directory" {
@@ -249,10 +291,10 @@ fn a_planted_link_is_not_followed() {
     let error = test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700)).unwrap_err();
     assert!(matches!(error, Error::AlreadyExists { what: "a symbolic link", .. }));
     // The descent is still in the root, and nothing was created elsewhere.
-    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
+    test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert!(test.root.join("file").exists());
     symlink(outside.path().join("new"), test.root.join("dangling")).unwrap();
-    assert!(test.descent.create_file(&owned(b"dangling", NodeKind::File, 0o600)).is_err());
+    assert!(test.create_file(&owned(b"dangling", NodeKind::File, 0o600)).is_err());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
 
@@ -263,13 +305,13 @@ fn hostile_names_are_refused() {
         let node = |kind| owned(name, kind, 0o700);
         let is_refused = |error: Error| matches!(error, Error::Corrupt { .. });
         assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
-        assert!(is_refused(test.descent.create_file(&node(NodeKind::File)).unwrap_err()));
+        assert!(is_refused(test.create_file(&node(NodeKind::File)).unwrap_err()));
         let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
         assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
         assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
-        assert!(is_refused(test.descent.create_hard_link(Path::new("x"), &node(NodeKind::File)).unwrap_err()));
+        assert!(is_refused(test.create_hard_link(Path::new("x"), &node(NodeKind::File)).unwrap_err()));
     }
-    assert!(test.descent.create_file(&owned(b"kind", NodeKind::Directory, 0o700)).is_err());
+    assert!(test.create_file(&owned(b"kind", NodeKind::Directory, 0o700)).is_err());
     assert_eq!(fs::read_dir(&test.root).unwrap().count(), 0);
 }
 
@@ -284,7 +326,7 @@ fn deep_trees_need_few_open_directories() {
         assert!(open(&test.descent) <= OPEN_DIRECTORIES_MAX);
     }
     for _ in 0..DEPTH {
-        test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
+        test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
         test.descent.leave(Some(&directory), &mut test.problems).unwrap();
         assert!(open(&test.descent) <= OPEN_DIRECTORIES_MAX);
     }
@@ -306,8 +348,8 @@ fn a_replaced_parent_is_detected_when_it_is_reopened() {
         test.descent.leave(None, &mut test.problems).unwrap();
     }
     assert!(test.descent.leave(None, &mut test.problems).is_err());
-    assert!(test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).is_err());
+    assert!(test.create_file(&owned(b"file", NodeKind::File, 0o600)).is_err());
     test.descent.leave(None, &mut test.problems).unwrap();
-    test.descent.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
+    test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

@@ -126,12 +126,20 @@ pub struct RecipeWalk {
     stack: Vec<std::vec::IntoIter<ContentReference>>,
     /// Number of recipes read.
     pub recipes_read: usize,
+    /// Length of the content of the recipe that could not be read.
+    unread: Option<u64>,
 }
 
 impl RecipeWalk {
     /// Starts at the content of a file or directory.
     pub fn new(content: ContentReference) -> Self {
-        RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0 }
+        RecipeWalk { stack: vec![vec![content].into_iter()], recipes_read: 0, unread: None }
+    }
+
+    /// After an error: the length of the content that could not be read, if it is known. The walk then continues
+    /// behind it.
+    pub fn take_unread(&mut self) -> Option<u64> {
+        self.unread.take()
     }
 
     /// Returns the next chunk or hole.
@@ -146,9 +154,12 @@ impl RecipeWalk {
                     if self.stack.len() > RECIPE_LEVELS_MAX {
                         return Err(Error::corrupt("recipe", 0, format!("at most {RECIPE_LEVELS_MAX} levels"), "more"));
                     }
+                    self.unread = Some(len);
                     let bytes = reader.read(&fingerprint)?;
+                    let recipe = decode_recipe(&fingerprint, level, len, &bytes)?;
+                    self.unread = None;
                     self.recipes_read += 1;
-                    self.stack.push(decode_recipe(&fingerprint, level, len, &bytes)?.into_iter());
+                    self.stack.push(recipe.into_iter());
                 }
                 Some(ContentReference::Chunk { len, .. }) if len > CHUNK_BYTES_LIMIT => {
                     return Err(Error::corrupt(

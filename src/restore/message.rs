@@ -1,17 +1,19 @@
 //! The messages between the stages of a restore, and the counters and files that the stages share.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind, Result};
+use super::lost::{DamagedFile, DamagedFiles, LostRanges, is_damage};
+use crate::error::{Error, Result};
+use crate::filesystem::{NewFile, TargetName};
 use crate::metrics::{Counter, Progress};
 use crate::pipeline::Weigh;
 use crate::repo::container::{ExtentMap, FrameInfo, FrameNumber};
-use crate::repo::tree::{Node, small_holes};
+use crate::repo::tree::{Node, NodeKind, small_holes};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Maximum number of files that are open at the same time.
@@ -34,8 +36,10 @@ pub struct RestoreCounts {
     pub frame_bytes: Counter,
     /// Entries that could not be written, or that only a newer version can read.
     pub problems: Counter,
-    /// Files and directories lost to damage.
+    /// Files and directories that damage has cost bytes.
     pub damaged: Counter,
+    /// The files that are not whole.
+    pub damaged_files: DamagedFiles,
 }
 
 impl RestoreCounts {
@@ -45,13 +49,24 @@ impl RestoreCounts {
         self.problems.add(1);
     }
 
-    /// Logs and counts a file, or the rest of a directory, that is not whole: its stored content is damaged or too new,
-    /// or the target cannot be written there.
+    /// Logs and counts the rest of a directory whose stored listing is unreadable: damaged or too new.
     pub fn unreadable(&self, error: &Error, path: &str) {
         let path = if path.is_empty() { String::new() } else { format!("cannot restore {path}: ") };
         tracing::error!("{path}{error}");
-        let is_damaged = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-        let count = if is_damaged { &self.damaged } else { &self.problems };
+        self.count(error);
+    }
+
+    /// Logs, counts and reports a file that is not whole: its stored content is damaged or too new, or the target
+    /// cannot be written there.
+    pub fn damaged_file(&self, error: &Error, file: DamagedFile) {
+        let rest = file.saved_as.as_ref().map(|saved_as| format!("; what is good of it is in {saved_as}"));
+        tracing::error!("cannot restore {}: {error}{}", file.path, rest.unwrap_or_default());
+        self.count(error);
+        self.damaged_files.add(file);
+    }
+
+    fn count(&self, error: &Error) {
+        let count = if is_damage(error) { &self.damaged } else { &self.problems };
         count.add(1);
     }
 
@@ -98,56 +113,120 @@ impl Drop for Permit {
     }
 }
 
-/// The restored names of one inode.
-#[derive(Debug)]
-pub struct InodeNames {
-    /// Paths relative to the target.
-    pub paths: Vec<PathBuf>,
-    /// Whether the content is lost to damage. No further hard link is created then.
-    pub is_lost: bool,
+/// What became of an inode with several names. Paths are relative to the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InodeState {
+    /// Its content is being written.
+    Pending,
+    /// It was restored here.
+    Complete(PathBuf),
+    /// It is not whole.
+    Incomplete {
+        /// Where the rest of it is, if it was kept.
+        saved_as: Option<PathBuf>,
+        /// Whether the repository is at fault, and not the target.
+        is_damage: bool,
+    },
 }
 
 /// A file that is being restored.
 #[derive(Debug)]
 pub struct RestoreFile {
-    /// Open for writing.
-    pub file: File,
+    /// Open for writing, under a temporary name.
+    pub created: NewFile,
     /// Path relative to the target.
     pub path: PathBuf,
     /// Metadata to set.
     pub node: Node,
-    /// All names of the inode.
-    pub names: Arc<Mutex<InodeNames>>,
+    /// For the other names of the inode.
+    pub inode: Arc<Mutex<InodeState>>,
     /// Small holes to leave where zeros are stored, as ascending (start, end). `None`: the snapshot has no map of them.
     pub small_holes: Option<Vec<(u64, u64)>>,
-    failure: Mutex<Option<Error>>,
+    lost: Mutex<LostRanges>,
+    has_content: AtomicBool,
     _permit: Permit,
 }
 
 impl RestoreFile {
-    /// A file just created at `path`.
-    pub fn new(file: File, path: PathBuf, node: Node, names: Arc<Mutex<InodeNames>>, permit: Permit) -> Self {
-        let small_holes = small_holes(&node);
-        RestoreFile { file, path, node, names, small_holes, failure: Mutex::new(None), _permit: permit }
-    }
-
-    /// Extends a sparse file to the length of its content, which may end with a hole.
-    pub fn set_len(&self, len: u64) -> Result<()> {
-        if !self.node.sparse {
-            return Ok(());
+    /// A file just created, that is to appear at `path`.
+    pub fn new(created: NewFile, path: PathBuf, node: Node, permit: Permit) -> Self {
+        RestoreFile {
+            created,
+            path,
+            small_holes: small_holes(&node),
+            node,
+            inode: Arc::new(Mutex::new(InodeState::Pending)),
+            lost: Mutex::default(),
+            has_content: AtomicBool::new(false),
+            _permit: permit,
         }
-        self.file.set_len(len).map_err(|error| Error::io("extend", &self.path, error))
     }
 
-    /// Records why the file cannot be completed. The first error counts.
+    /// Extends the file to the length of its content, `len`, if the content ends with a hole.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.created.file.set_len(len).map_err(|error| Error::io("extend", &self.path, error))
+    }
+
+    /// Extends a file whose end is lost.
+    pub fn fill_up(&self) -> Result<()> {
+        let len = self.created.file.metadata().map_err(|error| Error::io("inspect", &self.path, error))?.len();
+        if len < self.node.size { self.set_len(self.node.size) } else { Ok(()) }
+    }
+
+    /// Records that bytes of the file are written.
+    pub fn set_has_content(&self) {
+        self.has_content.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any bytes were written.
+    pub fn has_content(&self) -> bool {
+        self.has_content.load(Ordering::Relaxed)
+    }
+
+    /// Records that the file is not whole, and why.
     pub fn fail(&self, error: Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).fail(error);
     }
 
-    /// Takes the recorded error.
-    pub fn take_failure(&self) -> Option<Error> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Records that `len` bytes from `offset` on are lost, and why.
+    pub fn lose(&self, offset: u64, len: u64, error: Error) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(offset, len, error);
     }
+
+    /// Takes what is lost.
+    pub fn take_lost(&self) -> LostRanges {
+        std::mem::take(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A further hard link to create.
+#[derive(Debug)]
+pub struct RestoreLink {
+    /// Where to create it.
+    pub at: TargetName,
+    /// Path relative to the target.
+    pub path: PathBuf,
+    /// Kind of the inode.
+    pub kind: NodeKind,
+    /// What became of the inode.
+    pub inode: Arc<Mutex<InodeState>>,
+    _permit: Permit,
+}
+
+impl RestoreLink {
+    /// A hard link to create at `at`. `permit` is for the directory, which stays open until then.
+    pub fn new(at: TargetName, path: PathBuf, kind: NodeKind, inode: Arc<Mutex<InodeState>>, permit: Permit) -> Self {
+        RestoreLink { at, path, kind, inode, _permit: permit }
+    }
+}
+
+/// An entry that Finish completes.
+#[derive(Debug)]
+pub enum FinishedEntry {
+    /// A file whose bytes are all written.
+    File(Arc<RestoreFile>),
+    /// A hard link. The first name of its inode comes before it.
+    Link(Box<RestoreLink>),
 }
 
 /// Bytes of a frame, or the damage that made it unreadable.
@@ -189,6 +268,13 @@ pub struct WriteChunk {
     pub extent_map: Arc<ExtentMap>,
 }
 
+impl WriteChunk {
+    /// Records that the chunk cannot be written, and why.
+    pub fn lose(&self, error: Error) {
+        self.file.lose(self.offset, u64::from(self.extent_map.len()), error);
+    }
+}
+
 /// Work for the stages after Plan.
 #[derive(Debug, Default)]
 pub struct RestoreJob {
@@ -198,8 +284,8 @@ pub struct RestoreJob {
     pub evicted: Vec<FrameNumber>,
     /// Chunks to write. Write empties this list.
     pub writes: Vec<WriteChunk>,
-    /// Files that are complete after this job.
-    pub finished: Vec<Arc<RestoreFile>>,
+    /// Files that are complete after this job, and hard links, in the order of the snapshot.
+    pub finished: Vec<FinishedEntry>,
     /// The frames that `writes` need: set by Gather, cleared by Write.
     pub frames: LoadedFrames,
     /// Bytes of `writes`.

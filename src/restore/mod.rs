@@ -9,19 +9,23 @@
 //! | 3 | `decode` (parallel) | jobs with stored frames | the same, with checked and decoded frames |
 //! | 4 | `gather` | jobs with decoded frames | the same, with every frame that their chunks need |
 //! | 5 | `write` (parallel) | jobs with chunks and frames | the same, after their chunks are checked and written |
-//! | 6 | `finish` | jobs with complete files | files with their metadata; incomplete files are removed |
+//! | 6 | `finish` | jobs with complete files | files with their metadata and names; hard links |
 //!
 //! `run` connects the stages. Plan decides which frames stay in memory (`frame_cache`), and Gather holds them.
-//! Damaged data costs the files that need it; the other files are restored.
+//! Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not whole never
+//! has its own name.
 
 mod decode;
 mod fetch;
 mod finish;
 mod frame_cache;
 mod gather;
+mod inodes;
+mod lost;
 mod message;
 mod plan;
 mod run;
 mod write;
 
+pub use lost::DamagedFile;
 pub use run::{RestoreReport, restore};

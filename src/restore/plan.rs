@@ -1,28 +1,31 @@
 //! Plan: walks the tree of a snapshot, creates its entries and decides which frames make up which bytes of each file.
 //!
-//! 1. Directories, links and special files are created at once. Files are created empty.
+//! 1. Directories, symbolic links and special files are created at once. Files are created empty, under temporary
+//!    names. Hard links follow their file through the window, and Finish creates them.
 //! 2. Each chunk of a file enters a window, in the order of the snapshot. The frame cache learns its frames then.
 //! 3. The oldest chunk leaves the window and joins a job. The frame cache, which now knows the later uses of each
 //!    frame, says which frames the job loads and which are evicted after it. The later stages only follow.
-//! 4. If a chunk cannot be located, only its file is lost.
+//! 4. A chunk that cannot be located is a lost range of its file, and so is a recipe that cannot be read.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use lru::LruCache;
+use std::sync::{Arc, Mutex};
 
 use super::frame_cache::{FrameCache, FrameSource};
-use super::message::{FrameLoad, InodeNames, OpenFiles, RestoreCounts, RestoreFile, RestoreJob, WriteChunk};
+use super::inodes::Inodes;
+use super::message::{
+    FinishedEntry, FrameLoad, InodeState, OpenFiles, Permit, RestoreCounts, RestoreFile, RestoreJob, RestoreLink,
+    WriteChunk,
+};
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
 use crate::pipeline::{Emit, Source};
 use crate::repo::container::FrameInfo;
-use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
+use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
-use crate::types::ContainerId;
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::types::{ContainerId, Fingerprint};
 
 /// A job is sent once it has this many bytes to write.
 const JOB_BYTES: u64 = 1 << 20;
@@ -33,13 +36,13 @@ const JOB_FILES: usize = 16;
 /// The window takes at most one part in this many of the cache's bytes. Of shares from 1/8 to 3/8, this one decoded the
 /// fewest frames for a restore of root file systems.
 const WINDOW_SHARE: u64 = 5;
-/// Maximum number of remembered inodes with several names.
-const INODES_MAX: usize = 1 << 20;
+/// Inodes with several names are remembered in at most one part in this many of the cache's bytes.
+const INODES_SHARE: u64 = 8;
 
 /// An item of the window, in the order of the snapshot.
 enum WindowItem {
     Write(WriteChunk),
-    Finished(Arc<RestoreFile>),
+    Finished(FinishedEntry),
 }
 
 impl WindowItem {
@@ -57,7 +60,7 @@ pub struct PlanStage {
     descent: Descent,
     counts: Arc<RestoreCounts>,
     open_files: Arc<OpenFiles>,
-    inodes: LruCache<FileIdentity, Arc<Mutex<InodeNames>>>,
+    inodes: Inodes,
     job: RestoreJob,
     window: VecDeque<WindowItem>,
     /// Memory of the window. It counts against `cache_bytes_max`.
@@ -86,7 +89,7 @@ impl PlanStage {
             descent: Descent::new(target),
             counts,
             open_files: Arc::default(),
-            inodes: LruCache::new(at_least_one(INODES_MAX)),
+            inodes: Inodes::new(config.cache_bytes.0 / INODES_SHARE),
             job: RestoreJob::default(),
             window: VecDeque::new(),
             window_bytes: 0,
@@ -151,9 +154,8 @@ impl PlanStage {
 
     /// Creates an entry that is not a directory.
     fn entry(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        if let Some(names) = node.hard_link.and_then(|identity| self.inodes.get(&identity)).cloned() {
-            self.link(&node, &names);
-            return Ok(());
+        if let Some(inode) = node.hard_link.and_then(|identity| self.inodes.find(&identity)) {
+            return self.link(&node, inode, emit);
         }
         if node.kind == NodeKind::File {
             return self.file(node, emit);
@@ -169,8 +171,11 @@ impl PlanStage {
             Ok(true) => {
                 self.counts.others.add(1);
                 if let Some(identity) = node.hard_link {
-                    let names = InodeNames { paths: vec![path], is_lost: false };
-                    self.inodes.put(identity, Arc::new(Mutex::new(names)));
+                    self.inodes.insert(
+                        identity,
+                        path.as_os_str().len(),
+                        Arc::new(Mutex::new(InodeState::Complete(path))),
+                    );
                 }
             }
             Ok(false) => tracing::warn!("{}: not restored: only a server can create its socket", path.display()),
@@ -179,92 +184,126 @@ impl PlanStage {
         Ok(())
     }
 
-    /// Creates a further hard link of an inode.
-    fn link(&self, node: &Node, names: &Mutex<InodeNames>) {
-        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Adds a further hard link of an inode to the window, behind the file.
+    fn link(&mut self, node: &Node, inode: Arc<Mutex<InodeState>>, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        let permit = self.permit(emit)?;
         let path = self.descent.path().join(name_of(node));
-        let Some(first) = names.paths.first().filter(|_| !names.is_lost) else {
-            let error = Error::corrupt(path.display().to_string(), 0, "the content of its first hard link", "none");
-            self.counts.unreadable(&error, "");
-            return;
-        };
-        match self.descent.create_hard_link(first, node) {
-            Ok(()) if node.kind == NodeKind::File => self.counts.files.add(1),
-            Ok(()) => self.counts.others.add(1),
-            Err(error) => self.counts.problem(&error),
+        match self.descent.link_name(node) {
+            Ok(at) => {
+                let link = RestoreLink::new(at, path, node.kind, inode, permit);
+                self.push(WindowItem::Finished(FinishedEntry::Link(Box::new(link))), emit)
+            }
+            Err(error) => {
+                self.counts.problem(&error);
+                Ok(())
+            }
         }
-        names.paths.push(path);
+    }
+
+    /// Waits until a further file or directory may be open.
+    fn permit(&mut self, emit: &mut Emit<RestoreJob>) -> Result<Permit> {
+        if self.open_files.is_full() {
+            // A permit returns only when a complete entry has left this stage.
+            self.flush_half(emit)?;
+        }
+        Ok(self.open_files.take())
     }
 
     /// Creates a file and adds its chunks to the window.
     fn file(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        if self.open_files.is_full() {
-            // A permit returns only when a complete file has left this stage.
-            self.flush_half(emit)?;
-        }
-        let permit = self.open_files.take();
-        let file = match self.descent.create_file(&node) {
-            Ok(file) => file,
+        let permit = self.permit(emit)?;
+        let created = match self.descent.create_file(&node) {
+            Ok(created) => created,
             Err(error) => {
                 self.counts.problem(&error);
                 return Ok(());
             }
         };
         let path = self.descent.path().join(name_of(&node));
-        let names = Arc::new(Mutex::new(InodeNames { paths: vec![path.clone()], is_lost: false }));
-        if let Some(identity) = node.hard_link {
-            self.inodes.put(identity, names.clone());
-        }
+        let (identity, path_len) = (node.hard_link, path.as_os_str().len());
         let content = node.content;
-        let file = Arc::new(RestoreFile::new(file, path, node, names, permit));
-        if let Some(content) = content {
-            match self.content(&file, content, emit) {
-                Err(error) if error.is_unreadable() => file.fail(error),
-                other => other?,
-            }
+        let file = Arc::new(RestoreFile::new(created, path, node, permit));
+        if let Some(identity) = identity {
+            self.inodes.insert(identity, path_len, file.inode.clone());
         }
-        self.push(WindowItem::Finished(file), emit)
+        let len = content.map_or(Ok(0), |content| self.content(&file, content, emit))?;
+        if len != file.node.size {
+            let (path, expected) = (file.path.display().to_string(), format!("{} bytes", file.node.size));
+            let error = Error::corrupt(path, len, expected, format!("content of {len} bytes"));
+            file.lose(len, file.node.size.saturating_sub(len), error);
+        }
+        self.push(WindowItem::Finished(FinishedEntry::File(file)), emit)
     }
 
+    /// Adds the chunks of a file to the window and returns the length of the content. What is unreadable is a lost
+    /// range.
     fn content(
         &mut self,
         file: &Arc<RestoreFile>,
         content: ContentReference,
         emit: &mut Emit<RestoreJob>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut walk = RecipeWalk::new(content);
-        let mut offset = 0u64;
-        while let Some(reference) = walk.next(&mut self.reader)? {
+        let (mut offset, mut written) = (0u64, 0u64);
+        loop {
             emit.check()?;
-            match reference {
-                ContentReference::Chunk { fingerprint, len } => {
-                    let entry = self.reader.entry_of(&fingerprint)?;
-                    let extent_map = self.reader.extent_map(entry)?;
-                    if u64::from(extent_map.len()) != len {
-                        let expected = format!("chunk {fingerprint} of {len} bytes");
-                        return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));
+            let reference = match walk.next(&mut self.reader) {
+                Ok(Some(reference)) => reference,
+                Ok(None) => break,
+                Err(error) if error.is_unreadable() => {
+                    // Without a length, the rest of the file is lost.
+                    let unread = walk.take_unread();
+                    let len = unread.unwrap_or_else(|| file.node.size.saturating_sub(offset));
+                    file.lose(offset, len, error);
+                    offset = offset.saturating_add(len);
+                    if unread.is_none() {
+                        return Ok(file.node.size);
                     }
-                    let resolver = &mut self.reader.resolver;
-                    self.cached.announce(self.entered, extent_map.frames(), |frame| {
-                        let (container, info) = resolver.frame_info(frame)?;
-                        let bytes = u64::from(info.raw_len);
-                        Ok(FrameSource { location: (container, info), bytes })
-                    })?;
-                    let file = file.clone();
-                    self.push(WindowItem::Write(WriteChunk { file, offset, fingerprint, extent_map }), emit)?;
+                    continue;
                 }
-                ContentReference::Hole { .. } => {}
-                ContentReference::Recipe { .. } => {
-                    return Err(Error::corrupt("recipe", offset, "a chunk or a hole", "a recipe"));
+                Err(error) => return Err(error),
+            };
+            let len = reference.content_len();
+            if let ContentReference::Chunk { fingerprint, .. } = reference {
+                match self.chunk(file, offset, fingerprint, len) {
+                    Ok(write) => self.push(WindowItem::Write(write), emit)?,
+                    Err(error) if error.is_unreadable() => file.lose(offset, len, error),
+                    Err(error) => return Err(error),
                 }
+                written = offset.saturating_add(len);
             }
-            offset += reference.content_len();
+            offset = offset.saturating_add(len);
         }
-        match file.set_len(offset) {
-            Err(error) if !error.is_full_disk() => file.fail(error),
-            other => other?,
+        if offset > written || file.node.sparse {
+            match file.set_len(offset) {
+                Err(error) if !error.is_full_disk() => file.fail(error),
+                other => other?,
+            }
         }
-        Ok(())
+        Ok(offset)
+    }
+
+    /// Locates a chunk of a file and announces its frames.
+    fn chunk(
+        &mut self,
+        file: &Arc<RestoreFile>,
+        offset: u64,
+        fingerprint: Fingerprint,
+        len: u64,
+    ) -> Result<WriteChunk> {
+        let entry = self.reader.entry_of(&fingerprint)?;
+        let extent_map = self.reader.extent_map(entry)?;
+        if u64::from(extent_map.len()) != len {
+            let expected = format!("chunk {fingerprint} of {len} bytes");
+            return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));
+        }
+        let resolver = &mut self.reader.resolver;
+        self.cached.announce(self.entered, extent_map.frames(), |frame| {
+            let (container, info) = resolver.frame_info(frame)?;
+            let bytes = u64::from(info.raw_len);
+            Ok(FrameSource { location: (container, info), bytes })
+        })?;
+        Ok(WriteChunk { file: file.clone(), offset, fingerprint, extent_map })
     }
 
     /// Adds an item to the window. While all frames fit into half of the cache, the window stays empty, because nothing
@@ -287,7 +326,7 @@ impl PlanStage {
         let Some(item) = self.window.pop_front() else { return Ok(()) };
         self.window_bytes -= item.bytes();
         match item {
-            WindowItem::Finished(file) => self.job.finished.push(file),
+            WindowItem::Finished(entry) => self.job.finished.push(entry),
             WindowItem::Write(write) => {
                 for frame in write.extent_map.frames() {
                     let Some(FrameSource { location, bytes }) = self.cached.take(self.left, *frame) else { continue };

@@ -9,6 +9,7 @@ use super::decode::DecodeWorker;
 use super::fetch::FetchWorker;
 use super::finish::FinishStage;
 use super::gather::GatherStage;
+use super::lost::DamagedFile;
 use super::message::RestoreCounts;
 use super::plan::PlanStage;
 use super::write::WriteWorker;
@@ -47,8 +48,12 @@ pub struct RestoreReport {
     pub frame_bytes: u64,
     /// Entries that could not be written, or that only a newer version can read. Each is logged.
     pub problems: u64,
-    /// Files lost to damage in the repository. Each is logged.
+    /// Files and directories that damage in the repository has cost bytes. Each is logged.
     pub damaged: u64,
+    /// Files that are not whole, at most 1000.
+    pub damaged_files: Vec<DamagedFile>,
+    /// Number of such files that are not listed.
+    pub damaged_files_more: u64,
     /// Duration, seconds.
     pub seconds: f64,
     /// Metrics of each stage.
@@ -60,7 +65,8 @@ pub struct RestoreReport {
 
 /// Restores a snapshot into the directory `target`, which is created if it is absent. Nothing is overwritten.
 ///
-/// A problem with a single entry is logged (`tracing::error!`) and counted, and the restore continues.
+/// A problem with a single entry is logged (`tracing::error!`) and counted, and the restore continues. A file has its
+/// name only if it is whole. Otherwise it is called `NAME.damaged`, unless `config.restore.keep_damaged` is off.
 ///
 /// # Errors
 /// Fails if the target cannot be created, the disk is full, or the user interrupts the restore.
@@ -78,7 +84,12 @@ pub fn restore(
     let root = Arc::new(Target::create(target)?);
     let counts = Arc::new(RestoreCounts::default());
     let plan = PlanStage::new(reader, snapshot.snapshot.root, root.clone(), &config.restore, counts.clone());
-    let finish = FinishStage { target: root.clone(), root: target.into(), counts: counts.clone(), progress };
+    let finish = FinishStage {
+        target: root.clone(),
+        keep_damaged: config.restore.keep_damaged,
+        counts: counts.clone(),
+        progress,
+    };
 
     let workers = &config.pipeline;
     let mut line = Pipeline::new(workers.queue_depth, stop.clone());
@@ -100,6 +111,7 @@ pub fn restore(
         root.finish_root(node, &mut problems);
         problems.iter().for_each(|error| counts.problem(error));
     }
+    let damaged_files = counts.damaged_files.take();
     Ok(RestoreReport {
         snapshot: snapshot.id.to_string(),
         target: target.display().to_string(),
@@ -111,6 +123,8 @@ pub fn restore(
         frame_bytes: counts.frame_bytes.get(),
         problems: counts.problems.get(),
         damaged: counts.damaged.get(),
+        damaged_files: damaged_files.files,
+        damaged_files_more: damaged_files.more,
         seconds: started.elapsed().as_secs_f64(),
         stages: stages.iter().map(StageMetrics::summary).collect(),
         metrics: stages,

@@ -55,6 +55,7 @@ impl WriteWorker<'_> {
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
         AssembledChunk { file: &write.file, bytes, offset: write.offset }.write()?;
+        write.file.set_has_content();
         self.counts.written(self.progress, bytes.len() as u64);
         Ok(())
     }
@@ -89,7 +90,7 @@ impl AssembledChunk<'_> {
     }
 
     fn write_range(&self, start: u64, end: u64) -> Result<()> {
-        let written = self.file.file.write_all_at(self.range(start, end)?, start);
+        let written = self.file.created.file.write_all_at(self.range(start, end)?, start);
         written.map_err(|error| Error::io("write", &self.file.path, error))
     }
 
@@ -137,9 +138,9 @@ impl Map for WriteWorker<'_> {
         for write in &job.writes {
             match self.write(write, &job) {
                 Ok(()) => {}
-                Err(error) if error.is_unreadable() => write.file.fail(error),
-                // A bad sector of the target costs this file. A full disk affects every file.
-                Err(error @ Error::Io { .. }) if !error.is_full_disk() => write.file.fail(error),
+                Err(error) if error.is_unreadable() => write.lose(error),
+                // A bad sector of the target costs this chunk. A full disk affects every file.
+                Err(error @ Error::Io { .. }) if !error.is_full_disk() => write.lose(error),
                 Err(error) => return Err(error),
             }
         }

@@ -13,9 +13,11 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
+use fhrd::repo::container::parse_name;
+use fhrd::repo::index::read_container_index;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::snapshot;
-use fhrd::restore::{RestoreReport, restore};
+use fhrd::restore::{DamagedFile, RestoreReport, restore};
 use fhrd::store::{BlobMetadata, ListedBlob, Store};
 use fhrd::{Error, Result};
 
@@ -139,8 +141,23 @@ impl Scene {
             false
         };
         let absent: Vec<usize> = (0..FILES).filter(is_absent).collect();
-        assert_eq!((report.files, report.damaged), ((FILES - absent.len()) as u64, absent.len() as u64));
+        for file in &report.damaged_files {
+            let saved_as = file.saved_as.as_ref().map(|saved_as| fs::read(target.path().join(saved_as)).unwrap());
+            let mut bytes = fs::read(Path::new("/").join(&file.path)).unwrap();
+            for [offset, len] in &file.lost {
+                bytes[*offset as usize..(offset + len) as usize].fill(0);
+            }
+            assert!(saved_as.is_none_or(|saved_as| saved_as == bytes), "{file:?}");
+        }
+        assert!(report.damaged_files.len() <= absent.len());
         (report, absent)
+    }
+
+    /// Offsets and lengths of the frames of a container.
+    fn frames(&self, name: &str) -> Vec<Range<u64>> {
+        let id = parse_name(name).unwrap();
+        let index = read_container_index(self.store.as_ref(), &id).unwrap();
+        index.frames.iter().map(|frame| frame.offset..frame.offset + frame.stored_bytes() as u64).collect()
     }
 
     /// Names and lengths of the containers of file content.
@@ -172,13 +189,45 @@ fn an_unreadable_range_of_a_container_costs_only_the_files_that_touch_it() {
         scene.spoil(&container.name, container.len / 2..container.len / 2 + 4096);
         let (report, absent) = scene.restored(&first);
         assert!((1..=2).contains(&absent.len()) && report.problems == 0, "{}: {absent:?}", container.name);
-        // The frame that lies in the range, and the index of the container at its end.
+        assert_eq!((report.files, report.damaged), ((FILES - absent.len()) as u64, absent.len() as u64));
+        assert!(report.damaged_files.iter().all(|file| file.saved_as.is_some()), "{report:?}");
+        // The header of the container, and the footer behind its index.
         for range in [0..64, container.len - 100..container.len] {
             scene.spoil(&container.name, range);
             let (_, absent) = scene.restored(&first);
             assert!((1..=3).contains(&absent.len()), "{}: {absent:?}", container.name);
         }
     }
+}
+
+#[test]
+fn an_unreadable_recipe_costs_its_file_and_nothing_is_lost_without_a_report() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    // The second snapshot has a listing of its own and the recipes of the first.
+    fs::write(scene.directory.path().join("source/extra"), b"extra").unwrap();
+    let second = scene.back_up(false).snapshot;
+    let (mut lost_recipes, mut lost_directories) = (0, 0);
+    for container in scene.store.list("containers").unwrap() {
+        let is_metadata = container.len <= 500_000;
+        for range in scene.frames(&container.name).into_iter().step_by(if is_metadata { 1 } else { 12 }) {
+            scene.spoil(&container.name, range.start..range.start + 1);
+            let (report, absent) = scene.restored(&second);
+            if absent.is_empty() {
+                assert_eq!((report.files, report.damaged), (FILES as u64 + 1, 0));
+                continue;
+            }
+            assert!(report.damaged > 0);
+            if report.damaged_files.is_empty() {
+                lost_directories += 1;
+                continue;
+            }
+            assert_eq!((report.files, report.damaged_files.len()), ((FILES + 1 - absent.len()) as u64, absent.len()));
+            let is_all = |file: &DamagedFile| file.lost == [[0, 900_000]] && file.saved_as.is_none();
+            lost_recipes += u64::from(report.damaged_files.iter().all(is_all));
+        }
+    }
+    assert!(lost_recipes > 0 && lost_directories > 0, "{lost_recipes} {lost_directories}");
 }
 
 #[test]

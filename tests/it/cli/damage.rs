@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use super::fixture::{Home, code, json, stderr};
 use super::tree::noise;
 
@@ -19,6 +21,11 @@ fn stored() -> Home {
     home.write("small.toml", b"[container]\nbytes_target = \"1 MiB\"\n[compress]\nframe_bytes = \"64 KiB\"\n");
     for number in 0..FILES {
         home.write(&format!("directory/file-{number}"), &content(number));
+        std::fs::hard_link(
+            home.path(&format!("directory/file-{number}")),
+            home.path(&format!("directory/link-{number}")),
+        )
+        .unwrap();
     }
     let report = home.backup(&["directory", "--config", "small.toml"]);
     assert!(report["containers"].as_u64().is_some_and(|containers| containers >= 4));
@@ -32,36 +39,72 @@ fn container(home: &Home) -> PathBuf {
     files.map(|file| file.unwrap().path()).max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 
-/// Restores and demands that every file is either whole or named and absent. Returns how many are lost.
+/// Restores and demands that every file is either whole, or named and kept as far as it is good. Returns how many are
+/// not whole.
 fn lost(home: &Home) -> u64 {
     let output = home.run(&["restore", "latest", "--target", "back", "--json"]);
     assert_eq!(code(&output), 20, "{}", stderr(&output));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut lost = 0;
     for number in 0..FILES {
         let name = format!("back/directory/file-{number}");
+        let link = format!("back/directory/link-{number}");
+        assert_eq!(home.path(&name).exists(), home.path(&link).exists());
         if home.path(&name).exists() {
             assert!(home.read(&name) == content(number), "{name} is not what was stored");
-        } else {
-            let named =
-                stderr(&output).lines().any(|l| l.starts_with("error: ") && l.contains(&format!("file-{number}")));
-            assert!(named, "{name} is not named in\n{}", stderr(&output));
-            lost += 1;
+            assert_eq!(home.inode(&name), home.inode(&link));
+            continue;
+        }
+        let named = |line: &str| line.starts_with("error: ") && line.contains(&format!("file-{number}"));
+        assert!(stderr(&output).lines().any(named), "{name} is not named in\n{}", stderr(&output));
+        lost += 1;
+        let [file, link] = ["file", "link"].map(|kind| damaged(&report, &format!("directory/{kind}-{number}")));
+        if let Some(saved_as) = file["saved_as"].as_str() {
+            assert_eq!((saved_as, file["lost_more"].as_u64()), (&*format!("directory/file-{number}.damaged"), Some(0)));
+            assert!(home.read(&format!("back/{saved_as}")) == without(&content(number), file), "{saved_as}");
+            let link = format!("back/{}", link["saved_as"].as_str().unwrap());
+            assert_eq!(home.inode(&link), home.inode(&format!("back/{saved_as}")));
         }
     }
-    assert_eq!((&report["damaged"], &report["files"]), (&lost.into(), &(FILES - lost).into()));
+    let names = home.names("back/directory");
+    assert!(names.iter().all(|name| !name.starts_with('.')), "{names:?}");
+    assert_eq!((&report["damaged"], &report["files"]), (&(2 * lost).into(), &(2 * (FILES - lost)).into()));
     lost
+}
+
+/// The report's line of the damaged file at `path`.
+fn damaged<'a>(report: &'a Value, path: &str) -> &'a Value {
+    let files = report["damaged_files"].as_array().unwrap();
+    files.iter().find(|file| file["path"] == path).unwrap_or_else(|| panic!("{path} is not in {files:?}"))
+}
+
+/// Content with zeros in the lost ranges of a report's line.
+fn without(content: &[u8], file: &Value) -> Vec<u8> {
+    let mut bytes = content.to_vec();
+    for range in file["lost"].as_array().unwrap() {
+        let [offset, len] = [0, 1].map(|number| range[number].as_u64().unwrap() as usize);
+        assert!(len > 0);
+        bytes[offset..offset + len].fill(0);
+    }
+    assert!(bytes != content, "nothing is lost");
+    bytes
+}
+
+/// Flips a bit in the middle of the largest container.
+fn flip(home: &Home) -> PathBuf {
+    let path = container(home);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&path, bytes).unwrap();
+    path
 }
 
 #[test]
 fn a_flipped_bit_costs_the_files_in_its_frame() {
     let home = stored();
     assert_eq!(json(&home.run(&["check", "--read-data", "--json"]))["defect_count"], 0);
-    let path = container(&home);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    std::fs::write(&path, bytes).unwrap();
+    let path = flip(&home);
     assert!((1..=2).contains(&lost(&home)));
     let check = home.run(&["check", "--read-data", "--json"]);
     assert_eq!(code(&check), 20);
@@ -69,6 +112,53 @@ fn a_flipped_bit_costs_the_files_in_its_frame() {
     assert!(report["defect_count"].as_u64().is_some_and(|count| count > 0));
     let name = path.file_name().unwrap().to_str().unwrap();
     assert!(report["defects"].to_string().contains(name), "{report}");
+}
+
+#[test]
+fn a_damaged_file_never_replaces_one_and_can_be_left_out() {
+    let home = stored();
+    flip(&home);
+    let output = home.run(&["restore", "latest", "--target", "none", "--json", "--no-damaged"]);
+    assert_eq!(code(&output), 20, "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = report["damaged_files"].as_array().unwrap();
+    assert!(!lost.is_empty() && lost.iter().all(|file| file["saved_as"].is_null()), "{report}");
+    assert!(home.names("none/directory").iter().all(|name| !name.contains("damaged") && !name.starts_with('.')));
+    let path = lost[0]["path"].as_str().unwrap();
+    home.write(&format!("back/{path}.damaged"), b"the user's");
+    home.write(&format!("back/{path}.damaged-2"), b"the user's");
+    let output = home.run(&["restore", "latest", "--target", "back", "--json"]);
+    assert_eq!(code(&output), 20, "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(damaged(&report, path)["saved_as"], format!("{path}.damaged-3"));
+    for suffix in ["", "-2"] {
+        assert_eq!(home.read(&format!("back/{path}.damaged{suffix}")), b"the user's");
+    }
+    let saved = format!("warning: {path}.damaged-3: bytes ");
+    assert!(stderr(&output).lines().any(|line| line.starts_with(&saved)), "{}", stderr(&output));
+}
+
+#[test]
+fn a_target_that_cannot_take_a_file_keeps_the_others() {
+    let home = stored();
+    home.write("directory/small", b"small");
+    home.backup(&["directory", "--config", "small.toml"]);
+    let program = env!("CARGO_BIN_EXE_fhrd");
+    // Writes beyond 512 KiB fail with an error of the file, because the signal is ignored.
+    let script = format!("trap '' XFSZ; ulimit -f 512; '{program}' restore latest --target back --json");
+    let plain = home.command(&[]);
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", &script]).current_dir(home.path(""));
+    plain.get_envs().for_each(|(name, value)| match value {
+        Some(value) => drop(shell.env(name, value)),
+        None => drop(shell.env_remove(name)),
+    });
+    let output = shell.output().unwrap();
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["files"], &report["damaged"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(home.read("back/directory/small"), b"small");
+    assert!(stderr(&output).contains("cannot restore directory/file-0"), "{}", stderr(&output));
 }
 
 #[test]

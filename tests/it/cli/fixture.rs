@@ -29,6 +29,11 @@ impl Home {
         std::fs::read(self.path(name)).unwrap()
     }
 
+    /// Number of a file's inode.
+    pub fn inode(&self, name: &str) -> u64 {
+        std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(self.path(name)).unwrap())
+    }
+
     /// Names in a directory, sorted.
     pub fn names(&self, directory: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(directory)).unwrap();

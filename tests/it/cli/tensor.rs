@@ -7,6 +7,18 @@ use serde_json::{Value, json};
 use super::fixture::{Home, code, json as parsed, stderr, stdout};
 use crate::weights::{Tensor, float32, safetensors, with_header, zip};
 
+#[test]
+fn options_of_a_tensor_are_refused_for_a_tree() {
+    let home = Home::new();
+    for line in [["--path", "x"], ["--output", "x.npy"]] {
+        for more in [&["--target", "back"][..], &["--no-damaged"], &[]] {
+            let output = home.run(&[&["restore", "latest"], &line[..], more].concat());
+            assert_eq!(code(&output), 2, "{}", stderr(&output));
+            assert!(stderr(&output).contains(line[0]) || stderr(&output).contains("--tensor"), "{}", stderr(&output));
+        }
+    }
+}
+
 fn values(count: usize) -> Vec<f32> {
     (0..count).map(|number| number as f32).collect()
 }
