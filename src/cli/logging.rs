@@ -1,7 +1,11 @@
 //! Log lines on standard error: `warning: …`, without time or module, above the progress bar.
+//!
+//! An error or a warning is printed once. If it comes again, [`finish`] says how often.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
@@ -11,6 +15,52 @@ use tracing_subscriber::registry::LookupSpan;
 use super::args::Options;
 use super::output::printable;
 use super::progress::above_bar;
+
+/// Distinct lines whose repetitions are counted. Further lines are printed each time.
+const LINES_MAX: usize = 1024;
+/// Bytes of these lines.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// The lines of this process.
+static LINES: Mutex<Lines> = Mutex::new(Lines { counts: BTreeMap::new(), bytes: 0 });
+
+/// Lines that were printed, and how often they came again.
+struct Lines {
+    counts: BTreeMap<String, u64>,
+    bytes: usize,
+}
+
+impl Lines {
+    /// Whether to print a line now: it is new, or there is no memory to know.
+    fn is_new(&mut self, line: &str) -> bool {
+        if let Some(count) = self.counts.get_mut(line) {
+            *count += 1;
+            return false;
+        }
+        if self.counts.len() < LINES_MAX && self.bytes + line.len() <= LINE_BYTES_MAX {
+            self.bytes += line.len();
+            self.counts.insert(line.to_string(), 0);
+        }
+        true
+    }
+
+    /// Forgets all lines. Returns those that came again.
+    fn repeated(&mut self) -> Vec<String> {
+        self.bytes = 0;
+        let counts = std::mem::take(&mut self.counts).into_iter();
+        let line = |(line, count): (String, u64)| format!("{line} ({count} more times)");
+        counts.filter(|(_, count)| *count > 0).map(line).collect()
+    }
+}
+
+/// Prints each line that came again, with its number.
+pub fn finish() {
+    let repeated = LINES.lock().unwrap_or_else(PoisonError::into_inner).repeated();
+    for line in repeated {
+        // Nothing can be done if standard error is closed.
+        let _ = above_bar(|| writeln!(io::stderr(), "{line}"));
+    }
+}
 
 /// Prints events from now on: errors and warnings. `-v` adds information, `-vv` everything; `-q` prints errors only.
 pub fn start(options: &Options) {
@@ -42,7 +92,12 @@ where
         };
         let mut fields = FormattedFields::<N>::new(String::new());
         context.field_format().format_fields(fields.as_writer(), event)?;
-        writeln!(writer, "{name}: {}", printable(&fields.fields))
+        let line = format!("{name}: {}", printable(&fields.fields));
+        let can_repeat = *event.metadata().level() <= Level::WARN;
+        if can_repeat && !LINES.lock().unwrap_or_else(PoisonError::into_inner).is_new(&line) {
+            return Ok(());
+        }
+        writeln!(writer, "{line}")
     }
 }
 
@@ -56,5 +111,23 @@ impl Write for AboveBar {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_printed_once_and_counted_within_bounds() {
+        let mut lines = Lines { counts: BTreeMap::new(), bytes: 0 };
+        let printed = ["a", "b", "a", "a"].map(|line| lines.is_new(line));
+        assert_eq!(printed, [true, true, false, false]);
+        assert_eq!(lines.repeated(), ["a (2 more times)"]);
+        assert!(lines.is_new("a"));
+        let long = "x".repeat(LINE_BYTES_MAX);
+        assert!(lines.is_new(&long) && lines.is_new(&long), "too long to remember");
+        (0..2 * LINES_MAX).for_each(|number| assert!(lines.is_new(&number.to_string())));
+        assert_eq!(lines.counts.len(), LINES_MAX);
     }
 }

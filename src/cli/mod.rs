@@ -49,7 +49,9 @@ pub fn main() -> ExitCode {
     process::keep_freed_memory();
     process::raise_open_files();
     let session = Session { options: arguments.options, stop: process::stop_flag() };
-    match run(&session, &arguments.verb) {
+    let result = run(&session, &arguments.verb);
+    logging::finish();
+    match result {
         Ok(exit) => exit.into(),
         Err(error) if output::is_closed(&error) => Exit::Fine.into(),
         Err(error) => {
