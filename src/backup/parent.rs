@@ -3,11 +3,8 @@
 use crate::repo::index::ChunkPresence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
-
-/// A file must be unchanged for this long before the parent snapshot started, nanoseconds. A later change within the
-/// resolution of its times could go unnoticed.
-const UNCHANGED_NS_MIN: i128 = 2_000_000_000;
 
 /// A directory of the parent snapshot.
 struct ParentDirectory {
@@ -20,8 +17,8 @@ struct ParentDirectory {
 pub struct ParentCursor {
     reader: ChunkReader,
     presence: ChunkPresence,
-    /// Start of the parent snapshot's backup.
-    time_ns: i64,
+    /// A file that changed later may have changed again without new times.
+    unchanged_since_ns: i128,
     /// Open directories; `None` where the parent has none or it cannot be read.
     levels: Vec<Option<ParentDirectory>>,
     previous_version: Option<ContentReference>,
@@ -32,10 +29,13 @@ fn nanoseconds(time: Timestamp) -> i128 {
 }
 
 impl ParentCursor {
-    /// A cursor at `root`, the tree of a snapshot whose backup started at `time_ns`.
-    pub fn new(mut reader: ChunkReader, presence: ChunkPresence, root: Option<ContentReference>, time_ns: i64) -> Self {
-        let level = Self::open(&mut reader, root);
-        ParentCursor { reader, presence, time_ns, levels: vec![level], previous_version: None }
+    /// A cursor at the tree of `parent`. A file is read again if it changed less than `recheck_seconds` before the
+    /// backup of `parent` started: later stores through a memory map leave its times alone until the system writes the
+    /// pages back, and times have a limited resolution.
+    pub fn new(mut reader: ChunkReader, presence: ChunkPresence, parent: &Snapshot, recheck_seconds: u64) -> Self {
+        let level = Self::open(&mut reader, parent.root);
+        let unchanged_since_ns = i128::from(parent.time_ns) - i128::from(recheck_seconds) * 1_000_000_000;
+        ParentCursor { reader, presence, unchanged_since_ns, levels: vec![level], previous_version: None }
     }
 
     fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
@@ -88,8 +88,7 @@ impl ParentCursor {
             && known.mtime == node.mtime
             && known.ctime == node.ctime
             && known.inode == node.inode;
-        let is_old_enough = nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns);
-        if !is_same || !is_old_enough {
+        if !is_same || !self.is_older(node) {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
@@ -106,7 +105,7 @@ impl ParentCursor {
 
     /// Whether a file is older than the parent snapshot, so that the parent probably contains it.
     pub fn is_older(&self, node: &Node) -> bool {
-        nanoseconds(node.mtime.max(node.ctime)) + UNCHANGED_NS_MIN <= i128::from(self.time_ns)
+        nanoseconds(node.mtime.max(node.ctime)) <= self.unchanged_since_ns
     }
 
     /// Whether the repository has every recipe and chunk of `content`.

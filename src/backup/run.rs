@@ -82,7 +82,7 @@ pub fn backup(
 
     let indexes = Indexes::open(repository, &config.index, &listing, cache)?;
     let counts = Arc::new(ReadCounts::default());
-    let cursor = parent.as_ref().map(|parent| parent_cursor(repository, &listing, parent));
+    let cursor = parent.as_ref().map(|parent| parent_cursor(repository, config, &listing, parent));
     let read = ReadStage::new(walker, cursor, candidates, config, progress, counts.clone());
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
     let (saved, metrics) = run_stages(Wiring::new(parts, stop), read)?;
@@ -163,10 +163,15 @@ fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8
 }
 
 /// A cursor at the root of the parent snapshot.
-fn parent_cursor(repository: &Repository, listing: &Arc<ContainerListing>, parent: &NamedSnapshot) -> ParentCursor {
+fn parent_cursor(
+    repository: &Repository,
+    config: &Config,
+    listing: &Arc<ContainerListing>,
+    parent: &NamedSnapshot,
+) -> ParentCursor {
     let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
     let presence = ChunkPresence::new(repository.store.clone(), listing.clone());
-    ParentCursor::new(reader, presence, parent.snapshot.root, parent.snapshot.time_ns)
+    ParentCursor::new(reader, presence, &parent.snapshot, config.read.recheck_seconds)
 }
 
 /// The absolute paths, sorted, without duplicates.

@@ -185,7 +185,8 @@ fn snapshots_are_found_by_prefix_and_as_latest() {
 fn a_tree_comes_back_as_it_was_and_what_has_not_changed_is_not_read_again() {
     let home = Home::new();
     plant(&home.path("tree"));
-    std::thread::sleep(Duration::from_millis(2100));
+    home.write("config.toml", b"[read]\nrecheck_seconds = 1\n");
+    std::thread::sleep(Duration::from_millis(1100));
     let before = describe(&home.path("tree"));
     let first = home.backup(&["tree"]);
     let files = first["files"].as_u64().unwrap();
@@ -197,8 +198,14 @@ fn a_tree_comes_back_as_it_was_and_what_has_not_changed_is_not_read_again() {
     }
     assert_eq!(restored.len(), before.len());
 
-    let second = home.backup(&["tree"]);
-    assert_eq!((&second["files"], &second["parent"]), (&files.into(), &first["snapshot"]));
+    let again = home.backup(&["tree"]);
+    assert_eq!(
+        again["files_unchanged"], 0,
+        "files that changed within a minute before the first backup are read again"
+    );
+    assert_eq!((&again["chunks_new"], &again["chunks"].as_u64().is_some_and(|chunks| chunks > 0)), (&0.into(), &true));
+    let second = home.backup(&["tree", "--config", "config.toml"]);
+    assert_eq!((&second["files"], &second["parent"]), (&files.into(), &again["snapshot"]));
     assert_eq!((&second["chunks_new"], &second["bytes_stored"]), (&0.into(), &0.into()));
     assert_eq!(second["chunks"], 0, "something was read again");
     let forced = home.backup(&["tree", "--force"]);

@@ -33,6 +33,7 @@ fn config() -> Config {
     let mut config = Config::default();
     config.container.bytes_target = ByteSize::mib(1);
     config.pipeline.workers = 1;
+    config.read.recheck_seconds = 1;
     // Containers end between groups of chunks, and groups are short then.
     config.compress.frame_bytes = ByteSize::b(0);
     config
@@ -119,7 +120,7 @@ impl Scene {
         let base = weights(30, 1 << 17);
         fs::write(source.join("below/base.safetensors"), model(&base, &base[..1 << 16])).unwrap();
         // Settled, so that the next backup takes unchanged files from this one.
-        std::thread::sleep(Duration::from_millis(2100));
+        std::thread::sleep(Duration::from_millis(1100));
         let repository = directory.path().join("repository");
         let opened = Repository::init_at(&repository, &config().repository).unwrap();
         let copy = Copy { directory: tempfile::tempdir().unwrap(), cache: cache_directory(&opened).unwrap() };
