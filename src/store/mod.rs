@@ -34,7 +34,7 @@ use std::path::Path;
 
 use crate::error::Result;
 
-/// NamedSnapshot, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
+/// Named, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
 pub trait Store: Send + Sync {
     /// Stores the concatenation of `parts`. Returns `false`, and writes nothing, if a blob of that name exists. In both
     /// cases the blob is durable on return.

@@ -97,7 +97,7 @@ impl RansKernel {
     }
 }
 
-/// RansEncoder state. It goes backwards through the symbols and the units.
+/// State of the encoder. It goes backwards through the symbols and the units.
 pub(super) struct RansEncoder<'a> {
     pub(super) states: [u32; LANES],
     pub(super) tables: &'a tables::EncodingTable,
@@ -108,7 +108,7 @@ pub(super) struct RansEncoder<'a> {
     pub(super) position: usize,
 }
 
-/// RansDecoder state. It goes forwards.
+/// State of the decoder. It goes forwards.
 pub(super) struct RansDecoder<'a> {
     pub(super) states: [u32; LANES],
     pub(super) tables: &'a tables::DecodingTable,
