@@ -247,7 +247,9 @@ mod tests {
     fn config(directory: &std::path::Path, element_bytes: usize) -> String {
         let head = "kind = \"entropies\"\nblocks = 5\nblock_bytes = 8192\nlevel = 1\nlow_bits = 6.2\nhigh_bits = 7.3";
         let class = |name: &str, floats: bool| {
-            format!("[[class]]\nname = {name:?}\nfloats = {floats}\nword_bytes = {element_bytes}\nfiles = [{name:?}]\n")
+            format!(
+                "[[class]]\nname = {name:?}\nfloats = {floats}\nelement_bytes = {element_bytes}\nfiles = [{name:?}]\n"
+            )
         };
         format!("{head}\ncorpus = {directory:?}\n{}{}", class("floats", true), class("noise", false))
     }
