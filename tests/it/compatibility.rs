@@ -1,9 +1,9 @@
 //! Repositories of every format version, frozen: today's program reads them to the last byte.
 //!
-//! `tests/fixtures/v1/repository` was written by the first program of format 1; `expected.json` beside it says what
-//! its snapshots hold, `counts.json` what it consists of. `FHRD_WRITE_FIXTURES=1 cargo test --test it compatibility`
-//! (on Linux) writes all of it anew, with a new key: that is right only as long as no released program has written the
-//! format. `tests/fixtures/v1-models` is the same for models; `FHRD_WRITE_FIXTURES=models` writes it.
+//! The first program of format 1 wrote `tests/fixtures/v1/repository`. `expected.json` beside it lists what its
+//! snapshots hold, `counts.json` what it consists of. `tests/fixtures/v1-models` is the same for models. While format 1
+//! is not released, `FHRD_WRITE_FIXTURES=1` (or `models`) `cargo test --test it compatibility` writes them again, with
+//! a new key. After the release of a format its fixture is frozen, and the variable is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,6 +23,7 @@ use fhrd::repo::reader::{ChunkReader, RecipeWalk};
 use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, Snapshot};
 use fhrd::repo::tree::TreeCursor;
+use fhrd::wire::FORMAT_VERSION;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
 
 use crate::program::{Place, finished, number};
@@ -38,12 +39,25 @@ const CHUNKS: &str = "[repository]\nchunk_bytes_min = 4096\nchunk_bytes_avg = 81
 /// incompressible ones are stored raw.
 const FLAT: &str = "[subdedup]\ndepth_max = 1\n[compress]\nframe_bytes = 0\n";
 
-/// The fixture's directory; the fixture is there.
+/// Released format versions, whose fixtures are frozen.
+const RELEASED_FORMATS: &[u16] = &[];
+
+/// Whether the environment asks for new fixtures of this name.
+///
+/// # Panics
+/// If the format is released.
+fn is_rewrite_wanted(name: &str) -> bool {
+    let is_wanted = std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == name);
+    assert!(!(is_wanted && RELEASED_FORMATS.contains(&FORMAT_VERSION)), "fixtures of a released format are frozen");
+    is_wanted
+}
+
+/// The directory of the fixture.
 fn fixture() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
-        if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "1") {
+        if is_rewrite_wanted("1") {
             write_fixture(&directory);
         }
         directory
@@ -306,7 +320,7 @@ fn models_fixture() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1-models");
-        if std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == "models") {
+        if is_rewrite_wanted("models") {
             write_models_fixture(&directory);
         }
         directory

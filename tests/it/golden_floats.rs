@@ -196,8 +196,8 @@ fn deltas_masked() {
 }
 
 #[test]
-fn deltas_of_other_forms_are_read() {
-    // Exclusive or with forty bytes 3f, as zstd and as a constant plane; and the same added.
+fn deltas_of_other_modes_are_read() {
+    // XOR with forty bytes 3f, as zstd and as a constant plane, and the same as an addition.
     let base: Vec<u8> = (0..40).collect();
     for (derivation, payload, by) in [
         (Derivation::Xor, "02 28b52ffd 20 28 430100 3f", true),

@@ -1,8 +1,8 @@
-//! What holds for every strategy of sub-block deduplication, whatever the chunks: they come back, chains stay within
-//! the bound and have no cycle, a range resolves to the range of the whole.
+//! Promises of every sub-block strategy for any chunks: they come back, chains keep their bound and have no cycle, and
+//! a range resolves to the same range of the whole.
 //!
-//! Each chunk is a file shorter than the shortest chunk that the cutter makes; backup and reader are the real ones. The
-//! second half of the chunks comes in a second run, whose bases are read from containers.
+//! Each chunk is a file shorter than the smallest chunk of the chunker. Backup and reader are the real ones. The second
+//! half of the chunks comes in a second run, which reads its bases from containers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
