@@ -43,7 +43,7 @@ fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
     let raw_len = payload.len() as u32;
     let frame = StoredFrame { codec: Raw.id(), raw_len, payload: payload.clone() };
     (0..frames).for_each(|_| {
-        writer.push_frame(&frame).unwrap();
+        writer.push_frame(&frame).expect("accepts the frame");
     });
     let of_frame = CHUNKS as u32 / frames;
     let chunk_bytes = raw_len / of_frame;
@@ -57,7 +57,7 @@ fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
             depth: 1,
         };
         let features: [u64; 8] = std::array::from_fn(|feature| (first + u64::from(number)) * 8 + feature as u64);
-        writer.push_entry(fields, &OperationList::default(), &features).unwrap();
+        writer.push_entry(fields, &OperationList::default(), &features).expect("accepts the entry");
     }
     writer.seal().expect("seals")
 }

@@ -111,7 +111,7 @@ fn verification_finds_a_damaged_page_within_its_budget_from_any_start() {
     for random in 0..60 {
         let listing = segments.listing();
         verify_segments(&listing, 30, random).unwrap();
-        assert_eq!(listing.recovery().damaged(), [damaged.clone()], "start {random}");
+        assert_eq!(listing.recovery().damaged(), std::slice::from_ref(&damaged), "start {random}");
     }
     let hits = (0..30).filter(|random| {
         let listing = segments.listing();

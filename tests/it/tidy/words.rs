@@ -178,7 +178,7 @@ fn texts(path: &Path, found: &mut Vec<PathBuf>) {
         let mut inner: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
         inner.sort();
         inner.iter().filter(|path| !path.ends_with("datasets/sample")).for_each(|path| texts(path, found));
-    } else if path.parent().is_some_and(|parent| parent.ends_with(".ci"))
+    } else if path.parent().and_then(Path::file_name).is_some_and(|name| name == ".ci")
         || path.extension().is_some_and(|ending| TEXT_ENDINGS.iter().any(|text| ending == *text))
     {
         found.push(path.into());
