@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, SegmentBatches, delete_unreadable_segments, read_container_index};
 use crate::types::ContainerId;
@@ -55,9 +55,13 @@ fn adopt(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
     let store = repository.store.as_ref();
     let mut damaged = HashSet::new();
     for id in orphans {
-        if let Err(error) = read_container_index(store, id) {
-            tracing::warn!("not adopting a container: {error}");
-            damaged.insert(*id);
+        match read_container_index(store, id) {
+            Ok(_) => {}
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => {
+                tracing::warn!("not adopting a container: {error}");
+                damaged.insert(*id);
+            }
         }
     }
     let (mut adopted, mut batches) = (0, SegmentBatches::new(store));

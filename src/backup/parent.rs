@@ -1,5 +1,6 @@
 //! A cursor into the parent snapshot that follows the walk of the source and finds files that need not be read.
 
+use crate::error::ErrorKind;
 use crate::repo::index::ChunkPresence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
@@ -53,9 +54,11 @@ impl ParentCursor {
             match level.cursor.next(&mut self.reader) {
                 Ok(next) => level.next = next,
                 Err(error) => {
-                    tracing::warn!(
-                        "reading all files of a directory again: the parent snapshot is unreadable there: {error}"
-                    );
+                    if error.kind() != ErrorKind::Interrupted {
+                        tracing::warn!(
+                            "reading all files of a directory again: the parent snapshot is unreadable there: {error}"
+                        );
+                    }
                     *slot = None;
                     return None;
                 }

@@ -63,6 +63,7 @@ pub fn backup(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let time_ns = now_ns();
+    let repository = &repository.stopped_by(stop);
     repository.check_writable()?;
     repository.check_run(&config.repository)?;
     let plan = plan(request)?;
@@ -75,8 +76,11 @@ pub fn backup(
     let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
     let skip: BTreeSet<FileIdentity> =
         [repository.store.local_path(), Some(cache.as_path())].into_iter().flatten().filter_map(identity).collect();
-    let candidates =
-        if config.model.detect_formats { prescan(&request.paths, &skip, MODEL_CANDIDATES_MAX) } else { Vec::new() };
+    let candidates = if config.model.detect_formats {
+        prescan(&request.paths, &skip, MODEL_CANDIDATES_MAX, stop)
+    } else {
+        Vec::new()
+    };
     let walker = Walker::new(plan, skip);
     let root_node = walker.root().cloned();
 

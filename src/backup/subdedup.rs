@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 use crate::model::{DeltaPlanner, PlannedDelta, TensorBlock};
 use crate::pipeline::{Emit, Stage};
 use crate::repo::container::{
-    Base, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList, SessionEntryNumber,
-    SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
+    Base, EXTENTS_LIMIT, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList,
+    SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
 use crate::similar::{Bases, EncodedChunk, SessionEntry, Strategy, StrategyOutput, encode};
 
@@ -32,6 +32,11 @@ use crate::similar::{Bases, EncodedChunk, SessionEntry, Strategy, StrategyOutput
 const GROUP_BYTES_MAX: u64 = 8 << 20;
 /// Entries after which a group ends.
 const GROUP_ENTRIES_MAX: u64 = 4096;
+/// Operations after which a group ends.
+const GROUP_OPERATIONS_MAX: usize = 1 << 19;
+/// Operations of a chunk, at most. Together with the weight at which a container is full, these bounds keep within what
+/// a reader accepts of a container.
+const CHUNK_OPERATIONS_MAX: usize = 1 << 20;
 /// Chunks of average length in a frame, at most. Often one base is all that is needed of a frame, and the rest of the
 /// frame is decoded for nothing.
 const FRAME_CHUNKS_MAX: u64 = 16;
@@ -56,6 +61,8 @@ pub struct SubDedupStage {
     group_first: SessionEntryNumber,
     /// Bytes of chunks in the current group.
     group_bytes: u64,
+    /// Operations in the current group.
+    group_operations: usize,
 }
 
 impl SubDedupStage {
@@ -80,6 +87,7 @@ impl SubDedupStage {
             next_frame: SessionFrameNumber::default(),
             group_first: SessionEntryNumber::default(),
             group_bytes: 0,
+            group_operations: 0,
         }
     }
 
@@ -92,7 +100,8 @@ impl SubDedupStage {
         }
         let entries = self.bases.ring.next().0 - self.group_first.0;
         let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
-        if self.group_bytes >= self.group_bytes_max || entries >= GROUP_ENTRIES_MAX || per_chunk {
+        let is_large = self.group_bytes >= self.group_bytes_max || self.group_operations >= GROUP_OPERATIONS_MAX;
+        if is_large || entries >= GROUP_ENTRIES_MAX || per_chunk {
             self.end_group(emit)?;
         }
         Ok(())
@@ -201,6 +210,7 @@ impl SubDedupStage {
         for range in &encoded.literals {
             frame.extend_from_slice(chunk.bytes.get(range.start as usize..range.end as usize).unwrap_or_default());
         }
+        self.group_operations += encoded.operations.len();
         let digest = operations_digest(&encoded.operations, &encoded.bases);
         let number = self.bases.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest },
@@ -227,14 +237,38 @@ impl SubDedupStage {
         let anchors = chunk.anchors.as_deref().unwrap_or_default();
         let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
         let capped = self.bases.cap(&mut found.matches);
-        match capped.and_then(|()| encode(chunk.len, &found.matches, self.depth_max, &mut self.bases)) {
-            Ok(encoded) => Ok((found, encoded)),
+        let encoded = capped.and_then(|()| encode(chunk.len, &found.matches, self.depth_max, &mut self.bases));
+        match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
+            Ok((true, encoded)) => Ok((found, encoded)),
+            Ok((false, _)) => Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?)),
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("storing a chunk whole: {error}");
                 Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?))
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a reader accepts the operations of a chunk of `len` bytes: neither they nor their extents are too many.
+    fn is_resolvable(&mut self, len: u32, encoded: &EncodedChunk) -> Result<bool> {
+        if encoded.operations.len() > CHUNK_OPERATIONS_MAX {
+            return Ok(false);
+        }
+        if len as usize <= EXTENTS_LIMIT {
+            return Ok(true);
+        }
+        let mut extents = 0;
+        for operation in &encoded.operations {
+            extents += match *operation {
+                Operation::Copy { base, offset, len } => {
+                    let entry = encoded.entries.get(base as usize).copied();
+                    let entry = entry.ok_or_else(|| Error::internal("an operation without its base"))?;
+                    self.bases.extent_map(entry)?.extents_of(offset..offset + len)?.count()
+                }
+                _ => 1,
+            };
+        }
+        Ok(extents <= EXTENTS_LIMIT)
     }
 
     fn open_frame(&mut self, open: OpenFrame) -> &mut Vec<u8> {
@@ -301,7 +335,7 @@ impl SubDedupStage {
             });
         }
         self.group_first = self.bases.ring.next();
-        self.group_bytes = 0;
+        (self.group_bytes, self.group_operations) = (0, 0);
         self.bases.next_batch();
         if entries.is_empty() { Ok(()) } else { emit.emit(Packet::Entries(entries)) }
     }

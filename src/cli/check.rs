@@ -17,7 +17,7 @@ use crate::metrics::Progress;
 pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let options = &session.options;
     let config = location::config(options)?;
-    let repository = location::open(options)?;
+    let repository = location::open(session)?;
     let progress = Progress::default();
     let report =
         shown(options, &progress, None, || check(&repository, &config, arguments.read_data, &progress, &session.stop))?;

@@ -52,7 +52,7 @@ impl Opener<'_> {
         let named = text.split_once(':').filter(|_| path.symlink_metadata().is_err());
         let Some((id, inside)) = named else { return OpenModel::open(path) };
         if self.repository.is_none() {
-            let repository = location::open(&self.session.options)?;
+            let repository = location::open(self.session)?;
             let stored = SnapshotModels::new(&repository)?;
             self.repository = Some((repository, stored));
         }

@@ -16,7 +16,7 @@ use crate::inspect::lineage::{FamilyMember, lineage};
 /// # Errors
 /// Those of the repository, the snapshot and [`lineage`].
 pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     let (snapshots, exit) = models::snapshots(&repository, &arguments.snapshots)?;
     let members = lineage(&repository, &snapshots, &session.stop)?;
     if session.options.json {

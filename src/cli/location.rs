@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Session;
 use super::args::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -16,11 +17,15 @@ pub fn config(options: &Options) -> Result<Config> {
     options.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)
 }
 
-/// Opens the repository of `--repo`, or the default one.
+/// Opens the repository of `--repo`, or the default one. Its reads fail once the user has asked to stop.
 ///
 /// # Errors
 /// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open_at`].
-pub fn open(options: &Options) -> Result<Repository> {
+pub fn open(session: &Session) -> Result<Repository> {
+    Ok(open_unstopped(&session.options)?.stopped_by(&session.stop))
+}
+
+fn open_unstopped(options: &Options) -> Result<Repository> {
     match &options.repo {
         Some(location) => Repository::open_at(location)
             .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", location.display()))),
@@ -34,7 +39,7 @@ pub fn open(options: &Options) -> Result<Repository> {
 /// # Errors
 /// As [`open`] and [`create`].
 pub fn open_for_backup(options: &Options, config: &Config) -> Result<(Repository, bool)> {
-    match open(options) {
+    match open_unstopped(options) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() => {
             create(options, config).map(|repository| (repository, true))
         }

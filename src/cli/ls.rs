@@ -87,7 +87,7 @@ impl<'a> EntryDocument<'a> {
 /// # Errors
 /// Those of the repository, the snapshot and [`list`].
 pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
     let on_terminal = is_terminal();
     let visit_all = |write: &mut dyn FnMut(&Path, &Node) -> Result<()>| {

@@ -101,7 +101,7 @@ pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Ve
 /// # Errors
 /// Those of the repository, the snapshots and [`models`].
 pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     let (snapshots, exit) = snapshots(&repository, &arguments.snapshots)?;
     let found = models(&repository, &snapshots, &session.stop)?;
     if session.options.json {

@@ -26,7 +26,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let options = &session.options;
     let mut config = location::config(options)?;
     config.restore.keep_damaged &= !arguments.no_damaged;
-    let repository = location::open(options)?;
+    let repository = location::open(session)?;
     let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
     let target = arguments.target.clone().unwrap_or_else(|| new_directory(&named));
     let progress = Progress::default();

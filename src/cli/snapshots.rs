@@ -73,7 +73,7 @@ fn statistic(named: &NamedSnapshot, name: &str) -> u64 {
 /// # Errors
 /// Those of the repository.
 pub fn run(session: &Session) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");

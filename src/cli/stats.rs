@@ -17,7 +17,7 @@ use crate::repo::snapshot;
 /// # Errors
 /// Those of the repository and the snapshot.
 pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     match &arguments.id {
         None => show(session, &repository_stats(&repository)?)?,
         Some(id) => {

@@ -14,7 +14,7 @@ use crate::repo::snapshot;
 /// # Errors
 /// Those of the repository, the snapshot and [`tensor`].
 pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
-    let repository = location::open(&session.options)?;
+    let repository = location::open(session)?;
     let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
     let output = arguments.output.clone().unwrap_or_else(|| default_output(name));
     let request = TensorRequest { tensor: name, path: arguments.path.as_deref(), output: &output };

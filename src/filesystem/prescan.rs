@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::format::has_model_extension;
 use crate::repo::tree::FileIdentity;
@@ -16,7 +17,8 @@ const BLOBS: &str = "blobs";
 /// Returns the paths of likely model files below `paths`: at most `files_max`, in order of their names.
 ///
 /// Does not follow links, and skips the directories in `skip`. Ignores unreadable entries: the walk reports them.
-pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usize) -> Vec<PathBuf> {
+/// Ends early once `stop` is set.
+pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usize, stop: &AtomicBool) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
     let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
     while let Some(path) = waiting.pop() {
@@ -40,7 +42,7 @@ pub fn prescan(paths: &[PathBuf], skip: &BTreeSet<FileIdentity>, files_max: usiz
         }
         directories.sort_unstable();
         waiting.extend(directories.into_iter().rev());
-        if found.len() >= files_max {
+        if found.len() >= files_max || stop.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -70,9 +72,12 @@ mod tests {
         std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
         let skip = fs::metadata(path("skipped")).unwrap();
         let skip = BTreeSet::from([FileIdentity { device: skip.dev(), inode: skip.ino() }]);
-        let found = prescan(&[directory.path().to_path_buf()], &skip, 10);
+        let found = prescan(&[directory.path().to_path_buf()], &skip, 10, &AtomicBool::new(false));
         assert_eq!(found, [path("a/x.gguf"), path("b/blobs/0a"), path("b/model.SafeTensors")]);
-        assert_eq!(prescan(&[path("a/x.gguf"), path("nowhere")], &skip, 10), [path("a/x.gguf")]);
-        assert_eq!(prescan(&[directory.path().to_path_buf()], &BTreeSet::new(), 1).len(), 1);
+        assert_eq!(
+            prescan(&[path("a/x.gguf"), path("nowhere")], &skip, 10, &AtomicBool::new(false)),
+            [path("a/x.gguf")]
+        );
+        assert_eq!(prescan(&[directory.path().to_path_buf()], &BTreeSet::new(), 1, &AtomicBool::new(false)).len(), 1);
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{ModelConfig, ModelDelta};
 use crate::error::Result;
 use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
-use crate::repo::container::{Base, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
+use crate::repo::container::{Base, DEPTH_LIMIT, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
 use crate::similar::{BaseRange, Bases};
 use crate::store::Store;
@@ -269,14 +269,24 @@ impl DeltaPlanner {
         let Some(entry) = known.map_or_else(|| bases.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
-        self.push_shallow(BaseRange { entry, offset: range.start, len: range.end - range.start }, bases, ranges)
+        self.push_shallow(
+            BaseRange { entry, offset: range.start, len: range.end - range.start },
+            DEPTH_LIMIT,
+            bases,
+            ranges,
+        )
     }
 
-    /// Appends a range of a base, or that base's own bases if its chain of deltas is too long.
-    fn push_shallow(&self, range: BaseRange, bases: &mut Bases, ranges: &mut Vec<BaseRange>) -> Result<bool> {
-        if ranges.len() >= OPERATIONS_MAX {
-            return Ok(false);
-        }
+    /// Appends a range of a base, or that base's own bases if its chain of deltas is too long. Follows at most `levels`
+    /// bases: the stored depth may be wrong.
+    fn push_shallow(
+        &self,
+        range: BaseRange,
+        levels: u8,
+        bases: &mut Bases,
+        ranges: &mut Vec<BaseRange>,
+    ) -> Result<bool> {
+        let Some(levels) = levels.checked_sub(1).filter(|_| ranges.len() < OPERATIONS_MAX) else { return Ok(false) };
         if bases.depth(range.entry)? <= self.config.delta_depth_max {
             ranges.push(range);
             return Ok(true);
@@ -287,7 +297,7 @@ impl DeltaPlanner {
             let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
             if from < to {
                 let deeper = BaseRange { entry, offset: offset + from - start, len: to - from };
-                if !self.push_shallow(deeper, bases, ranges)? {
+                if !self.push_shallow(deeper, levels, bases, ranges)? {
                     return Ok(false);
                 }
             }

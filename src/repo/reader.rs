@@ -11,7 +11,7 @@ use bytes::Bytes;
 use lru::LruCache;
 
 use crate::codec::Scratch;
-use crate::config::CHUNK_BYTES_LIMIT;
+use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, blob_name, decode_frame};
@@ -25,6 +25,10 @@ const CONTAINER_INDEXES_MAX: usize = 32;
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Memory for the extent maps of entries.
 const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
+/// Decoded bytes of the frames of one chunk, at most.
+const CHUNK_FRAME_BYTES_LIMIT: u64 = 1 << 30;
+/// Frames of a chunk that cannot exceed that limit.
+const CHUNK_FRAMES_UNCHECKED: usize = (CHUNK_FRAME_BYTES_LIMIT / FRAME_BYTES_LIMIT) as usize;
 /// Deepest tree of recipes that is accepted.
 const RECIPE_LEVELS_MAX: usize = 16;
 
@@ -69,8 +73,34 @@ impl ChunkReader {
     }
 
     /// Returns the extent map of entry `number`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the operations are invalid, or if the frames of the chunk decode to too many bytes.
     pub fn extent_map(&mut self, number: EntryNumber) -> Result<Arc<ExtentMap>> {
-        self.extent_cache.extent_map(&mut self.resolver, number)
+        let extent_map = self.extent_cache.extent_map(&mut self.resolver, number);
+        let extent_map = extent_map.map_err(|error| self.with_container(number, error))?;
+        if extent_map.frames().len() > CHUNK_FRAMES_UNCHECKED {
+            let mut bytes = 0;
+            for frame in extent_map.frames() {
+                bytes += u64::from(self.resolver.frame_info(*frame)?.1.raw_len);
+            }
+            if bytes > CHUNK_FRAME_BYTES_LIMIT {
+                let expected = format!("frames of at most {CHUNK_FRAME_BYTES_LIMIT} bytes");
+                let error = Error::corrupt("chunk operations", 0, expected, bytes.to_string());
+                return Err(self.with_container(number, error));
+            }
+        }
+        Ok(extent_map)
+    }
+
+    /// Adds the container and the position of entry `number` to an error that names no blob.
+    fn with_container(&mut self, number: EntryNumber, error: Error) -> Error {
+        let Error::Corrupt { what, offset, expected, got } = error else { return error };
+        let what = match self.resolver.container_index_of(number) {
+            Ok((id, _, position)) if !what.contains('/') => format!("{}, entry {position}: {what}", blob_name(&id)),
+            _ => what,
+        };
+        Error::Corrupt { what, offset, expected, got }
     }
 
     /// Returns frame `number`, decoded.
@@ -97,7 +127,8 @@ impl ChunkReader {
         let extent_map = self.extent_map(number)?;
         let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
         let mut bytes = Vec::new();
-        extent_map.assemble(&frames, &mut self.scratch, &mut bytes)?;
+        let assembled = extent_map.assemble(&frames, &mut self.scratch, &mut bytes);
+        assembled.map_err(|error| self.with_container(number, error))?;
         let got = self.key.fingerprint(&bytes);
         if got != *fingerprint {
             let (container, ..) = self.resolver.container_index_of(number)?;
@@ -116,6 +147,18 @@ impl ChunkReader {
     pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         let number = self.entry_of(fingerprint)?;
         self.read_entry(number, fingerprint)
+    }
+
+    /// Returns the bytes of a chunk, checked against its fingerprint and against the length in a reference to it.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`], and [`Error::Corrupt`] if the length differs.
+    pub fn read_exact(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<Vec<u8>> {
+        let bytes = self.read(fingerprint)?;
+        if bytes.len() as u64 == len {
+            return Ok(bytes);
+        }
+        Err(Error::corrupt(format!("chunk {fingerprint}"), 0, format!("{len} bytes"), bytes.len().to_string()))
     }
 }
 

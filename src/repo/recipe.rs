@@ -74,6 +74,8 @@ fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<
 
 /// Longest stored recipe, references.
 const REFERENCES_MAX: usize = 2048;
+/// References that a reader accepts in a recipe.
+const REFERENCES_LIMIT: u64 = 1 << 16;
 /// Average length of a stored recipe, references (a power of two).
 const REFERENCES_AVERAGE: u64 = 512;
 /// First bytes of a stored recipe: its type and version.
@@ -167,14 +169,23 @@ impl RecipeBuilder {
 /// Parses the stored recipe `fingerprint`, which describes `len` bytes and has the level `level`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it does not parse, a reference is not one level below, or the lengths do not add up.
+/// [`Error::Corrupt`] if it does not parse or has too many references, if a reference is empty or not one level below,
+/// or if the lengths do not add up. With empty references a few recipes could take forever to walk.
 pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<ContentReference>> {
     let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
     let Some(list) = bytes.strip_prefix(&PREFIX) else {
         return Err(corrupt("a recipe of version 1".into(), format!("{:?}", bytes.get(..2))));
     };
-    let list: Vec<ContentReference> =
-        minicbor::decode(list).map_err(|error| corrupt("a list of references".into(), error.to_string()))?;
+    let invalid = |error: decode::Error| corrupt("a list of references".into(), error.to_string());
+    let count = Decoder::new(list).array().map_err(invalid)?;
+    if count.is_none_or(|count| count > REFERENCES_LIMIT) {
+        let got = count.map_or("an unknown number".into(), |count| count.to_string());
+        return Err(corrupt(format!("at most {REFERENCES_LIMIT} references"), got));
+    }
+    let list: Vec<ContentReference> = minicbor::decode(list).map_err(invalid)?;
+    if list.iter().any(|reference| reference.content_len() == 0) {
+        return Err(corrupt("references to at least one byte".into(), "an empty one".into()));
+    }
     let fits = |reference: &ContentReference| match reference {
         ContentReference::Recipe { level: below, .. } => below.checked_add(1) == Some(level),
         _ => level == 1,

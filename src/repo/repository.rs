@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
 use minicbor::{Decode, Encode};
 
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{self, Store};
+use crate::store::{self, StoppingStore, Store};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
 
@@ -146,6 +147,11 @@ impl Repository {
             }
         };
         Self::from_record(store, record)
+    }
+
+    /// The same repository, whose reads fail with [`Error::Interrupted`] once `stop` is set.
+    pub fn stopped_by(&self, stop: &Arc<AtomicBool>) -> Self {
+        Repository { store: Arc::new(StoppingStore::new(self.store.clone(), stop.clone())), ..self.clone() }
     }
 
     fn from_record(store: Arc<dyn Store>, (record, writer_features): (ConfigRecord, u64)) -> Result<Self> {

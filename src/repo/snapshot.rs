@@ -113,6 +113,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
         let Some(id) = id else { continue };
         match Snapshot::load(store, &id) {
             Ok(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => damaged.push((listed.name, error)),
         }
     }

@@ -17,6 +17,8 @@ use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::types::Fingerprint;
 
+/// Chunks and holes of a file that can be opened.
+const RANGES_MAX: usize = 1 << 22;
 /// Cached chunks of one file, bytes.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
@@ -64,6 +66,9 @@ impl StoredFile {
                 let end = start.checked_add(range.len).filter(|end| *end <= len);
                 start =
                     end.ok_or_else(|| wrong_length(len, format!("at least {}", start.saturating_add(range.len))))?;
+                if ranges.len() == RANGES_MAX {
+                    return Err(wrong_length(len, format!("more than {RANGES_MAX} chunks and holes")));
+                }
                 ranges.push(range);
             }
         }

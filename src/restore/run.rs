@@ -79,6 +79,7 @@ pub fn restore(
     stop: &Arc<AtomicBool>,
 ) -> Result<RestoreReport> {
     let started = Instant::now();
+    let repository = &repository.stopped_by(stop);
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = ChunkReader::new(repository, listing, METADATA_CACHE_BYTES);
     let root = Arc::new(Target::create(target)?);

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
 use crate::metrics::Progress;
 use crate::pipeline::Map;
-use crate::types::RepositoryKey;
+use crate::types::{Fingerprint, RepositoryKey};
 
 /// Alignment and size of the blocks of zeros that are not written, bytes.
 const ZERO_BLOCK_BYTES: u64 = 4096;
@@ -45,7 +45,8 @@ impl WriteWorker<'_> {
             (Some(extent), [frame]) => extent.slice_of(frame)?,
             _ => {
                 self.buffer.clear();
-                write.extent_map.assemble(&frames, &mut self.scratch, &mut self.buffer)?;
+                let assembled = write.extent_map.assemble(&frames, &mut self.scratch, &mut self.buffer);
+                assembled.map_err(|error| with_chunk(&write.fingerprint, error))?;
                 self.buffer.as_slice()
             }
         };
@@ -58,6 +59,16 @@ impl WriteWorker<'_> {
         write.file.set_has_content();
         self.counts.written(self.progress, bytes.len() as u64);
         Ok(())
+    }
+}
+
+/// Adds the fingerprint of the chunk to an error of assembling it.
+fn with_chunk(fingerprint: &Fingerprint, error: Error) -> Error {
+    match error {
+        Error::Corrupt { what, offset, expected, got } => {
+            Error::Corrupt { what: format!("chunk {fingerprint}: {what}"), offset, expected, got }
+        }
+        other => other,
     }
 }
 

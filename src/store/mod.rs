@@ -18,6 +18,7 @@ mod local;
 mod memory;
 mod name;
 mod scheme;
+mod stopping;
 mod temporary;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use faulty::{FaultyStore, InjectedFault};
 pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use scheme::{create, open};
+pub use stopping::StoppingStore;
 
 use std::path::Path;
 

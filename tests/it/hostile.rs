@@ -1,18 +1,36 @@
 //! Repositories with hostile or foreign content: every checksum is right, but what it covers is not what fhrd writes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use fhrd::Error;
+use fhrd::backup::{BackupRequest, backup};
+use fhrd::codec::Scratch;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
-use fhrd::repo::container::HEADER_BYTES;
-use fhrd::repo::snapshot;
+use fhrd::repo::container::{
+    Base, ContainerKind, ContainerWriter, EntryFields, Footer, HEADER_BYTES, Operation, OperationList, StoredFrame,
+    blob_name, header, operations_digest,
+};
+use fhrd::repo::index::{IndexRecord, read_container_index, write_segment};
+use fhrd::repo::recipe::ContentReference;
+use fhrd::repo::snapshot::{self, Snapshot};
+use fhrd::repo::tree::Node;
 use fhrd::restore::{RestoreReport, restore};
+use fhrd::types::{ContainerId, Fingerprint, RepositoryKey};
 use fhrd::wire::checksum;
 
 use crate::input::{TestRepository, write};
 use crate::trees::Random;
+
+/// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
+const TIME_MAX: Duration = Duration::from_secs(20);
 
 fn restored(repository: &TestRepository, target: &Path) -> RestoreReport {
     let (repository, config) = (repository.open(), TestRepository::config());
@@ -64,4 +82,382 @@ fn one_container_of_another_version_or_with_a_flipped_header_bit_costs_its_own_f
         let whole = restored(&repository, &target.path().join("two"));
         assert_eq!((whole.files, whole.damaged, whole.problems), (2, 0, 0), "{name}");
     }
+}
+
+/// Builds a repository of one container with arbitrary entries, one segment and one snapshot of the files `bad` and
+/// `good`.
+struct HostileRepository {
+    repository: TestRepository,
+    key: RepositoryKey,
+    writer: ContainerWriter,
+    fingerprints: Vec<Fingerprint>,
+}
+
+impl HostileRepository {
+    fn new() -> Self {
+        let repository = TestRepository::new();
+        let key = repository.open().key;
+        HostileRepository {
+            repository,
+            key,
+            writer: ContainerWriter::new(ContainerKind::Data),
+            fingerprints: Vec::new(),
+        }
+    }
+
+    fn frame(&mut self, bytes: &[u8]) -> u32 {
+        let mut payload = Vec::new();
+        Scratch::default().compress(bytes, 1, &mut payload).unwrap();
+        let raw_len = bytes.len() as u32;
+        let frame = match payload.len() < bytes.len() {
+            true => StoredFrame { codec: 1, raw_len, payload: payload.into() },
+            false => StoredFrame { codec: 0, raw_len, payload: Bytes::copy_from_slice(bytes) },
+        };
+        self.writer.push_frame(&frame).unwrap()
+    }
+
+    /// Adds an entry of a chunk and returns its name as a base.
+    fn entry(&mut self, content: &[u8], literals: &[u8], depth: u8, list: OperationList) -> Base {
+        let frame = if literals.is_empty() { 0 } else { self.frame(literals) };
+        let fingerprint = self.key.fingerprint(content);
+        let (raw_len, literal_len) = (content.len() as u32, literals.len() as u32);
+        let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len, depth };
+        self.writer.push_entry(fields, &list, &[]).unwrap();
+        self.fingerprints.push(fingerprint);
+        Base { fingerprint, digest: operations_digest(&list.operations, &list.bases) }
+    }
+
+    /// Adds a whole chunk.
+    fn whole(&mut self, content: &[u8]) -> Base {
+        self.entry(content, content, 1, OperationList::default())
+    }
+
+    /// Adds a chunk of zeros that is a delta to the first bytes of `bases`.
+    fn delta(&mut self, len: usize, depth: u8, bases: &[(Base, u32)]) -> Base {
+        let operations = (0..).zip(bases).map(|(base, (_, len))| Operation::Delta { base, offset: 0, len: *len });
+        let list = OperationList { operations: operations.collect(), bases: bases.iter().map(|base| base.0).collect() };
+        // Derivation 5 without a phase, mode 0: the chunk is the beginning of the base.
+        self.entry(&vec![0; len], &[5, 0], depth, list)
+    }
+
+    /// Adds a recipe and returns a reference to it.
+    fn recipe(&mut self, level: u8, references: &[ContentReference]) -> ContentReference {
+        let mut bytes = vec![b'R', 1];
+        minicbor::encode(references, &mut bytes).unwrap();
+        let fingerprint = self.whole(&bytes).fingerprint;
+        let len = references.iter().map(ContentReference::content_len).sum();
+        ContentReference::Recipe { level, fingerprint, len }
+    }
+
+    /// Stores the container, a segment of it, and a snapshot in which `bad` has this content and size.
+    fn finish(mut self, content: Option<ContentReference>, size: u64) -> (TestRepository, String) {
+        let good = self.whole(b"good");
+        let good = ContentReference::Chunk { fingerprint: good.fingerprint, len: 4 };
+        let node =
+            |name: &str, size, content| Node { name: name.into(), mode: 0o644, size, content, ..Node::default() };
+        let mut listing = Vec::new();
+        node("bad", size, content).append_to(&mut listing).unwrap();
+        node("good", 4, Some(good)).append_to(&mut listing).unwrap();
+        let root = self.whole(&listing).fingerprint;
+
+        let store = self.repository.open().store;
+        let sealed = self.writer.seal().unwrap();
+        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+        store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
+        let records = (0..).zip(&self.fingerprints);
+        let records = records.map(|(entry, print)| IndexRecord { fingerprint: *print, container: 0, entry });
+        write_segment(store.as_ref(), &[sealed.id], &[], records.collect()).unwrap();
+        let snapshot = Snapshot {
+            time_ns: 1,
+            host: "test".into(),
+            user: String::new(),
+            paths: Vec::new(),
+            root: Some(ContentReference::Chunk { fingerprint: root, len: listing.len() as u64 }),
+            parent: None,
+            tags: Vec::new(),
+            program: String::new(),
+            statistics: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            root_node: None,
+        };
+        snapshot.save(store.as_ref()).unwrap();
+        (self.repository, sealed.blob_name())
+    }
+}
+
+/// Restores and checks the repository in time. `bad` must be lost and `good` come back, and the check must name `what`.
+fn assert_bad_is_lost(repository: &TestRepository, what: &str) {
+    let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
+    let report = restored(repository, &target.path().join("back"));
+    assert_eq!((report.files, report.damaged, report.problems), (1, 1, 0));
+    assert_eq!(fs::read(target.path().join("back/good")).unwrap(), b"good");
+    assert!(!target.path().join("back/bad").exists());
+    let report = checked(repository);
+    assert!(report.defects.iter().any(|defect| defect.contains(what)), "{what}: {:#?}", report.defects);
+    assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+}
+
+/// A section of a container index that decodes to 1 GiB of zeros.
+fn huge_section() -> Vec<u8> {
+    let mut packed = Vec::new();
+    Scratch::default().compress(&vec![0; 256 << 10], 3, &mut packed).unwrap();
+    let mut section = Vec::new();
+    fhrd::wire::put_varint(&mut section, 4096);
+    for _ in 0..4096 {
+        section.push(1);
+        fhrd::wire::put_varint(&mut section, 256 << 10);
+        fhrd::wire::put_varint(&mut section, packed.len() as u64);
+        section.extend_from_slice(&packed);
+    }
+    section
+}
+
+#[test]
+fn a_container_index_of_six_huge_sections_is_refused_before_it_takes_memory() {
+    let repository = TestRepository::new();
+    let store = repository.open().store;
+    let index = huge_section().repeat(6);
+    for entries in [0, 1, 1 << 18, 1 << 25, u32::MAX] {
+        let footer = Footer {
+            index_offset: HEADER_BYTES as u64,
+            index_len: index.len() as u64,
+            entries,
+            frames: entries,
+            index_checksum: checksum(&[&index]),
+        };
+        let bytes = [&header(ContainerKind::Data)[..], &index, &footer.encode()].concat();
+        assert!(bytes.len() < 2 << 20);
+        let id = ContainerId(*blake3::hash(&bytes).as_bytes());
+        store.put_if_absent(&blob_name(&id), &[&bytes]).unwrap();
+        let started = Instant::now();
+        let error = read_container_index(store.as_ref(), &id).map(drop).unwrap_err();
+        assert!(error.to_string().contains(&blob_name(&id)), "{error}");
+        assert!(started.elapsed() < TIME_MAX);
+        // The program reads it in 600 MB of address space, stacks of threads included.
+        if cfg!(target_os = "linux") {
+            let output = Command::new("sh")
+                .args(["-c", "ulimit -v 600000; exec \"$0\" check --quiet --repo \"$1\""])
+                .arg(env!("CARGO_BIN_EXE_fhrd"))
+                .arg(repository.path())
+                .output()
+                .unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(20) && errors.contains(&blob_name(&id)), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_delta_to_two_deltas_to_two_deltas_ends() {
+    let mut hostile = HostileRepository::new();
+    let base = hostile.whole(&[0; 8192]);
+    let mut bases = [(base, 4096); 2];
+    let mut len = 8192;
+    for level in 1..=55 {
+        let mut next = || {
+            len -= 2;
+            (hostile.delta(len, level + 1, &bases), 4096)
+        };
+        bases = [next(), next()];
+    }
+    let content = ContentReference::Chunk { fingerprint: bases[1].0.fingerprint, len: len as u64 };
+    let (repository, _) = hostile.finish(Some(content), len as u64);
+    let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
+    let report = restored(&repository, &target.path().join("back"));
+    assert_eq!((report.files, report.damaged), (2, 0));
+    assert_eq!(fs::read(target.path().join("back/bad")).unwrap(), vec![0; len]);
+    assert_eq!(checked(&repository).defects, [""; 0]);
+    assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn deltas_too_large_to_remember_end_with_an_error() {
+    let mut hostile = HostileRepository::new();
+    let mut len = 16 << 20;
+    let base = hostile.whole(&vec![0; len]);
+    let mut bases = [(base, 8 << 20); 2];
+    for level in 1..=14 {
+        let mut next = || {
+            len -= 2;
+            (hostile.delta(len, level + 1, &bases), 8 << 20)
+        };
+        bases = [next(), next()];
+    }
+    let content = ContentReference::Chunk { fingerprint: bases[1].0.fingerprint, len: len as u64 };
+    let (repository, container) = hostile.finish(Some(content), len as u64);
+    assert_bad_is_lost(&repository, &container);
+}
+
+#[test]
+fn a_long_chain_of_deltas_that_claims_to_be_short_is_an_error_and_overflows_no_stack() {
+    let mut hostile = HostileRepository::new();
+    let mut len = 8192;
+    let mut base = hostile.whole(&vec![0; len]);
+    for _ in 0..3000 {
+        len -= 2;
+        base = hostile.delta(len, 2, &[(base, len as u32)]);
+    }
+    let content = ContentReference::Chunk { fingerprint: base.fingerprint, len: len as u64 };
+    let (repository, container) = hostile.finish(Some(content), len as u64);
+    assert_bad_is_lost(&repository, &container);
+}
+
+#[test]
+fn copies_whose_extent_maps_exceed_the_cache_end_with_an_error() {
+    let mut hostile = HostileRepository::new();
+    let mut random = Random(3);
+    // Two chunks of half a million copies of one byte each; no two of them are adjacent.
+    let count = 1u32 << 19;
+    let (mut contents, mut bases) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let literals = random.bytes(2 * count as usize);
+        let base = hostile.whole(&literals);
+        let operations = (0..count).map(|at| Operation::Copy { base: 0, offset: 2 * at, len: 1 }).collect();
+        let content: Vec<u8> = literals.iter().step_by(2).copied().collect();
+        bases.push(hostile.entry(&content, &[], 2, OperationList { operations, bases: vec![base] }));
+        contents.push(content);
+    }
+    let half = count / 2;
+    for level in 3..60 {
+        for swapped in [false, true] {
+            let (first, second) = if swapped { (1, 0) } else { (0, 1) };
+            let operations = vec![
+                Operation::Copy { base: 0, offset: 0, len: half },
+                Operation::Copy { base: 1, offset: half, len: half },
+            ];
+            let list = OperationList { operations, bases: vec![bases[first], bases[second]] };
+            let content = [&contents[first][..half as usize], &contents[second][half as usize..]].concat();
+            bases.push(hostile.entry(&content, &[], level, list));
+            contents.push(content);
+        }
+        (contents, bases) = (contents.split_off(2), bases.split_off(2));
+    }
+    let content = ContentReference::Chunk { fingerprint: bases[0].fingerprint, len: count.into() };
+    let (repository, _) = hostile.finish(Some(content), count.into());
+    let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
+    let report = restored(&repository, &target.path().join("back"));
+    assert_eq!(report.files + report.damaged, 2);
+    assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_chunk_whose_frames_exceed_the_memory_is_refused() {
+    let mut hostile = HostileRepository::new();
+    let zeros = vec![0; 64 << 20];
+    let (mut operations, mut bases) = (Vec::new(), Vec::new());
+    for number in 0..20u8 {
+        let frame = hostile.frame(&zeros);
+        let content = vec![0; 10 + usize::from(number)];
+        let (fingerprint, len) = (hostile.key.fingerprint(&content), content.len() as u32);
+        let fields = EntryFields { fingerprint, raw_len: len, frame, literal_offset: 0, literal_len: len, depth: 1 };
+        hostile.writer.push_entry(fields, &OperationList::default(), &[]).unwrap();
+        hostile.fingerprints.push(fingerprint);
+        operations.push(Operation::Copy { base: number.into(), offset: 0, len: 10 });
+        bases.push(Base { fingerprint, digest: 0 });
+    }
+    let copied = hostile.entry(&[0; 200], &[], 2, OperationList { operations, bases });
+    let content = ContentReference::Chunk { fingerprint: copied.fingerprint, len: 200 };
+    let (repository, container) = hostile.finish(Some(content), 200);
+    assert_bad_is_lost(&repository, &container);
+}
+
+#[test]
+fn recipes_of_empty_references_are_refused() {
+    let mut hostile = HostileRepository::new();
+    let mut reference = ContentReference::Hole { len: 0 };
+    for level in 1..=12 {
+        reference = hostile.recipe(level, &vec![reference; 2000]);
+    }
+    let (repository, _) = hostile.finish(Some(reference), 0);
+    assert_bad_is_lost(&repository, "recipe");
+}
+
+#[test]
+fn recipes_of_too_many_references_are_refused() {
+    let mut hostile = HostileRepository::new();
+    let reference = hostile.recipe(1, &vec![ContentReference::Hole { len: 1 }; 100_000]);
+    let (repository, _) = hostile.finish(Some(reference), 100_000);
+    assert_bad_is_lost(&repository, "recipe");
+}
+
+#[test]
+fn a_segment_that_claims_records_it_lacks_is_named_and_costs_nothing() {
+    let (repository, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(10_000));
+    repository.backup(source.path(), &TestRepository::config());
+    let mut blob = b"FHRDSEGM".to_vec();
+    blob.extend_from_slice(&1u16.to_le_bytes());
+    blob.extend_from_slice(&[0; 2]);
+    blob.extend_from_slice(&1u32.to_le_bytes());
+    blob.extend_from_slice(&[0; 8]);
+    blob.extend_from_slice(&(1u64 << 48).to_le_bytes());
+    blob.extend_from_slice(&[0; 16]);
+    blob.extend_from_slice(&checksum::<16>(&[&blob]));
+    blob.extend_from_slice(&[7; 32]);
+    blob.extend_from_slice(&checksum::<16>(&[&[7; 32]]));
+    assert_eq!(blob.len(), 112);
+    let name = format!("index/{}", blake3::hash(&blob).to_hex());
+    repository.open().store.put_if_absent(&name, &[&blob]).unwrap();
+
+    let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
+    let defects = checked(&repository).defects;
+    assert!(defects.len() == 1 && defects[0].contains(&name), "{defects:#?}");
+    let report = restored(&repository, &target.path().join("one"));
+    assert_eq!((report.files, report.damaged, report.problems), (1, 0, 0));
+    assert_eq!(repository.backup(source.path(), &TestRepository::config()).problems, 0);
+    let report = restored(&repository, &target.path().join("two"));
+    assert_eq!((report.files, report.damaged, report.problems), (1, 0, 0));
+    assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn content_of_another_length_than_its_directory_entry_says_is_damage() {
+    let references = |hostile: &mut HostileRepository| {
+        let chunk = hostile.whole(b"8 bytes.").fingerprint;
+        [ContentReference::Chunk { fingerprint: chunk, len: 8 }, ContentReference::Hole { len: 1_000_000 }]
+    };
+    for size in [0, 8, 1_000_007, 1_000_009, u64::MAX] {
+        let mut hostile = HostileRepository::new();
+        let references = references(&mut hostile);
+        let recipe = hostile.recipe(1, &references);
+        let (repository, _) = hostile.finish(Some(recipe), size);
+        assert_bad_is_lost(&repository, "/bad");
+    }
+    let (repository, _) = HostileRepository::new().finish(None, 1);
+    assert_bad_is_lost(&repository, "/bad");
+
+    // Of the right length, but in a file that is not marked as sparse.
+    let mut hostile = HostileRepository::new();
+    let references = references(&mut hostile);
+    let recipe = hostile.recipe(1, &references);
+    let (repository, _) = hostile.finish(Some(recipe), 1_000_008);
+    let target = tempfile::tempdir().unwrap();
+    let report = restored(&repository, &target.path().join("back"));
+    assert_eq!((report.files, report.damaged), (2, 0));
+    let bytes = fs::read(target.path().join("back/bad")).unwrap();
+    assert_eq!((bytes.len(), &bytes[..8]), (1_000_008, &b"8 bytes."[..]));
+    assert_eq!(checked(&repository).defects, [""; 0]);
+}
+
+#[test]
+fn every_run_stops_before_its_pipeline_starts() {
+    let (repository, source, target) =
+        (TestRepository::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(10_000));
+    repository.backup(source.path(), &TestRepository::config());
+    // Without segments all containers are orphans, so that a backup adopts them first.
+    for name in repository.names().iter().filter(|name| name.starts_with("index/")) {
+        fs::remove_file(repository.path().join(name)).unwrap();
+    }
+    let (opened, config, progress) = (repository.open(), TestRepository::config(), Progress::default());
+    let stop = Arc::new(AtomicBool::new(true));
+    let request = BackupRequest { paths: vec![source.path().into()], host: "test".into(), ..Default::default() };
+    let outcome = backup(&opened, &config, &request, &progress, &stop).map(drop);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    let named = snapshot::find(opened.store.as_ref(), "latest").unwrap();
+    let outcome = restore(&opened, &config, &named, &target.path().join("back"), &progress, &stop).map(drop);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    let outcome = check(&opened, &config, true, &progress, &stop).map(drop);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    assert!(!repository.names().iter().any(|name| name.starts_with("index/")), "nothing was adopted");
 }

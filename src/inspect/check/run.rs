@@ -72,6 +72,7 @@ pub fn check(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
+    let repository = &repository.stopped_by(stop);
     let mut report = CheckReport::default();
     let mut log = DefectLog::default();
     for (name, error) in repository.config_defects() {

@@ -62,6 +62,12 @@ impl TreeCheck<'_> {
                 levels.push(cursor);
                 continue;
             }
+            let content_len = node.content.map_or(0, |content| content.content_len());
+            if node.kind == NodeKind::File && content_len != node.size {
+                let expected = format!("the {} bytes of its directory entry", node.size);
+                let error = Error::corrupt("content of the file", 0, expected, content_len.to_string());
+                self.defect(snapshot, &path, error);
+            }
             if let Some(content) = node.content.filter(|_| node.kind != NodeKind::Directory) {
                 self.content(snapshot, &path, content)?;
             }

@@ -4,7 +4,7 @@
 //! parts of at most 256 KiB, so that decoding is bounded, and starts with their count. A part has a codec (`u8`: 0 raw,
 //! 1 zstd), its raw and its stored length (varints), and the stored bytes.
 
-use super::container_index::{ContainerEntry, ContainerIndex, Span};
+use super::container_index::{ContainerEntry, ContainerIndex, FEATURES_MAX, Span};
 use super::entry_check::{EntryBounds, Violation, check_base, check_frame, check_length, check_offset, check_totals};
 use super::frame::{FRAME_HEADER_BYTES, FrameInfo};
 use super::layout::{Footer, HEADER_BYTES};
@@ -16,12 +16,64 @@ use crate::wire::{WireReader, put_varint, unzigzag, zigzag};
 
 const PART_BYTES: usize = 256 << 10;
 const LEVEL: i32 = 3;
-/// Bytes of a section, at most.
-const SECTION_BYTES_LIMIT: u64 = 1 << 30;
-const ENTRIES_LIMIT: u64 = 1 << 22;
-const SECTIONS: usize = 6;
+/// Parts of a section, at most.
+const PARTS_LIMIT: u64 = 4096;
+/// Entries of a container, at most.
+pub(super) const ENTRIES_LIMIT: u64 = 1 << 18;
+/// Frames of a container, at most.
+pub(super) const FRAMES_LIMIT: u64 = 1 << 18;
+/// Bases of a container, at most.
+pub(super) const BASES_LIMIT: u64 = 1 << 20;
+/// Operations of a container, at most.
+pub(super) const OPERATIONS_LIMIT: u64 = 1 << 21;
+/// Features of a container, at most.
+pub(super) const FEATURES_LIMIT: u64 = 1 << 22;
+/// Bytes of a container index as stored, at most.
+pub const INDEX_BYTES_LIMIT: u64 = 128 << 20;
+/// Bytes of a varint, at most.
+const VARINT_BYTES: u64 = 10;
+/// Bytes of a base: fingerprint and digest.
+const BASE_BYTES: u64 = 40;
+/// Bytes of a feature: position and hash.
+const FEATURE_BYTES: u64 = 7;
+/// Bytes of an operation in its shortest encoding, at most: kind, and varints for length, base and offset.
+const OPERATION_BYTES: u64 = 13;
+/// Columns of the entries.
+const ENTRY_COLUMNS: usize = 7;
 /// Sections before the fingerprints.
 const FINGERPRINTS_SECTION: usize = 2;
+
+/// Decoded bytes of each section, at most. The counts of the footer bound them, so no small file takes much memory.
+struct SectionLimits {
+    frames: u64,
+    bases: u64,
+    fingerprints: u64,
+    entries: u64,
+    features: u64,
+    operations: u64,
+}
+
+impl SectionLimits {
+    /// The limits of the container called `what`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a count of the footer is too large.
+    fn of(what: &str, footer: &Footer) -> Result<Self> {
+        let (entries, frames) = (u64::from(footer.entries), u64::from(footer.frames));
+        if entries > ENTRIES_LIMIT || frames > FRAMES_LIMIT {
+            let expected = format!("at most {ENTRIES_LIMIT} entries and {FRAMES_LIMIT} frames");
+            return Err(Error::corrupt(what, footer.index_offset, expected, format!("{entries} and {frames}")));
+        }
+        Ok(SectionLimits {
+            frames: frames * (1 + 2 * VARINT_BYTES),
+            bases: VARINT_BYTES + BASES_LIMIT * BASE_BYTES,
+            fingerprints: entries * 32,
+            entries: entries * ENTRY_COLUMNS as u64 * VARINT_BYTES,
+            features: FEATURES_LIMIT.min(entries * FEATURES_MAX as u64) * FEATURE_BYTES,
+            operations: VARINT_BYTES + OPERATIONS_LIMIT * OPERATION_BYTES,
+        })
+    }
+}
 
 fn put_section(out: &mut Vec<u8>, raw: &[u8], scratch: &mut Scratch) -> Result<()> {
     put_varint(out, raw.len().div_ceil(PART_BYTES) as u64);
@@ -46,14 +98,19 @@ fn read_part<'a>(reader: &mut WireReader<'a>) -> Result<(u8, usize, &'a [u8])> {
 }
 
 fn read_part_count(reader: &mut WireReader<'_>) -> Result<u64> {
-    reader.bounded("parts of a section", SECTION_BYTES_LIMIT / PART_BYTES as u64)
+    reader.bounded("parts of a section", PARTS_LIMIT)
 }
 
-fn read_section(reader: &mut WireReader<'_>, scratch: &mut Scratch) -> Result<Vec<u8>> {
+/// Decodes a section of at most `bytes_max` bytes. Checks each part before it takes memory for it.
+fn read_section(reader: &mut WireReader<'_>, bytes_max: u64, scratch: &mut Scratch) -> Result<Vec<u8>> {
     let mut raw = Vec::new();
     for _ in 0..read_part_count(reader)? {
         let start = reader.clone();
         let (codec, raw_len, stored) = read_part(reader)?;
+        let section_len = raw.len() as u64 + raw_len as u64;
+        if section_len > bytes_max {
+            return Err(start.error(format!("a section of at most {bytes_max} bytes"), section_len.to_string()));
+        }
         match codec {
             0 if stored.len() == raw_len => raw.extend_from_slice(stored),
             1 => scratch
@@ -92,6 +149,9 @@ pub(super) fn encode(container_index: &ContainerIndex) -> Result<Vec<u8>> {
     container_index.features.iter().for_each(|feature| raw.extend_from_slice(&feature.to_le_bytes()[..6]));
     put_section(&mut out, &raw, &mut scratch)?;
     put_section(&mut out, &operation_columns(&container_index.operations), &mut scratch)?;
+    if out.len() as u64 > INDEX_BYTES_LIMIT {
+        return Err(Error::internal(format!("a container index of {} bytes cannot be stored", out.len())));
+    }
     Ok(out)
 }
 
@@ -100,7 +160,7 @@ type Column<'a> = &'a dyn Fn(Option<&ContainerEntry>, &ContainerEntry) -> u64;
 
 fn entry_columns(entries: &[ContainerEntry]) -> Vec<u8> {
     let mut raw = Vec::new();
-    let columns: [Column<'_>; 7] = [
+    let columns: [Column<'_>; ENTRY_COLUMNS] = [
         &|_, entry| u64::from(entry.raw_len),
         &|_, entry| u64::from(entry.raw_len - entry.literal_len),
         &|last, entry| zigzag(i64::from(entry.frame) - last.map_or(0, |last| i64::from(last.frame))),
@@ -146,34 +206,48 @@ fn operation_columns(operations: &[Operation]) -> Vec<u8> {
     raw
 }
 
-/// Decodes a container index; `what` names the container in errors.
+fn section_reader<'a>(what: &'a str, footer: &Footer, raw: &'a [u8]) -> WireReader<'a> {
+    WireReader::new(what, footer.index_offset, raw)
+}
+
+/// Decodes a container index; `what` names the container in errors. Only the sections that the entries need are in
+/// memory together.
 pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<ContainerIndex> {
+    let limits = SectionLimits::of(what, footer)?;
     let mut scratch = Scratch::default();
     let mut reader = WireReader::new(what, footer.index_offset, bytes);
-    let mut sections: [Vec<u8>; SECTIONS] = Default::default();
-    for section in &mut sections {
-        *section = read_section(&mut reader, &mut scratch)?;
-    }
+    let mut section = |bytes_max| read_section(&mut reader, bytes_max, &mut scratch);
+    let frames = decode_frames(section_reader(what, footer, &section(limits.frames)?), footer)?;
+    let bases = decode_bases(section_reader(what, footer, &section(limits.bases)?))?;
+    let (fingerprints, entries) = (section(limits.fingerprints)?, section(limits.entries)?);
+    let features = decode_features(section_reader(what, footer, &section(limits.features)?))?;
+    let operations = decode_operations(section_reader(what, footer, &section(limits.operations)?), bases.len() as u64)?;
     reader.finish()?;
-    let [frames, bases, fingerprints, entries, features, operations] =
-        sections.each_ref().map(|raw| WireReader::new(what, footer.index_offset, raw));
-    let frames = decode_frames(frames, footer)?;
-    let bases = decode_bases(bases)?;
-    let operations = decode_operations(operations, bases.len() as u64)?;
-    let (entries, feature_count) = decode_entries(fingerprints, entries, footer, &frames, &operations)?;
-    let features = decode_features(features, feature_count)?;
+    let (entries, feature_count) = decode_entries(
+        section_reader(what, footer, &fingerprints),
+        section_reader(what, footer, &entries),
+        footer,
+        &frames,
+        &operations,
+    )?;
+    if feature_count != features.len() as u64 {
+        return Err(
+            section_reader(what, footer, &[]).error(format!("{feature_count} features"), features.len().to_string())
+        );
+    }
     Ok(ContainerIndex { frames, entries, bases, operations, features, by_prefix: Vec::new() })
 }
 
 /// Decodes only the fingerprints. The sections before them are skipped, those after them are not read.
 pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Vec<Fingerprint>> {
+    let limits = SectionLimits::of(what, footer)?;
     let mut reader = WireReader::new(what, footer.index_offset, bytes);
     for _ in 0..FINGERPRINTS_SECTION {
         for _ in 0..read_part_count(&mut reader)? {
             read_part(&mut reader)?;
         }
     }
-    let raw = read_section(&mut reader, &mut Scratch::default())?;
+    let raw = read_section(&mut reader, limits.fingerprints, &mut Scratch::default())?;
     let mut fingerprints = check_fingerprints(WireReader::new(what, footer.index_offset, &raw), footer)?;
     (0..footer.entries).map(|_| Ok(Fingerprint(fingerprints.array()?))).collect()
 }
@@ -181,7 +255,7 @@ pub(super) fn decode_fingerprints(what: &str, footer: &Footer, bytes: &[u8]) -> 
 /// Checks that the section has one fingerprint per entry.
 fn check_fingerprints<'a>(section: WireReader<'a>, footer: &Footer) -> Result<WireReader<'a>> {
     let count = footer.entries as usize;
-    if u64::from(footer.entries) > ENTRIES_LIMIT || section.remaining() != count * 32 {
+    if section.remaining() != count * 32 {
         return Err(section.error(format!("{count} fingerprints"), format!("{} bytes", section.remaining())));
     }
     Ok(section)
@@ -209,7 +283,7 @@ fn decode_frames(mut reader: WireReader<'_>, footer: &Footer) -> Result<Vec<Fram
 }
 
 fn decode_bases(mut reader: WireReader<'_>) -> Result<Vec<Base>> {
-    let count = reader.bounded("bases", ENTRIES_LIMIT)?;
+    let count = reader.bounded("bases", BASES_LIMIT)?;
     let mut bases = Vec::new();
     for _ in 0..count {
         bases.push(Base { fingerprint: Fingerprint(reader.array()?), digest: reader.u64()? });
@@ -218,8 +292,8 @@ fn decode_bases(mut reader: WireReader<'_>) -> Result<Vec<Base>> {
     Ok(bases)
 }
 
-fn decode_features(mut reader: WireReader<'_>, count: u64) -> Result<Vec<u64>> {
-    let positions = reader.bytes(count as usize)?;
+fn decode_features(mut reader: WireReader<'_>) -> Result<Vec<u64>> {
+    let positions = reader.bytes(reader.remaining() / FEATURE_BYTES as usize)?;
     let mut features = Vec::with_capacity(positions.len());
     for position in positions {
         let mut hash = [0u8; 8];
@@ -231,7 +305,7 @@ fn decode_features(mut reader: WireReader<'_>, count: u64) -> Result<Vec<u64>> {
 }
 
 fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<Operation>> {
-    let count = reader.bounded("operations", reader.remaining() as u64)? as usize;
+    let count = reader.bounded("operations", OPERATIONS_LIMIT.min(reader.remaining() as u64))? as usize;
     let kinds = reader.bytes(count)?;
     let mut lens = Vec::with_capacity(count);
     for _ in 0..count {
@@ -277,7 +351,7 @@ fn decode_entries(
 ) -> Result<(Vec<ContainerEntry>, u64)> {
     let mut fingerprints = check_fingerprints(fingerprints, footer)?;
     let count = footer.entries as usize;
-    let mut columns: [Vec<u64>; 7] = Default::default();
+    let mut columns: [Vec<u64>; ENTRY_COLUMNS] = Default::default();
     for column in &mut columns {
         for _ in 0..count {
             column.push(reader.varint()?);

@@ -17,6 +17,10 @@ use crate::types::Fingerprint;
 /// Features of an entry, at most.
 pub const FEATURES_MAX: usize = 64;
 
+/// Encodings of one chunk in one container that a look-up compares. Writers store a chunk twice in a container only if
+/// something has gone wrong, so this bounds the work for a hostile container only.
+const ENCODINGS_MAX: usize = 64;
+
 /// One encoding of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerEntry {
@@ -113,7 +117,7 @@ impl ContainerIndex {
 
     /// Position of the entry with this fingerprint and operations digest.
     pub fn find_encoding(&self, base: &Base) -> Option<u32> {
-        let mut positions = self.with_fingerprint(&base.fingerprint);
+        let mut positions = self.with_fingerprint(&base.fingerprint).take(ENCODINGS_MAX);
         positions.find(|position| self.digest(&self.entries[*position as usize]) == base.digest)
     }
 
@@ -165,6 +169,7 @@ impl ContainerIndexBuilder {
     /// [`Error::Internal`] if a reader would refuse the frame; nothing is added then.
     pub fn push_frame(&mut self, info: FrameInfo) -> Result<u32> {
         check_frame(info.raw_len.into(), info.stored_len.into()).map_err(|violation| defect("a frame", violation))?;
+        check_count("frames", self.index.frames.len() + 1, columns::FRAMES_LIMIT)?;
         self.index.frames.push(info);
         Ok(self.index.frames.len() as u32 - 1)
     }
@@ -177,6 +182,10 @@ impl ContainerIndexBuilder {
         check_entry(&fields, list, &self.index.frames)
             .map_err(|violation| defect(&format!("an entry of chunk {}", fields.fingerprint), violation))?;
         let index = &mut self.index;
+        check_count("entries", index.entries.len() + 1, columns::ENTRIES_LIMIT)?;
+        check_count("operations", index.operations.len() + list.operations.len(), columns::OPERATIONS_LIMIT)?;
+        check_count("bases", index.bases.len() + list.bases.len(), columns::BASES_LIMIT)?;
+        check_count("features", index.features.len() + features.len().min(FEATURES_MAX), columns::FEATURES_LIMIT)?;
         let mut number_of = |base: &Base| {
             *self.base_numbers.entry(*base).or_insert_with(|| {
                 index.bases.push(*base);
@@ -223,6 +232,14 @@ impl ContainerIndexBuilder {
     pub fn finish(self) -> ContainerIndex {
         self.index.index()
     }
+}
+
+/// Checks that a reader accepts a container index with `count` of `what`.
+fn check_count(what: &str, count: usize, limit: u64) -> Result<()> {
+    if count as u64 <= limit {
+        return Ok(());
+    }
+    Err(Error::internal(format!("a container index of {count} {what} cannot be stored: at most {limit}")))
 }
 
 fn defect(what: &str, violation: Violation) -> Error {

@@ -11,13 +11,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::extent_map::{DeltaSource, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
+use super::extent_map::{DeltaSource, EXTENTS_LIMIT, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operation_source::{DEPTH_LIMIT, OperationSource, OperationView};
 use super::operations::Operation;
 use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 
+/// Steps of one resolution, at most. A step is an operation, an extent or a frame. Without this limit, entries whose
+/// extent maps exceed the cache could take time that doubles with every base below them.
+const STEPS_LIMIT: u64 = 1 << 28;
+/// Steps of one entry besides its operations and extents.
+const ENTRY_STEPS: usize = 256;
+/// Frames of a delta and its bases, at most.
+const FRAMES_LIMIT: usize = 1 << 16;
 /// Bases remembered while the extent map of an entry is built.
 const RECENT_BASES_MAX: usize = 16;
 
@@ -28,12 +35,14 @@ pub struct ExtentCache {
     open: HashMap<EntryNumber, Arc<ExtentMap>>,
     /// Spare memory for building extent maps.
     builders: Vec<ExtentMapBuilder>,
+    /// Steps left to the current resolution.
+    steps: u64,
 }
 
 impl ExtentCache {
     /// An empty cache of about `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
-        ExtentCache { cached: ByteLru::new(bytes_max), open: HashMap::new(), builders: Vec::new() }
+        ExtentCache { cached: ByteLru::new(bytes_max), open: HashMap::new(), builders: Vec::new(), steps: 0 }
     }
 
     /// Drops all extent maps with extents in open frames: an open frame got its final number.
@@ -44,8 +53,10 @@ impl ExtentCache {
     /// The extent map of an entry.
     ///
     /// # Errors
-    /// Those of `source`, and [`Error::Corrupt`] for operations that leave their bases or are nested too deeply.
+    /// Those of `source`, and [`Error::Corrupt`] for operations that leave their bases, are nested too deeply or take
+    /// too many steps.
     pub fn extent_map(&mut self, source: &mut dyn OperationSource, entry: EntryNumber) -> Result<Arc<ExtentMap>> {
+        self.steps = STEPS_LIMIT;
         self.extent_map_at(source, entry, DEPTH_LIMIT)
     }
 
@@ -72,6 +83,12 @@ impl ExtentCache {
         Ok(extent_map)
     }
 
+    fn spend(&mut self, steps: usize) -> Result<()> {
+        let left = self.steps.checked_sub(steps as u64);
+        self.steps = left.ok_or_else(|| too_much(format!("at most {STEPS_LIMIT} steps")))?;
+        Ok(())
+    }
+
     /// Puts the extents of an entry into `builder`, which is empty.
     fn resolve(
         &mut self,
@@ -82,6 +99,7 @@ impl ExtentCache {
     ) -> Result<()> {
         let view = source.view(entry)?;
         let operations = view.operations.as_slice();
+        self.spend(ENTRY_STEPS + operations.len())?;
         if operations.is_empty() {
             return builder.push_literal(&view, 0..view.raw_len);
         }
@@ -102,13 +120,17 @@ impl ExtentCache {
                 Operation::Copy { base, offset, len } => {
                     let found = copied.get(base, || {
                         let base = source.base(&view, base)?;
-                        Ok(CopiedBase::new(self.extent_map_at(source, base, deeper)?))
+                        let extent_map = self.extent_map_at(source, base, deeper)?;
+                        self.spend(extent_map.sources.len())?;
+                        Ok(CopiedBase::new(extent_map))
                     })?;
-                    builder.push_copy(found, offset..offset.saturating_add(len))?;
+                    let extents = builder.push_copy(found, offset..offset.saturating_add(len))?;
+                    self.spend(extents)?;
                 }
                 Operation::Delta { base, offset, len } => {
                     let base = source.base(&view, base)?;
                     let found = self.extent_map_at(source, base, deeper)?;
+                    self.spend(found.frames.len())?;
                     builder.push_delta_base(found, offset..offset.saturating_add(len))?;
                 }
                 Operation::LiteralCopy { base, offset, len } => {
@@ -119,9 +141,14 @@ impl ExtentCache {
                     builder.push_literal(found, offset..offset.saturating_add(len))?;
                 }
             }
+            builder.check_limits()?;
         }
         Ok(())
     }
+}
+
+fn too_much(expected: String) -> Error {
+    Error::corrupt("chunk operations", 0, expected, "more")
 }
 
 /// An extent map that is being built.
@@ -194,21 +221,40 @@ impl ExtentMapBuilder {
         Ok(())
     }
 
-    /// Adds a range of a base.
-    fn push_copy(&mut self, base: &mut CopiedBase, range: Range<u32>) -> Result<()> {
+    /// Checks the number of extents and frames. The frames of a delta may repeat.
+    fn check_limits(&mut self) -> Result<()> {
+        if self.extents.len() > EXTENTS_LIMIT {
+            return Err(too_much(format!("at most {EXTENTS_LIMIT} extents")));
+        }
+        if self.frames.len() > FRAMES_LIMIT {
+            self.frames.sort_unstable();
+            self.frames.dedup();
+            // Half of the limit: the next frames must not make each operation sort them again.
+            if self.frames.len() > FRAMES_LIMIT / 2 {
+                return Err(too_much(format!("a delta of at most {} frames", FRAMES_LIMIT / 2)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a range of a base and returns its number of extents.
+    fn push_copy(&mut self, base: &mut CopiedBase, range: Range<u32>) -> Result<usize> {
         base.extent_map.check_copy(&range)?;
+        let mut extents = 0;
         for literals in base.extent_map.literals(range) {
+            extents += 1;
             let position = literals.source as usize;
             let number = &mut base.source_numbers[position];
             let source = *number.get_or_insert_with(|| self.source(base.extent_map.sources[position]));
             self.push(LiteralRange { source, ..literals });
         }
-        Ok(())
+        Ok(extents)
     }
 
     fn begin_delta(&mut self, view: &OperationView) {
         let (frame, offset, len) = (view.frame, view.literal_offset, view.literal_len);
-        self.delta = Some(DeltaSource { raw_len: view.raw_len, frame, offset, len, base: Vec::new() });
+        let (entry, raw_len) = (view.entry, view.raw_len);
+        self.delta = Some(DeltaSource { entry, raw_len, depth: 1, frame, offset, len, base: Vec::new() });
         self.frames.push(frame);
     }
 
@@ -219,6 +265,11 @@ impl ExtentMapBuilder {
         let Some(delta) = &mut self.delta else {
             return Err(Error::corrupt("chunk operations", 0, "deltas only", "deltas among other operations"));
         };
+        // The cache can hold longer chains than one resolution may follow.
+        delta.depth = delta.depth.max(base.delta_depth() + 1);
+        if delta.depth > DEPTH_LIMIT {
+            return Err(too_much(format!("at most {DEPTH_LIMIT} nested deltas")));
+        }
         delta.base.push((base, range));
         Ok(())
     }

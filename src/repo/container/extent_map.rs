@@ -7,8 +7,21 @@ use std::sync::Arc;
 
 use super::numbers::{EntryNumber, FrameNumber};
 use super::operation_source::Extent;
+use crate::cache::ByteLru;
 use crate::codec::{Scratch, delta};
+use crate::config::CHUNK_BYTES_LIMIT;
 use crate::error::{Error, Result};
+
+/// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
+pub const EXTENTS_LIMIT: usize = 1 << 20;
+/// Bytes that decoding one delta may assemble for itself and the deltas below it, at most.
+const DECODED_BYTES_LIMIT: u64 = 64 * CHUNK_BYTES_LIMIT;
+/// What a nested delta takes from that limit besides its bytes.
+const DELTA_COST: u64 = 4096;
+/// What a range of a base takes from that limit besides its bytes.
+const RANGE_COST: u64 = 64;
+/// Memory for the content of nested deltas while one delta is decoded, bytes.
+const DECODED_CACHE_BYTES_MAX: usize = 64 << 20;
 
 /// Number of literal bytes of a session entry that is a delta: all bytes of its frame, which is not encoded yet.
 pub const TO_THE_END: u32 = u32::MAX;
@@ -51,7 +64,10 @@ pub(super) struct LiteralSource {
 /// The parts of a delta.
 #[derive(Debug)]
 pub(super) struct DeltaSource {
+    pub entry: EntryNumber,
     pub raw_len: u32,
+    /// Length of the chain of deltas that ends here, at least 1 and at most [`DEPTH_LIMIT`](super::DEPTH_LIMIT).
+    pub depth: u8,
     /// Frame, offset and number of the literal bytes ([`TO_THE_END`]: up to the end of the frame).
     pub frame: FrameNumber,
     pub offset: u32,
@@ -97,6 +113,11 @@ impl ExtentMap {
         self.delta.as_ref().map_or(end, |delta| delta.raw_len)
     }
 
+    /// Length of the chain of deltas that ends with this entry; 0 if the entry is no delta.
+    pub(super) fn delta_depth(&self) -> u8 {
+        self.delta.as_ref().map_or(0, |delta| delta.depth)
+    }
+
     /// Whether the entry is a delta. Then there are no extents.
     pub fn is_delta(&self) -> bool {
         self.delta.is_some()
@@ -121,10 +142,15 @@ impl ExtentMap {
     /// not those of this extent map.
     pub fn assemble(&self, frames: &[impl AsRef<[u8]>], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
         if let Some(delta) = &self.delta {
-            return self.decode_delta(delta, frames, scratch, out);
+            let frames = FrameTable { numbers: &self.frames, bytes: frames };
+            let cache = ByteLru::new(DECODED_CACHE_BYTES_MAX);
+            return DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT }.decode(delta, out);
         }
         out.reserve(self.len() as usize);
-        self.append(0..self.len(), frames, out)
+        for literals in self.literals(0..self.len()) {
+            out.extend_from_slice(self.slice(&literals, frames)?);
+        }
+        Ok(())
     }
 
     /// Writes the content into `space`, which has the same length. The entry must not be a delta; `frames` as for
@@ -144,58 +170,10 @@ impl ExtentMap {
         if rest.is_empty() { Ok(()) } else { Err(differ()) }
     }
 
-    /// Appends bytes `range` of the content. The entry must not be a delta.
-    fn append(&self, range: Range<u32>, frames: &[impl AsRef<[u8]>], out: &mut Vec<u8>) -> Result<()> {
-        for literals in self.literals(range) {
-            out.extend_from_slice(self.slice(&literals, frames)?);
-        }
-        Ok(())
-    }
-
     /// The bytes of an extent; `frames` as for [`Self::assemble`].
     fn slice<'a>(&self, literals: &LiteralRange, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
         let source = &self.sources[literals.source as usize];
         source.extent(literals).slice_of(frame_at(source.frame_at as usize, frames)?)
-    }
-
-    /// The decoded bytes of frame `number`; `frames` as for [`Self::assemble`].
-    fn frame<'a>(&self, number: FrameNumber, frames: &'a [impl AsRef<[u8]>]) -> Result<&'a [u8]> {
-        let unlisted = |_| Error::internal(format!("an extent map does not list {number:?}"));
-        frame_at(self.frames.binary_search(&number).map_err(unlisted)?, frames)
-    }
-
-    /// Appends the content of a delta.
-    fn decode_delta(
-        &self,
-        delta: &DeltaSource,
-        frames: &[impl AsRef<[u8]>],
-        scratch: &mut Scratch,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let frame = self.frame(delta.frame, frames)?;
-        let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
-        let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
-            Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
-        })?;
-        // A payload as long as the chunk is the chunk itself.
-        if payload.len() == delta.raw_len as usize {
-            out.extend_from_slice(payload);
-            return Ok(());
-        }
-        let mut base = Vec::new();
-        for (extent_map, range) in &delta.base {
-            let own = extent_map.frames.iter().map(|number| self.frame(*number, frames));
-            let own: Vec<&[u8]> = own.collect::<Result<_>>()?;
-            if extent_map.is_delta() {
-                let mut whole = Vec::new();
-                extent_map.assemble(&own, scratch, &mut whole)?;
-                let part = whole.get(range.start as usize..range.end as usize);
-                base.extend_from_slice(part.ok_or_else(|| outside(range, whole.len()))?);
-            } else {
-                extent_map.append(range.clone(), &own, &mut base)?;
-            }
-        }
-        delta::decode_tagged(payload, &base, delta.raw_len as usize, scratch, out)
     }
 
     /// The extents that make bytes `range` of the content.
@@ -239,6 +217,86 @@ impl ExtentMap {
 
     fn extent(&self, literals: &LiteralRange) -> Extent {
         self.sources[literals.source as usize].extent(literals)
+    }
+}
+
+/// Decoded frames and their numbers, ascending.
+struct FrameTable<'a, B> {
+    numbers: &'a [FrameNumber],
+    bytes: &'a [B],
+}
+
+impl<'a, B: AsRef<[u8]>> FrameTable<'a, B> {
+    fn find(&self, number: FrameNumber) -> Result<&'a [u8]> {
+        let unlisted = |_| Error::internal(format!("an extent map does not list {number:?}"));
+        frame_at(self.numbers.binary_search(&number).map_err(unlisted)?, self.bytes)
+    }
+}
+
+/// Decodes a delta and the deltas below it. Several ranges may lead to one nested delta, so decoded ones are cached.
+/// What the cache cannot hold counts against a limit.
+struct DeltaDecoder<'a, B> {
+    frames: FrameTable<'a, B>,
+    scratch: &'a mut Scratch,
+    cache: ByteLru<EntryNumber, Arc<Vec<u8>>>,
+    /// Bytes that may still be assembled.
+    bytes_left: u64,
+}
+
+impl<B: AsRef<[u8]>> DeltaDecoder<'_, B> {
+    /// Counts assembled bytes.
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        let left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {
+            let expected = format!("a delta of at most {DECODED_BYTES_LIMIT} assembled bytes");
+            Error::corrupt("chunk operations", 0, expected, "more")
+        });
+        self.bytes_left = left?;
+        Ok(())
+    }
+
+    /// Appends the content of a delta.
+    fn decode(&mut self, delta: &DeltaSource, out: &mut Vec<u8>) -> Result<()> {
+        self.spend(u64::from(delta.raw_len) + DELTA_COST)?;
+        let frame = self.frames.find(delta.frame)?;
+        let end = if delta.len == TO_THE_END { frame.len() } else { delta.offset as usize + delta.len as usize };
+        let payload = frame.get(delta.offset as usize..end).ok_or_else(|| {
+            Error::corrupt("frame", delta.offset.into(), format!("{} bytes", delta.len), frame.len().to_string())
+        })?;
+        // A payload as long as the chunk is the chunk itself.
+        if payload.len() == delta.raw_len as usize {
+            out.extend_from_slice(payload);
+            return Ok(());
+        }
+        let mut base = Vec::new();
+        for (extent_map, range) in &delta.base {
+            self.spend(u64::from(range.end.saturating_sub(range.start)) + RANGE_COST)?;
+            self.append(extent_map, range, &mut base)?;
+        }
+        delta::decode_tagged(payload, &base, delta.raw_len as usize, self.scratch, out)
+    }
+
+    /// Appends a range of a base.
+    fn append(&mut self, extent_map: &ExtentMap, range: &Range<u32>, out: &mut Vec<u8>) -> Result<()> {
+        let Some(delta) = &extent_map.delta else {
+            for literals in extent_map.literals(range.clone()) {
+                let source = &extent_map.sources[literals.source as usize];
+                out.extend_from_slice(source.extent(&literals).slice_of(self.frames.find(source.frame)?)?);
+            }
+            return Ok(());
+        };
+        let content = match self.cache.get(&delta.entry) {
+            Some(content) => content,
+            None => {
+                let mut content = Vec::new();
+                self.decode(delta, &mut content)?;
+                let content = Arc::new(content);
+                self.cache.put(delta.entry, content.clone(), content.len());
+                content
+            }
+        };
+        let part = content.get(range.start as usize..range.end as usize);
+        out.extend_from_slice(part.ok_or_else(|| outside(range, content.len()))?);
+        Ok(())
     }
 }
 

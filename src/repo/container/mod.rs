@@ -17,9 +17,10 @@ mod operation_source;
 mod operations;
 mod writer;
 
+pub use columns::INDEX_BYTES_LIMIT;
 pub use container_index::{ContainerEntry, ContainerIndex, ContainerIndexBuilder, EntryFields, FEATURES_MAX};
 pub use extent_cache::ExtentCache;
-pub use extent_map::{ExtentMap, TO_THE_END};
+pub use extent_map::{EXTENTS_LIMIT, ExtentMap, TO_THE_END};
 pub use frame::{FRAME_HEADER_BYTES, FrameInfo, StoredFrame, decode_frame, parse_frame};
 pub use in_flight::{ContainerRange, FrameLocation, FrameReference, FramesInFlight};
 pub use layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header, parse_header};
@@ -27,7 +28,7 @@ pub use numbers::{
     ContainerNumber, EntryAddress, EntryNumber, FrameAddress, FrameNumber, OpenFrame, SessionEntryNumber,
     SessionFrameNumber,
 };
-pub use operation_source::{Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
+pub use operation_source::{DEPTH_LIMIT, Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
 pub use operations::{Base, Operation, OperationList, WHOLE_DIGEST, operations_digest};
 pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, SealedContainer, entry_weight};
 

@@ -25,7 +25,7 @@ use super::filter::PresenceFilter;
 use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::config::IndexConfig;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::ContainerIndex;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -276,6 +276,8 @@ impl ChunkIndex {
 fn confirm(container_indexes: &mut ContainerIndexes, container: &ContainerId, fingerprint: &Fingerprint) -> bool {
     match container_indexes.load(container) {
         Ok(container_index) => container_index.find(fingerprint).is_some(),
+        // The run ends.
+        Err(Error::Interrupted) => false,
         Err(error) => {
             tracing::warn!("{error}; its chunks are stored again");
             false

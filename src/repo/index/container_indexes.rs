@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use lru::LruCache;
 
 use crate::error::{Error, Result};
-use crate::repo::container::{ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES, blob_name, parse_header};
+use crate::repo::container::{
+    ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
+};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
-
-/// Bytes of an encoded container index, at most.
-const CONTAINER_INDEX_BYTES_LIMIT: u64 = 256 << 20;
 
 /// Weak references to the container indexes that several caches hold.
 #[derive(Default)]
@@ -137,8 +136,8 @@ fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, V
     parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
     let footer = store.get_range(&name, footer_offset, FOOTER_BYTES)?;
     let footer = Footer::parse(&name, head.len, &footer)?;
-    if footer.index_len > CONTAINER_INDEX_BYTES_LIMIT {
-        let expected = format!("a container index of at most {CONTAINER_INDEX_BYTES_LIMIT} bytes");
+    if footer.index_len > INDEX_BYTES_LIMIT {
+        let expected = format!("a container index of at most {INDEX_BYTES_LIMIT} bytes");
         return Err(Error::corrupt(name, footer.index_offset, expected, footer.index_len.to_string()));
     }
     let bytes = store.get_range(&name, footer.index_offset, footer.index_len as usize)?;

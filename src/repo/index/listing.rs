@@ -200,6 +200,7 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
                 Ok(segment) => opened.push(Arc::new(segment)),
                 // Its containers are now in a segment that replaces it.
                 Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => damaged.push((blob.name, error)),
             }
         }

@@ -23,6 +23,8 @@ const PAGE_RECORDS: usize = 102;
 const RECORD_BYTES: usize = 40;
 /// Pages of one read when all pages are read.
 const PAGES_READ: u64 = 64;
+/// Pages that a look-up guesses before it halves the rest.
+const GUESSES_MAX: u32 = 8;
 const CONTAINERS_LIMIT: u32 = 1 << 24;
 /// Keeps page offsets within 64 bits.
 const RECORDS_LIMIT: u64 = 1 << 48;
@@ -296,8 +298,11 @@ impl IndexSegment {
         let mut found = Vec::new();
         let (mut low, mut high) = (0, self.page_count());
         let mut guess = ((u128::from(fingerprint.prefix().swap_bytes()) * u128::from(high)) >> 64) as u64;
+        let mut steps = 0;
         while low < high {
-            let number = guess.clamp(low, high - 1);
+            // Evenly spread fingerprints are found at once. With others, halving bounds the number of pages read.
+            steps += 1;
+            let number = if steps <= GUESSES_MAX { guess.clamp(low, high - 1) } else { low + (high - low) / 2 };
             let records = self.page(number)?;
             let (Some(first), Some(last)) = (records.first(), records.last()) else { break };
             if *fingerprint < first.fingerprint {

@@ -12,14 +12,34 @@ use crate::repo::recipe::ContentReference;
 /// Iterates over the nodes of one directory.
 pub struct TreeCursor {
     walk: Option<RecipeWalk>,
-    nodes: std::vec::IntoIter<Node>,
+    chunk: ListingChunk,
     last: Vec<u8>,
+}
+
+/// A chunk of the listing. Its nodes are decoded one by one, because they take many times the memory of their bytes.
+#[derive(Default)]
+struct ListingChunk {
+    /// Name for errors.
+    what: String,
+    bytes: Vec<u8>,
+    /// Bytes decoded so far.
+    decoded: usize,
+}
+
+impl ListingChunk {
+    fn next(&mut self) -> Option<Result<Node>> {
+        let rest = self.bytes.get(self.decoded..).unwrap_or_default();
+        let mut nodes = NodeReader::starting_at(&self.what, self.decoded as u64, rest);
+        let node = nodes.next();
+        self.decoded = self.bytes.len() - nodes.remaining();
+        node
+    }
 }
 
 impl TreeCursor {
     /// Starts at the first node of a directory's content. Reads nothing yet.
     pub fn open(content: Option<ContentReference>) -> Self {
-        TreeCursor { walk: content.map(RecipeWalk::new), nodes: Vec::new().into_iter(), last: Vec::new() }
+        TreeCursor { walk: content.map(RecipeWalk::new), chunk: ListingChunk::default(), last: Vec::new() }
     }
 
     /// Returns the next node, in order of names.
@@ -28,7 +48,8 @@ impl TreeCursor {
     /// [`Error::Corrupt`] if the listing does not parse or is out of order. Those of reading its chunks.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<Node>> {
         loop {
-            if let Some(node) = self.nodes.next() {
+            if let Some(node) = self.chunk.next() {
+                let node = node?;
                 if !self.last.is_empty() && node.name <= self.last {
                     let got = node.name.escape_ascii().to_string();
                     let expected = format!("a name after {}", self.last.escape_ascii());
@@ -40,10 +61,9 @@ impl TreeCursor {
             let Some(walk) = &mut self.walk else { return Ok(None) };
             match walk.next(reader)? {
                 None => self.walk = None,
-                Some(ContentReference::Chunk { fingerprint, .. }) => {
-                    let bytes = reader.read(&fingerprint)?;
-                    let what = format!("directory listing {fingerprint}");
-                    self.nodes = NodeReader::new(&what, &bytes).collect::<Result<Vec<_>>>()?.into_iter();
+                Some(ContentReference::Chunk { fingerprint, len }) => {
+                    let bytes = reader.read_exact(&fingerprint, len)?;
+                    self.chunk = ListingChunk { what: format!("directory listing {fingerprint}"), bytes, decoded: 0 };
                 }
                 Some(other) => return Err(Error::corrupt("directory listing", 0, "chunks only", format!("{other:?}"))),
             }

@@ -37,9 +37,10 @@ impl HoleMap {
     }
 }
 
-/// Returns the small holes of a node as (start, end), in ascending order. `None` if the node has no valid map.
+/// Returns the small holes of a node as (start, end), in ascending order. `None` if the node has no valid map, or a
+/// longer one than writers store.
 pub fn small_holes(node: &Node) -> Option<Vec<(u64, u64)>> {
-    let encoded = node.extra.get(KEY)?;
+    let encoded = node.extra.get(KEY).filter(|encoded| encoded.len() <= BYTES_MAX)?;
     let mut reader = WireReader::new("hole map", 0, encoded);
     let (mut holes, mut end) = (Vec::new(), 0u64);
     while reader.remaining() > 0 {

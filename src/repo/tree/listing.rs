@@ -59,7 +59,17 @@ pub struct NodeReader<'a> {
 impl<'a> NodeReader<'a> {
     /// A reader of the whole listing `bytes`, which errors call `what`.
     pub fn new(what: &'a str, bytes: &'a [u8]) -> Self {
-        NodeReader { reader: WireReader::new(what, 0, bytes), last: None, failed: false }
+        Self::starting_at(what, 0, bytes)
+    }
+
+    /// A reader of the nodes `bytes`, which start at byte `offset` of the listing `what`.
+    pub fn starting_at(what: &'a str, offset: u64, bytes: &'a [u8]) -> Self {
+        NodeReader { reader: WireReader::new(what, offset, bytes), last: None, failed: false }
+    }
+
+    /// Number of unread bytes.
+    pub fn remaining(&self) -> usize {
+        self.reader.remaining()
     }
 
     fn read(&mut self) -> Result<Node> {

@@ -1,0 +1,99 @@
+//! A store that stops reading once the user has asked to stop.
+//!
+//! Loops over stored data, however long, read from the store again and again. With this wrapper they end without a
+//! check of their own. Writes go on, so what has begun can be finished.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{BlobMetadata, ListedBlob, Store};
+use crate::error::{Error, Result};
+
+/// See the module.
+pub struct StoppingStore<S> {
+    inner: S,
+    stop: Arc<AtomicBool>,
+}
+
+impl<S> StoppingStore<S> {
+    /// Wraps `inner`. Once `stop` is set, every read fails with [`Error::Interrupted`].
+    pub fn new(inner: S, stop: Arc<AtomicBool>) -> Self {
+        StoppingStore { inner, stop }
+    }
+
+    fn readable(&self) -> Result<&S> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(&self.inner) }
+    }
+}
+
+impl<S: Store> Store for StoppingStore<S> {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        self.inner.put_if_absent(name, parts)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.inner.overwrite(name, parts)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.readable()?.get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.readable()?.get_range(name, offset, len)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        self.readable()?.head(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        self.readable()?.list(prefix)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.readable()?.is_unused()
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.inner.clean_temporaries()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemoryStore, contract};
+
+    #[test]
+    fn a_stopping_store_is_a_store() {
+        contract::check(&StoppingStore::new(MemoryStore::new(), Arc::default()));
+    }
+
+    #[test]
+    fn reads_fail_once_the_flag_is_set_and_writes_go_on() {
+        let stop = Arc::<AtomicBool>::default();
+        let store = StoppingStore::new(MemoryStore::new(), stop.clone());
+        store.put_if_absent("a", &[b"x"]).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(store.get("a", 9), Err(Error::Interrupted)));
+        assert!(matches!(store.get_range("a", 0, 1), Err(Error::Interrupted)));
+        assert!(matches!(store.head("a"), Err(Error::Interrupted)));
+        assert!(matches!(store.list(""), Err(Error::Interrupted)));
+        assert!(store.put_if_absent("b", &[b"y"]).unwrap());
+        store.delete("b").unwrap();
+    }
+}
