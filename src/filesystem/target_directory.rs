@@ -99,7 +99,7 @@ impl TargetName {
         TargetName { directory, name: name.into() }
     }
 
-    /// Gives back the reference to the directory. See [`TargetDirectory::release`].
+    /// Gives back the reference to the directory. See `TargetDirectory::release`.
     pub fn release(self, problems: &mut Vec<Error>) {
         self.directory.release(problems);
     }
