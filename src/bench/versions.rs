@@ -94,6 +94,8 @@ type WarmAndCold = (Restored, Option<Restored>);
 struct VersionSample {
     content_bytes: Vec<u64>,
     added: Vec<u64>,
+    /// Bytes of all blobs after the last version.
+    stored: u64,
     backup: Cost,
     ends: Option<[WarmAndCold; 2]>,
 }
@@ -106,14 +108,14 @@ fn measure(bench: &Workbench, comparison: &Comparison, case: &Case, versions: &[
     tracing::info!("measuring {}", case.scheme);
     let repository = bench.repository(&case.config)?;
     let mut sample =
-        VersionSample { content_bytes: Vec::new(), added: Vec::new(), backup: Cost::default(), ends: None };
+        VersionSample { content_bytes: Vec::new(), added: Vec::new(), stored: 0, backup: Cost::default(), ends: None };
     let mut reports = Vec::new();
-    let mut stored = 0;
     for version in versions {
         let (report, cost) = bench.backup(&repository, &case.config, std::slice::from_ref(version))?;
         let now = stored_bytes(&repository)?;
-        sample.added.push(now - stored);
-        stored = now;
+        // A backup that merges index segments can leave fewer bytes than there were.
+        sample.added.push(now.saturating_sub(sample.stored));
+        sample.stored = now;
         sample.content_bytes.push(report.bytes);
         sample.backup.wall_seconds += cost.wall_seconds;
         sample.backup.cpu_seconds += cost.cpu_seconds;
@@ -156,7 +158,7 @@ impl VersionMeasurements {
         };
         let content_bytes = samples.first().map_or_else(Vec::new, |sample| sample.content_bytes.clone());
         let bytes = content_bytes.iter().sum();
-        let stored = median_u64(samples.iter().map(|sample| sample.added.iter().sum()));
+        let stored = median_u64(samples.iter().map(|sample| sample.stored));
         VersionMeasurements {
             bytes,
             content_bytes,
