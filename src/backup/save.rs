@@ -163,7 +163,7 @@ impl<'a> SaveStage<'a> {
             let fields = EntryFields {
                 fingerprint: entry.fingerprint,
                 raw_len: entry.raw_len,
-                frame: entry.frame.0.saturating_sub(self.first_frame.0) as u32,
+                frame: self.frame_in_container(entry.frame.0, entry.literal_len)?,
                 literal_offset: entry.literal_offset,
                 literal_len: entry.literal_len,
                 depth: entry.depth,
@@ -171,6 +171,16 @@ impl<'a> SaveStage<'a> {
             self.writer.push_entry(fields, &entry.operations.list, &entry.features)?;
         }
         if self.writer.is_full(self.container_bytes) { self.seal() } else { Ok(()) }
+    }
+
+    /// Position in the open container of frame `number` of this run. An entry without literal bytes reads no frame, and
+    /// may name one of the previous container.
+    fn frame_in_container(&self, number: u64, literal_len: u32) -> Result<u32> {
+        if literal_len == 0 {
+            return Ok(number.saturating_sub(self.first_frame.0) as u32);
+        }
+        let position = number.checked_sub(self.first_frame.0).and_then(|position| u32::try_from(position).ok());
+        position.ok_or_else(|| Error::internal(format!("frame {number} is not in the open container")))
     }
 
     /// Seals and stores the data container.
