@@ -1,0 +1,76 @@
+//! Every verb and every flag of `fhrd`, as one table: the verbs here, their arguments in a file for each group of
+//! verbs. The doc comments are the help texts.
+
+mod backup;
+mod check;
+mod look;
+mod measure;
+mod models;
+mod options;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use clap::{Parser, Subcommand};
+
+pub use backup::BackupArguments;
+pub use check::CheckArguments;
+pub use look::{LsArguments, StatsArguments};
+#[cfg(feature = "bench")]
+pub use measure::BenchArguments;
+pub use measure::TraceArguments;
+pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotChoice};
+pub use options::Options;
+pub use restore::RestoreArguments;
+
+/// Data-reduction backup engine for source code, images, databases and machine-learning models
+#[derive(Debug, Parser)]
+#[command(name = "fhrd", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Options of every verb.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    success
+  1    failure, or a restore that could not write every entry
+  2    invalid command line
+  3    the backup or trace is complete except for entries that could not be read
+  10   no repository found
+  20   the repository is damaged; a restore has written everything else
+  130  interrupted";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Create a repository
+    Init,
+    /// Store paths as a new snapshot
+    Backup(BackupArguments),
+    /// Write a snapshot, or one of its tensors, to disk; never overwrites anything
+    Restore(RestoreArguments),
+    /// List the snapshots, oldest first
+    Snapshots,
+    /// List the entries of a snapshot
+    Ls(LsArguments),
+    /// List the models of a snapshot with their types, bases and stored sizes
+    Models(ModelsArguments),
+    /// Show the models of a snapshot, or of all snapshots, as family trees
+    Lineage(LineageArguments),
+    /// Compare two models bit by bit
+    Distance(DistanceArguments),
+    /// Show statistics of the repository, or of one snapshot
+    Stats(StatsArguments),
+    /// Verify that all stored data is present and undamaged
+    Check(CheckArguments),
+    /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
+    Trace(TraceArguments),
+    /// Run the measurements that TOML files describe
+    #[cfg(feature = "bench")]
+    Bench(BenchArguments),
+}

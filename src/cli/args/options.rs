@@ -1,0 +1,25 @@
+//! Options of every verb.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+/// Options of every verb.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Repository: a path, or a URL like file:///path [default: the one in your data directory]
+    #[arg(long, global = true, value_name = "LOCATION", env = "FHRD_REPO")]
+    pub repo: Option<PathBuf>,
+    /// TOML file with parameters; keys that it leaves out keep their defaults
+    #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print more on standard error; -vv prints everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Print errors only, and no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
