@@ -5,6 +5,7 @@
 
 pub mod container;
 pub mod index;
+pub mod naming;
 pub mod paths;
 pub mod reader;
 pub mod recipe;
