@@ -26,17 +26,17 @@ use crate::repo::container::{
     Base, EXTENTS_LIMIT, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList,
     SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
-use crate::similar::{Bases, EncodedChunk, SessionEntry, Strategy, StrategyOutput, encode};
+use crate::similar::{Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, Strategy, StrategyOutput};
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
 /// Entries after which a group ends.
 const GROUP_ENTRIES_MAX: u64 = 4096;
 /// Operations after which a group ends.
-const GROUP_OPERATIONS_MAX: usize = 1 << 19;
+const GROUP_OPERATIONS_MAX: usize = 1 << 15;
 /// Operations of a chunk, at most. Together with the weight at which a container is full, these bounds keep within what
 /// a reader accepts of a container.
-const CHUNK_OPERATIONS_MAX: usize = 1 << 20;
+const CHUNK_OPERATIONS_MAX: usize = 1 << 14;
 /// Chunks of average length in a frame, at most. Often one base is all that is needed of a frame, and the rest of the
 /// frame is decoded for nothing.
 const FRAME_CHUNKS_MAX: u64 = 16;
@@ -50,7 +50,7 @@ pub struct SubDedupStage {
     planner: DeltaPlanner,
     /// Classifies chunks that Identify left out.
     classifier: ChunkClassifier,
-    depth_max: u8,
+    encoder: Encoder,
     frame_bytes: usize,
     group_bytes_max: u64,
     /// Offset of the next chunk in its file.
@@ -79,7 +79,10 @@ impl SubDedupStage {
             bases,
             planner,
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
-            depth_max: config.subdedup.depth_max,
+            encoder: Encoder::new(EncodeBounds {
+                depth_max: config.subdedup.depth_max,
+                operations_max: CHUNK_OPERATIONS_MAX,
+            }),
             frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
@@ -237,23 +240,20 @@ impl SubDedupStage {
         let anchors = chunk.anchors.as_deref().unwrap_or_default();
         let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
         let capped = self.bases.cap(&mut found.matches);
-        let encoded = capped.and_then(|()| encode(chunk.len, &found.matches, self.depth_max, &mut self.bases));
+        let encoded = capped.and_then(|()| self.encoder.encode(&chunk.bytes, &found.matches, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
             Ok((true, encoded)) => Ok((found, encoded)),
-            Ok((false, _)) => Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?)),
+            Ok((false, _)) => Ok((found, EncodedChunk::whole(chunk.len))),
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("storing a chunk whole: {error}");
-                Ok((found, encode(chunk.len, &[], self.depth_max, &mut self.bases)?))
+                Ok((found, EncodedChunk::whole(chunk.len)))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Whether a reader accepts the operations of a chunk of `len` bytes: neither they nor their extents are too many.
+    /// Whether a reader accepts the operations of a chunk of `len` bytes: their extents are not too many.
     fn is_resolvable(&mut self, len: u32, encoded: &EncodedChunk) -> Result<bool> {
-        if encoded.operations.len() > CHUNK_OPERATIONS_MAX {
-            return Ok(false);
-        }
         if len as usize <= EXTENTS_LIMIT {
             return Ok(true);
         }

@@ -1,9 +1,11 @@
 //! Encoding: turns matches into the operations, bases and depth of an entry.
 //!
-//! 1. Matches become copies, and the gaps between them become added literal bytes.
+//! 1. Matches that do not pay are dropped ([`super::price`]). The others become copies, and the gaps between them
+//!    become added literal bytes.
 //! 2. The depth is one more than the deepest base.
 //! 3. If that exceeds the bound, the chunk is flattened. Every copy is resolved to literal bytes of the chunks at the
-//!    end of the chain, given by their offsets among those chunks' literal bytes. The depth is then 1.
+//!    end of the chain, given by their offsets among those chunks' literal bytes. Again those that do not pay are
+//!    dropped. The depth is then 1.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 
 use super::Match;
 use super::bases::Bases;
+use super::price::{RateSampler, prune};
 use crate::error::Result;
 use crate::repo::container::{Base, EntryNumber, ExtentMap, Operation};
 
@@ -30,10 +33,34 @@ pub struct EncodedChunk {
 }
 
 impl EncodedChunk {
-    fn whole(len: u32) -> Self {
+    /// A chunk of `len` literal bytes.
+    pub fn whole(len: u32) -> Self {
         let mut whole = EncodedChunk { depth: 1, ..EncodedChunk::default() };
         whole.literals.push(0..len);
         whole
+    }
+
+    /// A chunk of `len` bytes in which `copy` makes an operation of each match.
+    fn new(
+        len: u32,
+        matches: &[Match],
+        depth: u8,
+        copy: impl Fn(u32, u32, u32) -> Operation,
+        bases: &mut Bases,
+    ) -> Result<Self> {
+        if matches.is_empty() {
+            return Ok(Self::whole(len));
+        }
+        let mut encoded = EncodedChunk { depth, ..EncodedChunk::default() };
+        let (mut slots, mut position) = (HashMap::new(), 0);
+        for found in matches {
+            encoded.literal(position..found.position);
+            position = found.position + found.len;
+            let base = encoded.base(found.base, bases, &mut slots)?;
+            encoded.operations.push(copy(base, found.offset, found.len));
+        }
+        encoded.literal(position..len);
+        Ok(encoded)
     }
 
     /// Count of literal bytes.
@@ -70,33 +97,74 @@ impl EncodedChunk {
     }
 }
 
-/// Encodes a chunk of `len` bytes with `matches`, which are in ascending order without overlap.
-///
-/// # Errors
-/// Those of reading the operations of a base. The caller then stores the chunk whole.
-pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> Result<EncodedChunk> {
-    if matches.is_empty() {
-        return Ok(EncodedChunk::whole(len));
+/// The bounds of an [`Encoder`].
+#[derive(Debug, Clone, Copy)]
+pub struct EncodeBounds {
+    /// Longest chain of copies.
+    pub depth_max: u8,
+    /// Operations of a chunk, at most.
+    pub operations_max: usize,
+}
+
+/// Encodes chunks within bounds.
+pub struct Encoder {
+    bounds: EncodeBounds,
+    rates: RateSampler,
+}
+
+impl Encoder {
+    /// An encoder with these bounds.
+    pub fn new(bounds: EncodeBounds) -> Self {
+        Encoder { bounds, rates: RateSampler::default() }
     }
-    let (mut deepest, mut seen) = (0, Vec::new());
-    for found in matches {
-        if !seen.contains(&found.base) {
-            deepest = deepest.max(bases.depth(found.base)?);
-            seen.push(found.base);
+
+    /// Encodes `chunk` with those of `matches` that pay. The matches are in ascending order without overlap. Where
+    /// there are too many operations, copies must save more.
+    ///
+    /// # Errors
+    /// Those of reading the operations of a base. The caller then stores the chunk whole.
+    pub fn encode(&mut self, chunk: &[u8], matches: &[Match], bases: &mut Bases) -> Result<EncodedChunk> {
+        for halvings in 0.. {
+            let encoded = self.encode_at(chunk, matches, halvings, bases)?;
+            if encoded.operations.len() <= self.bounds.operations_max {
+                return Ok(encoded);
+            }
         }
+        Ok(EncodedChunk::whole(chunk.len() as u32))
     }
-    let flatten = deepest.saturating_add(1) > depth_max;
-    let mut encoded = EncodedChunk { depth: if flatten { 1 } else { deepest + 1 }, ..EncodedChunk::default() };
-    let (mut slots, mut extent_maps) = (HashMap::new(), Vec::<(EntryNumber, Arc<ExtentMap>)>::new());
-    let mut position = 0;
-    for found in matches {
-        encoded.literal(position..found.position);
-        position = found.position + found.len;
-        if !flatten {
-            let base = encoded.base(found.base, bases, &mut slots)?;
-            encoded.operations.push(Operation::Copy { base, offset: found.offset, len: found.len });
-            continue;
+
+    /// Encodes `chunk` as if a literal byte took less than it is expected to, by this many halvings.
+    fn encode_at(&mut self, chunk: &[u8], matches: &[Match], halvings: u32, bases: &mut Bases) -> Result<EncodedChunk> {
+        let mut matches = matches.to_vec();
+        let rate = self.rates.rate(chunk, &matches)?;
+        prune(&mut matches, rate.halved(halvings));
+        let (mut deepest, mut seen) = (0, Vec::new());
+        for found in &matches {
+            if !seen.contains(&found.base) {
+                deepest = deepest.max(bases.depth(found.base)?);
+                seen.push(found.base);
+            }
         }
+        let flatten = deepest.saturating_add(1) > self.bounds.depth_max;
+        if flatten {
+            matches = literal_matches(&matches, bases)?;
+            let rate = self.rates.rate(chunk, &matches)?;
+            prune(&mut matches, rate.halved(halvings));
+        }
+        let depth = if flatten { 1 } else { deepest + 1 };
+        let copy = |base, offset, len| match flatten {
+            true => Operation::LiteralCopy { base, offset, len },
+            false => Operation::Copy { base, offset, len },
+        };
+        EncodedChunk::new(chunk.len() as u32, &matches, depth, copy, bases)
+    }
+}
+
+/// The matches with the literal bytes that `matches` resolve to. Their offsets are among the literal bytes of the base.
+fn literal_matches(matches: &[Match], bases: &mut Bases) -> Result<Vec<Match>> {
+    let mut extent_maps = Vec::<(EntryNumber, Arc<ExtentMap>)>::new();
+    let mut literal = Vec::new();
+    for found in matches {
         let extent_map = match extent_maps.iter().position(|known| known.0 == found.base) {
             Some(at) => &extent_maps[at].1,
             None => {
@@ -104,11 +172,11 @@ pub fn encode(len: u32, matches: &[Match], depth_max: u8, bases: &mut Bases) -> 
                 &extent_maps[extent_maps.len() - 1].1
             }
         };
+        let mut position = found.position;
         for extent in extent_map.extents_of(found.offset..found.offset + found.len)? {
-            let base = encoded.base(extent.owner, bases, &mut slots)?;
-            encoded.operations.push(Operation::LiteralCopy { base, offset: extent.literal, len: extent.len });
+            literal.push(Match { position, base: extent.owner, offset: extent.literal, len: extent.len });
+            position += extent.len;
         }
     }
-    encoded.literal(position..len);
-    Ok(encoded)
+    Ok(literal)
 }

@@ -1,7 +1,7 @@
 //! Sub-block deduplication of opaque chunks: strategies that find ranges of a new chunk in stored chunks.
 //!
 //! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases.
-//! 2. [`encode()`] turns these matches into copy and add operations, and bounds the depth of the chain.
+//! 2. [`Encoder`] turns these matches into copy and add operations where they pay, and bounds the depth of the chain.
 //! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
 //!
 //! A new strategy is one file here, one line in the table of [`StrategyKind`] and one arm of [`strategy`].
@@ -19,6 +19,7 @@ mod capping;
 mod delta;
 mod encode;
 mod none;
+mod price;
 mod ring;
 mod sub_blocks;
 mod superfeature;
@@ -29,7 +30,7 @@ pub use bases::Bases;
 pub use burst::Burst;
 pub use candidates::Candidates;
 pub use delta::DeltaMatcher;
-pub use encode::{EncodedChunk, encode};
+pub use encode::{EncodeBounds, EncodedChunk, Encoder};
 pub use none::WholeChunks;
 pub use ring::{Ring, SessionEntry};
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};

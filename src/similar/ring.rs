@@ -40,7 +40,7 @@ impl SessionEntry {
     }
 
     fn weight(&self) -> u64 {
-        entry_weight(self.operations.list.operations.len())
+        entry_weight(&self.operations.list)
     }
 }
 
@@ -63,7 +63,7 @@ impl Ring {
         let number = self.next();
         self.weight += entry.weight();
         self.entries.push_back(entry);
-        while self.weight > 3 * ENTRY_WEIGHT_MAX {
+        while self.weight > 4 * ENTRY_WEIGHT_MAX {
             let Some(old) = self.entries.pop_front() else { break };
             self.weight -= old.weight();
             self.first = self.first.plus(1);

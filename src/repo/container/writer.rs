@@ -14,12 +14,19 @@ use crate::error::Result;
 use crate::types::ContainerId;
 use crate::wire::checksum;
 
-/// Weight of entries at which a container of any size is sealed. It bounds the container index.
-pub const ENTRY_WEIGHT_MAX: u64 = 32_768;
+/// Weight of entries at which a container of any size is sealed. It bounds the bytes of the container index: an index
+/// that grows fast, because copies are short, ends its container early.
+pub const ENTRY_WEIGHT_MAX: u64 = 3 << 20;
+/// Weight of an entry without operations: fingerprint, features and columns, bytes.
+const ENTRY_WEIGHT: u64 = 96;
+/// Weight of a base, bytes.
+const BASE_WEIGHT: u64 = 40;
+/// Weight of an operation: its bytes before compression, at most about 12.
+const OPERATION_WEIGHT: u64 = 12;
 
-/// Weight of an entry with this many operations.
-pub fn entry_weight(operations: usize) -> u64 {
-    1 + operations as u64 / 8
+/// Weight of an entry with these operations and bases: an upper bound of its usual bytes in the container index.
+pub fn entry_weight(list: &OperationList) -> u64 {
+    ENTRY_WEIGHT + list.bases.len() as u64 * BASE_WEIGHT + list.operations.len() as u64 * OPERATION_WEIGHT
 }
 
 /// A container that is being filled.
@@ -100,7 +107,7 @@ impl ContainerWriter {
     /// As of [`ContainerIndexBuilder::push_entry`].
     pub fn push_entry(&mut self, fields: EntryFields, list: &OperationList, features: &[u64]) -> Result<()> {
         self.container_index.push_entry(fields, list, features)?;
-        self.weight += entry_weight(list.operations.len());
+        self.weight += entry_weight(list);
         Ok(())
     }
 
