@@ -19,8 +19,8 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let config = location::config(options)?;
     let repository = location::open(session)?;
     let progress = Progress::default();
-    let report =
-        shown(options, &progress, None, || check(&repository, &config, arguments.read_data, &progress, &session.stop))?;
+    let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
+    let report = shown(options, &progress, None, || check(&repository, &config, read_data, &progress, &session.stop))?;
     if options.json {
         print_json(&report)?;
     } else {
@@ -37,6 +37,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("chunks", report.chunks.to_string()),
             ("stored", size(report.bytes_stored)),
             ("content", size(report.bytes_raw)),
+            ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
             ("defects", report.defect_count.to_string()),
         ];
         if !options.quiet {

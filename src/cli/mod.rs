@@ -14,6 +14,7 @@ mod logging;
 mod ls;
 mod models;
 mod output;
+mod pace;
 mod process;
 mod progress;
 mod restore;

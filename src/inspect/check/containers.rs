@@ -1,8 +1,8 @@
 //! Checks containers in parallel: each worker takes a container and returns its statistics and defects.
 //!
 //! 1. Header, footer and container index parse. Every entry resolves, and its extents are within their frames.
-//! 2. With `read_data`, the bytes must match the container's name. Frames are decoded in order, and each entry is
-//!    assembled right after its own frame is decoded, so that frame is still in the cache.
+//! 2. A container that `read_data` chooses is read whole: its bytes must match its name. Frames are decoded in order,
+//!    and each entry is assembled right after its own frame is decoded, so that frame is still in the cache.
 //! 3. A base without a record in the index may be in a container that no segment lists yet. Such containers are
 //!    searched before the base counts as missing.
 
@@ -33,10 +33,11 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut Defe
     let listed = run.repository.store.list(PREFIX)?;
     let jobs = listed.iter().filter_map(|blob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len }));
     let jobs: Vec<ContainerJob> = jobs.filter(|job| run.listing.containers.contains(&job.id)).collect();
+    let read = run.read_data.choose(&jobs)?;
+    let len_read = jobs.iter().filter(|job| read.contains(&job.id)).map(|job| job.len).sum();
     run.progress.files_total.add(jobs.len() as u64);
-    if run.read_data {
-        run.progress.bytes_total.add(jobs.iter().map(|job| job.len).sum());
-    }
+    run.progress.bytes_total.add(len_read);
+    (report.containers_read, report.bytes_read) = (read.len() as u64, len_read);
     let workers = run.config.pipeline.workers_of(0);
     let cache_bytes = (run.config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
     let mut line = Pipeline::new(run.config.pipeline.queue_depth, run.stop.clone());
@@ -45,6 +46,7 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut Defe
         run,
         reader: ChunkReader::new(run.repository, run.listing.clone(), cache_bytes),
         orphans: orphans.clone(),
+        read: &read,
     });
     let (found, _) = line.run(link, CollectSink { report, defects: Defects::default(), progress: run.progress })?;
     log.merge(found.log);
@@ -52,9 +54,10 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut Defe
 }
 
 /// A container to check.
-struct ContainerJob {
-    id: ContainerId,
-    len: u64,
+pub(super) struct ContainerJob {
+    pub id: ContainerId,
+    /// Bytes of the blob.
+    pub len: u64,
 }
 
 impl Weigh for ContainerJob {
@@ -115,6 +118,8 @@ struct CheckWorker<'a> {
     reader: ChunkReader,
     /// Containers that no segment lists.
     orphans: Arc<HashSet<ContainerId>>,
+    /// Containers to read whole.
+    read: &'a HashSet<ContainerId>,
 }
 
 impl Map for CheckWorker<'_> {
@@ -132,7 +137,7 @@ impl Map for CheckWorker<'_> {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
             Err(error) => checked.defects.log.damaged_blob(&name, &damage(error)?),
         }
-        if self.run.read_data {
+        if self.read.contains(&job.id) {
             if let Some(error) = name_defect(self.run, &name)? {
                 checked.defects.log.damaged_blob(&name, &error);
             }
@@ -150,7 +155,7 @@ impl CheckWorker<'_> {
         self.reader.resolver.locator.container_indexes().load(&job.id)
     }
 
-    /// Checks every entry and, with `read_data`, every frame.
+    /// Checks every entry and, if the container is to be read, every frame.
     fn entries(
         &mut self,
         name: &str,
@@ -161,7 +166,8 @@ impl CheckWorker<'_> {
         checked.chunks = container_index.entries.len() as u64;
         checked.frames = container_index.frames.len() as u64;
         let container = self.reader.resolver.container_number(job.id);
-        let frame_count = if self.run.read_data { container_index.frames.len() as u32 } else { 0 };
+        let is_read = self.read.contains(&job.id);
+        let frame_count = if is_read { container_index.frames.len() as u32 } else { 0 };
         let mut next_frame = 0;
         for (position, entry) in (0u32..).zip(&container_index.entries) {
             self.run.check_stop()?;
@@ -169,7 +175,7 @@ impl CheckWorker<'_> {
             let end = frame_count.min(entry.frame.saturating_add(1)).max(next_frame);
             self.frames(name, container, next_frame..end, &mut checked.defects)?;
             next_frame = end;
-            if let Err(error) = self.entry(EntryNumber::stored(container, position), entry) {
+            if let Err(error) = self.entry(EntryNumber::stored(container, position), entry, is_read) {
                 let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
                 self.entry_defect(job, text, damage(error)?, &mut checked.defects);
             }
@@ -194,8 +200,8 @@ impl CheckWorker<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, number: EntryNumber, entry: &ContainerEntry) -> Result<()> {
-        if self.run.read_data {
+    fn entry(&mut self, number: EntryNumber, entry: &ContainerEntry, is_read: bool) -> Result<()> {
+        if is_read {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
         let extent_map = self.reader.extent_map(number)?;

@@ -4,8 +4,8 @@
 //! 2. Every index segment opens, its pages verify, and its records refer to entries with their fingerprints
 //!    (`segments`).
 //! 3. Every container has a sound header, footer and container index, and each entry resolves to bytes within frames
-//!    (`containers`). With `read_data`, every byte is read: containers match their names, frames decode, and chunks
-//!    match their fingerprints.
+//!    (`containers`). Of those that `read_data` chooses every byte is read: they match their names, frames decode,
+//!    and chunks match their fingerprints.
 //! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`).
 //!
 //! Snapshots are listed before segments, and segments before containers, which is the reverse of the writing order. So
@@ -14,10 +14,12 @@
 
 mod containers;
 mod defect_log;
+mod read_data;
 mod run;
 mod segments;
 #[cfg(test)]
 mod tests;
 mod trees;
 
+pub use read_data::ReadData;
 pub use run::{CheckReport, check};

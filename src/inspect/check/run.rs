@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::defect_log::{DefectLog, damage};
+use super::read_data::ReadData;
 use super::{containers, segments, trees};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +34,10 @@ pub struct CheckReport {
     pub bytes_stored: u64,
     /// Decoded bytes of the chunk entries.
     pub bytes_raw: u64,
+    /// Containers that were read whole.
+    pub containers_read: u64,
+    /// Bytes of these containers.
+    pub bytes_read: u64,
     /// Containers that no segment lists. They are no defect: the next backup adds them to the index.
     pub unreferenced_containers: u64,
     /// Number of defects; 0 for a sound repository.
@@ -46,7 +51,7 @@ pub(super) struct CheckRun<'a> {
     pub repository: &'a Repository,
     pub config: &'a Config,
     pub listing: Arc<ContainerListing>,
-    pub read_data: bool,
+    pub read_data: ReadData,
     pub progress: &'a Progress,
     pub stop: &'a Arc<AtomicBool>,
 }
@@ -58,9 +63,9 @@ impl CheckRun<'_> {
     }
 }
 
-/// Checks the structure of a repository, and with `read_data` also every stored byte.
+/// Checks the structure of a repository, and every byte of the containers that `read_data` chooses.
 ///
-/// `progress` counts containers as files, and with `read_data` the bytes of containers.
+/// `progress` counts containers as files, and the bytes of those that are read.
 ///
 /// # Errors
 /// Fails if the store cannot be read for a reason other than damage, and with [`Error::Interrupted`] once `stop` is
@@ -68,11 +73,11 @@ impl CheckRun<'_> {
 pub fn check(
     repository: &Repository,
     config: &Config,
-    read_data: bool,
+    read_data: impl Into<ReadData>,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
-    let repository = &repository.stopped_by(stop);
+    let (repository, read_data) = (&repository.stopped_by(stop), read_data.into());
     let mut report = CheckReport::default();
     let mut log = DefectLog::default();
     for (name, error) in repository.config_defects() {

@@ -115,6 +115,34 @@ fn a_flipped_bit_costs_the_files_in_its_frame() {
 }
 
 #[test]
+fn a_check_of_a_part_reads_that_part() {
+    let home = stored();
+    flip(&home);
+    let check = |subset: &str| {
+        let output = home.run(&["check", "--read-data-subset", subset, "--json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let read = |key: &str| report[key].as_u64().unwrap();
+        assert_eq!(code(&output), if read("defect_count") > 0 { 20 } else { 0 });
+        (read("defect_count") > 0, read("containers_read"), read("bytes_read"), read("containers"))
+    };
+    let (found, read, bytes_read, containers) = check("100%");
+    assert!(found && read == containers && bytes_read > FILES << 19);
+    let parts = ["1/3", "2/3", "3/3"].map(&check);
+    assert_eq!(parts.iter().filter(|part| part.0).count(), 1, "one part has the damage: {parts:?}");
+    assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), containers);
+    let (_, read, bytes_read, _) = check("1 KiB");
+    assert!(read == 1 && bytes_read > 1024);
+    assert_eq!(code(&home.run(&["check", "--read-data-subset", "4/3"])), 2);
+    assert_eq!(json_without_reading(&home), (0, 0));
+}
+
+/// Defects and containers read of a check of the structure alone.
+fn json_without_reading(home: &Home) -> (u64, u64) {
+    let report = json(&home.run(&["check", "--json"]));
+    (report["defect_count"].as_u64().unwrap(), report["containers_read"].as_u64().unwrap())
+}
+
+#[test]
 fn a_damaged_file_never_replaces_one_and_can_be_left_out() {
     let home = stored();
     flip(&home);
