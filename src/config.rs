@@ -4,6 +4,7 @@
 //! error that names the key. Sizes are whole bytes or text such as `"64 KiB"`.
 
 mod names;
+mod profile;
 
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
+pub use self::profile::{BackupProfile, Hooks, UserProfile};
 use crate::error::{Error, Result};
 
 /// Largest value of `repository.chunk_bytes_max`, bytes.

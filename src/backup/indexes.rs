@@ -99,6 +99,11 @@ impl Indexes {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).stored().clone()
     }
 
+    /// The hits of each level so far.
+    pub fn hits(&self) -> Hits {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).hits
+    }
+
     /// Completes the chunk index and returns the hits of each level.
     ///
     /// # Errors

@@ -11,6 +11,8 @@
 //! 8. Compress encodes the other frames, in parallel.
 //! 9. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
+//! `stream.rs` takes the place of Read for a single stream. A dry run ends after Dedup, with Estimate.
+//!
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
 
@@ -19,24 +21,29 @@ mod buffers;
 mod chunk;
 mod compress;
 mod dedup;
+mod estimate;
 mod hash;
 mod identify;
 mod indexes;
+mod input;
 mod listing;
 mod message;
 mod metadata;
 mod model_encode;
 mod parent;
+mod parents;
 mod read;
 mod report;
 mod run;
 mod save;
 mod segments;
+mod stream;
 mod subdedup;
 mod wiring;
 
 pub use report::{BackupReport, BackupRequest};
 pub use run::backup;
+pub use stream::{StreamRequest, StreamSource};
 
 use crate::error::Result;
 use crate::metrics::StageMetrics;
@@ -44,7 +51,7 @@ use crate::metrics::StageMetrics;
 /// Links the nine stages in this order and runs them to the end of the stream.
 fn run_stages<'a>(
     mut wiring: wiring::Wiring<'a>,
-    read: read::ReadStage<'a>,
+    read: input::InputStage<'a>,
 ) -> Result<(save::Saved, Vec<StageMetrics>)> {
     let link = wiring.read(read);
     let link = wiring.chunk(link);
@@ -55,4 +62,16 @@ fn run_stages<'a>(
     let link = wiring.model_encode(link);
     let link = wiring.compress(link);
     wiring.save(link)
+}
+
+/// Links the stages of a dry run in this order and runs them to the end of the stream.
+fn run_dry_stages<'a>(
+    mut wiring: wiring::Wiring<'a>,
+    read: input::InputStage<'a>,
+) -> Result<(save::Saved, Vec<StageMetrics>)> {
+    let link = wiring.read(read);
+    let link = wiring.chunk(link);
+    let link = wiring.hash(link);
+    let link = wiring.dedup(link);
+    wiring.estimate(link)
 }

@@ -35,7 +35,7 @@ impl ParentCursor {
     /// pages back, and times have a limited resolution.
     pub fn new(mut reader: ChunkReader, presence: ChunkPresence, parent: &Snapshot, recheck_seconds: u64) -> Self {
         let level = Self::open(&mut reader, parent.root);
-        let unchanged_since_ns = i128::from(parent.time_ns) - i128::from(recheck_seconds) * 1_000_000_000;
+        let unchanged_since_ns = i128::from(parent.started_ns()) - i128::from(recheck_seconds) * 1_000_000_000;
         ParentCursor { reader, presence, unchanged_since_ns, levels: vec![level], previous_version: None }
     }
 

@@ -1,7 +1,7 @@
 //! Read: walks the source and reads what has changed.
 //!
-//! - A file is not read if its size, times and inode equal those in the parent snapshot, its times are at least two
-//!   seconds older than that snapshot, and all its chunks are present. Its entry refers to the parent's content.
+//! - A file is not read if its size, times and inode equal those in a parent snapshot, its times are at least a minute
+//!   older than that snapshot, and all its chunks are present. Its entry refers to the parent's content.
 //! - Holes are not read. An inode with several names is read once.
 //! - An entry that cannot be read is reported, counted and left out.
 //! - Model files are recognised by their content and announced with a record of their tensors.
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use lru::LruCache;
 
 use super::buffers::BufferPool;
-use super::parent::ParentCursor;
+use super::parents::ParentCursors;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
@@ -47,6 +47,8 @@ pub struct ReadCounts {
     pub files_unchanged: AtomicU64,
     /// Bytes read from files.
     pub bytes_read: AtomicU64,
+    /// Entries that the user's choice leaves out. What is below an excluded directory is not counted.
+    pub excluded: AtomicU64,
 }
 
 /// What is sent before the content of a file.
@@ -60,7 +62,7 @@ struct Announcement {
 /// The stage.
 pub struct ReadStage<'a> {
     walker: Walker,
-    parent: Option<ParentCursor>,
+    parents: ParentCursors,
     pool: BufferPool,
     hole_bytes_min: u64,
     batch_bytes: u64,
@@ -77,11 +79,11 @@ pub struct ReadStage<'a> {
 }
 
 impl<'a> ReadStage<'a> {
-    /// Reads the files of `walker` except those unchanged since `parent`. `candidates` are files of the walk that may
-    /// be models.
+    /// Reads the files of `walker` except those unchanged since one of `parents`. `candidates` are files of the walk
+    /// that may be models.
     pub fn new(
         walker: Walker,
-        parent: Option<ParentCursor>,
+        parents: ParentCursors,
         candidates: Vec<PathBuf>,
         config: &Config,
         progress: &'a Progress,
@@ -90,7 +92,7 @@ impl<'a> ReadStage<'a> {
         let batch_bytes = config.pipeline.batch_bytes.0;
         ReadStage {
             walker,
-            parent,
+            parents,
             pool: BufferPool::new(batch_bytes as usize, 4 * config.pipeline.queue_depth + 8),
             hole_bytes_min: config.read.hole_bytes_min.0,
             batch_bytes,
@@ -124,15 +126,11 @@ impl<'a> ReadStage<'a> {
     fn event(&mut self, event: Event, emit: &mut Emit<ReadBatch>) -> Result<()> {
         match event {
             Event::Enter { node, .. } => {
-                if let Some(parent) = &mut self.parent {
-                    parent.enter(&node);
-                }
+                self.parents.enter(&node);
                 self.push(ReadItem::Tree(TreeItem::Enter(Box::new(node))), emit)
             }
             Event::Leave { .. } => {
-                if let Some(parent) = &mut self.parent {
-                    parent.leave();
-                }
+                self.parents.leave();
                 self.push(ReadItem::Tree(TreeItem::Leave), emit)
             }
             Event::Entry { node, .. } if node.kind == NodeKind::File => self.file(node, emit),
@@ -145,6 +143,11 @@ impl<'a> ReadStage<'a> {
                 tracing::info!("skipping {}: it is the repository or its cache", path.display());
                 Ok(())
             }
+            Event::Excluded { path, reason } => {
+                self.counts.excluded.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!("excluding {}: {reason}", path.display());
+                Ok(())
+            }
         }
     }
 
@@ -154,7 +157,7 @@ impl<'a> ReadStage<'a> {
         {
             return self.push(ReadItem::Tree(TreeItem::Linked(Box::new(node))), emit);
         }
-        if let Some(content) = self.parent.as_mut().and_then(|parent| parent.unchanged(&mut node)) {
+        if let Some(content) = self.parents.unchanged(&mut node) {
             node.content = content;
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
             self.progress.bytes_read.add(node.size);
@@ -169,7 +172,7 @@ impl<'a> ReadStage<'a> {
             }
             return self.push(ReadItem::Tree(TreeItem::Linked(Box::new(node))), emit);
         }
-        let previous_version = self.parent.as_ref().and_then(ParentCursor::previous_version);
+        let previous_version = self.parents.previous_version();
         let source = match self.walker.open_file(&node) {
             Ok(source) => source,
             Err(error) => {
@@ -250,7 +253,7 @@ impl<'a> ReadStage<'a> {
     /// Opens a file that may be a new model; `None` if the parent snapshot probably contains it or it cannot be read.
     fn open_candidate(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
         let mut node = capturer.capture_path(path, false, &mut Vec::new()).ok()?;
-        if node.kind != NodeKind::File || self.parent.as_ref().is_some_and(|parent| parent.is_older(&node)) {
+        if node.kind != NodeKind::File || self.parents.is_older(&node) {
             return None;
         }
         let source = SourceFile::open(path, &node).ok()?;

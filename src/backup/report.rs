@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::read::ReadCounts;
 use super::save::Saved;
+use super::stream::StreamRequest;
+use crate::filesystem::EntryChoice;
 use crate::metrics::{StageMetrics, StageSummary};
 use crate::repo::index::Hits;
 
@@ -20,6 +22,18 @@ pub struct BackupRequest {
     pub host: String,
     /// Read every file, even if it is unchanged since the parent snapshot.
     pub force: bool,
+    /// The parent snapshot: an id, a unique prefix or `latest`. By default parents are found by host and paths.
+    pub parent: Option<String>,
+    /// Time to record, nanoseconds since 1970. By default it is the start of the backup.
+    pub time_ns: Option<i64>,
+    /// What to store of the paths.
+    pub choice: EntryChoice,
+    /// The choice as the snapshot records it, an option and its value each.
+    pub excludes: Vec<String>,
+    /// Store this stream as one file. There are no paths then.
+    pub stream: Option<StreamRequest>,
+    /// Read everything that a backup would read, count what is new, and store nothing.
+    pub dry_run: bool,
     /// Store the paths under their last names, as [`WalkPlan::bare`](crate::filesystem::WalkPlan::bare) does.
     pub bare: bool,
 }
@@ -27,10 +41,15 @@ pub struct BackupRequest {
 /// Result of a backup.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct BackupReport {
-    /// Id of the new snapshot, 64 hex digits.
+    /// Id of the new snapshot, 64 hex digits. Empty after a dry run, and then `null` in JSON.
+    #[serde(serialize_with = "null_if_empty")]
     pub snapshot: String,
+    /// Whether nothing was stored, as requested.
+    pub dry_run: bool,
     /// Id of the parent snapshot, if there was one.
     pub parent: Option<String>,
+    /// Entries that the user's choice left out. What is below an excluded directory is not counted.
+    pub excluded: u64,
     /// Regular files in the snapshot.
     pub files: u64,
     /// Regular files that were not read because they are unchanged since the parent snapshot.
@@ -68,10 +87,15 @@ pub struct BackupReport {
     pub metrics: Vec<StageMetrics>,
 }
 
+fn null_if_empty<S: serde::Serializer>(text: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    if text.is_empty() { serializer.serialize_none() } else { serializer.serialize_str(text) }
+}
+
 /// Counters that the snapshot records.
 pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
     let counters = [
         ("files", saved.files),
+        ("excluded", counts.excluded.load(Ordering::Relaxed)),
         ("files_unchanged", counts.files_unchanged.load(Ordering::Relaxed)),
         ("directories", saved.directories),
         ("others", saved.others),

@@ -1,11 +1,13 @@
 //! A backup run: prepares the stages, runs them and commits the snapshot.
 //!
-//! 1. Containers of interrupted runs are adopted, damaged index segments are replaced, and the parent snapshot is
+//! 1. Containers of interrupted runs are adopted, damaged index segments are replaced, and the parent snapshots are
 //!    chosen.
 //! 2. The source is pre-scanned for model files, whose order of storing matters.
 //! 3. The stages run ([`super::run_stages`]); afterwards everything that the snapshot refers to is durable.
 //! 4. The chunk index is completed. All containers are proved to be in index segments. Then the snapshot is written:
 //!    that is the commit. Afterwards small index segments are merged.
+//!
+//! A dry run skips 1 except for the choice of parents, stops the stages after Dedup, and skips 4.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -16,13 +18,16 @@ use std::time::Instant;
 
 use super::adopt::adopt_orphans;
 use super::indexes::Indexes;
+use super::input::InputStage;
 use super::parent::ParentCursor;
+use super::parents::{ParentCursors, find_parents};
 use super::read::{ReadCounts, ReadStage};
 use super::report::{BackupReport, BackupRequest, statistics};
-use super::run_stages;
 use super::save::Saved;
 use super::segments::{heal_segments, merge_after_commit, prove_containers};
+use super::stream::StreamStage;
 use super::wiring::{RunParts, Wiring};
+use super::{run_dry_stages, run_stages};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
@@ -31,7 +36,7 @@ use crate::repo::Repository;
 use crate::repo::index::{ChunkPresence, ContainerListing};
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use crate::repo::snapshot::{self, EXCLUDES_KEY, NamedSnapshot, STARTED_KEY, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
 use crate::types::SnapshotId;
 
@@ -49,6 +54,15 @@ struct SnapshotStart {
     root_node: Option<Node>,
 }
 
+/// What a run finds before its stages start.
+struct Prepared {
+    listing: Arc<ContainerListing>,
+    containers_adopted: u64,
+    parents: Vec<NamedSnapshot>,
+    /// Directory of the caches.
+    cache: PathBuf,
+}
+
 /// Runs a backup. A problem with a single entry is logged (`tracing::warn!`) and counted, and the backup goes on.
 ///
 /// # Errors
@@ -64,42 +78,41 @@ pub fn backup(
     let started = Instant::now();
     let time_ns = now_ns();
     let repository = &repository.stopped_by(stop);
-    repository.check_writable()?;
     repository.check_run(&config.repository)?;
     let plan = plan(request)?;
-    repository.store.clean_temporaries()?;
-    let cache = cache_directory(repository)?;
-    create_private(&cache)?;
-    let (listing, containers_adopted) = adopt_orphans(repository)?;
-    heal_segments(repository, &listing)?;
-    let paths = absolute_paths(&request.paths)?;
-    let parent = if request.force { None } else { find_parent(repository, request, &paths)? };
-    let skip: BTreeSet<FileIdentity> =
-        [repository.store.local_path(), Some(cache.as_path())].into_iter().flatten().filter_map(identity).collect();
-    let candidates = if config.model.detect_formats {
-        prescan(&request.paths, &skip, MODEL_CANDIDATES_MAX, stop)
-    } else {
-        Vec::new()
-    };
-    let walker = Walker::new(plan, skip);
-    let root_node = walker.root().cloned();
-
-    let indexes = Indexes::open(repository, &config.index, &listing, cache)?;
+    let paths = recorded_paths(request)?;
+    let prepared = prepare(repository, request, &paths)?;
     let counts = Arc::new(ReadCounts::default());
-    let cursor = parent.as_ref().map(|parent| parent_cursor(repository, config, &listing, parent));
-    let read = ReadStage::new(walker, cursor, candidates, config, progress, counts.clone());
+    let (input, root_node) = match &request.stream {
+        Some(stream) => {
+            let time_ns = request.time_ns.unwrap_or(time_ns);
+            let stage = StreamStage::open(stream, time_ns, config, progress, counts.clone())?;
+            (InputStage::Stream(Box::new(stage)), None)
+        }
+        None => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
+    };
+    let Prepared { listing, containers_adopted, parents, cache } = prepared;
+    let indexes = Indexes::open(repository, &config.index, &listing, cache)?;
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
-    let (saved, metrics) = run_stages(Wiring::new(parts, stop), read)?;
-    let index_hits = indexes.finish_chunks()?;
-    prove_containers(&listing, &indexes)?;
-
-    let start = SnapshotStart { time_ns, paths, parent: parent.map(|parent| parent.id), root_node };
-    let parent = start.parent.map(|parent| parent.to_string());
-    let id = commit(repository, request, start, &saved, &counts)?;
-    merge_after_commit(&listing, stop);
+    let parent = parents.first().map(|parent| parent.id);
+    let wiring = Wiring::new(parts, stop);
+    let (saved, metrics, snapshot, index_hits) = if request.dry_run {
+        let (saved, metrics) = run_dry_stages(wiring, input)?;
+        (saved, metrics, String::new(), indexes.hits())
+    } else {
+        let (saved, metrics) = run_stages(wiring, input)?;
+        let index_hits = indexes.finish_chunks()?;
+        prove_containers(&listing, &indexes)?;
+        let start = SnapshotStart { time_ns, paths, parent, root_node };
+        let id = commit(repository, request, start, &saved, &counts)?;
+        merge_after_commit(&listing, stop);
+        (saved, metrics, id.to_string(), index_hits)
+    };
     Ok(BackupReport {
-        snapshot: id.to_string(),
-        parent,
+        snapshot,
+        dry_run: request.dry_run,
+        parent: parent.map(|parent| parent.to_string()),
+        excluded: counts.excluded.load(Ordering::Relaxed),
         files: saved.files,
         files_unchanged: counts.files_unchanged.load(Ordering::Relaxed),
         directories: saved.directories,
@@ -120,11 +133,63 @@ pub fn backup(
     })
 }
 
+/// Readies the repository for the run, unless nothing may be written, and finds the parents.
+fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Prepared> {
+    let cache = cache_directory(repository)?;
+    create_private(&cache)?;
+    let (listing, containers_adopted) = if request.dry_run {
+        let mut listing = ContainerListing::take(&repository.store)?;
+        listing.forget_orphans();
+        (Arc::new(listing), 0)
+    } else {
+        repository.check_writable()?;
+        repository.store.clean_temporaries()?;
+        let (listing, containers_adopted) = adopt_orphans(repository)?;
+        heal_segments(repository, &listing)?;
+        (listing, containers_adopted)
+    };
+    let parents = match &request.parent {
+        _ if request.force || request.stream.is_some() => Vec::new(),
+        Some(id) => vec![snapshot::find(repository.store.as_ref(), id)?],
+        None => find_parents(repository, &request.host, paths)?,
+    };
+    Ok(Prepared { listing, containers_adopted, parents, cache })
+}
+
+/// The stage that reads the source tree, and the metadata of the snapshot's root.
+fn tree<'a>(
+    repository: &Repository,
+    config: &Config,
+    request: &BackupRequest,
+    prepared: &Prepared,
+    plan: WalkPlan,
+    (progress, counts): (&'a Progress, &Arc<ReadCounts>),
+    stop: &AtomicBool,
+) -> (InputStage<'a>, Option<Node>) {
+    let skip = [repository.store.local_path(), Some(prepared.cache.as_path())];
+    let skip: BTreeSet<FileIdentity> = skip.into_iter().flatten().filter_map(identity).collect();
+    let candidates = if config.model.detect_formats {
+        prescan(&request.paths, &skip, &request.choice, MODEL_CANDIDATES_MAX, stop)
+    } else {
+        Vec::new()
+    };
+    let walker = Walker::new(plan, skip, request.choice.clone());
+    let root_node = walker.root().cloned();
+    let cursor = |parent| parent_cursor(repository, config, &prepared.listing, parent);
+    let cursors = ParentCursors(prepared.parents.iter().map(cursor).collect());
+    let stage = ReadStage::new(walker, cursors, candidates, config, progress, counts.clone());
+    (InputStage::Tree(Box::new(stage)), root_node)
+}
+
 fn plan(request: &BackupRequest) -> Result<WalkPlan> {
+    if let Some(stream) = &request.stream {
+        return stream.check().map(|()| WalkPlan::default());
+    }
     let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
     if plan.found() == 0 {
-        let names: Vec<String> = request.paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(Error::Usage(format!("nothing to back up: {} does not exist", names.join(", "))));
+        let names: Vec<String> = request.paths.iter().take(4).map(|path| path.display().to_string()).collect();
+        let more = if request.paths.len() > names.len() { ", ..." } else { "" };
+        return Err(Error::Usage(format!("nothing to back up: {}{more} does not exist", names.join(", "))));
     }
     Ok(plan)
 }
@@ -137,8 +202,16 @@ fn commit(
     saved: &Saved,
     counts: &ReadCounts,
 ) -> Result<SnapshotId> {
+    let mut extra = BTreeMap::new();
+    if request.time_ns.is_some() {
+        extra.insert(STARTED_KEY.into(), start.time_ns.to_le_bytes().to_vec().into());
+    }
+    if !request.excludes.is_empty() {
+        let excludes = minicbor::to_vec(&request.excludes).map_err(|error| Error::internal(error.to_string()))?;
+        extra.insert(EXCLUDES_KEY.into(), excludes.into());
+    }
     let snapshot = Snapshot {
-        time_ns: start.time_ns,
+        time_ns: request.time_ns.unwrap_or(start.time_ns),
         host: request.host.clone(),
         user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         paths: start.paths.into_iter().map(Into::into).collect(),
@@ -147,23 +220,10 @@ fn commit(
         tags: request.tags.clone(),
         program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
         statistics: statistics(saved, counts),
-        extra: BTreeMap::new(),
+        extra,
         root_node: start.root_node,
     };
     snapshot.save(repository.store.as_ref())
-}
-
-/// The latest snapshot of the same paths on the same host.
-fn find_parent(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Option<NamedSnapshot>> {
-    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
-    for (name, error) in damaged {
-        tracing::warn!("skipping {name}: {error}");
-    }
-    let is_same = |named: &NamedSnapshot| {
-        let recorded = named.snapshot.paths.iter().map(|path| path.as_slice());
-        named.snapshot.host == request.host && recorded.eq(paths.iter().map(Vec::as_slice))
-    };
-    Ok(snapshots.into_iter().rev().find(is_same))
 }
 
 /// A cursor at the root of the parent snapshot.
@@ -178,13 +238,18 @@ fn parent_cursor(
     ParentCursor::new(reader, presence, &parent.snapshot, config.read.recheck_seconds)
 }
 
-/// The absolute paths, sorted, without duplicates.
-fn absolute_paths(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+/// The absolute paths of the request that exist, sorted, without duplicates. A missing path is not recorded: the next
+/// backup of it shall look for a parent that has it.
+fn recorded_paths(request: &BackupRequest) -> Result<Vec<Vec<u8>>> {
+    if let Some(stream) = &request.stream {
+        return Ok(vec![[b"/", stream.name.as_encoded_bytes()].concat()]);
+    }
     let absolute = |path: &PathBuf| {
         let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;
         Ok(path.into_os_string().into_encoded_bytes())
     };
-    let mut paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+    let found = request.paths.iter().filter(|path| path.symlink_metadata().is_ok());
+    let mut paths = found.map(absolute).collect::<Result<Vec<_>>>()?;
     paths.sort();
     paths.dedup();
     Ok(paths)

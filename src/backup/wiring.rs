@@ -10,13 +10,14 @@ use std::sync::atomic::AtomicBool;
 use super::chunk::ChunkStage;
 use super::compress::CompressWorker;
 use super::dedup::DedupStage;
+use super::estimate::EstimateStage;
 use super::hash::HashWorker;
 use super::identify::IdentifyWorker;
 use super::indexes::Indexes;
+use super::input::InputStage;
 use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
-use super::read::ReadStage;
 use super::save::{SaveOptions, SaveStage, Saved};
 use super::subdedup::SubDedupStage;
 use crate::chunk::classify::ChunkClassifier;
@@ -67,7 +68,7 @@ impl<'a> Wiring<'a> {
     }
 
     /// Starts the pipeline with Read.
-    pub fn read(&mut self, stage: ReadStage<'a>) -> Link<'a, ReadBatch> {
+    pub fn read(&mut self, stage: InputStage<'a>) -> Link<'a, ReadBatch> {
         self.pipeline.source(stage)
     }
 
@@ -165,6 +166,16 @@ impl<'a> Wiring<'a> {
         let done = self.pipeline.run(link, save)?;
         indexes.finish_similarity(&self.in_flight);
         Ok(done)
+    }
+
+    /// Ends the pipeline of a dry run with Estimate and runs it. Returns what would be stored and the metrics of each
+    /// stage.
+    ///
+    /// # Errors
+    /// The first error of any stage.
+    pub fn estimate(self, link: Link<'a, ChunkBatch>) -> Result<(Saved, Vec<StageMetrics>)> {
+        let RunParts { indexes, progress, .. } = self.parts;
+        self.pipeline.run(link, EstimateStage::new(indexes.chunks.clone(), progress))
     }
 
     fn strategy(&self) -> Box<dyn Strategy> {

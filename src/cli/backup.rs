@@ -2,18 +2,21 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
 use super::Session;
 use super::args::BackupArguments;
 use super::exit::Exit;
+use super::hooks::run_hooks;
 use super::location;
 use super::output::{failed, note, print, print_json, rate, ratio, size, write_pairs};
 use super::progress::shown;
+use super::request::request;
 use super::scan::Scan;
 use super::stages::write_stages;
-use crate::backup::{BackupReport, BackupRequest, backup};
+use crate::backup::{BackupReport, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::paths::cache_directory;
@@ -26,27 +29,44 @@ struct BackupDocument<'a> {
     report: &'a BackupReport,
 }
 
-/// Stores the paths as a new snapshot.
+/// Stores the paths as a new snapshot, between the hooks of the profile.
 ///
 /// # Errors
-/// Those of the repository, the configuration and [`backup`].
+/// Those of the repository, the configuration, the hooks and [`backup`].
 pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
+    let hooks = &session.profile.hooks;
+    if arguments.dry_run {
+        return store(session, arguments).map(|(exit, _)| exit);
+    }
+    let stored = run_hooks("before", &hooks.before, &[], &session.stop).and_then(|()| store(session, arguments));
+    let stored = stored.and_then(|(exit, snapshot)| {
+        let code = exit.code().to_string();
+        let variables = [("FHRD_SNAPSHOT", snapshot.as_str()), ("FHRD_EXIT_CODE", code.as_str())];
+        run_hooks("after", &hooks.after, &variables, &session.stop).map(|()| exit)
+    });
+    stored.inspect_err(|error| {
+        let (code, message) = (Exit::from(error).code().to_string(), error.to_string());
+        let variables = [("FHRD_EXIT_CODE", code.as_str()), ("FHRD_ERROR", message.as_str())];
+        // The user may have stopped the backup, but not what cleans up after it.
+        let failed = run_hooks("after_failure", &hooks.after_failure, &variables, &AtomicBool::new(false));
+        if let Err(error) = failed {
+            tracing::warn!("{error}");
+        }
+    })
+}
+
+/// Stores the paths. Also returns the id of the snapshot.
+fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String)> {
     let options = &session.options;
     let config = location::config(options)?;
-    let (repository, is_new) = location::open_for_backup(options, &config)?;
+    let request = request(arguments, &session.profile.backup)?;
+    let (repository, is_new) = location::open_for_backup(options, &config, !request.dry_run)?;
     if is_new && !options.quiet && !options.json {
         note(&format!("created the repository {}", location::of_repository(&repository)));
     }
-    let request = BackupRequest {
-        paths: arguments.paths.clone(),
-        tags: arguments.tags.clone(),
-        host: arguments.host.clone().unwrap_or_else(host_name),
-        force: arguments.force,
-        bare: false,
-    };
     let progress = Progress::default();
     let skip = [repository.store.local_path().map(Path::to_path_buf), cache_directory(&repository).ok()];
-    let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect() };
+    let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect(), choice: &request.choice };
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
     if options.json {
@@ -54,24 +74,27 @@ pub fn run(session: &Session, arguments: &BackupArguments) -> Result<Exit> {
     } else if !options.quiet || arguments.stats {
         print(|out| write_summary(out, &report, arguments.stats))?;
     }
-    Ok(if report.problems > 0 { Exit::Incomplete } else { Exit::Fine })
-}
-
-fn host_name() -> String {
-    hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    Ok((if report.problems > 0 { Exit::Incomplete } else { Exit::Fine }, report.snapshot))
 }
 
 fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) -> Result<()> {
     let parent = report.parent.as_deref().and_then(|id| id.get(..8));
     let parent = parent.map_or(String::new(), |id| format!(" (parent {id})"));
     let read = report.files.saturating_sub(report.files_unchanged);
+    let snapshot =
+        if report.dry_run { "none: nothing is stored" } else { report.snapshot.get(..8).unwrap_or_default() };
+    let stored = match report.dry_run {
+        true => "nothing".into(),
+        false => format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored)),
+    };
     let pairs = [
-        ("snapshot", format!("{}{parent}", report.snapshot.get(..8).unwrap_or_default())),
+        ("snapshot", format!("{snapshot}{parent}")),
         ("files", format!("{} ({read} read, {} unchanged)", report.files, report.files_unchanged)),
         ("directories", format!("{} and {} other entries", report.directories, report.others)),
+        ("excluded", report.excluded.to_string()),
         ("content", size(report.bytes)),
         ("new", format!("{} in {} of {} chunks", size(report.bytes_new), report.chunks_new, report.chunks)),
-        ("stored", format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored))),
+        ("stored", stored),
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
         ("problems", report.problems.to_string()),
     ];

@@ -4,10 +4,24 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::args::Options;
-use crate::config::Config;
+use crate::config::{Config, UserProfile};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::paths::{create_private, default_repository};
+use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
+
+/// Reads the profile of `--profile`, and takes from it the options that neither the command line nor the environment
+/// gives.
+///
+/// # Errors
+/// Those of [`UserProfile::load`].
+pub fn read_profile(session: &mut Session) -> Result<()> {
+    let Some(name) = &session.options.profile else { return Ok(()) };
+    session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?)?;
+    let (options, profile) = (&mut session.options, &session.profile);
+    options.repo = options.repo.take().or_else(|| profile.repo.clone());
+    options.config = options.config.take().or_else(|| profile.config.clone());
+    Ok(())
+}
 
 /// The configuration of `--config`, or the defaults.
 ///
@@ -34,13 +48,14 @@ fn open_unstopped(options: &Options) -> Result<Repository> {
     }
 }
 
-/// Opens the repository for a backup, and creates the default one if it is missing. Also returns whether it did.
+/// Opens the repository for a backup, and creates the default one if it is missing and `may_create`. Also returns
+/// whether it did.
 ///
 /// # Errors
 /// As [`open`] and [`create`].
-pub fn open_for_backup(options: &Options, config: &Config) -> Result<(Repository, bool)> {
+pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
     match open_unstopped(options) {
-        Err(Error::NoRepository { .. }) if options.repo.is_none() => {
+        Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
             create(options, config).map(|repository| (repository, true))
         }
         opened => opened.map(|repository| (repository, false)),

@@ -7,16 +7,19 @@ mod bench;
 mod check;
 mod distance;
 mod exit;
+mod hooks;
 mod init;
 mod lineage;
 mod location;
 mod logging;
 mod ls;
+mod manual;
 mod models;
 mod output;
 mod pace;
 mod process;
 mod progress;
+mod request;
 mod restore;
 mod scan;
 mod snapshots;
@@ -32,14 +35,16 @@ use std::sync::atomic::AtomicBool;
 use clap::Parser;
 use serde_json::json;
 
+use crate::config::UserProfile;
 use crate::error::{Error, Result};
 use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
-/// Options of every verb, and the flag that stops it.
+/// Options of every verb with its profile, and the flag that stops it.
 struct Session {
     options: Options,
+    profile: UserProfile,
     stop: Arc<AtomicBool>,
 }
 
@@ -49,8 +54,9 @@ pub fn main() -> ExitCode {
     logging::start(&arguments.options);
     process::keep_freed_memory();
     process::raise_open_files();
-    let session = Session { options: arguments.options, stop: process::stop_flag() };
-    let result = run(&session, &arguments.verb);
+    let mut session =
+        Session { options: arguments.options, profile: UserProfile::default(), stop: process::stop_flag() };
+    let result = location::read_profile(&mut session).and_then(|()| run(&session, &arguments.verb));
     logging::finish();
     match result {
         Ok(exit) => exit.into(),
@@ -88,6 +94,8 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Stats(arguments) => stats::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Trace(arguments) => trace::run(session, arguments),
+        Verb::Completions(arguments) => manual::completions(arguments),
+        Verb::Man(arguments) => manual::pages(session, arguments),
         #[cfg(feature = "bench")]
         Verb::Bench(arguments) => bench::run(session, arguments),
     }

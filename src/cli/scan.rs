@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::filesystem::{EntryChoice, EntryFacts, Scope};
 use crate::metrics::Progress;
 
 /// Directories open at a time. Deeper directories are not counted.
@@ -19,41 +20,62 @@ pub struct Scan<'a> {
     pub paths: &'a [PathBuf],
     /// Directories that the backup skips.
     pub skip: Vec<PathBuf>,
+    /// What the backup stores.
+    pub choice: &'a EntryChoice,
 }
+
+/// An open directory, and the choice as it holds in it.
+type ScannedDirectory = (ReadDir, Scope);
 
 impl Scan<'_> {
     /// Adds files and bytes to the totals of `progress`, until all paths are walked or `ended` is set.
     pub fn run(&self, progress: &Progress, ended: &AtomicBool) {
         let skip: Vec<(u64, u64)> = self.skip.iter().filter_map(|path| identity(path)).collect();
-        let mut open: Vec<ReadDir> = Vec::new();
+        let mut open: Vec<ScannedDirectory> = Vec::new();
         for path in self.paths {
-            enter(path, &skip, &mut open, progress);
-            while let Some(directory) = open.last_mut() {
+            self.enter(path, Scope::default(), &skip, &mut open, progress);
+            while let Some((directory, scope)) = open.last_mut() {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
                 match directory.next() {
-                    Some(Ok(entry)) => enter(&entry.path(), &skip, &mut open, progress),
+                    Some(Ok(entry)) => {
+                        let scope = scope.clone();
+                        self.enter(&entry.path(), scope, &skip, &mut open, progress);
+                    }
                     Some(Err(_)) => {}
                     None => drop(open.pop()),
                 }
             }
         }
     }
-}
 
-/// Counts a file, opens a directory.
-fn enter(path: &Path, skip: &[(u64, u64)], open: &mut Vec<ReadDir>, progress: &Progress) {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
-    if metadata.is_file() {
-        progress.files_total.add(1);
-        progress.bytes_total.add(metadata.len());
-    } else if metadata.is_dir()
-        && open.len() < DEPTH_MAX
-        && !skip.contains(&(metadata.dev(), metadata.ino()))
-        && let Ok(directory) = std::fs::read_dir(path)
-    {
-        open.push(directory);
+    /// Counts a file, opens a directory.
+    fn enter(
+        &self,
+        path: &Path,
+        scope: Scope,
+        skip: &[(u64, u64)],
+        open: &mut Vec<ScannedDirectory>,
+        progress: &Progress,
+    ) {
+        let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
+        let size = if metadata.is_file() { metadata.len() } else { 0 };
+        let facts = EntryFacts { is_directory: metadata.is_dir(), size };
+        if self.choice.exclusion(&scope, path, facts).is_some() {
+            return;
+        }
+        if metadata.is_file() {
+            progress.files_total.add(1);
+            progress.bytes_total.add(size);
+        } else if metadata.is_dir()
+            && open.len() < DEPTH_MAX
+            && !skip.contains(&(metadata.dev(), metadata.ino()))
+            && let Some(scope) = self.choice.enter_path(&scope, path, metadata.dev())
+            && let Ok(directory) = std::fs::read_dir(path)
+        {
+            open.push((directory, scope));
+        }
     }
 }
 
@@ -66,16 +88,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_counted_except_in_skipped_directories() {
+    fn files_are_counted_except_in_skipped_directories_and_those_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, len) in [("a", 10), ("in/b", 20), ("in/deeper/c", 30), ("skipped/d", 1000)] {
+        for (name, len) in [("a", 10), ("in/b", 20), ("in/deeper/c", 30), ("in/large", 101), ("skipped/d", 1000)] {
             let path = directory.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, vec![0; len]).unwrap();
         }
         let (paths, progress) =
             ([directory.path().to_path_buf(), directory.path().join("absent")], Progress::default());
-        let scan = Scan { paths: &paths, skip: vec![directory.path().join("skipped")] };
+        let choice = EntryChoice { file_bytes_max: Some(100), ..EntryChoice::default() };
+        let scan = Scan { paths: &paths, skip: vec![directory.path().join("skipped")], choice: &choice };
         scan.run(&progress, &AtomicBool::new(false));
         assert_eq!((progress.files_total.get(), progress.bytes_total.get()), (3, 60));
         scan.run(&progress, &AtomicBool::new(true));

@@ -27,6 +27,8 @@ pub struct SnapshotDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     paths_hex: Option<Vec<String>>,
     tags: &'a [String],
+    /// What the user left out, an option and its value each.
+    excludes: Vec<String>,
     parent: Option<String>,
     program: &'a str,
     statistics: &'a BTreeMap<String, u64>,
@@ -50,6 +52,7 @@ impl<'a> SnapshotDocument<'a> {
             paths: paths.clone().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
             paths_hex: (!is_text).then(|| paths.map(|path| hex(path)).collect()),
             tags: &snapshot.tags,
+            excludes: snapshot.excludes(),
             parent: snapshot.parent.map(|id| id.to_string()),
             program: &snapshot.program,
             statistics: &snapshot.statistics,

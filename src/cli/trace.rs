@@ -16,6 +16,7 @@ use super::progress::shown;
 use super::scan::Scan;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::filesystem::EntryChoice;
 use crate::inspect::trace::{TraceOutput, TraceReport, trace};
 use crate::metrics::Progress;
 use crate::repo::tree::FileIdentity;
@@ -102,7 +103,8 @@ fn write(
     if !with_progress {
         return work();
     }
-    let scan = Scan { paths: &arguments.paths, skip: Vec::new() };
+    let choice = EntryChoice::default();
+    let scan = Scan { paths: &arguments.paths, skip: Vec::new(), choice: &choice };
     shown(&session.options, &progress, Some(scan), work)
 }
 

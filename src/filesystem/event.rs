@@ -1,5 +1,6 @@
 //! Events of a walk.
 
+use super::choice::Exclusion;
 use crate::error::Error;
 use crate::repo::tree::Node;
 use std::path::PathBuf;
@@ -37,5 +38,12 @@ pub enum Event {
     Skipped {
         /// Path that it would have in the snapshot.
         path: PathBuf,
+    },
+    /// An entry that the user's choice leaves out.
+    Excluded {
+        /// Path that it would have in the snapshot.
+        path: PathBuf,
+        /// Why.
+        reason: Exclusion,
     },
 }

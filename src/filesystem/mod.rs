@@ -3,6 +3,7 @@
 
 mod apply;
 mod capture;
+mod choice;
 mod event;
 mod plan;
 mod prescan;
@@ -12,6 +13,7 @@ mod target_directory;
 mod walk;
 
 pub use capture::Capturer;
+pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, Scope, TagFile};
 pub use event::Event;
 pub use plan::{WalkPlan, last_names};
 pub use prescan::prescan;

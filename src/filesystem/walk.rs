@@ -5,9 +5,11 @@
 //!    read and sorted.
 //! 3. Each name is captured relative to its open directory, so paths may have any length.
 //! 4. Only the deepest directories stay open. A closed one is reopened from below through `..` and must be the same.
-//! 5. An entry that cannot be read is reported as a problem, and the walk continues. The stack is explicit.
+//! 5. The user's [`EntryChoice`] is asked for each entry. An excluded directory is not entered.
+//! 6. An entry that cannot be read is reported as a problem, and the walk continues. The stack is explicit.
 
 use super::capture::{Capturer, identity_of};
+use super::choice::{EntryChoice, EntryFacts, Scope};
 use super::event::Event;
 use super::plan::{PlannedEntry, WalkPlan};
 use super::source::{SourceFile, open_quietly};
@@ -31,6 +33,7 @@ const OPEN_DIRECTORIES_MAX: usize = 64;
 pub struct Walker {
     capturer: Capturer,
     skip: BTreeSet<FileIdentity>,
+    choice: EntryChoice,
     directories: Vec<WalkedDirectory>,
     pending: VecDeque<Event>,
     /// Path in the snapshot of the directory on top of the stack.
@@ -44,16 +47,25 @@ pub struct Walker {
 #[derive(Debug)]
 enum WalkedDirectory {
     Planned(btree_map::IntoIter<Vec<u8>, PlannedEntry>),
-    Listed { open: Option<OwnedFd>, identity: FileIdentity, names: vec::IntoIter<OsString> },
+    Listed { open: Option<OwnedFd>, identity: FileIdentity, names: vec::IntoIter<OsString>, scope: Scope },
+}
+
+/// Where the walk meets an entry.
+struct EntryLocation<'a> {
+    parent: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// Scope of the directory that the entry is in.
+    scope: Scope,
 }
 
 impl Walker {
-    /// Starts the walk of `plan`. Directories in `skip` are reported and skipped.
-    pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>) -> Self {
+    /// Starts the walk of `plan`. Directories in `skip` are reported and skipped, and so is what `choice` leaves out.
+    pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>, choice: EntryChoice) -> Self {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
             capturer: Capturer::new(),
             skip,
+            choice,
             directories: Vec::new(),
             pending,
             stored: PathBuf::new(),
@@ -99,7 +111,7 @@ impl Walker {
             Ok(node) if self.skip.contains(&node.identity()) => {
                 self.pending.push_back(Event::Skipped { path: PathBuf::new() });
             }
-            Ok(mut node) => match self.open(CWD, path.as_os_str(), &node) {
+            Ok(mut node) => match self.open(&EntryLocation::given(path.as_os_str()), &node) {
                 Ok(directory) => {
                     node.name.clear();
                     self.directories.push(directory);
@@ -116,15 +128,17 @@ impl Walker {
         self.stored.push(OsStr::from_bytes(name));
         let mut warnings = Vec::new();
         let captured = self.capturer.capture_path(&self.source, !entry.is_whole, &mut warnings);
+        if entry.is_whole {
+            let path = self.source.clone();
+            if self.admit(EntryLocation::given(path.as_os_str()), captured, warnings) {
+                return;
+            }
+            self.stored.pop();
+            return;
+        }
         self.report(warnings);
         match captured {
             Err(error) => self.pending.push_back(Event::Problem { path: self.stored.clone(), error }),
-            Ok(node) if entry.is_whole => {
-                let path = self.source.clone();
-                if self.admit(CWD, path.as_os_str(), node) {
-                    return;
-                }
-            }
             Ok(node) if node.kind == NodeKind::Directory => {
                 self.pending.push_back(Event::Enter { path: self.stored.clone(), node });
                 self.directories.push(WalkedDirectory::Planned(entry.children.into_iter()));
@@ -135,28 +149,37 @@ impl Walker {
         self.stored.pop();
     }
 
-    fn visit_listed(&mut self, name: &OsStr, directory: &OwnedFd) {
+    fn visit_listed(&mut self, name: &OsStr, directory: &OwnedFd, scope: Scope) {
         self.source.push(name);
         self.stored.push(name);
         let mut warnings = Vec::new();
         let captured = self.capturer.capture(directory.as_fd(), name, &self.source, &mut warnings);
-        self.report(warnings);
-        let entered = match captured {
-            Ok(node) => self.admit(directory.as_fd(), name, node),
-            Err(error) => {
-                self.pending.push_back(Event::Problem { path: self.stored.clone(), error });
-                false
-            }
-        };
-        if !entered {
+        if !self.admit(EntryLocation { parent: directory.as_fd(), name, scope }, captured, warnings) {
             self.source.pop();
             self.stored.pop();
         }
     }
 
-    /// Reports the entry at `self.stored`. Enters it and returns `true` if it is a directory.
-    fn admit(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: Node) -> bool {
+    /// Reports the entry at `self.stored` unless the choice leaves it out. Enters it and returns `true` if it is a
+    /// directory.
+    fn admit(&mut self, location: EntryLocation<'_>, captured: Result<Node>, warnings: Vec<Error>) -> bool {
         let path = self.stored.clone();
+        let facts = match &captured {
+            Ok(node) => EntryFacts { is_directory: node.kind == NodeKind::Directory, size: node.size },
+            Err(_) => EntryFacts { is_directory: false, size: 0 },
+        };
+        if let Some(reason) = self.choice.exclusion(&location.scope, &self.source, facts) {
+            self.pending.push_back(Event::Excluded { path, reason });
+            return false;
+        }
+        self.report(warnings);
+        let node = match captured {
+            Ok(node) => node,
+            Err(error) => {
+                self.pending.push_back(Event::Problem { path, error });
+                return false;
+            }
+        };
         if node.kind != NodeKind::Directory {
             self.pending.push_back(Event::Entry { path, node });
             return false;
@@ -165,7 +188,7 @@ impl Walker {
             self.pending.push_back(Event::Skipped { path });
             return false;
         }
-        match self.open(parent, name, &node) {
+        match self.open(&location, &node) {
             Ok(directory) => {
                 self.directories.push(directory);
                 self.pending.push_back(Event::Enter { path, node });
@@ -184,9 +207,20 @@ impl Walker {
     }
 
     /// Opens the directory `name` and reads its names. Reports an error that ends the reading early.
-    fn open(&mut self, parent: BorrowedFd<'_>, name: &OsStr, node: &Node) -> Result<WalkedDirectory, Errno> {
+    fn open(&mut self, location: &EntryLocation<'_>, node: &Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
-        let open = open_directory(parent, name, identity)?;
+        let open = open_directory(location.parent, location.name, identity)?;
+        let mut warnings = Vec::new();
+        let entered = self.choice.enter(&location.scope, open.as_fd(), &self.source, identity.device, &mut warnings);
+        self.report(warnings);
+        let scope = match entered {
+            Ok(scope) => scope,
+            Err(reason) => {
+                self.pending.push_back(Event::Excluded { path: self.stored.clone(), reason });
+                let (open, names, scope) = (Some(open), Vec::new().into_iter(), Scope::default());
+                return Ok(WalkedDirectory::Listed { open, identity, names, scope });
+            }
+        };
         let mut names = Vec::new();
         let mut listing = Dir::new(rustix::io::fcntl_dupfd_cloexec(&open, 0)?)?;
         while let Some(entry) = listing.read() {
@@ -208,7 +242,7 @@ impl Walker {
         {
             *open = None;
         }
-        Ok(WalkedDirectory::Listed { open: Some(open), identity, names: names.into_iter() })
+        Ok(WalkedDirectory::Listed { open: Some(open), identity, names: names.into_iter(), scope })
     }
 
     /// Ends the directory on top.
@@ -260,10 +294,11 @@ impl Walker {
                 Some((name, entry)) => self.visit_planned(&name, entry),
                 None => self.leave(),
             },
-            Some(WalkedDirectory::Listed { open, names, .. }) => match (names.next(), open.take()) {
+            Some(WalkedDirectory::Listed { open, names, scope, .. }) => match (names.next(), open.take()) {
                 (Some(name), Some(directory)) => {
+                    let scope = scope.clone();
                     let depth = self.directories.len();
-                    self.visit_listed(&name, &directory);
+                    self.visit_listed(&name, &directory, scope);
                     if let Some(WalkedDirectory::Listed { open, .. }) = self.directories.get_mut(depth - 1) {
                         *open = Some(directory);
                     }
@@ -275,6 +310,13 @@ impl Walker {
             },
         }
         true
+    }
+}
+
+impl<'a> EntryLocation<'a> {
+    /// A path that the walk was given.
+    fn given(path: &'a OsStr) -> Self {
+        EntryLocation { parent: CWD, name: path, scope: Scope::default() }
     }
 }
 

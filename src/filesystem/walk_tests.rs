@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 /// The events below `root`, as text relative to it.
 fn walk(root: &Path, below: &[&str], skip: &[FileIdentity]) -> Vec<String> {
     let paths: Vec<PathBuf> = below.iter().map(|path| root.join(path)).collect();
-    let walker = Walker::new(WalkPlan::new(&paths).unwrap(), skip.iter().copied().collect());
+    let walker = Walker::new(WalkPlan::new(&paths).unwrap(), skip.iter().copied().collect(), EntryChoice::default());
     let prefix = root.strip_prefix("/").unwrap().to_path_buf();
     let relative = |path: &Path| {
         path.strip_prefix(&prefix).ok().map(|path| path.as_os_str().as_bytes().escape_ascii().to_string())
@@ -29,6 +29,7 @@ fn walk(root: &Path, below: &[&str], skip: &[FileIdentity]) -> Vec<String> {
             Event::Leave { path } => ("-", path),
             Event::Problem { path, .. } => ("!", path),
             Event::Skipped { path } => ("~", path),
+            Event::Excluded { path, .. } => ("x", path),
         };
         relative(path).map(|path| format!("{verb}{path}"))
     });
@@ -92,7 +93,7 @@ fn directories_to_skip_are_reported() {
 #[test]
 fn a_vanished_entry_is_a_problem_and_the_walk_continues() {
     let (_directory, root) = tree(&[b"a/1", b"a/2", b"a/3/x", b"a/4/x", b"a/5"]);
-    let mut walker = Walker::new(WalkPlan::new(&[root.join("a")]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[root.join("a")]).unwrap(), BTreeSet::new(), EntryChoice::default());
     let mut texts = Vec::new();
     while let Some(event) = walker.next() {
         match event {
@@ -136,7 +137,7 @@ fn an_unreadable_directory_keeps_its_metadata() {
 #[test]
 fn a_file_named_on_the_command_line_can_be_opened() {
     let (_directory, root) = tree(&[b"a/b"]);
-    let mut walker = Walker::new(WalkPlan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new(), EntryChoice::default());
     let node = walker.find_map(|event| if let Event::Entry { node, .. } = event { Some(node) } else { None }).unwrap();
     assert_eq!(walker.open_file(&node).unwrap().size(), 3);
     assert!(walker.root().is_none());
@@ -145,7 +146,7 @@ fn a_file_named_on_the_command_line_can_be_opened() {
 #[test]
 fn the_root_has_metadata_but_no_events() {
     let (_directory, root) = tree(&[b"a/b"]);
-    let mut walker = Walker::new(WalkPlan::default(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::default(), BTreeSet::new(), EntryChoice::default());
     assert!(walker.next().is_none());
     walker.directories.clear();
     walker.start_at(&root);
@@ -177,7 +178,7 @@ fn deep_trees_and_long_paths_are_walked() {
     let root = fs::canonicalize(directory.path()).unwrap();
     const DEPTH: usize = 300;
     deep(&root, DEPTH);
-    let mut walker = Walker::new(WalkPlan::new(&[&root]).unwrap(), BTreeSet::new());
+    let mut walker = Walker::new(WalkPlan::new(&[&root]).unwrap(), BTreeSet::new(), EntryChoice::default());
     let (mut entered, mut left, mut files) = (0, 0, 0);
     while let Some(event) = walker.next() {
         match event {
@@ -188,7 +189,7 @@ fn deep_trees_and_long_paths_are_walked() {
                 assert_eq!(walker.open_file(&node).unwrap().size(), 0);
             }
             Event::Problem { error, .. } => panic!("{error}"),
-            Event::Skipped { .. } => panic!("skipped"),
+            Event::Skipped { .. } | Event::Excluded { .. } => panic!("skipped"),
         }
         let open = walker
             .directories
@@ -205,7 +206,7 @@ fn deep_trees_and_long_paths_are_walked() {
 #[test]
 fn relative_paths_are_opened_from_the_current_directory() {
     for (given, wanted) in [("./src//filesystem", "src/filesystem/walk.rs"), (".", "Cargo.toml")] {
-        let mut walker = Walker::new(WalkPlan::new(&[given]).unwrap(), BTreeSet::new());
+        let mut walker = Walker::new(WalkPlan::new(&[given]).unwrap(), BTreeSet::new(), EntryChoice::default());
         assert_eq!(walker.root().is_some(), given == ".");
         let node = walker.find_map(|event| match event {
             Event::Entry { path, node } if path == Path::new(wanted) => Some(node),

@@ -86,7 +86,7 @@ pub fn trace<P: AsRef<Path>>(
         progress,
         stop,
     };
-    let mut walker = Walker::new(plan, Default::default());
+    let mut walker = Walker::new(plan, Default::default(), Default::default());
     while let Some(event) = walker.next() {
         match event {
             Event::Entry { path, node } if node.kind == NodeKind::File => tracer.file(&walker, &path, &node)?,

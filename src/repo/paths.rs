@@ -21,6 +21,27 @@ pub fn default_repository() -> Result<PathBuf> {
     Ok(directories()?.data_dir().join("fhrd").join("repository"))
 }
 
+/// The home directory of the user.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has none.
+pub fn home_directory() -> Result<PathBuf> {
+    Ok(directories()?.home_dir().to_path_buf())
+}
+
+/// File of the profile `name`: `fhrd/NAME.toml` in the user's configuration directory. A name with a slash is a path.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn profile_file(name: &Path) -> Result<PathBuf> {
+    if name.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return Ok(name.to_path_buf());
+    }
+    let mut file = directories()?.config_dir().join("fhrd").join(name).into_os_string();
+    file.push(".toml");
+    Ok(file.into())
+}
+
 /// Directory of the local caches of `repository`.
 ///
 /// # Errors

@@ -14,6 +14,10 @@ use crate::wire::Envelope;
 /// Prefix of snapshots in the store.
 pub const PREFIX: &str = "snapshots";
 const MAGIC: [u8; 8] = *b"FHRDSNAP";
+/// Key of [`Snapshot::extra`]: start of the backup if it differs from the snapshot's time, 8 bytes, little-endian.
+pub const STARTED_KEY: &str = "started";
+/// Key of [`Snapshot::extra`]: what the user left out, a CBOR array of texts.
+pub const EXCLUDES_KEY: &str = "excludes";
 const BYTES_LIMIT: u64 = 64 << 20;
 
 /// One backup: a CBOR map with integer keys in an envelope of type `FHRDSNAP`.
@@ -69,6 +73,20 @@ fn blob_name(id: &SnapshotId) -> String {
 }
 
 impl Snapshot {
+    /// Start of the backup, nanoseconds since 1970, even if the user gave the snapshot another time. A start that
+    /// cannot be read is long ago: then no file counts as older.
+    pub fn started_ns(&self) -> i64 {
+        match self.extra.get(STARTED_KEY) {
+            None => self.time_ns,
+            Some(bytes) => bytes.as_slice().try_into().map_or(i64::MIN, i64::from_le_bytes),
+        }
+    }
+
+    /// What the user left out, an option and its value each; empty if nothing, or if it cannot be read.
+    pub fn excludes(&self) -> Vec<String> {
+        self.extra.get(EXCLUDES_KEY).and_then(|bytes| minicbor::decode(bytes).ok()).unwrap_or_default()
+    }
+
     /// Stores the snapshot, which commits the backup.
     ///
     /// # Errors

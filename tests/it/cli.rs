@@ -2,10 +2,13 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod choose;
 mod damage;
 mod fixture;
 mod inspect;
 mod models;
+mod parents;
+mod profile;
 #[cfg(feature = "bench")]
 mod simulate;
 mod tensor;

@@ -1,14 +1,29 @@
 //! Arguments of `backup`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::Args;
+
+const PATTERNS: &str = "\
+Patterns are those of a .gitignore file: `*` and `?` match within a name, `**` any directories, `[a-z]` a
+class, `{a,b}` either; a pattern that ends in `/` matches directories only, and `\\` takes a character as it
+is. A pattern that begins with `/` matches the absolute path; any other matches at any depth. `!PATTERN`
+keeps what an earlier pattern leaves out. The last pattern that matches decides; those of --exclude come
+first, then --iexclude, --exclude-file and --iexclude-file. What is below an excluded directory is not looked at.
+docs/CHOOSING.md has the details.";
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
+#[command(after_help = PATTERNS)]
 pub struct BackupArguments {
-    /// Files and directories to store
-    #[arg(required = true, value_name = "PATH")]
+    /// Files and directories to store; with --stdin-from-command, the command and its arguments
+    #[arg(
+        required_unless_present_any = ["files_from", "files_from0", "stdin", "profile"],
+        conflicts_with = "stdin",
+        value_name = "PATH"
+    )]
     pub paths: Vec<PathBuf>,
     /// Tag of the snapshot; can be given several times
     #[arg(long = "tag", value_name = "TAG")]
@@ -16,10 +31,80 @@ pub struct BackupArguments {
     /// Host name to record [default: the name of this machine]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
+    /// Time to record, such as 2026-01-31, \"2026-01-31 12:00:00\" or 2026-01-31T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<String>,
+    /// Parent snapshot, whose unchanged files are not read [default: by host and paths]
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "force")]
+    pub parent: Option<String>,
     /// Read every file, even if it is unchanged since the parent snapshot
     #[arg(long)]
     pub force: bool,
+    /// Read everything and say what is new, but store nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
     /// Print the work and the waiting time of each stage
     #[arg(long)]
     pub stats: bool,
+    /// What to leave out.
+    #[command(flatten)]
+    pub choice: ChoiceArguments,
+    /// Where paths or content come from.
+    #[command(flatten)]
+    pub input: InputArguments,
+}
+
+/// What to leave out.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Choosing")]
+pub struct ChoiceArguments {
+    /// Leave out what matches the pattern; can be given several times, as most options here
+    #[arg(short, long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// As --exclude, but ignore the case of letters
+    #[arg(long, value_name = "PATTERN")]
+    pub iexclude: Vec<String>,
+    /// Read patterns from a file, one a line; lines that begin with `#` are comments
+    #[arg(long, value_name = "FILE")]
+    pub exclude_file: Vec<PathBuf>,
+    /// As --exclude-file, but ignore the case of letters
+    #[arg(long, value_name = "FILE")]
+    pub iexclude_file: Vec<PathBuf>,
+    /// Leave out what is beside a file of this name, if it begins with HEADER; the file itself is stored
+    #[arg(long, value_name = "NAME[:HEADER]")]
+    pub exclude_if_present: Vec<OsString>,
+    /// Leave out what is beside a CACHEDIR.TAG with its signature
+    #[arg(long)]
+    pub exclude_caches: bool,
+    /// Leave out files that are larger, such as 100MB (1000 x 1000 bytes) or 100MiB (1024 x 1024)
+    #[arg(long, value_name = "SIZE")]
+    pub exclude_larger_than: Option<ByteSize>,
+    /// Obey files of this name, such as .gitignore: patterns for the directory that they are in
+    #[arg(long, value_name = "NAME")]
+    pub ignore_file: Vec<OsString>,
+    /// Stay on the file system of each path; a directory on another one is stored without its content
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+}
+
+/// Where paths or content come from.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Input")]
+pub struct InputArguments {
+    /// Also store the paths in a file, one a line as they are; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["stdin", "stdin_from_command"])]
+    pub files_from: Vec<PathBuf>,
+    /// As --files-from, but each path ends with a NUL byte, as from `find -print0`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["stdin", "stdin_from_command"])]
+    pub files_from0: Vec<PathBuf>,
+    /// Store standard input as one file
+    #[arg(long, conflicts_with = "stdin_from_command")]
+    pub stdin: bool,
+    /// Store the standard output of a command as one file: `--stdin-from-command -- COMMAND ARGUMENT...`. If the
+    /// command fails, there is no snapshot
+    #[arg(long, requires = "paths")]
+    pub stdin_from_command: bool,
+    /// Name of that file in the snapshot
+    #[arg(long, value_name = "NAME", default_value = "stdin")]
+    pub stdin_filename: OsString,
 }

@@ -4,6 +4,7 @@
 mod backup;
 mod check;
 mod look;
+mod manual;
 mod measure;
 mod models;
 mod options;
@@ -13,9 +14,10 @@ mod tests;
 
 use clap::{Parser, Subcommand};
 
-pub use backup::BackupArguments;
+pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
 pub use look::{LsArguments, StatsArguments};
+pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
 pub use measure::BenchArguments;
 pub use measure::TraceArguments;
@@ -51,7 +53,7 @@ pub enum Verb {
     /// Create a repository
     Init,
     /// Store paths as a new snapshot
-    Backup(BackupArguments),
+    Backup(Box<BackupArguments>),
     /// Write a snapshot, or one of its tensors, to disk; never overwrites anything
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
@@ -70,6 +72,10 @@ pub enum Verb {
     Check(CheckArguments),
     /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
     Trace(TraceArguments),
+    /// Print a script that completes command lines in a shell
+    Completions(CompletionsArguments),
+    /// Write a manual page for each verb
+    Man(ManArguments),
     /// Run the measurements that TOML files describe
     #[cfg(feature = "bench")]
     Bench(BenchArguments),

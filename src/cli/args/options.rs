@@ -10,6 +10,10 @@ pub struct Options {
     /// Repository: a path, or a URL like file:///path [default: the one in your data directory]
     #[arg(long, global = true, value_name = "LOCATION", env = "FHRD_REPO")]
     pub repo: Option<PathBuf>,
+    /// Profile: a name in your configuration directory, or a TOML file with a slash in its path. It gives the
+    /// repository and what to back up; see docs/PROFILES.md
+    #[arg(long, global = true, value_name = "NAME", env = "FHRD_PROFILE")]
+    pub profile: Option<PathBuf>,
     /// TOML file with parameters; keys that it leaves out keep their defaults
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
     pub config: Option<PathBuf>,

@@ -117,6 +117,13 @@ impl ChunkIndex {
         })
     }
 
+    /// Forgets the chunks in flight if they are more than `claims_max`: for a run that stores nothing.
+    pub fn bound_claims(&mut self, claims_max: usize) {
+        if self.temporary.len() > claims_max {
+            self.temporary.clear();
+        }
+    }
+
     /// Whether the chunk is stored or in flight. A new chunk counts as in flight from now on: the caller must send it.
     pub fn contains_or_claim(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         if self.local.find_cached(|container_index| container_index.find(fingerprint)).is_some() {

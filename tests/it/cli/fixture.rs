@@ -47,13 +47,21 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
         command.args(arguments).current_dir(self.path(""));
         command.env("HOME", self.path("")).env("XDG_DATA_HOME", self.path("data"));
-        command.env("XDG_CACHE_HOME", self.path("cache"));
-        command.env_remove("FHRD_REPO").env_remove("FHRD_CONFIG");
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_CONFIG_HOME", self.path("config"));
+        command.env_remove("FHRD_REPO").env_remove("FHRD_CONFIG").env_remove("FHRD_PROFILE");
         command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
+    }
+
+    /// The names of the verbs that `fhrd --help` lists.
+    pub fn verbs(&self) -> Vec<String> {
+        let help = stdout(&self.run(&["--help"]));
+        let section = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let names = section.lines().filter_map(|line| line.split_whitespace().next());
+        names.filter(|name| *name != "help").map(str::to_string).collect()
     }
 
     /// Runs a backup that must succeed, and returns its report.

@@ -1,0 +1,152 @@
+//! The parent snapshots of a backup: the snapshots whose unchanged files are not read again.
+//!
+//! 1. Only snapshots of the same host count. For each path of the backup, the latest snapshot of this path or of a path
+//!    above it is a parent. If there is none, the latest snapshot of a path below it is one.
+//! 2. So a path that was missing last time is compared with the snapshot before, and one more path costs only what is
+//!    in that path. There are at most [`PARENTS_MAX`] parents, those with the most paths first.
+//! 3. The latest parent is the one that the new snapshot records. It answers first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::parent::ParentCursor;
+use crate::error::Result;
+use crate::repo::Repository;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::tree::Node;
+
+/// Parents of a backup, at most. Each is walked beside the source.
+const PARENTS_MAX: usize = 4;
+
+/// Cursors into all parents, the latest first.
+#[derive(Default)]
+pub struct ParentCursors(pub Vec<ParentCursor>);
+
+impl ParentCursors {
+    /// Follows the walk into directory `node`.
+    pub fn enter(&mut self, node: &Node) {
+        self.0.iter_mut().for_each(|parent| parent.enter(node));
+    }
+
+    /// Follows the walk out of the current directory.
+    pub fn leave(&mut self) {
+        self.0.iter_mut().for_each(ParentCursor::leave);
+    }
+
+    /// The content of a file that is unchanged since a parent; see [`ParentCursor::unchanged`].
+    pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
+        self.0.iter_mut().find_map(|parent| parent.unchanged(node))
+    }
+
+    /// Content in the latest parent that has the file of the last [`ParentCursors::unchanged`] call.
+    pub fn previous_version(&self) -> Option<ContentReference> {
+        self.0.iter().find_map(ParentCursor::previous_version)
+    }
+
+    /// Whether a file is older than a parent, so that the parent probably contains it.
+    pub fn is_older(&self, node: &Node) -> bool {
+        self.0.iter().any(|parent| parent.is_older(node))
+    }
+}
+
+/// The parents of a backup of the absolute `paths` on `host`, the latest first.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<Vec<NamedSnapshot>> {
+    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
+    for (name, error) in damaged {
+        tracing::warn!("skipping {name}: {error}");
+    }
+    let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(|named| named.snapshot.host == host).collect();
+    snapshots.reverse();
+    let mut latest = BTreeMap::new();
+    for (at, named) in snapshots.iter().enumerate() {
+        for path in &named.snapshot.paths {
+            latest.entry(path.as_slice()).or_insert(at);
+        }
+    }
+    let chosen: BTreeSet<usize> = choose(&latest, paths).into_iter().collect();
+    Ok((0..).zip(snapshots).filter(|(at, _)| chosen.contains(at)).map(|(_, named)| named).collect())
+}
+
+/// The parents of a backup of `paths`, by position. `latest` has the position of the latest snapshot of each path; the
+/// latest of all has position 0.
+fn choose(latest: &BTreeMap<&[u8], usize>, paths: &[Vec<u8>]) -> Vec<usize> {
+    let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
+    for path in paths {
+        if let Some(at) = whole(latest, path).or_else(|| part(latest, path)) {
+            *votes.entry(at).or_default() += 1;
+        }
+    }
+    let mut chosen: Vec<(usize, usize)> = votes.into_iter().collect();
+    chosen.sort_by_key(|(at, votes)| (std::cmp::Reverse(*votes), *at));
+    chosen.into_iter().take(PARENTS_MAX).map(|(at, _)| at).collect()
+}
+
+/// The latest snapshot of `path` or of a directory above it.
+fn whole(latest: &BTreeMap<&[u8], usize>, path: &[u8]) -> Option<usize> {
+    ancestors(path).filter_map(|above| latest.get(above.as_os_str().as_encoded_bytes()).copied()).min()
+}
+
+/// The latest snapshot of a path below `path`.
+fn part(latest: &BTreeMap<&[u8], usize>, path: &[u8]) -> Option<usize> {
+    let mut start = path.to_vec();
+    if !start.ends_with(b"/") {
+        start.push(b'/');
+    }
+    latest.range(start.as_slice()..).take_while(|(below, _)| below.starts_with(&start)).map(|(_, at)| *at).min()
+}
+
+fn ancestors(path: &[u8]) -> impl Iterator<Item = &Path> {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(path)).ancestors()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(recorded: &[&[&str]], paths: &[&str]) -> Vec<usize> {
+        let mut latest = BTreeMap::new();
+        for (at, paths) in recorded.iter().enumerate() {
+            paths.iter().for_each(|path| _ = *latest.entry(path.as_bytes()).or_insert(at));
+        }
+        choose(&latest, &paths.iter().map(|path| path.as_bytes().to_vec()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_latest_snapshot_of_a_path_is_its_parent() {
+        assert_eq!(chosen(&[&["/a"], &["/a", "/b"], &["/a", "/b", "/c"]], &["/a"]), [0]);
+        assert_eq!(chosen(&[&["/other"], &["/a"]], &["/a"]), [1]);
+        assert_eq!(chosen(&[&["/other"]], &["/a"]), [0; 0]);
+        assert_eq!(chosen(&[], &["/a"]), [0; 0]);
+    }
+
+    #[test]
+    fn a_path_more_or_a_path_that_was_missing_does_not_lose_the_parents_of_the_others() {
+        assert_eq!(chosen(&[&["/a"]], &["/a", "/new"]), [0]);
+        assert_eq!(chosen(&[&["/a"], &["/a", "/disk"]], &["/a", "/disk"]), [0, 1]);
+    }
+
+    #[test]
+    fn paths_overlap_by_components_from_above_and_below() {
+        assert_eq!(chosen(&[&["/home"]], &["/home/u"]), [0]);
+        assert_eq!(chosen(&[&["/"]], &["/home/u"]), [0]);
+        assert_eq!(chosen(&[&["/home/u"], &["/var"]], &["/home", "/"]), [0]);
+        assert_eq!(chosen(&[&["/homes", "/hom"]], &["/home"]), [0; 0]);
+        assert_eq!(chosen(&[&["/home/u"], &["/home"]], &["/home"]), [1], "the whole before a part");
+    }
+
+    #[test]
+    fn the_number_of_parents_is_bounded_and_the_ones_with_most_paths_stay() {
+        let recorded: Vec<Vec<String>> = (0..9).map(|n| vec![format!("/{n}"), format!("/{n}x")]).collect();
+        let recorded: Vec<Vec<&str>> =
+            recorded.iter().map(|paths| paths.iter().map(String::as_str).collect()).collect();
+        let recorded: Vec<&[&str]> = recorded.iter().map(Vec::as_slice).collect();
+        let paths: Vec<String> = (0..9).map(|n| format!("/{n}")).chain(["/7x".into()]).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        assert_eq!(chosen(&recorded, &paths), [7, 0, 1, 2]);
+    }
+}

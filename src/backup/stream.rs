@@ -1,0 +1,226 @@
+//! Stream: the first stage of a backup of one stream, such as the standard output of a command, instead of Read.
+//!
+//! 1. The whole stream becomes one file in the root of the snapshot.
+//! 2. Waiting for bytes ends when the user stops the run.
+//! 3. If bytes come from a command, its exit status counts: unless it is success, the run fails and there is no
+//!    snapshot. A run that fails first kills the command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::buffers::BufferPool;
+use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use super::read::ReadCounts;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::metrics::Progress;
+use crate::pipeline::{Emit, Source};
+use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp};
+
+/// Time between two looks at the stop flag.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Permissions of the file.
+const MODE: u32 = 0o600;
+
+/// Where the bytes of a stream come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamSource {
+    /// Standard input.
+    StandardInput,
+    /// Standard output of a command: the program and its arguments.
+    Command(Vec<OsString>),
+}
+
+/// A stream to store as one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRequest {
+    /// Name of the file in the snapshot.
+    pub name: OsString,
+    /// Where the bytes come from.
+    pub source: StreamSource,
+}
+
+impl StreamRequest {
+    /// Fails with [`Error::Usage`] if the name is no file name.
+    pub fn check(&self) -> Result<()> {
+        let name = self.name.as_bytes();
+        let is_name = !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0);
+        if is_name {
+            return Ok(());
+        }
+        Err(Error::Usage(format!("expected the name of a file without slashes, found `{}`", self.name.display())))
+    }
+}
+
+/// The stage.
+pub struct StreamStage<'a> {
+    node: Node,
+    file: File,
+    /// Name of the source in messages.
+    title: String,
+    child: Option<Child>,
+    pool: BufferPool,
+    progress: &'a Progress,
+    counts: Arc<ReadCounts>,
+}
+
+impl<'a> StreamStage<'a> {
+    /// Opens the stream; starts the command if there is one. The file gets the time `time_ns`, since 1970.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the name is no file name. [`Error::Io`] if the command cannot be started.
+    pub fn open(
+        request: &StreamRequest,
+        time_ns: i64,
+        config: &Config,
+        progress: &'a Progress,
+        counts: Arc<ReadCounts>,
+    ) -> Result<Self> {
+        request.check()?;
+        let (descriptor, title, child): (OwnedFd, String, Option<Child>) = match &request.source {
+            StreamSource::StandardInput => {
+                let input = io::stdin().as_fd().try_clone_to_owned();
+                (input.map_err(|error| Error::io("read", STANDARD_INPUT, error))?, STANDARD_INPUT.into(), None)
+            }
+            StreamSource::Command(command) => {
+                let (output, child) = start(command)?;
+                (output, child.0, Some(child.1))
+            }
+        };
+        let mtime = Timestamp {
+            seconds: time_ns.div_euclid(1_000_000_000),
+            nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
+        };
+        let node = Node {
+            name: request.name.as_bytes().to_vec(),
+            kind: NodeKind::File,
+            mode: MODE,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mtime,
+            ctime: mtime,
+            ..Node::default()
+        };
+        let batch_bytes = config.pipeline.batch_bytes.0 as usize;
+        let pool = BufferPool::new(batch_bytes, 4 * config.pipeline.queue_depth + 8);
+        Ok(StreamStage { node, file: File::from(descriptor), title, child, pool, progress, counts })
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::io("read", &self.title, error)
+    }
+
+    /// Waits until there are bytes, the stream ends or the run stops.
+    fn wait(&self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+        loop {
+            emit.check()?;
+            let mut descriptors = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut descriptors, Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(self.failed(error.into())),
+            }
+        }
+    }
+
+    /// Fills a buffer as far as the stream goes. Returns the number of bytes; less than its length at the end.
+    fn fill(&mut self, space: &mut [u8], emit: &mut Emit<ReadBatch>) -> Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            self.wait(emit)?;
+            match self.file.read(rest) {
+                Ok(0) => break,
+                Ok(read) => {
+                    filled += read;
+                    self.counts.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+                    self.progress.bytes_read.add(read as u64);
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Waits for the command to end. Fails unless it ends with success.
+    fn finish_command(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        loop {
+            emit.check()?;
+            match child.try_wait().map_err(|error| Error::io("wait for", &self.title, error))? {
+                Some(status) if status.success() => {
+                    self.child = None;
+                    return Ok(());
+                }
+                Some(status) => {
+                    self.child = None;
+                    let what = io::Error::other(format!("it ended with {status}; no snapshot is written"));
+                    return Err(Error::io("use the output of", &self.title, what));
+                }
+                None => std::thread::sleep(PATIENCE / 10),
+            }
+        }
+    }
+}
+
+const STANDARD_INPUT: &str = "standard input";
+
+/// Starts a command. Returns its standard output, its name and its process.
+fn start(command: &[OsString]) -> Result<(OwnedFd, (String, Child))> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Error::Usage("expected a command after `--`".into()));
+    };
+    let failed = |error| Error::io("start", program, error);
+    let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let Some(output) = child.stdout.take() else { return Err(Error::internal("a command has no standard output")) };
+    Ok((output.into(), (program.to_string_lossy().into_owned(), child)))
+}
+
+impl Drop for StreamStage<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Source for StreamStage<'_> {
+    type Out = ReadBatch;
+
+    fn name(&self) -> &'static str {
+        "read"
+    }
+
+    fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let begin = ReadItem::Tree(TreeItem::Begin(Box::new(std::mem::take(&mut self.node))));
+        emit.emit(ReadBatch { items: vec![begin], bytes: 0 })?;
+        loop {
+            let mut buffer = self.pool.take();
+            let want = self.pool.buffer_bytes();
+            let read = self.fill(buffer.space(want), emit)?;
+            if read > 0 {
+                let data = ReadItem::Data(Bytes::from_owner(buffer.filled(read)));
+                emit.emit(ReadBatch { items: vec![data], bytes: read as u64 })?;
+            }
+            if read < want {
+                break;
+            }
+        }
+        self.finish_command(emit)?;
+        let end = TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default() };
+        emit.emit(ReadBatch { items: vec![ReadItem::Tree(end)], bytes: 0 })
+    }
+}

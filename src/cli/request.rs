@@ -1,0 +1,219 @@
+//! What a backup is asked to do, from the command line and the profile.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use super::args::{BackupArguments, ChoiceArguments, InputArguments};
+use crate::backup::{BackupRequest, StreamRequest, StreamSource};
+use crate::config::BackupProfile;
+use crate::error::{Error, Result};
+use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, PatternsBuilder, TagFile};
+
+/// Bytes of a list of paths, at most.
+const PATHS_BYTES_MAX: u64 = 64 << 20;
+
+/// The request of a command line with a profile. Lists of both are joined, the profile's first; a single value of the
+/// command line replaces that of the profile. Paths on the command line replace all of the profile's.
+///
+/// # Errors
+/// [`Error::Usage`] and [`Error::Config`], which name the option; [`Error::Io`] for files that they name.
+pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<BackupRequest> {
+    let input = &arguments.input;
+    let chosen = merged(&arguments.choice, profile);
+    let stream = stream(arguments);
+    let paths = if stream.is_some() { Vec::new() } else { paths(&arguments.paths, input, profile)? };
+    if stream.is_none() && paths.is_empty() {
+        return Err(Error::Usage("nothing to back up: the lists of paths are empty".into()));
+    }
+    Ok(BackupRequest {
+        paths,
+        tags: profile.tag.iter().chain(&arguments.tags).cloned().collect(),
+        host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
+        force: arguments.force,
+        parent: arguments.parent.clone(),
+        time_ns: arguments.time.as_deref().map(time_ns).transpose()?,
+        choice: choice(&chosen)?,
+        excludes: excludes(&chosen),
+        stream,
+        dry_run: arguments.dry_run,
+        bare: false,
+    })
+}
+
+fn host_name() -> String {
+    hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn stream(arguments: &BackupArguments) -> Option<StreamRequest> {
+    let input = &arguments.input;
+    let source = if input.stdin {
+        StreamSource::StandardInput
+    } else if input.stdin_from_command {
+        StreamSource::Command(arguments.paths.iter().map(|argument| argument.clone().into_os_string()).collect())
+    } else {
+        return None;
+    };
+    Some(StreamRequest { name: input.stdin_filename.clone(), source })
+}
+
+/// The choice of the profile with that of the command line.
+fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
+    fn join<T: Clone>(one: impl Iterator<Item = T>, other: &[T]) -> Vec<T> {
+        one.chain(other.iter().cloned()).collect()
+    }
+    ChoiceArguments {
+        exclude: join(profile.exclude.iter().cloned(), &given.exclude),
+        iexclude: join(profile.iexclude.iter().cloned(), &given.iexclude),
+        exclude_file: join(profile.exclude_file.iter().cloned(), &given.exclude_file),
+        iexclude_file: join(profile.iexclude_file.iter().cloned(), &given.iexclude_file),
+        exclude_if_present: join(profile.exclude_if_present.iter().map(OsString::from), &given.exclude_if_present),
+        exclude_caches: profile.exclude_caches || given.exclude_caches,
+        exclude_larger_than: given.exclude_larger_than.or(profile.exclude_larger_than),
+        ignore_file: join(profile.ignore_file.iter().map(OsString::from), &given.ignore_file),
+        one_file_system: profile.one_file_system || given.one_file_system,
+    }
+}
+
+fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
+    let mut patterns = PatternsBuilder::default();
+    for (option, ignore_case, list) in [("--exclude", false, &chosen.exclude), ("--iexclude", true, &chosen.iexclude)] {
+        list.iter().try_for_each(|pattern| patterns.add(pattern, ignore_case, option))?;
+    }
+    for (ignore_case, files) in [(false, &chosen.exclude_file), (true, &chosen.iexclude_file)] {
+        for file in files {
+            let bytes = read(file, PATTERN_BYTES_MAX as u64)?;
+            let name = file.display().to_string();
+            let text = String::from_utf8(bytes).map_err(|error| Error::Malformed {
+                path: file.clone(),
+                location: format!("at byte {}", error.utf8_error().valid_up_to()),
+                expected: "patterns in UTF-8; `?` stands for any other byte".into(),
+                got: "other bytes".into(),
+            })?;
+            patterns.add_lines(&text, ignore_case, &name)?;
+        }
+    }
+    let mut tags: Vec<TagFile> = Vec::new();
+    for tag in &chosen.exclude_if_present {
+        tags.push(TagFile::parse(tag)?);
+    }
+    if chosen.exclude_caches {
+        tags.push(TagFile::of_caches());
+    }
+    for name in &chosen.ignore_file {
+        if name.is_empty() || name.as_encoded_bytes().contains(&b'/') {
+            let found = name.display();
+            return Err(Error::Usage(format!("--ignore-file: expected a name without slashes, found `{found}`")));
+        }
+    }
+    Ok(EntryChoice {
+        patterns: patterns.build()?,
+        ignore_files: chosen.ignore_file.clone(),
+        tags,
+        file_bytes_max: chosen.exclude_larger_than.map(|size| size.0),
+        one_file_system: chosen.one_file_system,
+        ..EntryChoice::everything()?
+    })
+}
+
+/// The choice as a snapshot records it: options with their values. Of a pattern file it has the name.
+fn excludes(chosen: &ChoiceArguments) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut option = |name: &str, values: &mut dyn Iterator<Item = String>| {
+        lines.extend(values.map(|value| format!("{name}={value}")));
+    };
+    option("exclude", &mut chosen.exclude.iter().cloned());
+    option("iexclude", &mut chosen.iexclude.iter().cloned());
+    option("exclude-file", &mut chosen.exclude_file.iter().map(|file| file.display().to_string()));
+    option("iexclude-file", &mut chosen.iexclude_file.iter().map(|file| file.display().to_string()));
+    option("exclude-if-present", &mut chosen.exclude_if_present.iter().map(|tag| tag.display().to_string()));
+    option("exclude-larger-than", &mut chosen.exclude_larger_than.iter().map(|size| size.0.to_string()));
+    option("ignore-file", &mut chosen.ignore_file.iter().map(|name| name.display().to_string()));
+    lines.extend(chosen.exclude_caches.then(|| "exclude-caches".into()));
+    lines.extend(chosen.one_file_system.then(|| "one-file-system".into()));
+    lines
+}
+
+/// The paths of the command line and of its lists; those of the profile if it has none of them.
+fn paths(given: &[PathBuf], input: &InputArguments, profile: &BackupProfile) -> Result<Vec<PathBuf>> {
+    let is_given = !given.is_empty() || !input.files_from.is_empty() || !input.files_from0.is_empty();
+    let (given, lines, ended) = match is_given {
+        true => (given, &input.files_from, &input.files_from0),
+        false => (profile.paths.as_slice(), &profile.files_from, &profile.files_from0),
+    };
+    if !is_given && given.is_empty() && lines.is_empty() && ended.is_empty() {
+        return Err(Error::Usage("nothing to back up: neither the command line nor the profile has paths".into()));
+    }
+    let mut paths = given.to_vec();
+    for (end, files) in [(b'\n', lines), (0, ended)] {
+        for file in files {
+            let list = read(file, PATHS_BYTES_MAX)?;
+            let entries = list.split(|byte| *byte == end).filter(|path| !path.is_empty());
+            for entry in entries {
+                if entry.contains(&0) {
+                    let path = String::from_utf8_lossy(entry).into_owned();
+                    return Err(Error::Usage(format!(
+                        "{}: a path has a NUL byte: `{path}`; --files-from0 reads lists with them",
+                        file.display()
+                    )));
+                }
+                paths.push(PathBuf::from(OsString::from_vec(entry.to_vec())));
+            }
+        }
+    }
+    Ok(paths)
+}
+
+/// Reads a file, or standard input if it is `-`.
+fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let failed = |error| Error::io("read", file, error);
+    let mut bytes = Vec::new();
+    let mut take = |input: &mut dyn Read| input.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed);
+    match file.as_os_str() == "-" {
+        true => take(&mut std::io::stdin().lock())?,
+        false => take(&mut std::fs::File::open(file).map_err(failed)?)?,
+    };
+    if bytes.len() as u64 > bytes_max {
+        return Err(Error::Malformed {
+            path: file.to_path_buf(),
+            location: format!("at byte {bytes_max}"),
+            expected: "the end of the file".into(),
+            got: "more bytes than allowed".into(),
+        });
+    }
+    Ok(bytes)
+}
+
+/// A time as nanoseconds since 1970. Without an offset it is in the time zone of this machine.
+fn time_ns(text: &str) -> Result<i64> {
+    let wrong = || {
+        let examples = "2026-01-31, \"2026-01-31 12:00:00\" or 2026-01-31T12:00:00Z";
+        Error::Usage(format!("--time: expected a time such as {examples}, found `{text}`"))
+    };
+    let parsed = text.parse::<jiff::Timestamp>().or_else(|error| {
+        let local = text.parse::<DateTime>().ok().and_then(|local| local.to_zoned(TimeZone::system()).ok());
+        local.map(|zoned| zoned.timestamp()).ok_or(error)
+    });
+    i64::try_from(parsed.map_err(|_| wrong())?.as_nanosecond()).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_with_and_without_an_offset() {
+        assert_eq!(time_ns("1970-01-01T00:00:01Z").unwrap(), 1_000_000_000);
+        assert_eq!(time_ns("1970-01-01 01:00:00+01:00").unwrap(), 0);
+        let local = DateTime::constant(2026, 1, 31, 12, 0, 0, 0).to_zoned(TimeZone::system()).unwrap();
+        assert_eq!(i128::from(time_ns("2026-01-31 12:00:00").unwrap()), local.timestamp().as_nanosecond());
+        assert!(time_ns("2026-01-31").is_ok());
+        for wrong in ["", "yesterday", "2026-13-01", "12:00", "9999-12-31T00:00:00Z"] {
+            assert!(matches!(time_ns(wrong), Err(Error::Usage(_))), "{wrong}");
+        }
+    }
+}

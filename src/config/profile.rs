@@ -1,0 +1,144 @@
+//! Profiles: what a user backs up, and where to, in TOML. The keys are the names of the command line's options.
+
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// Bytes of a profile, at most.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A profile.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UserProfile {
+    /// `--repo`.
+    pub repo: Option<PathBuf>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// What `backup` stores.
+    pub backup: BackupProfile,
+    /// Commands around `backup`.
+    pub hooks: Hooks,
+}
+
+/// `[backup]`: options of `backup`. What the command line gives is added to lists and replaces single values.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BackupProfile {
+    /// Paths to store. Relative ones are in the home directory.
+    pub paths: Vec<PathBuf>,
+    /// `--files-from`.
+    pub files_from: Vec<PathBuf>,
+    /// `--files-from0`.
+    pub files_from0: Vec<PathBuf>,
+    /// `--tag`.
+    pub tag: Vec<String>,
+    /// `--host`.
+    pub host: Option<String>,
+    /// `--exclude`.
+    pub exclude: Vec<String>,
+    /// `--iexclude`.
+    pub iexclude: Vec<String>,
+    /// `--exclude-file`.
+    pub exclude_file: Vec<PathBuf>,
+    /// `--iexclude-file`.
+    pub iexclude_file: Vec<PathBuf>,
+    /// `--exclude-if-present`.
+    pub exclude_if_present: Vec<String>,
+    /// `--exclude-caches`.
+    pub exclude_caches: bool,
+    /// `--exclude-larger-than`.
+    pub exclude_larger_than: Option<ByteSize>,
+    /// `--ignore-file`.
+    pub ignore_file: Vec<String>,
+    /// `--one-file-system`.
+    pub one_file_system: bool,
+}
+
+/// `[hooks]`: commands for the shell. They run one after another until one fails.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hooks {
+    /// Run before the backup. If one fails, there is no backup.
+    pub before: Vec<String>,
+    /// Run after a snapshot was written.
+    pub after: Vec<String>,
+    /// Run after a backup, or a command before it, has failed.
+    pub after_failure: Vec<String>,
+}
+
+impl UserProfile {
+    /// Reads and parses a file. Relative paths of `backup`, `repo` and `config` become paths in `home`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. [`Error::Config`], which names the key, for bad syntax and unknown keys.
+    pub fn load(path: &Path, home: &Path) -> Result<Self> {
+        let failed = |error| Error::io("read profile", path, error);
+        let len = std::fs::metadata(path).map_err(failed)?.len();
+        let invalid = |message: String| Error::Config { origin: path.display().to_string(), message };
+        if len > FILE_BYTES_MAX {
+            return Err(invalid(format!("expected at most {FILE_BYTES_MAX} bytes, found {len}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut profile: UserProfile =
+            toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_string()))?;
+        let backup = &mut profile.backup;
+        let lists = [
+            &mut backup.paths,
+            &mut backup.files_from,
+            &mut backup.files_from0,
+            &mut backup.exclude_file,
+            &mut backup.iexclude_file,
+        ];
+        let paths = lists.into_iter().flatten().chain(&mut profile.config);
+        paths.for_each(|path| *path = in_home(home, path));
+        if let Some(repo) = &mut profile.repo
+            && !repo.to_string_lossy().contains("://")
+        {
+            *repo = in_home(home, repo);
+        }
+        Ok(profile)
+    }
+}
+
+/// `path`, in the home directory unless it is absolute. A leading `~/` means the same.
+fn in_home(home: &Path, path: &Path) -> PathBuf {
+    home.join(path.strip_prefix("~").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<UserProfile> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.toml");
+        std::fs::write(&path, text).unwrap();
+        UserProfile::load(&path, Path::new("/home/u"))
+    }
+
+    #[test]
+    fn paths_are_in_the_home_directory() {
+        let profile = parsed(
+            "repo = 'store'\n[backup]\npaths = ['~/a', 'b', '/c', '~']\nexclude_larger_than = '1 MiB'\n[hooks]\nbefore = ['x']",
+        );
+        let profile = profile.unwrap();
+        let expected: Vec<PathBuf> = ["/home/u/a", "/home/u/b", "/c", "/home/u"].map(PathBuf::from).to_vec();
+        assert_eq!((profile.repo, profile.backup.paths), (Some("/home/u/store".into()), expected));
+        assert_eq!(profile.backup.exclude_larger_than, Some(ByteSize::mib(1)));
+        assert_eq!(parsed("repo = 'file:///x'").unwrap().repo, Some("file:///x".into()));
+        assert_eq!(parsed("").unwrap(), UserProfile::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        for (text, key) in [("repos = 'x'", "repos"), ("[backup]\nexcludes = []", "excludes"), ("[hooks]\nx = 1", "x")]
+        {
+            let error = parsed(text).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("p.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Patterns of the whole source, in the pattern language of gitignore, matched against absolute paths.
+
+use std::path::Path;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::error::{Error, Result};
+
+/// Bytes of all patterns of a backup, at most.
+pub const PATTERN_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a pattern with wildcards, at most. Braces nest, and the matcher's parser recurses into them.
+const WILD_BYTES_MAX: usize = 1 << 10;
+
+/// The message for a pattern that is too long to be compiled; `None` if it is not.
+pub fn too_long(pattern: &str) -> Option<String> {
+    let is_wild = pattern.contains(['*', '?', '[', '{', '\\']);
+    (is_wild && pattern.len() > WILD_BYTES_MAX).then(|| {
+        let found = pattern.len();
+        format!("expected a pattern with wildcards of at most {WILD_BYTES_MAX} bytes, found {found}")
+    })
+}
+
+/// A list of patterns. A later pattern decides before an earlier one.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns {
+    matcher: Option<Gitignore>,
+}
+
+impl Patterns {
+    /// Whether there are no patterns.
+    pub fn is_empty(&self) -> bool {
+        self.matcher.is_none()
+    }
+
+    /// Whether the entry at the absolute `path` is excluded; `None` if no pattern matches.
+    pub fn excludes(&self, path: &Path, is_directory: bool) -> Option<bool> {
+        match self.matcher.as_ref()?.matched(path, is_directory) {
+            Match::None => None,
+            Match::Ignore(_) => Some(true),
+            Match::Whitelist(_) => Some(false),
+        }
+    }
+}
+
+/// Collects patterns.
+#[derive(Debug)]
+pub struct PatternsBuilder {
+    builder: GitignoreBuilder,
+    bytes: usize,
+    patterns: usize,
+}
+
+impl Default for PatternsBuilder {
+    fn default() -> Self {
+        PatternsBuilder { builder: GitignoreBuilder::new("/"), bytes: 0, patterns: 0 }
+    }
+}
+
+impl PatternsBuilder {
+    /// Adds one pattern. Errors name `origin`, the option or the line of a file.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if it is no pattern, or if there are too many.
+    pub fn add(&mut self, pattern: &str, ignore_case: bool, origin: &str) -> Result<()> {
+        let failed = |message: String| Error::Config { origin: origin.into(), message };
+        self.bytes += pattern.len();
+        if self.bytes > PATTERN_BYTES_MAX {
+            return Err(failed(format!("expected at most {PATTERN_BYTES_MAX} bytes of patterns in all, found more")));
+        }
+        if let Some(message) = too_long(pattern) {
+            return Err(failed(message));
+        }
+        let line = at_any_depth(pattern).ok_or_else(|| failed("expected a pattern, found an empty one".into()))?;
+        let added = self.builder.case_insensitive(ignore_case).and_then(|builder| builder.add_line(None, &line));
+        added.map_err(|error| failed(format!("expected a pattern, found `{pattern}`: {error}")))?;
+        self.patterns += 1;
+        Ok(())
+    }
+
+    /// Adds the lines of a pattern file. Empty lines and lines that begin with `#` are skipped.
+    ///
+    /// # Errors
+    /// Those of [`PatternsBuilder::add`], with the number of the line.
+    pub fn add_lines(&mut self, text: &str, ignore_case: bool, file: &str) -> Result<()> {
+        for (number, line) in (1..).zip(text.lines()) {
+            if !line.starts_with('#') && !line.trim_end().is_empty() {
+                self.add(line, ignore_case, &format!("{file}, line {number}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The patterns.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if they need more memory than the matcher may use.
+    pub fn build(self) -> Result<Patterns> {
+        if self.patterns == 0 {
+            return Ok(Patterns::default());
+        }
+        let failed = |error| Error::Config {
+            origin: "patterns".into(),
+            message: format!("expected patterns that compile to at most 10 MiB; use fewer wildcards ({error})"),
+        };
+        Ok(Patterns { matcher: Some(self.builder.build().map_err(failed)?) })
+    }
+}
+
+/// The gitignore line of a pattern: without a slash at the start it matches at any depth, also if it has a slash
+/// inside. `None` if nothing is left of it.
+fn at_any_depth(pattern: &str) -> Option<String> {
+    let (mark, rest) = match pattern.strip_prefix('!') {
+        Some(rest) => ("!", rest),
+        None => ("", pattern),
+    };
+    if rest.trim_end().is_empty() {
+        return None;
+    }
+    let prefix = if rest.starts_with('/') || rest.starts_with("**/") { "" } else { "**/" };
+    Some(format!("{mark}{prefix}{rest}"))
+}

@@ -1,0 +1,117 @@
+//! Profiles, hooks, completions and manual pages.
+
+use super::fixture::{Home, code, json, stderr, stdout};
+
+fn home(profile: &str) -> Home {
+    let home = Home::new();
+    home.write("config/fhrd/nightly.toml", profile.as_bytes());
+    home.write("docs/a", b"letter");
+    home.write("docs/b.tmp", b"scratch");
+    home.write("other/c", b"other");
+    home
+}
+
+const PROFILE: &str = "
+repo = 'store'
+[backup]
+paths = ['docs']
+exclude = ['*.tmp']
+tag = ['nightly']
+host = 'box'
+[hooks]
+before = ['echo before >> log', 'echo loud']
+after = ['echo after $FHRD_EXIT_CODE >> log; echo $FHRD_SNAPSHOT > id']
+after_failure = ['echo failed $FHRD_EXIT_CODE >> log']
+";
+
+#[test]
+fn a_profile_gives_repository_paths_choice_and_hooks() {
+    let home = home(PROFILE);
+    assert_eq!(code(&home.run(&["init", "--profile", "nightly"])), 0);
+    assert!(home.path("store/config").exists());
+    let output = home.run(&["backup", "--profile", "nightly", "--json", "--tag", "more"]);
+    let report = json(&output);
+    assert_eq!((report["files"].as_u64(), report["excluded"].as_u64()), (Some(1), Some(1)));
+    assert!(stderr(&output).contains("loud"), "what hooks print is not part of the document");
+    assert_eq!(home.read("log"), b"before\nafter 0\n");
+    assert_eq!(String::from_utf8(home.read("id")).unwrap().trim(), report["snapshot"].as_str().unwrap());
+    let mut listing = home.command(&["snapshots", "--json"]);
+    let listed = json(&listing.env("FHRD_PROFILE", "nightly").output().unwrap());
+    assert_eq!(listed[0]["host"], "box");
+    assert_eq!(listed[0]["tags"].as_array().unwrap().len(), 2);
+    assert_eq!(listed[0]["paths"][0].as_str().unwrap(), home.path("docs").to_str().unwrap());
+    // The command line wins over the variable, and the variable over the profile.
+    let mut other = home.command(&["init", "--profile", "nightly"]);
+    assert_eq!(code(&other.env("FHRD_REPO", "variable").output().unwrap()), 0);
+    let mut third = home.command(&["init", "--profile", "nightly", "--repo", "line"]);
+    assert_eq!(code(&third.env("FHRD_REPO", "variable").output().unwrap()), 0);
+    assert!(home.path("variable/config").exists() && home.path("line/config").exists());
+    let replaced = home.backup(&["--profile", "nightly", "other"]);
+    assert_eq!(replaced["directories"].as_u64(), Some(1), "paths of the command line replace those of the profile");
+}
+
+#[test]
+fn a_hook_that_fails_is_a_failure() {
+    let before = home(&PROFILE.replace("'echo loud'", "'exit 5', 'echo never >> log'"));
+    assert_eq!(code(&before.run(&["init", "--profile", "nightly"])), 0);
+    let output = before.run(&["backup", "--profile", "nightly"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("exit 5"), "{}", stderr(&output));
+    assert_eq!(before.read("log"), b"before\nfailed 1\n");
+    assert_eq!(json(&before.run(&["snapshots", "--profile", "nightly", "--json"])).as_array().unwrap().len(), 0);
+
+    let after = home(&PROFILE.replace("echo $FHRD_SNAPSHOT > id", "exit 6"));
+    assert_eq!(code(&after.run(&["init", "--profile", "nightly"])), 0);
+    assert_eq!(code(&after.run(&["backup", "--profile", "nightly"])), 1);
+    assert_eq!(after.read("log"), b"before\nafter 0\nfailed 1\n");
+    assert_eq!(json(&after.run(&["snapshots", "--profile", "nightly", "--json"])).as_array().unwrap().len(), 1);
+
+    std::fs::remove_dir_all(after.path("store")).unwrap();
+    assert_eq!(code(&after.run(&["backup", "--profile", "nightly"])), 10);
+    assert!(after.read("log").ends_with(b"before\nfailed 10\n"));
+    assert_eq!(code(&after.run(&["backup", "--profile", "nightly", "--dry-run"])), 10);
+    assert!(after.read("log").ends_with(b"before\nfailed 10\n"), "a dry run has no hooks");
+}
+
+#[test]
+fn a_profile_that_is_missing_or_wrong_is_named() {
+    let home = home("repos = 'x'\n");
+    for (name, part) in [("nightly", "repos"), ("none", "none.toml"), ("./none", "./none")] {
+        let output = home.run(&["snapshots", "--profile", name]);
+        assert!(code(&output) == 1 && stderr(&output).contains(part), "{}", stderr(&output));
+    }
+    home.write("empty.toml", b"");
+    let output = home.run(&["backup", "--profile", "./empty.toml"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("paths"), "{}", stderr(&output));
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_verb() {
+    let home = Home::new();
+    let verbs = home.verbs();
+    assert!(verbs.len() > 10 && verbs.contains(&"backup".to_string()), "{verbs:?}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(&home.run(&["completions", shell]));
+        assert!(verbs.iter().all(|verb| script.contains(verb)) && script.contains("exclude-caches"), "{shell}");
+    }
+    assert_eq!(code(&home.run(&["completions", "tcsh"])), 2);
+    let written = json(&home.run(&["man", "pages/man1", "--json"]));
+    assert_eq!(written["directory"].as_str(), home.path("pages/man1").to_str());
+    let pages = home.names("pages/man1");
+    assert!(pages.contains(&"fhrd.1".to_string()), "{pages:?}");
+    for verb in &verbs {
+        let page = String::from_utf8(home.read(&format!("pages/man1/fhrd-{verb}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(verb), "{page}");
+    }
+    home.write("file", b"");
+    assert_eq!(code(&home.run(&["man", "file"])), 1);
+}
+
+#[test]
+fn no_color_is_respected() {
+    let home = Home::new();
+    for arguments in [&["--help"][..], &["backup", "--no-such-option"], &["snapshots"]] {
+        let mut command = home.command(arguments);
+        let output = command.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1").output().unwrap();
+        assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{arguments:?}");
+    }
+}
