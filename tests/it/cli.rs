@@ -4,6 +4,7 @@
 mod bench;
 mod choose;
 mod damage;
+mod documents;
 mod fixture;
 mod inspect;
 mod models;

@@ -1,0 +1,204 @@
+//! What `--json` prints is what docs/JSON.md says, and exit codes are what docs/EXIT-CODES.md says, for every verb.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::fixture::{Home, code, json, stderr};
+
+const JSON_PAGE: &str = include_str!("../../../docs/JSON.md");
+const CODES_PAGE: &str = include_str!("../../../docs/EXIT-CODES.md");
+
+/// Command lines of each verb that succeed in the home of [`prepared`]. A new verb gets its line here.
+fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
+    let of = |lines: &[&'static str]| lines.iter().map(|line| line.split(' ').collect()).collect();
+    BTreeMap::from([
+        ("init", of(&["init --repo other"])),
+        ("backup", of(&["backup src", "backup src --dry-run", "backup src --force --exclude x"])),
+        (
+            "restore",
+            of(&[
+                "restore latest --target whole",
+                "restore latest --tensor w --path src/m.safetensors --output w.npy",
+                "restore latest --tensor w --path src/n.safetensors --output w.safetensors",
+            ]),
+        ),
+        ("snapshots", of(&["snapshots"])),
+        ("ls", of(&["ls latest", "ls latest src/a"])),
+        ("models", of(&["models", "models --all"])),
+        ("lineage", of(&["lineage"])),
+        ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
+        ("stats", of(&["stats", "stats latest"])),
+        ("check", of(&["check", "check --read-data"])),
+        ("trace", of(&["trace src --output trace"])),
+        ("man", of(&["man pages"])),
+        ("completions", of(&["completions bash"])),
+        ("bench", of(&["bench bench.toml --dry-run"])),
+    ])
+}
+
+/// A file in safetensors' format with one tensor of 40,000 values.
+fn model(shift: u32) -> Vec<u8> {
+    let mut header = r#"{"w":{"dtype":"F32","shape":[40000],"data_offsets":[0,160000]}}"#.to_string();
+    header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+    let values = (0..40_000u32).map(|at| 0x3d00_0000 + at.wrapping_mul(2_654_435_761) % 0x40_0000);
+    let values = values.enumerate().map(|(at, bits)| if at % 100 == 0 { bits + shift } else { bits });
+    let content: Vec<u8> = values.flat_map(u32::to_le_bytes).collect();
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &content].concat()
+}
+
+fn prepared() -> Home {
+    let home = Home::new();
+    home.write("src/a", b"letter");
+    home.write("src/m.safetensors", &model(0));
+    home.write("src/n.safetensors", &model(1));
+    home.write("corpus/set/a", b"letter");
+    let bench =
+        "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n";
+    home.write("bench.toml", bench.as_bytes());
+    std::os::unix::fs::symlink("a", home.path("src/link")).unwrap();
+    std::fs::hard_link(home.path("src/a"), home.path("src/b")).unwrap();
+    home.backup(&["src", "--tag", "first"]);
+    home
+}
+
+/// Rows of the first table after `start`, without its head: the cells of each.
+fn table<'a>(page: &'a str, start: &str) -> Vec<Vec<&'a str>> {
+    let rest = page.split_once(start).unwrap_or_else(|| panic!("no section `{start}`")).1;
+    let lines = rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &'a str| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+    lines.skip(2).map(cells).collect()
+}
+
+/// Checks a value against a type of docs/JSON.md, and its keys against the tables there.
+fn check(value: &Value, expected: &str, path: &str) -> Result<(), String> {
+    let mut reasons = Vec::new();
+    for alternative in expected.split(" or ") {
+        match check_one(value, alternative.trim(), path) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+fn check_one(value: &Value, expected: &str, path: &str) -> Result<(), String> {
+    let wrong = || Err(format!("{path}: expected {expected}, found {value}"));
+    if let Some(item) = expected.strip_prefix("array of ") {
+        let Value::Array(items) = value else { return wrong() };
+        return items.iter().enumerate().try_for_each(|(at, value)| check(value, item, &format!("{path}[{at}]")));
+    }
+    if let Some(item) = expected.strip_prefix("map of ") {
+        let Value::Object(items) = value else { return wrong() };
+        return items.iter().try_for_each(|(key, value)| check(value, item, &format!("{path}.{key}")));
+    }
+    let is_right = match expected {
+        "string" => value.is_string(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        section => return check_object(value, section.trim_matches(['[', ']']), path),
+    };
+    if is_right { Ok(()) } else { wrong() }
+}
+
+fn check_object(value: &Value, link: &str, path: &str) -> Result<(), String> {
+    let section = link.split(']').next().unwrap_or_default();
+    let Value::Object(object) = value else { return Err(format!("{path}: expected {section}, found {value}")) };
+    let rows = table(JSON_PAGE, &format!("\n## {section}\n"));
+    for row in &rows {
+        let [key, of, _] = row[..] else { panic!("{section}: {row:?}") };
+        let (of, optional) = of.strip_suffix(" (optional)").map_or((of, false), |of| (of, true));
+        match object.get(key) {
+            Some(value) => check(value, of, &format!("{path}.{key}"))?,
+            None if optional => {}
+            None => return Err(format!("{path}: the key `{key}` of {section} is missing")),
+        }
+    }
+    match object.keys().find(|key| rows.iter().all(|row| row[0] != key.as_str())) {
+        Some(key) => Err(format!("{path}: docs/JSON.md has no `{key}` in {section}")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn every_verb_prints_the_document_that_is_documented() {
+    let home = prepared();
+    let samples = samples();
+    let rows = table(JSON_PAGE, "`_hex`.\n");
+    let documented: BTreeMap<&str, &str> = rows.iter().map(|row| (row[0], row[1])).collect();
+    for verb in home.verbs() {
+        let document = documented.get(verb.as_str()).unwrap_or_else(|| panic!("docs/JSON.md lacks `{verb}`"));
+        let lines = samples.get(verb.as_str()).unwrap_or_else(|| panic!("no command line of `{verb}` in this test"));
+        for line in lines {
+            let output = home.run(&[&line[..], &["--json"]].concat());
+            assert_eq!(code(&output), 0, "{line:?}: {}", stderr(&output));
+            if document.starts_with("text") {
+                assert!(!output.stdout.is_empty(), "{line:?}");
+                continue;
+            }
+            let printed = json(&output);
+            check(&printed, document, &verb).unwrap_or_else(|reason| panic!("{line:?}: {reason}\n{printed}"));
+        }
+    }
+}
+
+#[test]
+fn the_check_of_documents_finds_what_is_missing_wrong_or_unknown() {
+    let fine = serde_json::json!({"error": "x", "exit_code": 1});
+    assert_eq!(check(&fine, "[error](#error)", "e"), Ok(()));
+    assert_eq!(check(&serde_json::json!([fine, fine]), "array of [error](#error)", "e"), Ok(()));
+    assert_eq!(check(&Value::Null, "[error](#error) or null", "e"), Ok(()));
+    for wrong in [
+        serde_json::json!({"error": "x"}),
+        serde_json::json!({"error": "x", "exit_code": "1"}),
+        serde_json::json!({"error": "x", "exit_code": 1, "more": 1}),
+        serde_json::json!([]),
+    ] {
+        assert!(check(&wrong, "[error](#error)", "e").is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn every_verb_exits_as_documented() {
+    let (home, damaged) = (prepared(), damaged());
+    let documented = table(CODES_PAGE, "runs each of them.\n");
+    let samples = samples();
+    for verb in home.verbs() {
+        let row = documented.iter().find(|row| row[0] == verb);
+        let row = row.unwrap_or_else(|| panic!("docs/EXIT-CODES.md lacks `{verb}`"));
+        let line = &samples[verb.as_str()][0];
+        assert_eq!(code(&home.run(&[&verb, "--no-such-option"])), 2, "{verb}");
+        if row[2].starts_with("yes") {
+            let output = home.run(&[&line[..], &["--repo", "nowhere", "--json"]].concat());
+            assert_eq!(code(&output), 10, "{line:?}");
+            let text = stderr(&output);
+            let last = text.lines().next_back().unwrap_or_default();
+            let error: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{verb}: {text}"));
+            check(&error, "[error](#error)", &verb).unwrap();
+            assert_eq!(error["exit_code"], 10);
+        }
+        if row[3] == "yes" {
+            let output = damaged.run(line);
+            assert_eq!(code(&output), 20, "{verb}: {}", stderr(&output));
+        }
+    }
+    for verb in ["backup", "trace"] {
+        let arguments = [verb, "src/a", "nowhere/at all"];
+        assert_eq!(code(&home.run(&arguments)), 3, "{verb}");
+    }
+}
+
+/// A home whose repository has lost both copies of its configuration.
+fn damaged() -> Home {
+    let home = prepared();
+    for name in ["config", "config-copy"] {
+        let path = home.path("data/fhrd/repository").join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    home
+}
