@@ -39,7 +39,7 @@ fn fingerprint(number: u64) -> Fingerprint {
 
 /// A container of `frames` frames with the chunks `first..first + CHUNKS`, all of equal length.
 fn sealed(first: u64, frames: u32, payload: &Bytes) -> SealedContainer {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let raw_len = payload.len() as u32;
     let frame = StoredFrame { codec: Raw.id(), raw_len, payload: payload.clone() };
     (0..frames).for_each(|_| {
@@ -101,7 +101,7 @@ fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig
             entry,
         }));
     }
-    write_segment(store.as_ref(), &ids, &[], records).expect("writes");
+    write_segment(store.as_ref(), &[7; 16], &ids, &[], records).expect("writes");
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let cache_bytes = config.database_cache_bytes.0 as usize;
     let open = || Database::open(&directory.path().join(DATABASE_FILE), cache_bytes).expect("opens");

@@ -178,6 +178,22 @@ pub enum Error {
         /// Path as the user gave it.
         path: String,
     },
+    /// A prune may delete containers that this run relies on. Nothing is lost; the run must start again.
+    #[error("a prune is deleting {count} containers that this run relies on")]
+    Pruned {
+        /// Number of containers.
+        count: usize,
+    },
+    /// What a snapshot needs cannot be read, so nothing can be deleted.
+    #[error(
+        "cannot tell what snapshot {snapshot} needs, so nothing was deleted: {reason}; `forget` that snapshot or repair the repository"
+    )]
+    Mark {
+        /// Id of the snapshot, or its store name if it cannot be read itself.
+        snapshot: String,
+        /// What cannot be read.
+        reason: Box<Error>,
+    },
     /// A stage panicked.
     #[error("stage {stage} panicked: {message}")]
     StagePanicked {
@@ -280,6 +296,7 @@ impl Error {
             Error::BlobMissing { .. } => ErrorKind::NotFound,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::Interrupted => ErrorKind::Interrupted,
+            Error::Mark { reason, .. } => reason.kind(),
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
         }

@@ -23,6 +23,7 @@ pub mod similar;
 
 pub mod backup;
 pub mod inspect;
+pub mod keep;
 pub mod restore;
 
 #[cfg(feature = "bench")]

@@ -169,6 +169,17 @@ pub fn check_readable(what: &str, version: u16, reader_features: u64) -> Result<
     }
 }
 
+/// Checks that the blob `what` is not encrypted. Its checksum must be right already.
+///
+/// # Errors
+/// [`Error::Unsupported`] with the key generation, unless it is 0.
+pub fn check_key_generation(what: &str, key_generation: u32) -> Result<()> {
+    match key_generation {
+        0 => Ok(()),
+        generation => Err(Error::unsupported(what, format!("key generation {generation}"))),
+    }
+}
+
 /// Bytes before an envelope's payload.
 pub const ENVELOPE_HEADER_BYTES: usize = 34;
 /// Bytes after an envelope's payload.

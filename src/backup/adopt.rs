@@ -1,78 +1,94 @@
 //! Adoption: writes index segments for containers of interrupted runs, so that their chunks are not stored again.
 //!
-//! 1. The store is listed until two listings agree. A container refers only to chunks of containers stored before it.
-//!    A listing taken while another backup runs can miss a container and show a later one. Two equal listings in a
-//!    row rule that out.
-//! 2. Orphans, the containers without a segment, are read. If one of them is damaged, orphans that refer to other
-//!    containers are not adopted, because their bases may be lost.
-//! 3. The other orphans get a segment. Orphans that stay without one are removed from the listing: no new chunk may
-//!    refer to them.
-//! 4. A segment that does not open is deleted once readable segments list all containers.
+//! 1. Orphans, the containers without a segment, are read. One is adopted if it is intact and every base of its entries
+//!    is in a container that is adopted or has a segment. Otherwise it may have lost a base: a prune deletes bases
+//!    that only an orphan needs, if the orphan appeared after the prune looked. A listing made while another backup
+//!    runs may also show a container and miss its bases.
+//! 2. Orphans that stay without a segment are removed from the listing: no new chunk may refer to them.
+//! 3. A segment that does not open is deleted once readable segments list all containers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::reliance::take_listing;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::{ContainerListing, SegmentBatches, delete_unreadable_segments, read_container_index};
+use crate::repo::container::Base;
+use crate::repo::index::{
+    ContainerIndexes, ContainerListing, Locator, SegmentBatches, delete_unreadable_segments, read_container_index,
+};
 use crate::types::ContainerId;
 
-/// Listings taken before adoption is left to a later run.
-const LISTINGS_MAX: usize = 10;
+/// Container indexes that the search for bases caches, and their bytes.
+const CONTAINER_INDEXES: usize = 64;
+const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 
 /// Adopts orphans. Returns a listing in which every container has a segment, and the number of adopted containers.
 ///
 /// # Errors
 /// Those of the store.
 pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, u64)> {
-    let store = &repository.store;
-    let mut listing = ContainerListing::take(store)?;
+    let mut listing = take_listing(repository)?;
     for (name, error) in &listing.damaged {
         tracing::warn!("skipping {name}: {error}");
     }
+    let orphans = listing.orphans();
     let mut adopted = 0;
-    if !listing.orphans().is_empty() {
-        for _ in 0..LISTINGS_MAX {
-            let again = ContainerListing::take(store)?;
-            let is_stable = again.containers == listing.containers;
-            listing = again;
-            if is_stable {
-                adopted = adopt(repository, &listing.orphans())?;
-                break;
-            }
-        }
-        if adopted > 0 {
-            listing = ContainerListing::take(store)?;
-        }
+    if !orphans.is_empty() {
+        listing.forget_orphans();
+        adopted = adopt(repository, listing, &orphans)?;
+        listing = take_listing(repository)?;
     }
     delete_unreadable_segments(&mut listing)?;
     listing.forget_orphans();
     Ok((Arc::new(listing), adopted))
 }
 
-/// Writes segments for the sound containers of `orphans`; returns how many they are.
-fn adopt(repository: &Repository, orphans: &[ContainerId]) -> Result<u64> {
+/// Writes segments for `orphans`, as far as they are sound and their bases are in `listing` or in one another; returns
+/// how many they are.
+fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[ContainerId]) -> Result<u64> {
     let store = repository.store.as_ref();
-    let mut damaged = HashSet::new();
+    let cache = ContainerIndexes::new(repository.store.clone(), CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
+    let mut locator = Locator::new(Arc::new(listing), cache);
+    // The bases that only other orphans can have.
+    let mut waiting: Vec<(ContainerId, Vec<Base>)> = Vec::new();
     for id in orphans {
-        match read_container_index(store, id) {
-            Ok(_) => {}
+        let missing = read_container_index(store, id).and_then(|container_index| {
+            let mut missing = Vec::new();
+            for base in container_index.bases_elsewhere() {
+                if locator.locate_base(&base)?.is_none() {
+                    missing.push(base);
+                }
+            }
+            Ok(missing)
+        });
+        match missing {
+            Ok(missing) => waiting.push((*id, missing)),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => {
-                tracing::warn!("not adopting a container: {error}");
-                damaged.insert(*id);
+            Err(error) => tracing::warn!("not adopting a container: {error}"),
+        }
+    }
+    let (mut adopted, mut batches) = (0, SegmentBatches::new(store, &repository.salts));
+    // Each round adopts what needs only containers that are adopted already.
+    loop {
+        let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, missing)| missing.is_empty());
+        waiting = rest;
+        if ready.is_empty() {
+            break;
+        }
+        for (id, _) in ready {
+            let Ok(container_index) = read_container_index(store, &id) else { continue };
+            let entries = container_index.entries.iter().zip(0..);
+            batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))?;
+            adopted += 1;
+            for (_, missing) in &mut waiting {
+                missing.retain(|base| container_index.find_encoding(base).is_none());
             }
         }
     }
-    let (mut adopted, mut batches) = (0, SegmentBatches::new(store));
-    for id in orphans.iter().filter(|id| !damaged.contains(id)) {
-        let Ok(container_index) = read_container_index(store, id) else { continue };
-        if !damaged.is_empty() && !container_index.bases.is_empty() {
-            continue;
-        }
-        let entries = container_index.entries.iter().zip(0..);
-        batches.add(*id, entries.map(|(entry, position)| (entry.fingerprint, position)))?;
-        adopted += 1;
+    if !waiting.is_empty() {
+        let ids: HashSet<String> = waiting.iter().map(|(id, _)| id.to_string()).collect();
+        tracing::debug!("not adopting {} containers that lack bases: {ids:?}", ids.len());
     }
     batches.finish(&[])?;
     Ok(adopted)

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver, SessionContainer,
-    SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
+    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver, SegmentGuard,
+    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -27,7 +27,7 @@ const WORKER_CONTAINER_INDEX_BYTES_MAX: usize = 4 << 20;
 pub struct Indexes {
     listing: Arc<ContainerListing>,
     /// Container indexes in memory, shared by all caches of them.
-    container_indexes: Arc<SharedContainerIndexes>,
+    pub container_indexes: Arc<SharedContainerIndexes>,
     /// Fingerprint to location.
     pub chunks: Arc<Mutex<ChunkIndex>>,
     /// Feature to entry.
@@ -35,7 +35,7 @@ pub struct Indexes {
 }
 
 impl Indexes {
-    /// Opens the indexes of the containers in `listing`; their files are in directory `cache`.
+    /// Opens the indexes of the containers in `listing`, which share `shared`; their files are in directory `cache`.
     ///
     /// # Errors
     /// Those of the store and of the local database.
@@ -43,11 +43,11 @@ impl Indexes {
         repository: &Repository,
         config: &IndexConfig,
         listing: &Arc<ContainerListing>,
+        shared: Arc<SharedContainerIndexes>,
         cache: PathBuf,
     ) -> Result<Self> {
         let store = &repository.store;
         let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
-        let shared = Arc::<SharedContainerIndexes>::default();
         let containers_max = config.local_containers;
         let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
         let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
@@ -102,6 +102,11 @@ impl Indexes {
     /// The hits of each level so far.
     pub fn hits(&self) -> Hits {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).hits
+    }
+
+    /// Calls `guard` before each segment that is written before the end.
+    pub fn set_guard(&self, guard: SegmentGuard) {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).set_guard(guard);
     }
 
     /// Completes the chunk index and returns the hits of each level.

@@ -9,6 +9,7 @@ use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer};
 use crate::repo::index::ChunkIndex;
+use crate::repo::salts::Salts;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Raw bytes of a metadata frame. Frames are small because readers of trees jump between them.
@@ -21,6 +22,7 @@ pub struct MetadataWriter {
     key: RepositoryKey,
     index: Arc<Mutex<ChunkIndex>>,
     bytes_target: u64,
+    salts: Salts,
     writer: ContainerWriter,
     frame: Vec<u8>,
     pending: Vec<EntryFields>,
@@ -30,17 +32,22 @@ pub struct MetadataWriter {
 
 impl MetadataWriter {
     /// A writer whose containers are full at `bytes_target` bytes.
-    pub fn new(key: RepositoryKey, index: Arc<Mutex<ChunkIndex>>, bytes_target: u64) -> Self {
-        MetadataWriter {
+    ///
+    /// # Errors
+    /// As of [`Salts::draw`].
+    pub fn new(key: RepositoryKey, salts: Salts, index: Arc<Mutex<ChunkIndex>>, bytes_target: u64) -> Result<Self> {
+        let writer = ContainerWriter::new(ContainerKind::Metadata, &salts.draw()?);
+        Ok(MetadataWriter {
             key,
+            salts,
             index,
             bytes_target,
-            writer: ContainerWriter::new(ContainerKind::Metadata),
+            writer,
             frame: Vec::new(),
             pending: Vec::new(),
             scratch: Scratch::default(),
             space: Vec::new(),
-        }
+        })
     }
 
     /// Adds a chunk unless it is stored already; returns its fingerprint.
@@ -85,7 +92,8 @@ impl MetadataWriter {
             self.end_frame()?;
         }
         if self.writer.is_full(self.bytes_target) || at_end && !self.writer.is_empty() {
-            let full = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Metadata));
+            let next = ContainerWriter::new(ContainerKind::Metadata, &self.salts.draw()?);
+            let full = std::mem::replace(&mut self.writer, next);
             return full.seal().map(Some);
         }
         Ok(None)

@@ -19,6 +19,7 @@
 mod adopt;
 mod buffers;
 mod chunk;
+mod commit;
 mod compress;
 mod dedup;
 mod estimate;
@@ -33,6 +34,7 @@ mod model_encode;
 mod parent;
 mod parents;
 mod read;
+mod reliance;
 mod report;
 mod run;
 mod save;

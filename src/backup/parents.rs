@@ -55,7 +55,7 @@ impl ParentCursors {
 /// # Errors
 /// Those of listing the store.
 pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<Vec<NamedSnapshot>> {
-    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
+    let (snapshots, damaged) = snapshot::list_reported(repository.store.as_ref())?;
     for (name, error) in damaged {
         tracing::warn!("skipping {name}: {error}");
     }

@@ -4,12 +4,12 @@
 //!    chosen.
 //! 2. The source is pre-scanned for model files, whose order of storing matters.
 //! 3. The stages run ([`super::run_stages`]); afterwards everything that the snapshot refers to is durable.
-//! 4. The chunk index is completed. All containers are proved to be in index segments. Then the snapshot is written:
-//!    that is the commit. Afterwards small index segments are merged.
+//! 4. [`super::commit`] holds what the run relies on, completes the index and writes the snapshot. If a prune was
+//!    faster, the run starts again. Afterwards small index segments are merged.
 //!
 //! A dry run skips 1 except for the choice of parents, stops the stages after Dedup, and skips 4.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,42 +17,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::adopt::adopt_orphans;
+use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
 use super::input::InputStage;
 use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
 use super::read::{ReadCounts, ReadStage};
-use super::report::{BackupReport, BackupRequest, statistics};
-use super::save::Saved;
-use super::segments::{heal_segments, merge_after_commit, prove_containers};
+use super::report::{BackupReport, BackupRequest};
+use super::segments::{heal_segments, merge_after_commit};
 use super::stream::StreamStage;
 use super::wiring::{RunParts, Wiring};
 use super::{run_dry_stages, run_stages};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
-use crate::repo::index::{ChunkPresence, ContainerListing};
+use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes};
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::{self, EXCLUDES_KEY, NamedSnapshot, STARTED_KEY, Snapshot};
+use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::tree::{FileIdentity, Node};
-use crate::types::SnapshotId;
 
 /// Files that the pre-scan examines for models, at most.
 const MODEL_CANDIDATES_MAX: usize = 1 << 14;
+/// Runs over the source, at most: a prune beside a backup may delete what the backup relies on.
+const RUNS_MAX: usize = 4;
 /// Bytes of decoded frames cached while the parent snapshot is walked.
 const PARENT_CACHE_BYTES: usize = 8 << 20;
-
-/// What a snapshot records about the start of its backup.
-struct SnapshotStart {
-    time_ns: i64,
-    /// Absolute paths, sorted.
-    paths: Vec<Vec<u8>>,
-    parent: Option<SnapshotId>,
-    root_node: Option<Node>,
-}
 
 /// What a run finds before its stages start.
 struct Prepared {
@@ -61,6 +53,8 @@ struct Prepared {
     parents: Vec<NamedSnapshot>,
     /// Directory of the caches.
     cache: PathBuf,
+    /// What the run loads, it relies on.
+    container_indexes: Arc<SharedContainerIndexes>,
 }
 
 /// Runs a backup. A problem with a single entry is logged (`tracing::warn!`) and counted, and the backup goes on.
@@ -75,10 +69,32 @@ pub fn backup(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupReport> {
-    let started = Instant::now();
-    let time_ns = now_ns();
     let repository = &repository.stopped_by(stop);
     repository.check_run(&config.repository)?;
+    // A stream cannot be read twice.
+    let runs_max = if request.stream.is_some() { 1 } else { RUNS_MAX };
+    for _ in 1..runs_max {
+        match run_once(repository, config, request, progress, stop) {
+            // A container that is read may also vanish before the look.
+            Err(error) if matches!(error, Error::Pruned { .. }) || error.kind() == ErrorKind::NotFound => {
+                tracing::warn!("{error}; starting again");
+            }
+            result => return result,
+        }
+    }
+    run_once(repository, config, request, progress, stop)
+}
+
+/// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
+fn run_once(
+    repository: &Repository,
+    config: &Config,
+    request: &BackupRequest,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<BackupReport> {
+    let started = Instant::now();
+    let time_ns = now_ns();
     let plan = plan(request)?;
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
@@ -91,8 +107,8 @@ pub fn backup(
         }
         None => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
     };
-    let Prepared { listing, containers_adopted, parents, cache } = prepared;
-    let indexes = Indexes::open(repository, &config.index, &listing, cache)?;
+    let Prepared { listing, containers_adopted, parents, cache, container_indexes } = prepared;
+    let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache)?;
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
     let parent = parents.first().map(|parent| parent.id);
     let wiring = Wiring::new(parts, stop);
@@ -100,11 +116,14 @@ pub fn backup(
         let (saved, metrics) = run_dry_stages(wiring, input)?;
         (saved, metrics, String::new(), indexes.hits())
     } else {
-        let (saved, metrics) = run_stages(wiring, input)?;
-        let index_hits = indexes.finish_chunks()?;
-        prove_containers(&listing, &indexes)?;
         let start = SnapshotStart { time_ns, paths, parent, root_node };
-        let id = commit(repository, request, start, &saved, &counts)?;
+        let commit = Commit::new(repository, request, &listing, &indexes);
+        let committed = run_stages(wiring, input).and_then(|(saved, metrics)| {
+            let (id, index_hits) = commit.run(start, &saved, &counts)?;
+            Ok((saved, metrics, id, index_hits))
+        });
+        commit.release();
+        let (saved, metrics, id, index_hits) = committed?;
         merge_after_commit(&listing, stop);
         (saved, metrics, id.to_string(), index_hits)
     };
@@ -153,7 +172,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         Some(id) => vec![snapshot::find(repository.store.as_ref(), id)?],
         None => find_parents(repository, &request.host, paths)?,
     };
-    Ok(Prepared { listing, containers_adopted, parents, cache })
+    Ok(Prepared { listing, containers_adopted, parents, cache, container_indexes: Arc::default() })
 }
 
 /// The stage that reads the source tree, and the metadata of the snapshot's root.
@@ -175,7 +194,7 @@ fn tree<'a>(
     };
     let walker = Walker::new(plan, skip, request.choice.clone());
     let root_node = walker.root().cloned();
-    let cursor = |parent| parent_cursor(repository, config, &prepared.listing, parent);
+    let cursor = |parent| parent_cursor(repository, config, prepared, parent);
     let cursors = ParentCursors(prepared.parents.iter().map(cursor).collect());
     let stage = ReadStage::new(walker, cursors, candidates, config, progress, counts.clone());
     (InputStage::Tree(Box::new(stage)), root_node)
@@ -194,47 +213,17 @@ fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     Ok(plan)
 }
 
-/// Writes the snapshot. Everything that it refers to is durable.
-fn commit(
-    repository: &Repository,
-    request: &BackupRequest,
-    start: SnapshotStart,
-    saved: &Saved,
-    counts: &ReadCounts,
-) -> Result<SnapshotId> {
-    let mut extra = BTreeMap::new();
-    if request.time_ns.is_some() {
-        extra.insert(STARTED_KEY.into(), start.time_ns.to_le_bytes().to_vec().into());
-    }
-    if !request.excludes.is_empty() {
-        let excludes = minicbor::to_vec(&request.excludes).map_err(|error| Error::internal(error.to_string()))?;
-        extra.insert(EXCLUDES_KEY.into(), excludes.into());
-    }
-    let snapshot = Snapshot {
-        time_ns: request.time_ns.unwrap_or(start.time_ns),
-        host: request.host.clone(),
-        user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        paths: start.paths.into_iter().map(Into::into).collect(),
-        root: saved.root,
-        parent: start.parent,
-        tags: request.tags.clone(),
-        program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
-        statistics: statistics(saved, counts),
-        extra,
-        root_node: start.root_node,
-    };
-    snapshot.save(repository.store.as_ref())
-}
-
 /// A cursor at the root of the parent snapshot.
 fn parent_cursor(
     repository: &Repository,
     config: &Config,
-    listing: &Arc<ContainerListing>,
+    prepared: &Prepared,
     parent: &NamedSnapshot,
 ) -> ParentCursor {
+    let listing = &prepared.listing;
     let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-    let presence = ChunkPresence::new(repository.store.clone(), listing.clone());
+    let shared = prepared.container_indexes.clone();
+    let presence = ChunkPresence::new(repository.store.clone(), listing.clone(), shared);
     ParentCursor::new(reader, presence, &parent.snapshot, config.read.recheck_seconds)
 }
 

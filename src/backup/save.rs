@@ -16,12 +16,14 @@ use crate::error::{Error, Result};
 use crate::metrics::Progress;
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord};
 use crate::pipeline::Sink;
+use crate::repo::Repository;
 use crate::repo::container::{
     ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, SessionEntryNumber,
     SessionFrameNumber, TO_THE_END,
 };
 use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
+use crate::repo::salts::Salts;
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
 
@@ -86,6 +88,7 @@ pub struct SaveStage<'a> {
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
     container_bytes: u64,
+    salts: Salts,
     writer: ContainerWriter,
     /// Session number of the open container's first frame.
     first_frame: SessionFrameNumber,
@@ -109,22 +112,28 @@ pub struct SaveStage<'a> {
 }
 
 impl<'a> SaveStage<'a> {
-    /// Saves into `store`, and reports stored containers to `index` and `in_flight`.
+    /// Saves into the store of `repository`, and reports stored containers to `index` and `in_flight`.
+    ///
+    /// # Errors
+    /// As of [`Salts::draw`].
     pub fn new(
-        store: Arc<dyn Store>,
+        repository: &Repository,
         index: Arc<Mutex<ChunkIndex>>,
         in_flight: Arc<FramesInFlight>,
         metadata: MetadataWriter,
         options: SaveOptions,
         progress: &'a Progress,
-    ) -> Self {
-        SaveStage {
-            store,
+    ) -> Result<Self> {
+        let salts = repository.salts.clone();
+        let writer = ContainerWriter::new(ContainerKind::Data, &salts.draw()?);
+        Ok(SaveStage {
+            store: repository.store.clone(),
             index,
             in_flight,
             progress,
             container_bytes: options.container_bytes,
-            writer: ContainerWriter::new(ContainerKind::Data),
+            salts,
+            writer,
             first_frame: SessionFrameNumber::default(),
             first_entry: SessionEntryNumber::default(),
             entries: 0,
@@ -136,7 +145,7 @@ impl<'a> SaveStage<'a> {
             catalogue: CatalogueBlob { time_ns: options.time_ns, entries: Vec::new() },
             deltas: HashMap::new(),
             saved: Saved::default(),
-        }
+        })
     }
 
     fn frame(&mut self, frame: PendingFrame) -> Result<()> {
@@ -188,7 +197,8 @@ impl<'a> SaveStage<'a> {
         if self.writer.is_empty() {
             return Ok(());
         }
-        let sealed = std::mem::replace(&mut self.writer, ContainerWriter::new(ContainerKind::Data)).seal()?;
+        let next = ContainerWriter::new(ContainerKind::Data, &self.salts.draw()?);
+        let sealed = std::mem::replace(&mut self.writer, next).seal()?;
         let frames = sealed.container_index.frames.len() as u32;
         let container_range = ContainerRange {
             first_frame: self.first_frame,
@@ -360,35 +370,8 @@ impl<'a> SaveStage<'a> {
 
 fn store_container(store: &dyn Store, sealed: crate::repo::container::SealedContainer) -> Result<Arc<ContainerIndex>> {
     let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-    let name = sealed.blob_name();
-    // Equal chunks make a container of the same name. If the stored one is damaged, this one replaces it.
-    if !store.put_if_absent(&name, &parts)? && !is_stored(store, &name, &parts)? {
-        tracing::warn!("{name} was damaged; storing it again");
-        store.overwrite(&name, &parts)?;
-    }
+    store.put_if_absent(&sealed.blob_name(), &parts)?;
     Ok(Arc::new(sealed.container_index))
-}
-
-/// Whether the blob called `name` holds exactly these bytes. One that the device cannot read does not.
-fn is_stored(store: &dyn Store, name: &str, parts: &[&[u8]]) -> Result<bool> {
-    let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-    let is_equal = || -> Result<bool> {
-        if store.head(name)?.is_none_or(|head| head.len != len) {
-            return Ok(false);
-        }
-        let mut offset = 0;
-        for part in parts {
-            if store.get_range(name, offset, part.len())? != *part {
-                return Ok(false);
-            }
-            offset += part.len() as u64;
-        }
-        Ok(true)
-    };
-    match is_equal() {
-        Err(error) if error.is_unreadable() => Ok(false),
-        result => result,
-    }
 }
 
 impl Drop for SaveStage<'_> {

@@ -159,10 +159,9 @@ impl<'a> Wiring<'a> {
     pub fn save(self, link: Link<'a, Packet>) -> Result<(Saved, Vec<StageMetrics>)> {
         let RunParts { repository, config, indexes, progress, time_ns } = self.parts;
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
-        let metadata = MetadataWriter::new(repository.key, index.clone(), container_bytes);
+        let metadata = MetadataWriter::new(repository.key, repository.salts.clone(), index.clone(), container_bytes)?;
         let options = SaveOptions { container_bytes, hard_links_max: config.read.hard_links_max, time_ns };
-        let store = repository.store.clone();
-        let save = SaveStage::new(store, index.clone(), self.in_flight.clone(), metadata, options, progress);
+        let save = SaveStage::new(repository, index.clone(), self.in_flight.clone(), metadata, options, progress)?;
         let done = self.pipeline.run(link, save)?;
         indexes.finish_similarity(&self.in_flight);
         Ok(done)

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod distance;
 mod exit;
+mod forget;
 mod hooks;
 mod init;
 mod lineage;
@@ -19,12 +20,14 @@ mod output;
 mod pace;
 mod process;
 mod progress;
+mod prune;
 mod request;
 mod restore;
 mod scan;
 mod snapshots;
 mod stages;
 mod stats;
+mod tag;
 mod tensor;
 mod trace;
 
@@ -92,6 +95,9 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Lineage(arguments) => lineage::run(session, arguments),
         Verb::Distance(arguments) => distance::run(session, arguments),
         Verb::Stats(arguments) => stats::run(session, arguments),
+        Verb::Forget(arguments) => forget::run(session, arguments),
+        Verb::Tag(arguments) => tag::run(session, arguments),
+        Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Completions(arguments) => manual::completions(arguments),

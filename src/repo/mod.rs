@@ -3,6 +3,7 @@
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
 //! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
 
+pub mod claims;
 pub mod container;
 pub mod index;
 pub mod naming;
@@ -10,6 +11,7 @@ pub mod paths;
 pub mod reader;
 pub mod recipe;
 mod repository;
+pub mod salts;
 pub mod snapshot;
 pub mod stored_file;
 pub mod tree;

@@ -87,7 +87,7 @@ pub fn find_snapshot(store: &dyn Store, name: &str, filter: &SnapshotFilter) -> 
     if name != LATEST || filter.is_empty() {
         return snapshot::find(store, name);
     }
-    let (snapshots, damaged) = snapshot::list(store)?;
+    let (snapshots, damaged) = snapshot::list_reported(store)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     let last = snapshots.into_iter().rev().find(|named| filter.passes(&named.snapshot));
     last.ok_or_else(|| Error::NoSuchSnapshot {
@@ -148,6 +148,7 @@ mod tests {
             statistics: BTreeMap::new(),
             extra: BTreeMap::new(),
             root_node: None,
+            intent: None,
         }
     }
 

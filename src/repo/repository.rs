@@ -13,6 +13,7 @@ use minicbor::{Decode, Encode};
 
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, ErrorKind, Result};
+use crate::repo::salts::Salts;
 use crate::store::{self, StoppingStore, Store};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
@@ -56,6 +57,8 @@ pub struct Repository {
     pub config: RepositoryConfig,
     /// Features that a program must support to write into it.
     pub writer_features: u64,
+    /// Salts of what is written into it.
+    pub salts: Salts,
 }
 
 impl Repository {
@@ -173,7 +176,14 @@ impl Repository {
         };
         let whole = Config { repository: config.clone(), ..Config::default() };
         whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
-        Ok(Repository { store, id: hex(&record.id), key: RepositoryKey(key), config, writer_features })
+        Ok(Repository {
+            store,
+            id: hex(&record.id),
+            key: RepositoryKey(key),
+            config,
+            writer_features,
+            salts: Salts::default(),
+        })
     }
 
     /// Returns the defects of the stored copies of the configuration, with their names.

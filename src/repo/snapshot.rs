@@ -1,11 +1,13 @@
 //! Snapshots: named roots. Putting the snapshot into the store commits the backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, Result};
+use crate::repo::claims::{ClaimKind, claim_name};
 use crate::repo::recipe::ContentReference;
+use crate::repo::salts::Salt;
 use crate::repo::tree::Node;
 use crate::store::Store;
 use crate::types::{SnapshotId, hex};
@@ -57,6 +59,10 @@ pub struct Snapshot {
     /// Metadata of the root, if a path of the backup was the root itself (`.` or `/`).
     #[n(10)]
     pub root_node: Option<Node>,
+    /// Id of the intent under which it was written, 16 bytes. While that is in the store, the backup has not reported
+    /// the snapshot, and may withdraw it.
+    #[cbor(n(11), with = "minicbor::bytes")]
+    pub intent: Option<Vec<u8>>,
 }
 
 /// A snapshot with its id.
@@ -117,6 +123,35 @@ impl Snapshot {
     }
 }
 
+impl NamedSnapshot {
+    /// Whether the snapshot was written under one of the intents with these store names.
+    fn is_held_by(&self, intents: &HashSet<String>) -> bool {
+        let id = self.snapshot.intent.as_deref().and_then(|intent| Salt::try_from(intent).ok());
+        id.is_some_and(|id| intents.contains(&claim_name(ClaimKind::Intent, &id)))
+    }
+}
+
+/// Deletes the snapshot `id`.
+///
+/// # Errors
+/// Those of the store.
+pub fn delete(store: &dyn Store, id: &SnapshotId) -> Result<()> {
+    store.delete(&blob_name(id))
+}
+
+/// As [`list`], without snapshots that their backup has not reported yet and may withdraw.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
+    let (mut snapshots, damaged) = list(store)?;
+    // Snapshots first: the intent of one that is listed here was put before it.
+    let intents: HashSet<String> =
+        store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
+    snapshots.retain(|named| !named.is_held_by(&intents));
+    Ok((snapshots, damaged))
+}
+
 /// Name of a blob that could not be read, with the error.
 pub type Unreadable = (String, Error);
 
@@ -146,7 +181,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
 pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
     if wanted == "latest" {
-        let (snapshots, mut damaged) = list(store)?;
+        let (snapshots, mut damaged) = list_reported(store)?;
         let last = snapshots.into_iter().next_back();
         return match (last, damaged.pop()) {
             (Some(last), damaged) => {

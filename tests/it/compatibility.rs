@@ -33,8 +33,9 @@ use crate::weights::{Tensor, bfloat16, float32, gguf, npy, safetensors, tuned, w
 /// What each snapshot holds, by its tag.
 type Expected = BTreeMap<String, BTreeMap<String, Looks>>;
 
-/// Small chunks, so that a small repository has many.
-const CHUNKS: &str = "[repository]\nchunk_bytes_min = 4096\nchunk_bytes_avg = 8192\nchunk_bytes_max = 32768\n";
+/// Small chunks, so that a small repository has many, and floats in planes.
+const CHUNKS: &str = "[repository]\nchunk_bytes_min = 4096\nchunk_bytes_avg = 8192\nchunk_bytes_max = 32768\n\
+[model]\ncodec = \"all-planes\"\n";
 /// The second backup: chains of one link, so that literal bytes are copied, and a frame for each chunk, so that
 /// incompressible ones are stored raw.
 const FLAT: &str = "[subdedup]\ndepth_max = 1\n[compress]\nframe_bytes = 0\n";

@@ -1,10 +1,15 @@
 //! The same input gives the same containers, whatever the number of workers.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::input::{copy_directory, edit, files, write, write_sparse};
+use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::repo::salts::Salts;
+
+use crate::input::{TestRepository, edit, write, write_sparse};
 use crate::program::{Place, finished};
 use crate::trees::Random;
 use crate::weights::{model, tuned, weights};
@@ -34,38 +39,47 @@ fn write_input(directory: &Path, version: u64) {
     write_sparse(directory.join("media/disk.img"), 6 << 20, &mut Random(10 + version));
 }
 
-fn containers(place: &Place) -> BTreeMap<String, Vec<u8>> {
-    let directory = place.repository().join("containers");
-    files(&directory).into_iter().map(|name| (name.clone(), fs::read(directory.join(name)).unwrap())).collect()
+/// The containers and index segments.
+fn stored(repository: &TestRepository) -> BTreeMap<String, Vec<u8>> {
+    let names =
+        repository.names().into_iter().filter(|name| name.starts_with("containers") || name.starts_with("index"));
+    names.map(|name| (name.clone(), repository.read(&name))).collect()
+}
+
+/// Backs up with this number of workers. Equal seeds give equal salts.
+fn back_up(repository: &TestRepository, source: &Path, workers: usize, seed: u64) -> BackupReport {
+    let mut config = TestRepository::config();
+    config.pipeline.workers = workers;
+    // Bare, because the directories above the source change meanwhile.
+    let paths = vec![source.into()];
+    let request = BackupRequest { paths, host: "test".into(), bare: true, force: true, ..Default::default() };
+    let opened = Repository { salts: Salts::fixed(seed), ..repository.open() };
+    backup(&opened, &config, &request, &Progress::default(), &Arc::default()).unwrap()
 }
 
 #[test]
 fn containers_do_not_depend_on_the_number_of_workers() {
     let source = tempfile::tempdir().unwrap();
-    let (one, many) = (Place::new(), Place::new());
-    one.run(&["init"]);
-    copy_directory(&one.repository(), &many.repository());
+    let one = TestRepository::new();
+    let (many, salted) = (one.copy(), one.copy());
     let mut last = 0;
     for version in 0..2 {
         write_input(source.path(), version);
-        for (place, workers) in [(&one, 1), (&many, 8)] {
-            let config = place.path("config.toml");
-            write(
-                config.clone(),
-                format!("pipeline.workers = {workers}\ncontainer.bytes_target = 1048576\n").as_bytes(),
-            );
-            // In the source itself, because the directories above it change meanwhile.
-            let words = ["backup", ".", "--force", "--config", config.to_str().unwrap()];
-            let report = finished(place.command(source.path(), &words).output().unwrap(), "backup");
-            let hash = report["stages"].as_array().unwrap().iter().find(|stage| stage["name"] == "hash").unwrap();
-            assert_eq!(hash["workers"], workers);
+        for (repository, workers, seed) in [(&one, 1, version), (&many, 8, version), (&salted, 2, version + 100)] {
+            let report = back_up(repository, source.path(), workers, seed);
+            let hash = report.stages.iter().find(|stage| stage.name == "hash").unwrap();
+            assert_eq!(hash.workers, workers);
         }
-        let (expected, got) = (containers(&one), containers(&many));
-        let names = |containers: &BTreeMap<String, Vec<u8>>| containers.keys().cloned().collect::<Vec<_>>();
+        let (expected, got) = (stored(&one), stored(&many));
+        let names = |stored: &BTreeMap<String, Vec<u8>>| stored.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&expected), names(&got), "version {version}");
-        assert!(expected == got, "version {version}: containers of the same name differ");
-        assert!(expected.len() >= last + 3, "version {version}: {} containers, {last} before", expected.len());
+        assert!(expected == got, "version {version}: blobs of the same name differ");
+        assert!(expected.len() >= last + 3, "version {version}: {} blobs, {last} before", expected.len());
         last = expected.len();
+        let other = stored(&salted);
+        assert!(expected.keys().all(|name| !other.contains_key(name)), "version {version}: a salt has no effect");
+        let lens = |stored: &BTreeMap<String, Vec<u8>>| stored.values().map(Vec::len).sum::<usize>();
+        assert_eq!(lens(&expected), lens(&other), "version {version}: salts change more than names");
     }
 }
 

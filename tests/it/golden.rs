@@ -81,7 +81,7 @@ fn a_body_digest() {
 
 #[test]
 fn a_container() {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let frame = StoredFrame { codec: 0, raw_len: 12, payload: Bytes::from_static(b"hello, world") };
     assert_eq!(writer.push_frame(&frame).unwrap(), 0);
     let whole =
@@ -95,19 +95,19 @@ fn a_container() {
     assert_bytes(
         &bytes,
         "
-         46485244434f4e54010000000000000000000000000000000000000000000000f88a236c505f5fd560e344166e5a175d
-         000000000c0000000c000000000000004633a328fadbf87330c863579a57326268656c6c6f2c20776f726c6401000303
-         000c0c0100515102c15c0289ec2d0a9167ec8e65a18debbe5e5532fbeea293f80bc942ee9086c1710000000000000000
-         ce56971cde355897421efc0b1046c8bf2f537eddbfbc7b9864f6e7ff7a82f2c3080706050403020101004040ed8f01db
-         e4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a712ca8a33e272e3736e30b0984b6ac674e45f847b8e
-         fc19efdb9ef8f3260cebe47d0100101008e20200de0200000000010200030100010007070566554433221101000e0e03
-         0100023204ac020002c8019d025c00000000000000d1000000000000000200000001000000513e86195b15777d14a7ad
-         627d253c060000000000000000ea9f7910a141a50446485244464f4f54",
+         46485244434f4e5401000000000000000000000000000000000000000000000007070707070707070707070707070707
+         5c0194b62306c13df1d70e4afccf8880000000000c0000000c000000000000004633a328fadbf87330c863579a573262
+         68656c6c6f2c20776f726c6401000303000c0c0100515102c15c0289ec2d0a9167ec8e65a18debbe5e5532fbeea293f8
+         0bc942ee9086c1710000000000000000ce56971cde355897421efc0b1046c8bf2f537eddbfbc7b9864f6e7ff7a82f2c3
+         080706050403020101004040ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a712ca8a33e2
+         72e3736e30b0984b6ac674e45f847b8efc19efdb9ef8f3260cebe47d0100101008e20200de0200000000010200030100
+         010007070566554433221101000e0e030100023204ac020002c8019d026c00000000000000d100000000000000020000
+         0001000000513e86195b15777d14a7ad627d253c06000000000000000015898212f1cc914a46485244464f4f54",
         "container",
     );
     assert_eq!(sealed.id.0, *blake3::hash(&bytes).as_bytes());
     assert_eq!(sealed.blob_name(), format!("containers/{}/{}", &sealed.id.to_string()[..2], sealed.id));
-    assert_eq!(parse_header("x", &bytes[..48]).unwrap(), ContainerKind::Data);
+    assert_eq!(parse_header("x", &bytes[..64]).unwrap(), ContainerKind::Data);
 
     let footer = Footer::parse("x", bytes.len() as u64, &bytes[bytes.len() - FOOTER_BYTES..]).unwrap();
     let range = footer.index_offset as usize..bytes.len() - FOOTER_BYTES;
@@ -126,14 +126,14 @@ fn a_container() {
 
 #[test]
 fn a_container_with_an_unknown_feature_is_refused() {
-    let sealed = ContainerWriter::new(ContainerKind::Data).seal().unwrap();
+    let sealed = ContainerWriter::new(ContainerKind::Data, &[7; 16]).seal().unwrap();
     let mut bytes = sealed.parts.concat();
     let store = MemoryStore::new();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
     read_container_index(&store, &sealed.id).unwrap();
     bytes[12] = 4;
-    let checksum = blake3::hash(&bytes[..32]);
-    bytes[32..48].copy_from_slice(&checksum.as_bytes()[..16]);
+    let checksum = blake3::hash(&bytes[..48]);
+    bytes[48..64].copy_from_slice(&checksum.as_bytes()[..16]);
     store.delete(&sealed.blob_name()).unwrap();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
     assert!(matches!(
@@ -148,22 +148,22 @@ fn an_index_segment() {
     let containers = [5, 6].map(|seed| ContainerId(fingerprint(seed).0));
     let record = |seed, container, entry| IndexRecord { fingerprint: fingerprint(seed), container, entry };
     let records = vec![record(3, 0, 0), record(4, 1, 258), record(3, 1, 7)];
-    let name = write_segment(store.as_ref(), &containers, &[], records).unwrap();
+    let name = write_segment(store.as_ref(), &[7; 16], &containers, &[], records).unwrap();
     let bytes = store.get(&name, 1 << 20).unwrap();
-    assert_eq!(bytes.len(), 64 + 2 * 32 + 16 + 4096);
+    assert_eq!(bytes.len(), 80 + 2 * 32 + 16 + 4096);
     assert_bytes(
-        &bytes[..64 + 80 + 3 * 40],
+        &bytes[..80 + 80 + 3 * 40],
         "
          464852445345474d01000000020000000000000000000000030000000000000000000000000000000000000000000000
-         368fb9dcf7be1935521caccecc2af05c5ac389a30c3b0363f83697934d3197c047c16b10f0d3923b45b905dac24e6e19
-         00e0efadd9a564bd99df5139b29d4172462faa72037d6c0e90dad0ed1298041bd84df5b2c2b904fce133ad4d7995bd95
-         ca8a33e272e3736e30b0984b6ac674e45f847b8efc19efdb9ef8f3260cebe47d0100000002010000ed8f01dbe4140b1d
-         89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a7120000000000000000ed8f01dbe4140b1d89a9817b8a6f46b3
-         01dd50d0a6e8eb9ccfc9ab66fb64a7120100000007000000",
+         07070707070707070707070707070707281b02084e13d05b0835ee223d38b0575ac389a30c3b0363f83697934d3197c0
+         47c16b10f0d3923b45b905dac24e6e1900e0efadd9a564bd99df5139b29d4172462faa72037d6c0e90dad0ed1298041b
+         d84df5b2c2b904fce133ad4d7995bd95ca8a33e272e3736e30b0984b6ac674e45f847b8efc19efdb9ef8f3260cebe47d
+         0100000002010000ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a7120000000000000000
+         ed8f01dbe4140b1d89a9817b8a6f46b301dd50d0a6e8eb9ccfc9ab66fb64a7120100000007000000",
         "segment",
     );
-    assert!(bytes[64 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
-    assert_eq!(name, "index/72328ee1d30fbe1f03e01bd520428e318a886c2f680697243c12ea1e4ae46713");
+    assert!(bytes[80 + 80 + 3 * 40..][..4096 - 120 - 16].iter().all(|byte| *byte == 0));
+    assert_eq!(name, format!("index/{}", blake3::hash(&bytes)));
     let segment = IndexSegment::open(store, &name).unwrap();
     assert_eq!(segment.find(&fingerprint(4)).unwrap(), [(containers[1], 258)]);
     assert_eq!(segment.find(&fingerprint(3)).unwrap(), [(containers[0], 0), (containers[1], 7)]);
@@ -232,15 +232,16 @@ fn a_snapshot() {
         statistics: BTreeMap::from([("files".into(), 2)]),
         extra: BTreeMap::new(),
         root_node: None,
+        intent: Some(vec![7; 16]),
     };
     let id = snapshot.save(&store).unwrap();
     let blob = store.get(&format!("snapshots/{id}"), 1 << 20).unwrap();
     assert_bytes(
         &blob,
         "
-         46485244534e41500100000000000000000000000000000000003a00000000000000a9001b16345785dffbcd15016468
-         6f73740264757365720381432f61ff04820203068163746167076666687264203008a16566696c65730209a0c37f9003
-         2ec3d86c14997fb79ba9231ccdd2c740d4c9755502dfec66d1d08d1b",
+         46485244534e41500100000000000000000000000000000000004c00000000000000aa001b16345785dffbcd15016468
+         6f73740264757365720381432f61ff04820203068163746167076666687264203008a16566696c65730209a00b500707
+         0707070707070707070707070707acffc8ebc348fab83688757c0c27a163b625a9bd5b0bae25a14709fcba3c7148",
         "snapshot",
     );
     assert_eq!(Snapshot::load(&store, &id).unwrap(), snapshot);

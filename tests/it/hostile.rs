@@ -100,7 +100,7 @@ impl HostileRepository {
         HostileRepository {
             repository,
             key,
-            writer: ContainerWriter::new(ContainerKind::Data),
+            writer: ContainerWriter::new(ContainerKind::Data, &[7; 16]),
             fingerprints: Vec::new(),
         }
     }
@@ -166,7 +166,7 @@ impl HostileRepository {
         store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
         let records = (0..).zip(&self.fingerprints);
         let records = records.map(|(entry, print)| IndexRecord { fingerprint: *print, container: 0, entry });
-        write_segment(store.as_ref(), &[sealed.id], &[], records.collect()).unwrap();
+        write_segment(store.as_ref(), &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
         let snapshot = Snapshot {
             time_ns: 1,
             host: "test".into(),
@@ -179,6 +179,7 @@ impl HostileRepository {
             statistics: BTreeMap::new(),
             extra: BTreeMap::new(),
             root_node: None,
+            intent: None,
         };
         snapshot.save(store.as_ref()).unwrap();
         (self.repository, sealed.blob_name())
@@ -225,7 +226,7 @@ fn a_container_index_of_six_huge_sections_is_refused_before_it_takes_memory() {
             frames: entries,
             index_checksum: checksum(&[&index]),
         };
-        let bytes = [&header(ContainerKind::Data)[..], &index, &footer.encode()].concat();
+        let bytes = [&header(ContainerKind::Data, &[7; 16])[..], &index, &footer.encode()].concat();
         assert!(bytes.len() < 2 << 20);
         let id = ContainerId(*blake3::hash(&bytes).as_bytes());
         store.put_if_absent(&blob_name(&id), &[&bytes]).unwrap();
@@ -392,10 +393,11 @@ fn a_segment_that_claims_records_it_lacks_is_named_and_costs_nothing() {
     blob.extend_from_slice(&[0; 8]);
     blob.extend_from_slice(&(1u64 << 48).to_le_bytes());
     blob.extend_from_slice(&[0; 16]);
+    blob.extend_from_slice(&[7; 16]);
     blob.extend_from_slice(&checksum::<16>(&[&blob]));
     blob.extend_from_slice(&[7; 32]);
     blob.extend_from_slice(&checksum::<16>(&[&[7; 32]]));
-    assert_eq!(blob.len(), 112);
+    assert_eq!(blob.len(), 128);
     let name = format!("index/{}", blake3::hash(&blob).to_hex());
     repository.open().store.put_if_absent(&name, &[&blob]).unwrap();
 

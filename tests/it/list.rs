@@ -82,6 +82,6 @@ fn the_figures_add_up() {
     assert!(stats.features > 0, "what it was found by is stored: {stats:?}");
     assert_eq!(stats.literal_bytes, stats.frames.values().map(|codec| codec.raw_bytes).sum::<u64>());
     let frames: u64 = stats.frames.values().map(|codec| codec.stored_bytes).sum();
-    assert_eq!(stored.containers, frames + stats.container_index_bytes + 2 * (48 + 64));
+    assert_eq!(stored.containers, frames + stats.container_index_bytes + 2 * (64 + 64));
     assert_eq!(stats.depths.values().sum::<u64>(), stats.chunks);
 }

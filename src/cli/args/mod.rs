@@ -3,6 +3,7 @@
 
 mod backup;
 mod check;
+mod keep;
 mod look;
 mod manual;
 mod measure;
@@ -16,6 +17,7 @@ use clap::{Parser, Subcommand};
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
+pub use keep::{ForgetArguments, PruneArguments, TagArguments};
 pub use look::{LsArguments, StatsArguments};
 pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
@@ -68,6 +70,13 @@ pub enum Verb {
     Distance(DistanceArguments),
     /// Show statistics of the repository, or of one snapshot
     Stats(StatsArguments),
+    /// Delete snapshots by rules or ids
+    Forget(ForgetArguments),
+    /// Change the tags of snapshots
+    Tag(TagArguments),
+    /// Give back the space of what no snapshot needs
+    #[command(hide = true)]
+    Prune(PruneArguments),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
     /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`

@@ -15,6 +15,7 @@ use crate::repo::container::{
     WHOLE_DIGEST,
 };
 use crate::repo::index::{IndexRecord, write_segment};
+use crate::repo::salts::Salts;
 use crate::store::{MemoryStore, Store};
 use crate::types::{Fingerprint, RepositoryKey};
 
@@ -22,7 +23,7 @@ const KEY: RepositoryKey = RepositoryKey([7; 32]);
 
 /// A container with one frame of 100 bytes. Each entry has fingerprint, length, literal offset and length, operations.
 fn container(entries: &[(Fingerprint, u32, u32, u32, OperationList)]) -> SealedContainer {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let payload: Vec<u8> = (0..100).collect();
     let frame = writer.push_frame(&StoredFrame { codec: 0, raw_len: 100, payload: Bytes::from(payload) }).unwrap();
     for (fingerprint, raw_len, literal_offset, literal_len, operations) in entries {
@@ -45,7 +46,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
         container: 0,
         entry: number + u32::from(wrong_entry),
     });
-    write_segment(store, &[sealed.id], &[], records.collect()).unwrap();
+    write_segment(store, &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
 }
 
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
@@ -55,6 +56,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         key: KEY,
         config: RepositoryConfig::default(),
         writer_features: 0,
+        salts: Salts::default(),
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -174,8 +176,14 @@ fn an_interruption_ends_the_check() {
     let store = Arc::new(MemoryStore::new());
     put(&store, &sound());
     let stop = Arc::new(AtomicBool::new(true));
-    let repository =
-        Repository { store, id: String::new(), key: KEY, config: RepositoryConfig::default(), writer_features: 0 };
+    let repository = Repository {
+        store,
+        id: String::new(),
+        key: KEY,
+        config: RepositoryConfig::default(),
+        writer_features: 0,
+        salts: Salts::default(),
+    };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));
 }

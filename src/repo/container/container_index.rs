@@ -121,6 +121,11 @@ impl ContainerIndex {
         positions.find(|position| self.digest(&self.entries[*position as usize]) == base.digest)
     }
 
+    /// The bases that have no entry here.
+    pub fn bases_elsewhere(&self) -> Vec<Base> {
+        self.bases.iter().filter(|base| self.find_encoding(base).is_none()).copied().collect()
+    }
+
     /// Approximate memory, bytes.
     pub fn memory_bytes(&self) -> usize {
         self.entries.len() * (size_of::<ContainerEntry>() + size_of::<(u64, u32)>())

@@ -1,10 +1,11 @@
 //! Header and footer of a container.
 
 use crate::error::{Error, Result};
-use crate::wire::{FORMAT_VERSION, WireReader, check_readable, checksum, verify};
+use crate::repo::salts::{SALT_BYTES, Salt};
+use crate::wire::{FORMAT_VERSION, WireReader, check_key_generation, check_readable, checksum, verify};
 
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = 48;
+pub const HEADER_BYTES: usize = 64;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 64;
 
@@ -20,14 +21,15 @@ pub enum ContainerKind {
     Metadata,
 }
 
-/// The header: magic (8), version (`u16`), kind (`u16`), reader and writer features (`u64` each), zero (4),
-/// BLAKE3-128 of the preceding bytes (16).
-pub fn header(kind: ContainerKind) -> [u8; HEADER_BYTES] {
+/// The header: magic (8), version (`u16`), kind (`u16`), reader and writer features (`u64` each), key generation
+/// (`u32`, 0: not encrypted), salt (16), BLAKE3-128 of the preceding bytes (16).
+pub fn header(kind: ContainerKind, salt: &Salt) -> [u8; HEADER_BYTES] {
     let mut header = [0u8; HEADER_BYTES];
     let (fields, recorded) = header.split_at_mut(HEADER_BYTES - 16);
     fields[..8].copy_from_slice(&HEADER_MAGIC);
     fields[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     fields[10..12].copy_from_slice(&u16::from(kind == ContainerKind::Metadata).to_le_bytes());
+    fields[32..].copy_from_slice(salt);
     recorded.copy_from_slice(&checksum::<16>(&[fields]));
     header
 }
@@ -36,8 +38,8 @@ pub fn header(kind: ContainerKind) -> [u8; HEADER_BYTES] {
 /// flipped bit is damage, not a newer version.
 ///
 /// # Errors
-/// [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage. [`Error::Unsupported`] for another version or unknown
-/// features in an intact header.
+/// [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage. [`Error::Unsupported`] for another version, unknown
+/// features or an encrypted container, in an intact header.
 pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     let mut reader = WireReader::new(what, 0, bytes);
     let magic: [u8; 8] = reader.array()?;
@@ -46,10 +48,13 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     }
     let (version, kind) = (reader.u16()?, reader.u16()?);
     let reader_features = reader.u64()?;
-    reader.bytes(8 + 4)?;
+    reader.bytes(8)?;
+    let key_generation = reader.u32()?;
+    reader.bytes(SALT_BYTES)?;
     let covered = reader.consumed();
     verify(what, 0, reader.bytes(16)?, &[covered])?;
     check_readable(what, version, reader_features)?;
+    check_key_generation(what, key_generation)?;
     match kind {
         0 => Ok(ContainerKind::Data),
         1 => Ok(ContainerKind::Metadata),
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_container_header_is_damage() {
-        let intact = header(ContainerKind::Metadata);
+        let intact = header(ContainerKind::Metadata, &[7; 16]);
         assert_eq!(parse_header("x", &intact).ok(), Some(ContainerKind::Metadata));
         for bit in 0..HEADER_BYTES * 8 {
             let mut header = intact;
@@ -138,8 +143,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_footer_is_damage() {
-        let intact = Footer { index_offset: 48, index_len: 9, entries: 1, frames: 1, index_checksum: [7; 16] }.encode();
-        let len = 48 + 9 + FOOTER_BYTES as u64;
+        let intact = Footer { index_offset: 64, index_len: 9, entries: 1, frames: 1, index_checksum: [7; 16] }.encode();
+        let len = 64 + 9 + FOOTER_BYTES as u64;
         assert!(Footer::parse("x", len, &intact).is_ok());
         for bit in 0..FOOTER_BYTES * 8 {
             let mut footer = intact;
@@ -150,12 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn an_intact_header_of_another_version_names_the_version() {
-        let mut header = header(ContainerKind::Data);
-        header[8] = 2;
-        let recorded = checksum::<16>(&[&header[..HEADER_BYTES - 16]]);
-        header[HEADER_BYTES - 16..].copy_from_slice(&recorded);
-        let error = parse_header("x", &header).expect_err("another version");
-        assert_eq!(error.to_string(), "x needs a newer fhrd: unknown format version 2");
+    fn an_intact_header_of_another_version_or_key_generation_names_it() {
+        for (offset, reason) in [(8, "format version 3"), (28, "key generation 2")] {
+            let mut header = header(ContainerKind::Data, &[7; 16]);
+            header[offset] += 2;
+            let recorded = checksum::<16>(&[&header[..HEADER_BYTES - 16]]);
+            header[HEADER_BYTES - 16..].copy_from_slice(&recorded);
+            let error = parse_header("x", &header).expect_err(reason);
+            assert_eq!(error.to_string(), format!("x needs a newer fhrd: unknown {reason}"));
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::frame::{FrameInfo, StoredFrame};
 use super::layout::{ContainerKind, Footer, HEADER_BYTES, header};
 use super::operations::OperationList;
 use crate::error::Result;
+use crate::repo::salts::Salt;
 use crate::types::ContainerId;
 use crate::wire::checksum;
 
@@ -57,9 +58,9 @@ impl SealedContainer {
 }
 
 impl ContainerWriter {
-    /// An empty container.
-    pub fn new(kind: ContainerKind) -> Self {
-        let header = Bytes::copy_from_slice(&header(kind));
+    /// An empty container. The salt must be new, so that its name is.
+    pub fn new(kind: ContainerKind, salt: &Salt) -> Self {
+        let header = Bytes::copy_from_slice(&header(kind, salt));
         ContainerWriter {
             parts: vec![header],
             len: HEADER_BYTES as u64,

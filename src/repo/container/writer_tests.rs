@@ -15,7 +15,7 @@ const WHOLE: EntryFields = EntryFields {
 };
 
 fn one_frame() -> ContainerWriter {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let frame = StoredFrame { codec: 0, raw_len: 10, payload: Bytes::from_static(b"0123456789") };
     assert_eq!(writer.push_frame(&frame).unwrap(), 0);
     writer
@@ -77,7 +77,7 @@ fn a_faulty_entry_is_refused_and_the_container_reads_back_without_it() {
 
 #[test]
 fn a_frame_beyond_the_limit_is_refused() {
-    let mut writer = ContainerWriter::new(ContainerKind::Data);
+    let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
     let frame = StoredFrame { codec: 0, raw_len: u32::MAX, payload: Bytes::new() };
     assert!(matches!(writer.push_frame(&frame), Err(Error::Internal { .. })));
     assert!(writer.is_empty() && writer.stored_bytes() == HEADER_BYTES as u64);

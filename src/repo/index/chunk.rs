@@ -68,6 +68,9 @@ enum FilterState {
     Off,
 }
 
+/// Called with the containers of the run before a segment names them.
+pub type SegmentGuard = Box<dyn Fn(&HashSet<ContainerId>) -> Result<()> + Send>;
+
 /// The chunk index of one backup.
 pub struct ChunkIndex {
     store: Arc<dyn Store>,
@@ -81,6 +84,7 @@ pub struct ChunkIndex {
     filter: FilterState,
     filter_bytes: u64,
     stored: HashSet<ContainerId>,
+    guard: Option<SegmentGuard>,
     log_containers: Vec<ContainerId>,
     log: Vec<IndexRecord>,
     /// Counters.
@@ -111,6 +115,7 @@ impl ChunkIndex {
             filter: if config.filter_bytes.0 == 0 { FilterState::Off } else { FilterState::Waiting(0) },
             filter_bytes: config.filter_bytes.0,
             stored: HashSet::new(),
+            guard: None,
             log_containers: Vec::new(),
             log: Vec::new(),
             hits: Hits::default(),
@@ -122,6 +127,11 @@ impl ChunkIndex {
         if self.temporary.len() > claims_max {
             self.temporary.clear();
         }
+    }
+
+    /// Calls `guard` before each segment that is written before [`Self::finish`].
+    pub fn set_guard(&mut self, guard: SegmentGuard) {
+        self.guard = Some(guard);
     }
 
     /// Whether the chunk is stored or in flight. A new chunk counts as in flight from now on: the caller must send it.
@@ -228,6 +238,7 @@ impl ChunkIndex {
         }
         self.local.insert(id, container_index);
         if self.log.len() >= SEGMENT_RECORDS_MAX {
+            self.guard.as_ref().map_or(Ok(()), |guard| guard(&self.stored))?;
             self.write_log()?;
         }
         Ok(())
@@ -251,7 +262,7 @@ impl ChunkIndex {
         let containers = std::mem::take(&mut self.log_containers);
         let records = std::mem::take(&mut self.log);
         let prints: Vec<Fingerprint> = records.iter().map(|record| record.fingerprint).collect();
-        let name = write_segment(self.store.as_ref(), &containers, &[], records)?;
+        let name = write_segment(self.store.as_ref(), &self.listing.salts().draw()?, &containers, &[], records)?;
         if self.database.is_none() || matches!(self.filter, FilterState::Waiting(_)) {
             match IndexSegment::open(self.store.clone(), &name) {
                 Ok(segment) => self.written.push(Arc::new(segment)),
@@ -328,7 +339,7 @@ mod tests {
     fn index(filter_bytes: u64) -> ChunkIndex {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let records = (0..3200).map(|n| IndexRecord { fingerprint: print(n), container: 0, entry: 0 }).collect();
-        write_segment(store.as_ref(), &[ContainerId([0; 32])], &[], records).expect("writes");
+        write_segment(store.as_ref(), &[7; 16], &[ContainerId([0; 32])], &[], records).expect("writes");
         let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let config = IndexConfig { filter_bytes: bytesize::ByteSize::b(filter_bytes), ..IndexConfig::default() };
         let local = ContainerIndexes::new(store.clone(), 1, 1 << 20);

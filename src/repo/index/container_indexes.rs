@@ -3,7 +3,7 @@
 //! The caches of one run may share: if one of them has a container index in memory, the others take it from there
 //! instead of reading it again. Each cache still evicts and searches only what it has loaded itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lru::LruCache;
@@ -19,9 +19,20 @@ use crate::types::{ContainerId, Fingerprint};
 #[derive(Default)]
 pub struct SharedContainerIndexes {
     container_indexes: Mutex<HashMap<ContainerId, Weak<ContainerIndex>>>,
+    loaded: Mutex<HashSet<ContainerId>>,
 }
 
 impl SharedContainerIndexes {
+    /// The containers whose index any of the caches has held.
+    pub fn loaded(&self) -> HashSet<ContainerId> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records that something relies on the index of a container.
+    pub(super) fn note_loaded(&self, id: ContainerId) {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
     fn find(&self, id: &ContainerId) -> Option<Arc<ContainerIndex>> {
         self.container_indexes.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.upgrade()
     }
@@ -86,6 +97,7 @@ impl ContainerIndexes {
 
     /// Caches a container index.
     pub fn insert(&mut self, id: ContainerId, container_index: Arc<ContainerIndex>) {
+        self.shared.note_loaded(id);
         self.bytes += container_index.memory_bytes();
         self.shared.insert(id, &container_index);
         if let Some((_, old)) = self.cache.push(id, container_index) {
@@ -155,7 +167,7 @@ mod tests {
     fn stored(count: u8) -> (Arc<CountingStore<MemoryStore>>, Vec<ContainerId>) {
         let store = CountingStore::new(MemoryStore::new());
         let ids = (0..count).map(|number| {
-            let mut writer = ContainerWriter::new(ContainerKind::Data);
+            let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
             writer
                 .push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::copy_from_slice(&[number]) })
                 .unwrap();

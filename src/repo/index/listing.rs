@@ -12,6 +12,7 @@ use super::recovery::Recovery;
 use super::segment::{self, IndexSegment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
+use crate::repo::salts::Salts;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -26,6 +27,7 @@ pub struct ContainerListing {
     /// Segments that do not open, with the reason. Their containers count as unlisted.
     pub damaged: Vec<(String, Error)>,
     segments: RwLock<ListedSegments>,
+    salts: Salts,
     recovery: Recovery,
 }
 
@@ -55,7 +57,25 @@ impl ContainerListing {
     pub(super) fn of(store: &Arc<dyn Store>, containers: HashSet<ContainerId>) -> Self {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
-        ContainerListing { store, containers, damaged: Vec::new(), segments: RwLock::default(), recovery }
+        let (segments, salts) = (RwLock::default(), Salts::default());
+        ContainerListing { store, containers, damaged: Vec::new(), segments, salts, recovery }
+    }
+
+    /// The same listing without some containers. Its segments are the same.
+    pub fn without(&self, containers: &HashSet<ContainerId>) -> Self {
+        let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
+        let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
+        ContainerListing { damaged, segments: RwLock::new(self.listed()), salts: self.salts.clone(), ..listing }
+    }
+
+    /// The same listing, whose users write segments with `salts`.
+    pub fn with_salts(self, salts: &Salts) -> Self {
+        ContainerListing { salts: salts.clone(), ..self }
+    }
+
+    /// Salts of the segments that its users write.
+    pub(super) fn salts(&self) -> &Salts {
+        &self.salts
     }
 
     /// Open segments in name order, without replaced ones.

@@ -67,7 +67,7 @@ pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
 /// from the readable pages.
 fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<()> {
     let store = listing.store();
-    let mut batches = SegmentBatches::new(store.as_ref());
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
     let mut unreadable: HashMap<u32, Vec<(Fingerprint, u32)>> = HashMap::new();
     for (number, id) in (0u32..).zip(segment.containers()) {
         match read_fingerprints(store.as_ref(), id) {
@@ -153,13 +153,31 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
     }
     tracing::warn!("{} containers are no longer in an index segment; writing a new one", unnamed.len());
     let store = listing.store();
-    let mut batches = SegmentBatches::new(store.as_ref());
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
     for id in unnamed {
-        batches.add(*id, read_fingerprints(store.as_ref(), id)?.into_iter().zip(0..))?;
+        match read_fingerprints(store.as_ref(), id) {
+            Ok(fingerprints) => batches.add(*id, fingerprints.into_iter().zip(0..))?,
+            // A prune has deleted it: the run does not rely on it.
+            Err(error) if error.kind() == ErrorKind::NotFound && !stored.contains(id) => {}
+            Err(error) => return Err(error),
+        }
     }
     batches.finish(&[])?;
     listing.refresh()?;
     Ok(())
+}
+
+/// Writes a segment that names `containers`.
+///
+/// # Errors
+/// Those of the store, and of a container whose index cannot be read.
+pub fn name_containers(listing: &ContainerListing, containers: &[ContainerId]) -> Result<()> {
+    let store = listing.store();
+    let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
+    for id in containers {
+        batches.add(*id, read_fingerprints(store.as_ref(), id)?.into_iter().zip(0..))?;
+    }
+    batches.finish(&[]).map(drop)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //!    sources that readers skip.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use super::listing::ContainerListing;
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment, SegmentBuilder};
 use crate::error::{Error, ErrorKind, Result};
+use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -48,7 +49,7 @@ pub fn merge_segments(listing: &ContainerListing, stop: &AtomicBool) -> Result<u
             return Err(Error::Interrupted);
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
-        match merge(listing.store(), &sources) {
+        match merge(listing, &sources, &|_| true) {
             Ok(()) => merges += 1,
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
@@ -101,6 +102,52 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
     if chosen.len() < 2 { Vec::new() } else { chosen }
 }
 
+/// Writes segments again that name containers which are gone, without these, and deletes the old ones.
+///
+/// # Errors
+/// As of [`merge_segments`].
+pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
+    delete_replaced_segments(listing)?;
+    let segments = listing.segments();
+    // Listed after the segments were opened: a segment names a container only once it is durable.
+    let existing: HashSet<ContainerId> =
+        listing.store().list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+    let exists = |id: &ContainerId| existing.contains(id);
+    let names_gone = |segment: &&Arc<IndexSegment>| !segment.containers().iter().all(exists);
+    let (mut groups, mut records) = (Vec::<Vec<Arc<IndexSegment>>>::new(), 0);
+    for segment in segments.iter().filter(names_gone) {
+        records += segment.records();
+        match groups.last_mut() {
+            Some(group) if group.len() < SOURCES_MAX && records <= MERGED_RECORDS_MAX => group.push(segment.clone()),
+            _ => {
+                groups.push(vec![segment.clone()]);
+                records = segment.records();
+            }
+        }
+    }
+    for group in groups {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if group.iter().all(|segment| !segment.containers().iter().any(exists)) {
+            group.iter().try_for_each(|segment| listing.store().delete(segment.name()))?;
+            continue;
+        }
+        match merge(listing, &group, &exists) {
+            Ok(()) => {}
+            // Another process has merged it.
+            Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => {}
+            Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
+                listing.recovery().note_damage(&name, &error);
+                replace_damaged_segments(listing)?;
+            }
+            Err(SourceError { error, .. }) => return Err(error),
+        }
+    }
+    listing.refresh()?;
+    delete_replaced_segments(listing)
+}
+
 /// An error of a merge, with the name of the segment that it concerns, if any.
 struct SourceError {
     source: Option<String>,
@@ -117,7 +164,8 @@ impl From<Error> for SourceError {
 struct SourceRecords<I: Iterator> {
     name: String,
     records: Peekable<I>,
-    numbers: Vec<u32>,
+    /// `None` for a container that the merged segment leaves out.
+    numbers: Vec<Option<u32>>,
     last: Option<Fingerprint>,
 }
 
@@ -148,26 +196,32 @@ impl<I: Iterator<Item = Result<IndexRecord>>> SourceRecords<I> {
     fn take_group(&mut self, fingerprint: &Fingerprint, group: &mut BTreeSet<IndexRecord>) {
         let is_same = |record: &Result<IndexRecord>| matches!(record, Ok(it) if it.fingerprint == *fingerprint);
         while let Some(Ok(record)) = self.records.next_if(is_same) {
-            let container = self.numbers.get(record.container as usize).copied().unwrap_or_default();
-            group.insert(IndexRecord { container, ..record });
+            let container = self.numbers.get(record.container as usize).copied().flatten();
+            group.extend(container.map(|container| IndexRecord { container, ..record }));
         }
     }
 }
 
-/// Writes and verifies a segment with the records of `sources` that replaces them.
-fn merge(store: &Arc<dyn Store>, sources: &[Arc<IndexSegment>]) -> Result<(), SourceError> {
+/// Writes and verifies a segment with the records of `sources` that replaces them. Containers for which `exists` is
+/// false are left out.
+fn merge(
+    listing: &ContainerListing,
+    sources: &[Arc<IndexSegment>],
+    exists: &dyn Fn(&ContainerId) -> bool,
+) -> Result<(), SourceError> {
+    let (store, salts) = (listing.store(), listing.salts());
     let containers: BTreeSet<ContainerId> =
-        sources.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+        sources.iter().flat_map(|segment| segment.containers().iter().copied()).filter(exists).collect();
     let containers: Vec<ContainerId> = containers.into_iter().collect();
     let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
     let names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
     let records: u64 = sources.iter().map(|segment| segment.records()).sum();
-    let mut builder = SegmentBuilder::new(&containers, &names, records as usize)?;
+    let mut builder = SegmentBuilder::new(&salts.draw()?, &containers, &names, records as usize)?;
     let mut inputs: Vec<_> = sources
         .iter()
         .map(|segment| SourceRecords {
             name: segment.name().to_string(),
-            numbers: segment.containers().iter().map(|id| number_of.get(id).copied().unwrap_or_default()).collect(),
+            numbers: segment.containers().iter().map(|id| number_of.get(id).copied()).collect(),
             records: segment.pages().flat_map(records_of).peekable(),
             last: None,
         })

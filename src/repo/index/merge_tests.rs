@@ -19,7 +19,7 @@ fn put(store: &dyn Store, number: u64, records: u64) -> String {
         IndexRecord { fingerprint, container: (nth % 2) as u32, entry: nth as u32 }
     };
     let containers = [container(number), container(number - 1)];
-    write_segment(store, &containers, &[], (0..records).map(record).collect()).unwrap()
+    write_segment(store, &[7; 16], &containers, &[], (0..records).map(record).collect()).unwrap()
 }
 
 /// All records of the active segments, with the ids of their containers.

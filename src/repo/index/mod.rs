@@ -18,16 +18,16 @@ mod resolver;
 mod segment;
 mod similarity;
 
-pub use chunk::{ChunkIndex, Hits};
+pub use chunk::{ChunkIndex, Hits, SegmentGuard};
 pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
 pub use database::{DATABASE_FILE, Database};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator};
 pub use maintain::{
-    delete_replaced_segments, delete_unreadable_segments, name_all_containers, replace_damaged_segments,
-    verify_segments,
+    delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
+    replace_damaged_segments, verify_segments,
 };
-pub use merge::merge_segments;
+pub use merge::{drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;

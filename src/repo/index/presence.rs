@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::container_indexes::read_fingerprints;
+use super::container_indexes::{SharedContainerIndexes, read_fingerprints};
 use super::listing::ContainerListing;
 use crate::error::Result;
 use crate::store::Store;
@@ -21,15 +21,16 @@ const BYTES_MAX: usize = 16 << 20;
 pub struct ChunkPresence {
     store: Arc<dyn Store>,
     listing: Arc<ContainerListing>,
+    shared: Arc<SharedContainerIndexes>,
     /// Fingerprints of containers, ascending.
     cached: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
 }
 
 impl ChunkPresence {
-    /// For the containers of `listing`.
-    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>) -> Self {
-        ChunkPresence { store, listing, cached: LruCache::unbounded(), bytes: 0 }
+    /// For the containers of `listing`. Those that it has loaded are recorded in `shared`.
+    pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, shared: Arc<SharedContainerIndexes>) -> Self {
+        ChunkPresence { store, listing, shared, cached: LruCache::unbounded(), bytes: 0 }
     }
 
     /// Whether a listed container has the chunk.
@@ -69,6 +70,7 @@ impl ChunkPresence {
 
     fn load(&mut self, container: ContainerId) -> Result<&[Fingerprint]> {
         let mut fingerprints = read_fingerprints(self.store.as_ref(), &container)?;
+        self.shared.note_loaded(container);
         fingerprints.sort_unstable();
         self.bytes += size_of_val(fingerprints.as_slice());
         while self.bytes > BYTES_MAX {
@@ -92,7 +94,7 @@ mod tests {
 
     /// Stores a container with the chunks `numbers`, and lists it in a segment if `is_listed`.
     fn put(store: &dyn Store, numbers: &[u8], kind: ContainerKind, is_listed: bool) -> ContainerId {
-        let mut writer = ContainerWriter::new(kind);
+        let mut writer = ContainerWriter::new(kind, &[7; 16]);
         for number in numbers {
             let (frame, literal_offset) = (0, 0);
             let fingerprint = print(*number);
@@ -105,7 +107,7 @@ mod tests {
         let records = (0u32..).zip(numbers);
         let records = records.map(|(entry, number)| IndexRecord { fingerprint: print(*number), container: 0, entry });
         if is_listed {
-            write_segment(store, &[sealed.id], &[], records.collect()).unwrap();
+            write_segment(store, &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
         }
         sealed.id
     }
@@ -113,7 +115,7 @@ mod tests {
     fn presence(store: &Arc<dyn Store>) -> ChunkPresence {
         let mut listing = ContainerListing::take(store).unwrap();
         listing.forget_orphans();
-        ChunkPresence::new(store.clone(), Arc::new(listing))
+        ChunkPresence::new(store.clone(), Arc::new(listing), Arc::default())
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::container_indexes::read_fingerprints;
 use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::error::{Error, Result};
+use crate::repo::salts::Salts;
 use crate::store::{LocalStore, Store};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -19,15 +20,16 @@ const BATCH_RECORDS: usize = 1 << 18;
 /// Collects the records of whole containers, and writes them as segments of bounded size.
 pub struct SegmentBatches<'a> {
     store: &'a dyn Store,
+    salts: Salts,
     containers: Vec<ContainerId>,
     records: Vec<IndexRecord>,
     written: Vec<String>,
 }
 
 impl<'a> SegmentBatches<'a> {
-    /// Writes into `store`.
-    pub fn new(store: &'a dyn Store) -> Self {
-        SegmentBatches { store, containers: Vec::new(), records: Vec::new(), written: Vec::new() }
+    /// Writes into `store`, with `salts`.
+    pub fn new(store: &'a dyn Store, salts: &Salts) -> Self {
+        SegmentBatches { store, salts: salts.clone(), containers: Vec::new(), records: Vec::new(), written: Vec::new() }
     }
 
     /// Adds a container with the fingerprint and the position of each entry.
@@ -46,7 +48,7 @@ impl<'a> SegmentBatches<'a> {
 
     fn write(&mut self, replaced: &[String]) -> Result<()> {
         let (containers, records) = (std::mem::take(&mut self.containers), std::mem::take(&mut self.records));
-        self.written.push(write_segment(self.store, &containers, replaced, records)?);
+        self.written.push(write_segment(self.store, &self.salts.draw()?, &containers, replaced, records)?);
         Ok(())
     }
 
@@ -201,7 +203,7 @@ impl Recovery {
             Some(scratch) => scratch,
             none => none.insert(ScratchStore::create()?),
         };
-        let mut batches = SegmentBatches::new(scratch.store.as_ref());
+        let mut batches = SegmentBatches::new(scratch.store.as_ref(), &Salts::default());
         for id in containers {
             match read_fingerprints(self.store.as_ref(), &id) {
                 Ok(fingerprints) => batches.add(id, fingerprints.into_iter().zip(0..))?,

@@ -1,6 +1,6 @@
 //! Index segments: immutable, sorted lists of (fingerprint, container, entry) for the containers of one backup.
 //!
-//! A segment is a 64-byte header, a table of container ids, a table of the segments that it replaces, and pages. A page
+//! A segment is an 80-byte header, a table of container ids, a table of the segments that it replaces, and pages. Each
 //! has 4096 bytes: 102 records of 40 bytes in order of their fingerprints, and a checksum. Fingerprints are spread
 //! evenly, so a look-up guesses its page by interpolation and reads one or two pages. Only the container table stays in
 //! memory.
@@ -9,15 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::repo::salts::{SALT_BYTES, Salt};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
-use crate::wire::{FORMAT_VERSION, WireReader, check_readable, checksum, verify};
+use crate::wire::{FORMAT_VERSION, WireReader, check_key_generation, check_readable, checksum, verify};
 
 /// Prefix of the store names of segments.
 pub const PREFIX: &str = "index";
 
 const MAGIC: [u8; 8] = *b"FHRDSEGM";
-const HEADER_BYTES: usize = 64;
+const HEADER_BYTES: usize = 80;
 const PAGE_BYTES: usize = 4096;
 const PAGE_RECORDS: usize = 102;
 const RECORD_BYTES: usize = 40;
@@ -41,24 +42,26 @@ pub struct IndexRecord {
 }
 
 /// Sorts `records`, writes them as a segment and returns its store name. Readers skip the segments called `replaced`
-/// from then on.
+/// from then on. The salt must be new, so that its name is.
 ///
 /// # Errors
 /// Those of the store.
 pub fn write_segment(
     store: &dyn Store,
+    salt: &Salt,
     containers: &[ContainerId],
     replaced: &[String],
     mut records: Vec<IndexRecord>,
 ) -> Result<String> {
     records.sort_unstable();
-    let mut builder = SegmentBuilder::new(containers, replaced, records.len())?;
+    let mut builder = SegmentBuilder::new(salt, containers, replaced, records.len())?;
     records.iter().for_each(|record| builder.push(record));
     builder.finish(store)
 }
 
 /// Builds the blob of a segment in memory from records in ascending order.
 pub(super) struct SegmentBuilder {
+    salt: Salt,
     blob: Vec<u8>,
     container_count: u32,
     replaced_count: u32,
@@ -71,7 +74,12 @@ impl SegmentBuilder {
     ///
     /// # Errors
     /// [`Error::Internal`] if `replaced` holds a name that is not that of a segment.
-    pub(super) fn new(containers: &[ContainerId], replaced: &[String], records_expected: usize) -> Result<Self> {
+    pub(super) fn new(
+        salt: &Salt,
+        containers: &[ContainerId],
+        replaced: &[String],
+        records_expected: usize,
+    ) -> Result<Self> {
         let names_len = (containers.len() + replaced.len()) * 32;
         let capacity = HEADER_BYTES + names_len + 16 + records_expected.div_ceil(PAGE_RECORDS) * PAGE_BYTES;
         let mut blob = Vec::with_capacity(capacity);
@@ -86,7 +94,7 @@ impl SegmentBuilder {
         blob.extend_from_slice(&names_checksum);
         let (container_count, replaced_count) = (containers.len() as u32, replaced.len() as u32);
         let page_start = blob.len();
-        Ok(SegmentBuilder { blob, container_count, replaced_count, records: 0, page_start })
+        Ok(SegmentBuilder { salt: *salt, blob, container_count, replaced_count, records: 0, page_start })
     }
 
     /// Appends a record.
@@ -107,7 +115,7 @@ impl SegmentBuilder {
         self.page_start = self.blob.len();
     }
 
-    /// Stores the segment and returns its store name. A damaged blob of that name is replaced.
+    /// Stores the segment and returns its store name.
     ///
     /// # Errors
     /// Those of the store.
@@ -121,26 +129,15 @@ impl SegmentBuilder {
         header.extend_from_slice(&[0; 2]);
         header.extend_from_slice(&self.container_count.to_le_bytes());
         header.extend_from_slice(&self.replaced_count.to_le_bytes());
-        header.extend_from_slice(&[0; 4]);
+        header.extend_from_slice(&[0; 4]); // key generation: not encrypted
         header.extend_from_slice(&self.records.to_le_bytes());
         header.extend_from_slice(&[0; 8 + 8]);
+        header.extend_from_slice(&self.salt);
         header.extend_from_slice(&checksum::<16>(&[&header]));
         self.blob[..HEADER_BYTES].copy_from_slice(&header);
         let name = format!("{PREFIX}/{}", hex(blake3::hash(&self.blob).as_bytes()));
-        if !store.put_if_absent(&name, &[&self.blob])? && !is_stored(store, &name, &self.blob)? {
-            tracing::warn!("{name} was damaged; storing it again");
-            store.overwrite(&name, &[&self.blob])?;
-        }
+        store.put_if_absent(&name, &[&self.blob])?;
         Ok(name)
-    }
-}
-
-/// Whether the blob called `name` holds exactly `bytes`.
-fn is_stored(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<bool> {
-    match store.get(name, bytes.len() as u64) {
-        Ok(found) => Ok(found == bytes),
-        Err(error) if error.is_unreadable() => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -169,7 +166,7 @@ impl IndexSegment {
     ///
     /// # Errors
     /// Those of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an
-    /// intact segment of another version.
+    /// intact segment of another version, and for an encrypted one.
     pub fn open_listed(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
         let mut reader = WireReader::new(name, 0, &head);
@@ -180,13 +177,14 @@ impl IndexSegment {
         let version = reader.u16()?;
         reader.u16()?;
         let (container_count, replaced_count) = (reader.u32()?, reader.u32()?);
-        reader.u32()?;
+        let key_generation = reader.u32()?;
         let records = reader.u64()?;
         let reader_features = reader.u64()?;
-        reader.u64()?;
+        reader.bytes(8 + SALT_BYTES)?;
         let covered = reader.consumed();
         verify(name, 0, reader.bytes(16)?, &[covered])?;
         check_readable(name, version, reader_features)?;
+        check_key_generation(name, key_generation)?;
         if container_count > CONTAINERS_LIMIT || replaced_count > CONTAINERS_LIMIT {
             return Err(reader.error(format!("at most {CONTAINERS_LIMIT} names"), container_count.to_string()));
         }
@@ -352,7 +350,7 @@ mod tests {
         let fingerprint = |number: u8| Fingerprint(*blake3::hash(&[number]).as_bytes());
         let records =
             (0..200).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n.into() }).collect();
-        let name = write_segment(&store, &[ContainerId([5; 32])], &[], records).unwrap();
+        let name = write_segment(&store, &[7; 16], &[ContainerId([5; 32])], &[], records).unwrap();
         store.get(&name, 1 << 20).unwrap()
     }
 

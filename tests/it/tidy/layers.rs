@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["similar"],
     &["model"],
     // Flows
-    &["backup", "restore", "inspect"],
+    &["backup", "restore", "inspect", "keep"],
     // Faces
     &["bench"],
     &["cli"],

@@ -36,7 +36,7 @@ impl TestIndex {
     /// Stores the next container, with `entries` entries.
     fn store(&mut self, entries: u64) -> ContainerId {
         let nth = self.containers.len() as u64;
-        let mut writer = ContainerWriter::new(ContainerKind::Data);
+        let mut writer = ContainerWriter::new(ContainerKind::Data, &[7; 16]);
         let frame =
             writer.push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::from_static(b"x") }).unwrap();
         for entry in 0..entries {

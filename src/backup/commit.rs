@@ -1,0 +1,97 @@
+//! The commit of a backup: holds what it relies on, completes the index and writes the snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::indexes::Indexes;
+use super::read::ReadCounts;
+use super::reliance::Reliance;
+use super::report::{BackupRequest, statistics};
+use super::save::Saved;
+use super::segments::prove_containers;
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::index::{ContainerListing, Hits};
+use crate::repo::snapshot::{EXCLUDES_KEY, STARTED_KEY, Snapshot};
+use crate::repo::tree::Node;
+use crate::types::SnapshotId;
+
+/// What a snapshot records about the start of its backup.
+pub struct SnapshotStart {
+    /// Nanoseconds since 1970.
+    pub time_ns: i64,
+    /// Absolute paths, sorted.
+    pub paths: Vec<Vec<u8>>,
+    /// The parent.
+    pub parent: Option<SnapshotId>,
+    /// Metadata of the root.
+    pub root_node: Option<Node>,
+}
+
+/// What the commit of a run needs.
+pub struct Commit<'a> {
+    repository: &'a Repository,
+    request: &'a BackupRequest,
+    listing: &'a ContainerListing,
+    indexes: &'a Indexes,
+    reliance: Arc<Reliance>,
+}
+
+impl<'a> Commit<'a> {
+    /// For a run whose stages have not started: a segment that is written before the end needs an intent, too.
+    pub fn new(
+        repository: &'a Repository,
+        request: &'a BackupRequest,
+        listing: &'a ContainerListing,
+        indexes: &'a Indexes,
+    ) -> Self {
+        let reliance = Arc::new(Reliance::new(repository, indexes.container_indexes.clone()));
+        let guard = reliance.clone();
+        indexes.set_guard(Box::new(move |stored| guard.hold(stored).map(drop)));
+        Commit { repository, request, listing, indexes, reliance }
+    }
+
+    /// Deletes the intents of the run, which has committed or failed.
+    pub fn release(&self) {
+        if let Err(error) = self.reliance.release() {
+            tracing::warn!("an intent stays until a prune takes it for dead: {error}");
+        }
+    }
+
+    /// Writes the snapshot. All containers are durable.
+    ///
+    /// # Errors
+    /// [`Error::Pruned`] if a prune may delete, or has deleted, what the run relies on; those of the store.
+    pub fn run(&self, start: SnapshotStart, saved: &Saved, counts: &ReadCounts) -> Result<(SnapshotId, Hits)> {
+        let stored = self.indexes.stored();
+        let intent = self.reliance.hold(&stored)?;
+        let index_hits = self.indexes.finish_chunks()?;
+        prove_containers(self.listing, self.indexes)?;
+        let mut extra = BTreeMap::new();
+        if self.request.time_ns.is_some() {
+            extra.insert(STARTED_KEY.into(), start.time_ns.to_le_bytes().to_vec().into());
+        }
+        if !self.request.excludes.is_empty() {
+            let excludes =
+                minicbor::to_vec(&self.request.excludes).map_err(|error| Error::internal(error.to_string()))?;
+            extra.insert(EXCLUDES_KEY.into(), excludes.into());
+        }
+        let snapshot = Snapshot {
+            time_ns: self.request.time_ns.unwrap_or(start.time_ns),
+            host: self.request.host.clone(),
+            user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            paths: start.paths.into_iter().map(Into::into).collect(),
+            root: saved.root,
+            parent: start.parent,
+            tags: self.request.tags.clone(),
+            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
+            statistics: statistics(saved, counts),
+            extra,
+            root_node: start.root_node,
+            intent: Some(intent.to_vec()),
+        };
+        let id = snapshot.save(self.repository.store.as_ref())?;
+        self.reliance.confirm(&id, &intent, &stored)?;
+        Ok((id, index_hits))
+    }
+}

@@ -1,0 +1,112 @@
+//! What a run relies on: the listing at its start, the look before its commit, and the intent that holds it.
+//!
+//! 1. At the start, containers that a prune may be deleting are taken out of the listing: they answer nothing.
+//! 2. A run relies on the containers that it has stored and on those whose index it has loaded, because a chunk counts
+//!    as stored only if a loaded container index has it.
+//! 3. Before a segment names new containers, and before the commit, the run puts an intent with all of them. Then it
+//!    looks: if one of them is pending or gone, the run fails with [`Error::Pruned`], and the backup runs again. So the
+//!    bases of every container that a segment names are there, and stay as long as that container.
+//! 4. After the snapshot the intent must still be there. If a prune took its writer for dead, the run looks again. If
+//!    something is pending or gone, it withdraws the snapshot.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::claims::{ClaimKind, ContainerClaim, claim_name};
+use crate::repo::container::{PREFIX, parse_name};
+use crate::repo::index::{ContainerListing, SharedContainerIndexes};
+use crate::repo::salts::{Salt, Salts};
+use crate::repo::snapshot;
+use crate::store::Store;
+use crate::types::{ContainerId, SnapshotId};
+
+/// Lists the containers that a new run may rely on, and the segments.
+///
+/// # Errors
+/// Those of the store.
+pub fn take_listing(repository: &Repository) -> Result<ContainerListing> {
+    let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
+    let mut listing = ContainerListing::take(&repository.store)?.with_salts(&repository.salts);
+    listing.containers.retain(|id| !pending.contains(id));
+    Ok(listing)
+}
+
+/// The intents of one run.
+pub struct Reliance {
+    store: Arc<dyn Store>,
+    salts: Salts,
+    container_indexes: Arc<SharedContainerIndexes>,
+    /// Ids of the intents put so far. Earlier ones stay to the end: a listing that runs meanwhile could miss both the
+    /// old and the new one.
+    intents: Mutex<Vec<Salt>>,
+}
+
+impl Reliance {
+    /// Without an intent; the run shares `container_indexes`.
+    pub fn new(repository: &Repository, container_indexes: Arc<SharedContainerIndexes>) -> Self {
+        let (store, salts) = (repository.store.clone(), repository.salts.clone());
+        Reliance { store, salts, container_indexes, intents: Mutex::default() }
+    }
+
+    fn intents(&self) -> Vec<Salt> {
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn relied_on(&self, stored: &HashSet<ContainerId>) -> HashSet<ContainerId> {
+        let mut relied = self.container_indexes.loaded();
+        relied.extend(stored);
+        relied
+    }
+
+    /// Puts an intent for what the run relies on, of which it has `stored` some, and looks. Returns the intent's id.
+    ///
+    /// # Errors
+    /// [`Error::Pruned`] if something of it is pending or gone; those of the store.
+    pub fn hold(&self, stored: &HashSet<ContainerId>) -> Result<Salt> {
+        let relied = self.relied_on(stored);
+        let id = self.salts.draw()?;
+        // Known before it is put: after a failure it may be in the store.
+        self.intents.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        ContainerClaim::put(self.store.as_ref(), ClaimKind::Intent, &id, &relied)?;
+        self.look(&relied)?;
+        Ok(id)
+    }
+
+    /// Fails if one of these containers is pending or gone. The order matters: a container leaves the store before it
+    /// leaves the pending entries.
+    fn look(&self, relied: &HashSet<ContainerId>) -> Result<()> {
+        let store = self.store.as_ref();
+        let pending = ContainerClaim::containers_of(store, ClaimKind::Pending)?;
+        let listed: HashSet<ContainerId> =
+            store.list(PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+        match relied.iter().filter(|id| pending.contains(id) || !listed.contains(id)).count() {
+            0 => Ok(()),
+            count => Err(Error::Pruned { count }),
+        }
+    }
+
+    /// Whether the snapshot `id`, which names the intent `intent`, may be reported. If not, it is withdrawn.
+    ///
+    /// # Errors
+    /// [`Error::Pruned`] if it was withdrawn; those of the store.
+    pub fn confirm(&self, snapshot: &SnapshotId, intent: &Salt, stored: &HashSet<ContainerId>) -> Result<()> {
+        if self.store.head(&claim_name(ClaimKind::Intent, intent))?.is_some() {
+            return Ok(());
+        }
+        let looked = self.look(&self.relied_on(stored));
+        if let Err(Error::Pruned { .. }) = looked {
+            snapshot::delete(self.store.as_ref(), snapshot)?;
+        }
+        looked
+    }
+
+    /// Deletes the intents. The snapshot is reported, or the run has failed before it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn release(&self) -> Result<()> {
+        self.intents().iter().try_for_each(|id| self.store.delete(&claim_name(ClaimKind::Intent, id)))
+    }
+}

@@ -1,0 +1,79 @@
+//! `fhrd prune`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::Session;
+use super::args::PruneArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{print, print_json, size, write_pairs};
+use crate::error::{Error, Result};
+use crate::keep::{PruneOptions, PruneReport, prune};
+use crate::repo::Repository;
+
+/// The grace period unless another one is given.
+pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Gives back the space of what no snapshot needs.
+///
+/// # Errors
+/// Those of [`prune`].
+pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
+    let repository = location::open(session)?;
+    let report = prune_now(session, &repository, arguments)?;
+    if session.options.json {
+        print_json(&report)?;
+    } else if !session.options.quiet {
+        print(|out| write_report(out, &report))?;
+    }
+    Ok(if report.withdrawn { Exit::Failed } else { Exit::Fine })
+}
+
+/// Prunes an open repository.
+///
+/// # Errors
+/// [`Error::Usage`] for a negative grace period; those of [`prune`].
+pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneArguments) -> Result<PruneReport> {
+    let config = location::config(&session.options)?;
+    let grace = Duration::try_from(arguments.grace)
+        .map_err(|_| Error::Usage(format!("a grace period of {} is negative", arguments.grace)))?;
+    let options = PruneOptions {
+        grace,
+        dry_run: arguments.dry_run,
+        repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
+        container_bytes: config.container.bytes_target.0,
+    };
+    prune(repository, &options, &session.stop)
+}
+
+/// Prints what a prune has done.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
+    let would = if report.dry_run { " (not done)" } else { "" };
+    let freed = report.bytes_deleted.saturating_sub(report.bytes_written);
+    let mut pairs = vec![
+        ("snapshots", report.snapshots.to_string()),
+        ("containers", format!("{}, {}", report.containers, size(report.bytes))),
+        ("needed", size(report.bytes_needed)),
+        ("deleted", format!("{} containers, {}{would}", report.containers_deleted, size(report.bytes_deleted))),
+        ("written", format!("{} containers, {}{would}", report.containers_written, size(report.bytes_written))),
+        ("freed", format!("{}{would}", size(freed))),
+    ];
+    let others = [
+        ("held", report.containers_held, "containers that a backup relies on"),
+        ("dead writers", report.intents_broken, "intents deleted"),
+        ("dead prunes", report.prunes_finished, "finished"),
+    ];
+    pairs.extend(
+        others.iter().filter(|other| other.1 > 0).map(|(name, count, what)| (*name, format!("{count} {what}"))),
+    );
+    if report.withdrawn {
+        pairs.push(("withdrawn", "another prune or a backup was in the way; run it again".into()));
+    }
+    write_pairs(out, &pairs)
+}

@@ -1,0 +1,51 @@
+//! `fhrd tag`.
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::TagArguments;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, print, print_json};
+use crate::error::Result;
+use crate::keep::{TagChange, tag};
+use crate::repo::snapshot;
+
+/// A changed snapshot as JSON.
+#[derive(Serialize)]
+struct TagDocument {
+    old: String,
+    /// The same if its tags did not change.
+    new: String,
+}
+
+/// Changes the tags of snapshots.
+///
+/// # Errors
+/// Those of the repository.
+pub fn run(session: &Session, arguments: &TagArguments) -> Result<Exit> {
+    let repository = location::open(session)?;
+    let set = (!arguments.set.is_empty())
+        .then(|| arguments.set.iter().filter(|tag| !tag.is_empty()).cloned().collect::<Vec<_>>());
+    let change = TagChange { set, add: arguments.add.clone(), remove: arguments.remove.clone() };
+    // All are found before the first changes its id.
+    let found =
+        arguments.ids.iter().map(|id| snapshot::find(repository.store.as_ref(), id)).collect::<Result<Vec<_>>>()?;
+    let mut documents = Vec::with_capacity(found.len());
+    for named in &found {
+        let new = tag(&repository, named, &change)?.unwrap_or(named.id);
+        documents.push(TagDocument { old: named.id.to_string(), new: new.to_string() });
+    }
+    if session.options.json {
+        print_json(&documents)?;
+    } else if !session.options.quiet {
+        print(|out| {
+            documents.iter().try_for_each(|document| {
+                let (old, new) = (document.old.get(..8).unwrap_or_default(), document.new.get(..8).unwrap_or_default());
+                let text = if old == new { format!("{old}  unchanged") } else { format!("{old} is now {new}") };
+                writeln!(out, "{text}").map_err(failed)
+            })
+        })?;
+    }
+    Ok(Exit::Fine)
+}

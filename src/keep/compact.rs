@@ -1,0 +1,276 @@
+//! Compact: moves entries to new containers.
+//!
+//! 1. A frame is read, verified and decoded. Chunks that are stored whole are checked against their fingerprints.
+//! 2. A frame whose entries are all needed moves as it is, unless it is small and can be encoded again. Of other frames
+//!    only the literal bytes of needed entries move, into new solid frames. Frames of codecs that know their content
+//!    move whole.
+//! 3. Operations, bases and features stay the same, so an entry keeps its identity.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::live::LiveSet;
+use crate::codec::{Codec, Raw, Scratch, Zstandard};
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::container::{
+    ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, HEADER_BYTES, OperationList,
+    StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
+};
+use crate::repo::index::{SegmentBatches, read_container_index};
+use crate::types::{ContainerId, Fingerprint};
+
+/// Raw bytes of a new solid frame of data, and entries in it.
+const DATA_FRAME_BYTES: usize = 512 << 10;
+const DATA_FRAME_ENTRIES: usize = 16;
+/// Raw bytes of a new frame of metadata.
+const METADATA_FRAME_BYTES: usize = 256 << 10;
+/// zstd level of new frames.
+const LEVEL: i32 = 3;
+
+/// An entry on its way to a new container.
+struct MovedEntry {
+    fields: EntryFields,
+    operations: OperationList,
+    features: Vec<u64>,
+}
+
+/// The open container of a kind.
+struct OpenContainer {
+    kind: ContainerKind,
+    writer: ContainerWriter,
+    /// Literal bytes of the open frame.
+    frame: Vec<u8>,
+    pending: Vec<MovedEntry>,
+}
+
+/// Moves entries.
+pub struct Mover<'a> {
+    repository: &'a Repository,
+    container_bytes: u64,
+    open: Vec<OpenContainer>,
+    batches: SegmentBatches<'a>,
+    scratch: Scratch,
+    /// Bytes of the containers written.
+    pub bytes_written: u64,
+    /// Containers written.
+    pub written: Vec<ContainerId>,
+}
+
+impl<'a> Mover<'a> {
+    /// Writes containers of about `container_bytes`.
+    pub fn new(repository: &'a Repository, container_bytes: u64) -> Self {
+        Mover {
+            repository,
+            container_bytes,
+            open: Vec::new(),
+            batches: SegmentBatches::new(repository.store.as_ref(), &repository.salts),
+            scratch: Scratch::default(),
+            bytes_written: 0,
+            written: Vec::new(),
+        }
+    }
+
+    /// Moves the live entries of a container.
+    ///
+    /// # Errors
+    /// Damage with the name of the container; those of the store.
+    pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
+        let store = &self.repository.store;
+        let name = blob_name(id);
+        let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
+        let container_index = read_container_index(store.as_ref(), id)?;
+        // By frame, and in the order of the entries within it.
+        let mut by_frame: BTreeMap<u32, Vec<(u32, &ContainerEntry)>> = BTreeMap::new();
+        let mut entries_of_frame: BTreeMap<u32, usize> = BTreeMap::new();
+        for (entry, position) in container_index.entries.iter().zip(0u32..) {
+            if entry.literal_len > 0 {
+                *entries_of_frame.entry(entry.frame).or_default() += 1;
+            }
+            if !live.contains(id, position) {
+                continue;
+            }
+            if entry.literal_len > 0 {
+                by_frame.entry(entry.frame).or_default().push((position, entry));
+            } else {
+                let moved = moved(&container_index, entry, 0, 0);
+                self.push_entries(kind, 0, vec![moved])?;
+            }
+        }
+        for (frame, entries) in by_frame {
+            let is_whole = entries_of_frame.get(&frame) == Some(&entries.len());
+            self.move_frame(&name, kind, &container_index, frame, &entries, is_whole)?;
+        }
+        Ok(())
+    }
+
+    fn move_frame(
+        &mut self,
+        name: &str,
+        kind: ContainerKind,
+        container_index: &ContainerIndex,
+        frame: u32,
+        entries: &[(u32, &ContainerEntry)],
+        is_whole: bool,
+    ) -> Result<()> {
+        let info = container_index.frames.get(frame as usize).copied();
+        let info = info.ok_or_else(|| Error::corrupt(name, 0, "a frame of each entry", frame.to_string()))?;
+        let stored = self.repository.store.get_range(name, info.offset, info.stored_bytes())?;
+        let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
+        let literal = |entry: &ContainerEntry| {
+            let start = entry.literal_offset as usize;
+            raw.get(start..start.saturating_add(entry.literal_len as usize)).ok_or_else(|| {
+                Error::corrupt(name, info.offset, "literal bytes within their frame", format!("entry at {start}"))
+            })
+        };
+        for (_, entry) in entries {
+            let bytes = literal(entry)?;
+            if container_index.operations(entry).is_empty() {
+                self.verify_chunk(name, info.offset, &entry.fingerprint, bytes)?;
+            }
+        }
+        let can_encode = info.codec == Zstandard.id() || info.codec == Raw.id();
+        let is_small = info.codec == Zstandard.id() && raw.len() < frame_bytes(kind) / 2;
+        if !can_encode || is_whole && !is_small {
+            let payload = Bytes::copy_from_slice(parse_frame(name, &info, &stored)?);
+            let stored = StoredFrame { codec: info.codec, raw_len: info.raw_len, payload };
+            let moved =
+                entries.iter().map(|(_, entry)| moved(container_index, entry, 0, entry.literal_offset)).collect();
+            return self.push_frame(kind, &stored, moved);
+        }
+        if info.codec == Raw.id() {
+            let (mut bytes, mut list) = (Vec::new(), Vec::new());
+            for (_, entry) in entries {
+                list.push(moved(container_index, entry, 0, bytes.len() as u32));
+                bytes.extend_from_slice(literal(entry)?);
+            }
+            let stored = StoredFrame { codec: Raw.id(), raw_len: bytes.len() as u32, payload: bytes.into() };
+            return self.push_frame(kind, &stored, list);
+        }
+        for (_, entry) in entries {
+            let bytes = literal(entry)?;
+            let open = self.open_container(kind)?;
+            let moved = moved(container_index, entry, 0, open.frame.len() as u32);
+            open.frame.extend_from_slice(bytes);
+            open.pending.push(moved);
+            let is_full = kind == ContainerKind::Data && open.pending.len() >= DATA_FRAME_ENTRIES;
+            if is_full || open.frame.len() >= frame_bytes(kind) {
+                self.end_frame(kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_chunk(&self, name: &str, offset: u64, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<()> {
+        let got = self.repository.key.fingerprint(bytes);
+        if got == *fingerprint {
+            return Ok(());
+        }
+        let (what, expected, got) = (name.to_string(), fingerprint.to_string(), got.to_string());
+        Err(Error::ChecksumMismatch { what, offset, expected, got })
+    }
+
+    fn open_container(&mut self, kind: ContainerKind) -> Result<&mut OpenContainer> {
+        let position = match self.open.iter().position(|open| open.kind == kind) {
+            Some(position) => position,
+            None => {
+                let writer = ContainerWriter::new(kind, &self.repository.salts.draw()?);
+                self.open.push(OpenContainer { kind, writer, frame: Vec::new(), pending: Vec::new() });
+                self.open.len() - 1
+            }
+        };
+        self.open.get_mut(position).ok_or_else(|| Error::internal("an open container vanished"))
+    }
+
+    /// Writes the open solid frame.
+    fn end_frame(&mut self, kind: ContainerKind) -> Result<()> {
+        let open = self.open_container(kind)?;
+        if open.pending.is_empty() {
+            return Ok(());
+        }
+        let (raw, pending) = (std::mem::take(&mut open.frame), std::mem::take(&mut open.pending));
+        let mut payload = Vec::new();
+        Zstandard.encode(&raw, LEVEL, &mut self.scratch, &mut payload)?;
+        let raw_len = raw.len() as u32;
+        let stored = if payload.len() < raw.len() {
+            StoredFrame { codec: Zstandard.id(), raw_len, payload: payload.into() }
+        } else {
+            StoredFrame { codec: Raw.id(), raw_len, payload: raw.into() }
+        };
+        self.push_frame(kind, &stored, pending)
+    }
+
+    fn push_frame(&mut self, kind: ContainerKind, frame: &StoredFrame, entries: Vec<MovedEntry>) -> Result<()> {
+        let number = self.open_container(kind)?.writer.push_frame(frame)?;
+        self.push_entries(kind, number, entries)
+    }
+
+    /// Adds entries of frame `number`, and seals the container if it is full.
+    fn push_entries(&mut self, kind: ContainerKind, number: u32, entries: Vec<MovedEntry>) -> Result<()> {
+        let container_bytes = self.container_bytes;
+        let open = self.open_container(kind)?;
+        for MovedEntry { fields, operations, features } in entries {
+            open.writer.push_entry(EntryFields { frame: number, ..fields }, &operations, &features)?;
+        }
+        if open.writer.is_full(container_bytes) && open.pending.is_empty() { self.seal(kind) } else { Ok(()) }
+    }
+
+    fn seal(&mut self, kind: ContainerKind) -> Result<()> {
+        let Some(position) = self.open.iter().position(|open| open.kind == kind) else { return Ok(()) };
+        let open = self.open.swap_remove(position);
+        if open.writer.is_empty() {
+            return Ok(());
+        }
+        let sealed = open.writer.seal()?;
+        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
+        self.repository.store.put_if_absent(&sealed.blob_name(), &parts)?;
+        self.bytes_written += sealed.len;
+        self.written.push(sealed.id);
+        let entries = sealed.container_index.entries.iter().zip(0..);
+        self.batches.add(sealed.id, entries.map(|(entry, position)| (entry.fingerprint, position)))
+    }
+
+    /// Seals what is open and writes the segments of all new containers. Returns the new containers and their bytes.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn finish(mut self) -> Result<(Vec<ContainerId>, u64)> {
+        for kind in [ContainerKind::Data, ContainerKind::Metadata] {
+            if self.open.iter().any(|open| open.kind == kind) {
+                self.end_frame(kind)?;
+                self.seal(kind)?;
+            }
+        }
+        self.batches.finish(&[])?;
+        Ok((self.written, self.bytes_written))
+    }
+}
+
+fn frame_bytes(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::Data => DATA_FRAME_BYTES,
+        ContainerKind::Metadata => METADATA_FRAME_BYTES,
+    }
+}
+
+/// The entry as it will stand in another container, at `literal_offset` of frame `frame`.
+fn moved(container_index: &ContainerIndex, entry: &ContainerEntry, frame: u32, literal_offset: u32) -> MovedEntry {
+    let mut bases = Vec::new();
+    let mut numbers = BTreeMap::new();
+    let operations = container_index.operations(entry).iter().map(|operation| {
+        operation.with_base(|base| {
+            *numbers.entry(base).or_insert_with(|| {
+                bases.extend(container_index.bases.get(base as usize).copied());
+                bases.len() as u32 - 1
+            })
+        })
+    });
+    let operations = operations.collect();
+    let ContainerEntry { fingerprint, raw_len, literal_len, depth, .. } = *entry;
+    MovedEntry {
+        fields: EntryFields { fingerprint, raw_len, frame, literal_offset, literal_len, depth },
+        operations: OperationList { operations, bases },
+        features: container_index.features(entry).to_vec(),
+    }
+}

@@ -1,0 +1,227 @@
+//! Mark: finds every entry that snapshots need.
+//!
+//! 1. The tree of each snapshot is walked: listings, recipes and the chunks of files. What was walked before, in the
+//!    same role, is skipped: a chunk may be a listing in one place and the content of a file in another.
+//! 2. An entry needs its bases, and theirs, whoever wrote them.
+//! 3. If several containers have a chunk, one copy is marked: one outside the candidates for deletion, if there is one.
+//! 4. The record of a model is needed as long as the content of the model is.
+//!
+//! Anything that cannot be read or found is an error with the name of the snapshot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::live::LiveSet;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::CatalogueBlob;
+use crate::repo::Repository;
+use crate::repo::container::Base;
+use crate::repo::index::{ContainerListing, LocatedEntry};
+use crate::repo::reader::ChunkReader;
+use crate::repo::recipe::{ContentReference, decode_recipe};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::{Node, NodeReader};
+use crate::types::Fingerprint;
+
+/// Decoded bytes of metadata frames that the walk caches.
+const FRAME_BYTES_MAX: usize = 32 << 20;
+/// References waiting to be walked, at most. It bounds the memory for a hostile tree.
+const WAITING_MAX: usize = 1 << 24;
+
+/// In which role a reference is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Content of a file.
+    File,
+    /// Content of a directory.
+    Directory,
+}
+
+/// Marks entries.
+pub struct Marker<'a> {
+    /// Finds copies that stay.
+    retained: ChunkReader,
+    /// Finds copies in all containers. `None` if no container is a candidate.
+    all: Option<ChunkReader>,
+    stop: &'a AtomicBool,
+    live: LiveSet,
+    file_recipes: LiveSet,
+    directory_recipes: LiveSet,
+    listings: LiveSet,
+}
+
+impl<'a> Marker<'a> {
+    /// Finds chunks in `retained`, and then in `all`.
+    pub fn new(
+        repository: &Repository,
+        retained: Arc<ContainerListing>,
+        all: Option<Arc<ContainerListing>>,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX);
+        Marker {
+            retained: reader(retained),
+            all: all.map(reader),
+            stop,
+            live: LiveSet::default(),
+            file_recipes: LiveSet::default(),
+            directory_recipes: LiveSet::default(),
+            listings: LiveSet::default(),
+        }
+    }
+
+    /// The entries marked so far.
+    pub fn into_live(self) -> LiveSet {
+        self.live
+    }
+
+    fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<LocatedEntry>> {
+        match (self.retained.resolver.locator.locate(fingerprint)?, &mut self.all) {
+            (None, Some(all)) => all.resolver.locator.locate(fingerprint),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
+        match (self.retained.resolver.locator.locate_base(base)?, &mut self.all) {
+            (None, Some(all)) => all.resolver.locator.locate_base(base),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        // Bases may be outside the containers that stay.
+        self.all.as_mut().unwrap_or(&mut self.retained).read(fingerprint)
+    }
+
+    /// Marks the entry of a chunk with its bases. Returns where it is.
+    fn chunk(&mut self, fingerprint: &Fingerprint) -> Result<LocatedEntry> {
+        let missing = || Error::ChunkMissing { fingerprint: fingerprint.to_string() };
+        let located = self.locate(fingerprint)?.ok_or_else(missing)?;
+        self.entry(located.clone(), true)?;
+        Ok(located)
+    }
+
+    /// Marks an entry with its bases. A base that is nowhere is an error only if the entry `is_needed`.
+    fn entry(&mut self, located: LocatedEntry, is_needed: bool) -> Result<()> {
+        let mut stack = vec![located];
+        while let Some(located) = stack.pop() {
+            if !self.live.insert(located.container, located.entry) {
+                continue;
+            }
+            for base in bases_of(&located) {
+                match self.locate_base(&base)? {
+                    Some(found) if self.live.contains(&found.container, found.entry) => {}
+                    Some(found) => stack.push(found),
+                    None if !is_needed => {}
+                    None => return Err(Error::ChunkMissing { fingerprint: base.fingerprint.to_string() }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the bases of every entry of a container that stays, so that each of its entries can be read as before. An
+    /// entry that lost a base earlier was never usable.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn container(&mut self, bases: &[Base]) -> Result<()> {
+        for base in bases {
+            // A base in a container that stays is as safe as that container, and its bases are marked with that one.
+            if self.retained.resolver.locator.locate_base(base)?.is_none()
+                && let Some(found) = self.locate_base(base)?
+            {
+                self.entry(found, false)?;
+            }
+            self.check_stop()?;
+        }
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Marks everything that a snapshot needs.
+    ///
+    /// # Errors
+    /// [`Error::Mark`] with the snapshot and the reason, if something cannot be read; [`Error::Interrupted`].
+    pub fn snapshot(&mut self, named: &NamedSnapshot) -> Result<()> {
+        self.tree(named.snapshot.root).map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => error,
+            _ => Error::Mark { snapshot: named.id.to_string(), reason: Box::new(error) },
+        })
+    }
+
+    fn tree(&mut self, root: Option<ContentReference>) -> Result<()> {
+        let mut stack: Vec<(ContentReference, Role)> = root.map(|root| (root, Role::Directory)).into_iter().collect();
+        while let Some((reference, role)) = stack.pop() {
+            self.check_stop()?;
+            if stack.len() > WAITING_MAX {
+                let expected = format!("at most {WAITING_MAX} references to walk");
+                return Err(Error::corrupt("tree", 0, expected, "more"));
+            }
+            match reference {
+                ContentReference::Hole { .. } => {}
+                ContentReference::Chunk { fingerprint, .. } => {
+                    let located = self.chunk(&fingerprint)?;
+                    if role == Role::Directory && self.listings.insert(located.container, located.entry) {
+                        self.listing(&fingerprint, &mut stack)?;
+                    }
+                }
+                ContentReference::Recipe { level, fingerprint, len } => {
+                    let located = self.chunk(&fingerprint)?;
+                    let walked = if role == Role::File { &mut self.file_recipes } else { &mut self.directory_recipes };
+                    if walked.insert(located.container, located.entry) {
+                        let bytes = self.read(&fingerprint)?;
+                        let references = decode_recipe(&fingerprint, level, len, &bytes)?;
+                        stack.extend(references.into_iter().map(|reference| (reference, role)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the contents of the nodes in one chunk of a listing.
+    fn listing(&mut self, fingerprint: &Fingerprint, stack: &mut Vec<(ContentReference, Role)>) -> Result<()> {
+        let bytes = self.read(fingerprint)?;
+        let what = format!("directory listing {fingerprint}");
+        for node in NodeReader::new(&what, &bytes) {
+            let Node { kind, content, .. } = node?;
+            let role = if kind == crate::repo::tree::NodeKind::Directory { Role::Directory } else { Role::File };
+            stack.extend(content.map(|content| (content, role)));
+        }
+        Ok(())
+    }
+
+    /// Marks the records of models whose content is marked. They are hints, so a missing one is none.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], and those of listing the catalogue and of reading bases.
+    pub fn models(&mut self, repository: &Repository) -> Result<()> {
+        for entry in CatalogueBlob::load_all(repository.store.as_ref())? {
+            let Some(content) = entry.content else { continue };
+            self.check_stop()?;
+            let Ok(Some(content)) = self.locate(&content) else { continue };
+            if self.live.contains(&content.container, content.entry)
+                && let Ok(Some(record)) = self.locate(&entry.record)
+            {
+                self.entry(record, false)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bases of an entry, each once.
+fn bases_of(located: &LocatedEntry) -> Vec<Base> {
+    let index = &located.container_index;
+    let Some(entry) = index.entries.get(located.entry as usize) else { return Vec::new() };
+    let mut numbers: Vec<u32> =
+        index.operations(entry).iter().filter_map(|operation| Some(operation.source()?.0)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into_iter().filter_map(|number| index.bases.get(number as usize).copied()).collect()
+}

@@ -1,0 +1,321 @@
+//! Prune: gives back the space of what no snapshot needs, beside writers and other prunes, without locks.
+//!
+//! 1. Entries of prunes that died are finished: what is still needed of their containers is moved, then all of them are
+//!    deleted. Such an entry is never simply removed, because its owner may wake up and go on deleting.
+//! 2. *Plan.* Everything that snapshots need is marked. Containers with little of it become candidates.
+//! 3. *Announce.* A pending entry with the candidates is put. Then the pending entries are listed: whoever sees another
+//!    prune withdraws. Intents older than the grace period are deleted.
+//! 4. *Decide.* The intents are listed, then the snapshots, then the containers. Candidates that an intent names stay.
+//!    Everything needed is marked again, preferring copies outside the candidates, and so are the bases of every entry
+//!    in a container that stays.
+//! 5. *Move.* What is marked in the candidates is moved to new containers, and a segment lists these.
+//! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
+//!
+//! Whatever cannot be read before step 6 ends the prune, and nothing is deleted. See [`crate::repo::claims`] for why
+//! this is safe.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use super::compact::Mover;
+use super::live::LiveSet;
+use super::mark::Marker;
+use super::plan::{Occupancy, PlanBounds, choose};
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::container::{HEADER_BYTES, blob_name, parse_header};
+use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
+use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::types::ContainerId;
+
+/// What a prune may do.
+#[derive(Debug, Clone, Copy)]
+pub struct PruneOptions {
+    /// Containers younger than this stay, and intents younger than this count as those of a living writer.
+    pub grace: Duration,
+    /// Only report what would be done.
+    pub dry_run: bool,
+    /// Bytes that may be moved, at most.
+    pub repack_bytes_max: u64,
+    /// Bytes of a full container.
+    pub container_bytes: u64,
+}
+
+/// Result of a prune.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PruneReport {
+    /// Snapshots in the repository.
+    pub snapshots: u64,
+    /// Containers before.
+    pub containers: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of them that snapshots need, estimated.
+    pub bytes_needed: u64,
+    /// Containers deleted; with `dry_run`, those that would be.
+    pub containers_deleted: u64,
+    /// Their bytes.
+    pub bytes_deleted: u64,
+    /// Containers written in place of some of them.
+    pub containers_written: u64,
+    /// Their bytes; with `dry_run`, an estimate.
+    pub bytes_written: u64,
+    /// Candidates that stay because a backup relies on them.
+    pub containers_held: u64,
+    /// Intents of writers that were taken for dead.
+    pub intents_broken: u64,
+    /// Pending entries of dead prunes that were finished.
+    pub prunes_finished: u64,
+    /// Whether another prune was running, so that this one has only done its finishing work.
+    pub withdrawn: bool,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+}
+
+/// Deletes and compacts containers.
+///
+/// # Errors
+/// [`Error::Mark`] and other errors of whatever cannot be read: nothing was deleted then. Those of the store.
+pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
+    let repository = &repository.stopped_by(stop);
+    repository.check_writable()?;
+    let mut run = PruneRun { repository, options, stop, report: PruneReport::default() };
+    run.report.dry_run = options.dry_run;
+    run.all()?;
+    Ok(run.report)
+}
+
+struct PruneRun<'a> {
+    repository: &'a Repository,
+    options: &'a PruneOptions,
+    stop: &'a AtomicBool,
+    report: PruneReport,
+}
+
+/// What a prune decides by.
+struct View {
+    snapshots: Vec<NamedSnapshot>,
+    /// All containers.
+    all: Arc<ContainerListing>,
+    /// The containers that stay.
+    retained: Arc<ContainerListing>,
+}
+
+impl PruneRun<'_> {
+    fn all(&mut self) -> Result<()> {
+        let store = self.repository.store.as_ref();
+        let dead = ContainerClaim::list(store, ClaimKind::Pending)?;
+        if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
+            return Ok(());
+        }
+        let candidates = self.plan()?;
+        if self.options.dry_run {
+            return Ok(());
+        }
+        if candidates.is_empty() {
+            return self.clean_segments();
+        }
+        let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
+        let others = store.list(ClaimKind::Pending.prefix())?;
+        if others.iter().any(|listed| listed.name != own.name) {
+            tracing::warn!("another prune is running; this one withdraws");
+            self.report.withdrawn = true;
+            return store.delete(&own.name);
+        }
+        self.break_intents()?;
+        let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
+        self.report.containers_held = (candidates.len() - doomed.len()) as u64;
+        if let Err(error) = self.move_and_delete(&doomed) {
+            return Err(self.withdraw(&own, error));
+        }
+        store.delete(&own.name)
+    }
+
+    /// Removes the own entry after a failure before the first deletion.
+    fn withdraw(&self, own: &ContainerClaim, error: Failure) -> Error {
+        if !error.has_deleted
+            && let Err(second) = self.repository.store.delete(&own.name)
+        {
+            tracing::warn!("{} stays, and the next prune finishes it: {second}", own.name);
+        }
+        error.error
+    }
+
+    /// Finishes the prunes that left these entries. Returns whether it could: a living intent may hold a container.
+    fn finish(&mut self, dead: &[ContainerClaim]) -> Result<bool> {
+        let store = self.repository.store.as_ref();
+        let doomed: HashSet<ContainerId> = dead.iter().flat_map(|claim| claim.containers.iter().copied()).collect();
+        let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
+        self.break_intents()?;
+        let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        if !doomed.is_disjoint(&held) {
+            tracing::warn!("a backup relies on containers of an earlier prune; a later prune finishes that");
+            self.report.withdrawn = true;
+            // The other entries keep these containers from new writers. This one has deleted nothing.
+            store.delete(&own.name)?;
+            return Ok(false);
+        }
+        self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        for claim in dead {
+            store.delete(&claim.name)?;
+            self.report.prunes_finished += 1;
+        }
+        store.delete(&own.name)?;
+        Ok(true)
+    }
+
+    /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
+    /// there or notices.
+    fn break_intents(&mut self) -> Result<()> {
+        let (store, bounds) = (self.repository.store.as_ref(), self.bounds());
+        for listed in store.list(ClaimKind::Intent.prefix())? {
+            if store.head(&listed.name)?.is_some_and(|head| bounds.is_old(head.modified)) {
+                tracing::debug!("{}: its writer counts as dead", listed.name);
+                store.delete(&listed.name)?;
+                self.report.intents_broken += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn bounds(&self) -> PlanBounds {
+        PlanBounds {
+            grace: self.options.grace,
+            now: SystemTime::now(),
+            repack_bytes_max: self.options.repack_bytes_max,
+            container_bytes: self.options.container_bytes,
+        }
+    }
+
+    /// Lists snapshots, then containers. Those in `doomed` do not stay.
+    fn view(&self, doomed: &HashSet<ContainerId>) -> Result<View> {
+        let store = &self.repository.store;
+        let (snapshots, damaged) = snapshot::list(store.as_ref())?;
+        if let Some((name, error)) = damaged.into_iter().next() {
+            return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
+        }
+        let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
+        let retained = listing.without(doomed);
+        Ok(View { snapshots, all: Arc::new(listing), retained: Arc::new(retained) })
+    }
+
+    fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {
+        let all = Some(view.all.clone()).filter(|all| all.containers.len() != view.retained.containers.len());
+        let mut marker = Marker::new(self.repository, view.retained.clone(), all, self.stop);
+        view.snapshots.iter().try_for_each(|named| marker.snapshot(named))?;
+        marker.models(self.repository)?;
+        Ok(marker)
+    }
+
+    /// Chooses candidates.
+    fn plan(&mut self) -> Result<HashSet<ContainerId>> {
+        let store = self.repository.store.as_ref();
+        let view = self.view(&HashSet::new())?;
+        let live = self.mark(&view)?.into_live();
+        self.report.snapshots = view.snapshots.len() as u64;
+        let mut ids: Vec<ContainerId> = view.all.containers.iter().copied().collect();
+        ids.sort_unstable();
+        let mut containers = Vec::with_capacity(ids.len());
+        for id in ids {
+            self.check_stop()?;
+            let name = blob_name(&id);
+            let Some(head) = store.head(&name)? else { continue };
+            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
+            let live_bytes = match live.has_any(&id) {
+                true => Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?,
+                false => 0,
+            };
+            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified: head.modified });
+        }
+        let candidates = choose(&containers, &self.bounds());
+        let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
+        let report = &mut self.report;
+        report.containers = containers.len() as u64;
+        report.bytes = containers.iter().map(|one| one.bytes).sum();
+        report.bytes_needed = containers.iter().map(|one| one.live_bytes).sum();
+        if self.options.dry_run {
+            report.containers_deleted = candidates.len() as u64;
+            report.bytes_deleted = chosen().map(|one| one.bytes).sum();
+            report.bytes_written = chosen().map(|one| one.live_bytes).sum();
+        }
+        Ok(candidates)
+    }
+
+    /// Moves what is needed out of the doomed containers, and deletes them. The pending entry is in the store, and the
+    /// intents were listed after that.
+    fn move_and_delete(&mut self, doomed: &HashSet<ContainerId>) -> Result<(), Failure> {
+        let existing = self.move_needed(doomed)?;
+        let store = self.repository.store.as_ref();
+        for (id, bytes) in existing {
+            let deleted = self.check_stop().and_then(|()| store.delete(&blob_name(&id)));
+            deleted.map_err(|error| Failure { error, has_deleted: true })?;
+            self.report.containers_deleted += 1;
+            self.report.bytes_deleted += bytes;
+        }
+        self.clean_segments().map_err(|error| Failure { error, has_deleted: true })
+    }
+
+    /// Moves what is needed out of the doomed containers. Returns those that exist, with their bytes.
+    fn move_needed(&mut self, doomed: &HashSet<ContainerId>) -> Result<Vec<(ContainerId, u64)>> {
+        let store = self.repository.store.as_ref();
+        let view = self.view(doomed)?;
+        let live = self.mark_for_deletion(&view)?;
+        let mut existing: Vec<ContainerId> = doomed.intersection(&view.all.containers).copied().collect();
+        existing.sort_unstable();
+        let mut mover = Mover::new(self.repository, self.options.container_bytes);
+        let mut sizes = Vec::with_capacity(existing.len());
+        for id in existing {
+            self.check_stop()?;
+            let Some(head) = store.head(&blob_name(&id))? else { continue };
+            if live.has_any(&id) {
+                mover.move_container(&id, &live)?;
+            }
+            sizes.push((id, head.len));
+        }
+        let (written, bytes_written) = mover.finish()?;
+        // Copies that stay must be found without the segments of those that go.
+        name_containers(&view.retained, &view.retained.take_orphans_used())?;
+        self.report.containers_written += written.len() as u64;
+        self.report.bytes_written += bytes_written;
+        Ok(sizes)
+    }
+
+    /// Marks what snapshots need, and the bases of everything in containers that stay.
+    fn mark_for_deletion(&self, view: &View) -> Result<LiveSet> {
+        let store = self.repository.store.as_ref();
+        let mut marker = self.mark(view)?;
+        let mut retained: Vec<&ContainerId> = view.retained.containers.iter().collect();
+        retained.sort_unstable();
+        for id in retained {
+            self.check_stop()?;
+            marker.container(&read_container_index(store, id)?.bases_elsewhere())?;
+        }
+        Ok(marker.into_live())
+    }
+
+    /// Writes segments again that name containers that are gone.
+    fn clean_segments(&self) -> Result<()> {
+        let listing = ContainerListing::take(&self.repository.store)?.with_salts(&self.repository.salts);
+        drop_gone_containers(&listing, self.stop)
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// An error of a prune that may have deleted containers.
+struct Failure {
+    error: Error,
+    has_deleted: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure { error, has_deleted: false }
+    }
+}

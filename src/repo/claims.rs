@@ -1,0 +1,177 @@
+//! Claims: short-lived blobs by which writers and prunes see each other, without locks and without clocks.
+//!
+//! A writer puts an *intent* before it commits: the containers that its snapshot relies on. A prune puts a *pending
+//! entry* before it decides: the containers that it may delete. Each side stores before it looks, so of a writer and a
+//! prune at least one sees the other:
+//!
+//! - A writer puts its intent, then lists the pending entries, then the containers. What is pending or gone, it stores
+//!   again. Then it commits.
+//! - A prune puts its pending entry, then lists the intents, then the snapshots, then the containers. It deletes only
+//!   what none of them needs.
+
+use std::collections::HashSet;
+
+use minicbor::{Decode, Encode};
+
+use super::salts::Salt;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::types::ContainerId;
+use crate::wire::{Envelope, WireReader};
+
+const MAGIC: [u8; 8] = *b"FHRDCLAM";
+/// Enough for two million containers.
+const BYTES_LIMIT: u64 = 64 << 20;
+const ID_BYTES: usize = 32;
+
+/// What a claim says about its containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimKind {
+    /// A writer relies on them.
+    Intent,
+    /// A prune may delete them.
+    Pending,
+}
+
+impl ClaimKind {
+    /// Prefix of the names of such claims in the store.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            ClaimKind::Intent => "intents",
+            ClaimKind::Pending => "pending",
+        }
+    }
+}
+
+/// The blob: a CBOR map with integer keys in an envelope of type `FHRDCLAM`.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+struct ClaimRecord {
+    /// When it was put, nanoseconds since 1970, by the clock of its owner. Only shown to users.
+    #[n(0)]
+    time_ns: i64,
+    /// Machine of its owner.
+    #[n(1)]
+    host: String,
+    /// Ids of the containers, one after another.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    containers: Vec<u8>,
+}
+
+/// A claim in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerClaim {
+    /// Store name.
+    pub name: String,
+    /// Machine of its owner.
+    pub host: String,
+    /// Its containers, ascending.
+    pub containers: Vec<ContainerId>,
+}
+
+/// Store name of the claim `id`.
+pub fn claim_name(kind: ClaimKind, id: &Salt) -> String {
+    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}/{digits}", kind.prefix())
+}
+
+impl ContainerClaim {
+    /// Puts a claim on `containers`. Its id must be new.
+    ///
+    /// # Errors
+    /// Those of the store, and [`Error::Usage`] for more containers than a claim holds.
+    pub fn put(
+        store: &dyn Store,
+        kind: ClaimKind,
+        id: &Salt,
+        containers: &HashSet<ContainerId>,
+    ) -> Result<ContainerClaim> {
+        let mut containers: Vec<ContainerId> = containers.iter().copied().collect();
+        containers.sort_unstable();
+        let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let record = ClaimRecord {
+            time_ns: jiff::Timestamp::now().as_nanosecond() as i64,
+            host: host.clone(),
+            containers: containers.iter().flat_map(|id| id.0).collect(),
+        };
+        let payload = minicbor::to_vec(&record);
+        let payload = payload.map_err(|error| Error::internal(format!("cannot encode a claim: {error}")))?;
+        let blob = Envelope::new(MAGIC).seal(&payload);
+        if blob.len() as u64 > BYTES_LIMIT {
+            return Err(Error::Usage(format!("{} containers are too many for one claim", containers.len())));
+        }
+        let name = claim_name(kind, id);
+        if !store.put_if_absent(&name, &[&blob])? {
+            return Err(Error::internal(format!("{name} exists already")));
+        }
+        Ok(ContainerClaim { name, host, containers })
+    }
+
+    /// Reads the claim called `name`.
+    ///
+    /// # Errors
+    /// Those of the store; [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for a damaged one.
+    pub fn load(store: &dyn Store, name: &str) -> Result<ContainerClaim> {
+        let blob = store.get(name, BYTES_LIMIT)?;
+        let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
+        let record: ClaimRecord =
+            minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a claim", error.to_string()))?;
+        let len = record.containers.len();
+        if !len.is_multiple_of(ID_BYTES) {
+            return Err(Error::corrupt(name, 0, "ids of 32 bytes", format!("{len} bytes")));
+        }
+        let mut reader = WireReader::new(name, 0, &record.containers);
+        let containers = (0..len / ID_BYTES).map(|_| Ok(ContainerId(reader.array()?))).collect::<Result<_>>()?;
+        Ok(ContainerClaim { name: name.into(), host: record.host, containers })
+    }
+
+    /// All claims of a kind, by name. One that vanishes meanwhile is left out.
+    ///
+    /// # Errors
+    /// Those of the store. A damaged claim is an error, because it may name any container.
+    pub fn list(store: &dyn Store, kind: ClaimKind) -> Result<Vec<ContainerClaim>> {
+        let mut claims = Vec::new();
+        for listed in store.list(kind.prefix())? {
+            match ContainerClaim::load(store, &listed.name) {
+                Ok(claim) => claims.push(claim),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(claims)
+    }
+
+    /// The containers of all claims of a kind.
+    ///
+    /// # Errors
+    /// As of [`Self::list`].
+    pub fn containers_of(store: &dyn Store, kind: ClaimKind) -> Result<HashSet<ContainerId>> {
+        Ok(Self::list(store, kind)?.into_iter().flat_map(|claim| claim.containers).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn claims_are_listed_by_kind_and_a_damaged_one_is_an_error() {
+        let store = MemoryStore::new();
+        let ids = |bytes: &[u8]| bytes.iter().map(|byte| ContainerId([*byte; 32])).collect::<HashSet<_>>();
+        let one = ContainerClaim::put(&store, ClaimKind::Intent, &[1; 16], &ids(&[3, 1, 2])).unwrap();
+        let two = ContainerClaim::put(&store, ClaimKind::Intent, &[2; 16], &ids(&[])).unwrap();
+        let three = ContainerClaim::put(&store, ClaimKind::Pending, &[1; 16], &ids(&[4])).unwrap();
+        assert_eq!(one.containers, [1, 2, 3].map(|byte| ContainerId([byte; 32])));
+        assert_eq!(one.name, "intents/01010101010101010101010101010101");
+        assert_eq!(ContainerClaim::list(&store, ClaimKind::Intent).unwrap(), [one.clone(), two]);
+        assert_eq!(ContainerClaim::containers_of(&store, ClaimKind::Pending).unwrap(), ids(&[4]));
+        assert!(ContainerClaim::put(&store, ClaimKind::Intent, &[1; 16], &ids(&[9])).is_err(), "an id that exists");
+        let mut bytes = store.get(&three.name, 1 << 20).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        store.replace(&three.name, &bytes);
+        let error = ContainerClaim::list(&store, ClaimKind::Pending).unwrap_err();
+        assert!(error.to_string().contains(&three.name), "{error}");
+        assert_eq!(ContainerClaim::list(&store, ClaimKind::Intent).unwrap().len(), 2);
+    }
+}
