@@ -124,7 +124,7 @@ impl Encoder {
     /// # Errors
     /// Those of reading the operations of a base. The caller then stores the chunk whole.
     pub fn encode(&mut self, chunk: &[u8], matches: &[Match], bases: &mut Bases) -> Result<EncodedChunk> {
-        for halvings in 0.. {
+        for halvings in 0..32 {
             let encoded = self.encode_at(chunk, matches, halvings, bases)?;
             if encoded.operations.len() <= self.bounds.operations_max {
                 return Ok(encoded);
