@@ -1,7 +1,7 @@
 //! The parent snapshots of a backup: the snapshots whose unchanged files are not read again.
 //!
 //! 1. Only snapshots of the same host count. For each path of the backup, the latest snapshot of this path or of a path
-//!    above it is a parent. If there is none, the latest snapshot of a path below it is one.
+//!    above it is a parent. If there is none, the latest snapshots of each path below it are.
 //! 2. So a path that was missing last time is compared with the snapshot before, and one more path costs only what is
 //!    in that path. There are at most [`PARENTS_MAX`] parents, those with the most paths first.
 //! 3. The latest parent is the one that the new snapshot records. It answers first.
@@ -76,8 +76,9 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
 fn choose(latest: &BTreeMap<&[u8], usize>, paths: &[Vec<u8>]) -> Vec<usize> {
     let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
     for path in paths {
-        if let Some(at) = whole(latest, path).or_else(|| part(latest, path)) {
-            *votes.entry(at).or_default() += 1;
+        match whole(latest, path) {
+            Some(at) => *votes.entry(at).or_default() += 1,
+            None => parts(latest, path, |at| *votes.entry(at).or_default() += 1),
         }
     }
     let mut chosen: Vec<(usize, usize)> = votes.into_iter().collect();
@@ -90,13 +91,17 @@ fn whole(latest: &BTreeMap<&[u8], usize>, path: &[u8]) -> Option<usize> {
     ancestors(path).filter_map(|above| latest.get(above.as_os_str().as_encoded_bytes()).copied()).min()
 }
 
-/// The latest snapshot of a path below `path`.
-fn part(latest: &BTreeMap<&[u8], usize>, path: &[u8]) -> Option<usize> {
+/// Calls `each` with the latest snapshot of each path below `path`.
+fn parts(latest: &BTreeMap<&[u8], usize>, path: &[u8], each: impl FnMut(usize)) {
     let mut start = path.to_vec();
     if !start.ends_with(b"/") {
         start.push(b'/');
     }
-    latest.range(start.as_slice()..).take_while(|(below, _)| below.starts_with(&start)).map(|(_, at)| *at).min()
+    latest
+        .range(start.as_slice()..)
+        .take_while(|(below, _)| below.starts_with(&start))
+        .map(|(_, at)| *at)
+        .for_each(each);
 }
 
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &Path> {
@@ -134,7 +139,8 @@ mod tests {
     fn paths_overlap_by_components_from_above_and_below() {
         assert_eq!(chosen(&[&["/home"]], &["/home/u"]), [0]);
         assert_eq!(chosen(&[&["/"]], &["/home/u"]), [0]);
-        assert_eq!(chosen(&[&["/home/u"], &["/var"]], &["/home", "/"]), [0]);
+        assert_eq!(chosen(&[&["/home/u"], &["/var"]], &["/home"]), [0]);
+        assert_eq!(chosen(&[&["/home/u"], &["/var"]], &["/"]), [0, 1]);
         assert_eq!(chosen(&[&["/homes", "/hom"]], &["/home"]), [0; 0]);
         assert_eq!(chosen(&[&["/home/u"], &["/home"]], &["/home"]), [1], "the whole before a part");
     }

@@ -53,7 +53,9 @@ pub struct PatternsBuilder {
 
 impl Default for PatternsBuilder {
     fn default() -> Self {
-        PatternsBuilder { builder: GitignoreBuilder::new("/"), bytes: 0, patterns: 0 }
+        let mut builder = GitignoreBuilder::new("/");
+        builder.allow_unclosed_class(false);
+        PatternsBuilder { builder, bytes: 0, patterns: 0 }
     }
 }
 

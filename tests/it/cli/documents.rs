@@ -29,7 +29,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("lineage", of(&["lineage"])),
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
         ("stats", of(&["stats", "stats latest"])),
-        ("check", of(&["check", "check --read-data"])),
+        ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
         ("completions", of(&["completions bash"])),

@@ -60,7 +60,8 @@ impl Home {
     pub fn verbs(&self) -> Vec<String> {
         let help = stdout(&self.run(&["--help"]));
         let section = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-        let names = section.lines().filter_map(|line| line.split_whitespace().next());
+        let lines = section.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+        let names = lines.filter_map(|line| line.split_whitespace().next());
         names.filter(|name| *name != "help").map(str::to_string).collect()
     }
 
