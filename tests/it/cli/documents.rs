@@ -29,6 +29,9 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("lineage", of(&["lineage"])),
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
         ("stats", of(&["stats", "stats latest"])),
+        ("forget", of(&["forget --keep-last 9", "forget --keep-last 1 --dry-run"])),
+        ("tag", of(&["tag latest --add more"])),
+        ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
@@ -98,15 +101,17 @@ fn check_one(value: &Value, expected: &str, path: &str) -> Result<(), String> {
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
-        section => return check_object(value, section.trim_matches(['[', ']']), path),
+        sections => return check_object(value, sections, path),
     };
     if is_right { Ok(()) } else { wrong() }
 }
 
 fn check_object(value: &Value, link: &str, path: &str) -> Result<(), String> {
-    let section = link.split(']').next().unwrap_or_default();
+    let name = |link: &str| link.trim_matches('[').split(']').next().unwrap_or_default().to_string();
+    let section = link.split(" with ").map(name).collect::<Vec<_>>().join(" and ");
     let Value::Object(object) = value else { return Err(format!("{path}: expected {section}, found {value}")) };
-    let rows = table(JSON_PAGE, &format!("\n## {section}\n"));
+    let rows: Vec<Vec<&str>> =
+        section.split(" and ").flat_map(|name| table(JSON_PAGE, &format!("\n## {name}\n"))).collect();
     for row in &rows {
         let [key, of, _] = row[..] else { panic!("{section}: {row:?}") };
         let (of, optional) = of.strip_suffix(" (optional)").map_or((of, false), |of| (of, true));
