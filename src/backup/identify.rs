@@ -40,7 +40,7 @@ impl Map for IdentifyWorker {
                     Some(sieve) if chunk.anchors.is_none() => chunk.anchors = Some(sieve.anchors(&chunk.bytes)),
                     Some(_) => {}
                 }
-                if !chunk.anchors.as_deref().is_some_and(|anchors| self.candidates.are_likely(&chunk.bytes, anchors)) {
+                if !chunk.anchors.as_deref().is_some_and(|anchors| self.candidates.are_likely(anchors)) {
                     chunk.class = Some(self.classifier.classify(&chunk.bytes));
                 }
             }

@@ -43,45 +43,35 @@ pub fn is_nearly_covered(len: usize, matches: &[Match]) -> bool {
 pub fn anchor_matches(chunk: &[u8], anchors: &[Anchor], bases: &[CachedBase<'_>], bytes_min: usize) -> Vec<Match> {
     let mut matches: Vec<Match> = Vec::new();
     let mut covered = 0;
-    let mut near = bases.first().map(|base| (base, 0));
     for anchor in anchors {
         if anchor.position as usize <= covered || bases.is_empty() {
             continue;
         }
-        let Some((found, base)) = longest(chunk, covered, anchor, bases, near) else { continue };
+        let Some((found, base)) = longest(chunk, covered, anchor, bases) else { continue };
         if (found.len as usize) < bytes_min {
             continue;
         }
         matches.push(found);
-        near = Some((base, i64::from(found.offset) - i64::from(found.position)));
         let end = (found.position + found.len) as usize;
-        Aligned::new(chunk, base.bytes, &found, bytes_min).forward(end..chunk.len(), &mut matches);
+        Aligned::new(chunk, base, &found, bytes_min).forward(end..chunk.len(), &mut matches);
         covered = matches.last().map_or(end, |last| (last.position + last.len) as usize);
     }
     fill_gaps(chunk, &matches, bases, bytes_min)
 }
 
-/// The longest match through an anchor, not before `covered`, and its base. `near` is the base of the match before and
-/// its offset there less that in the chunk: an anchor that repeats is more likely at that distance than where the base
-/// has it first.
-fn longest<'b, 'a>(
-    chunk: &[u8],
-    covered: usize,
-    anchor: &Anchor,
-    bases: &'b [CachedBase<'a>],
-    near: Option<(&'b CachedBase<'a>, i64)>,
-) -> Option<(Match, &'b CachedBase<'a>)> {
+/// The longest match through an anchor, not before `covered`, and the bytes of its base.
+fn longest<'a>(chunk: &[u8], covered: usize, anchor: &Anchor, bases: &[CachedBase<'a>]) -> Option<(Match, &'a [u8])> {
     let position = anchor.position as usize;
     let (before, after) = (chunk.get(covered..position)?, chunk.get(position..)?);
-    let near = near.and_then(|(base, shift)| Some((base, u32::try_from(i64::from(anchor.position) + shift).ok()?)));
-    let found = bases.iter().filter_map(|base| Some((base, base.anchors.find(anchor.hash as u32)?)));
-    let mut best: Option<(Match, &CachedBase<'a>)> = None;
-    for (base, at) in near.into_iter().chain(found) {
+    let mut best: Option<(Match, &[u8])> = None;
+    for base in bases {
+        let Some(at) = base.anchors.find(anchor.hash as u32) else { continue };
         let Some((base_before, base_after)) = base.bytes.split_at_checked(at as usize) else { continue };
         let back = common_suffix_len(before, base_before) as u32;
         let len = back + common_prefix_len(after, base_after) as u32;
         if best.as_ref().is_none_or(|best| len > best.0.len) {
-            best = Some((Match { position: anchor.position - back, base: base.entry, offset: at - back, len }, base));
+            let found = Match { position: anchor.position - back, base: base.entry, offset: at - back, len };
+            best = Some((found, base.bytes));
         }
     }
     best

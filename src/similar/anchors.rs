@@ -1,7 +1,6 @@
 //! Anchors (ours): similar chunks by min-hash, and ranges of them by anchors, exact to the byte.
 //!
-//! 1. *Features*: the 8 smallest anchor hashes of a chunk (min-wise sampling, Broder 1997). Where anchors repeat, as in
-//!    the rows of a table, all chunks would share them; there the bytes between anchors are hashed instead.
+//! 1. *Features*: the 8 smallest anchor hashes of a chunk (min-wise sampling, Broder 1997).
 //! 2. *Edges*: the chunk is compared with the best base, from the first bytes forward and from the last bytes back. If
 //!    that covers nearly all of the chunk, the search ends: no other base is fetched and no anchor is looked up.
 //! 3. *Bases*: up to 4 stored chunks that share features. Each must add features that the ones before it lack, so that
@@ -11,8 +10,6 @@
 //!    in both directions, and the longest one is used.
 //! 5. *Gaps*: the bytes between two matches are compared at the distance of the match before and of the match after
 //!    ([`Aligned`](super::aligned::Aligned)).
-
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::anchor_matches::{CachedBase, anchor_matches, edge_matches, is_nearly_covered};
 use super::bases::Bases;
@@ -28,10 +25,6 @@ const ORDER: u64 = 0x9e37_79b9_7f4a_7c15;
 const FEATURES: usize = 8;
 /// Most candidates per feature.
 const CANDIDATES_PER_FEATURE: usize = 8;
-/// Anchors of a chunk from which on they may count as repeating, ...
-const REPEATING_ANCHORS_MIN: usize = 32;
-/// ... which they do if one in this many of them repeats a feature.
-const REPEATING_SHARE: usize = 8;
 /// Fewest shared features for which frames of a base are read or decoded. One or two shared features are often only a
 /// licence text.
 const DECODE_FEATURES_MIN: u32 = 3;
@@ -162,42 +155,19 @@ impl Anchors {
     }
 }
 
-/// Features of `chunk`, from the hashes of its anchors, or of the bytes between its anchors if many anchors repeat.
-pub(super) fn features(chunk: &[u8], anchors: &[Anchor]) -> Vec<u64> {
-    let mut first = FirstHashes::default();
-    anchors.iter().for_each(|anchor| first.insert(anchor.hash));
-    if anchors.len() >= REPEATING_ANCHORS_MIN && first.repeated * REPEATING_SHARE >= anchors.len() {
-        first = FirstHashes::default();
-        for (anchor, next) in anchors.iter().zip(anchors.iter().skip(1)) {
-            let between = chunk.get(anchor.position as usize..next.position as usize).unwrap_or_default();
-            // The hash of the anchor is keyed, so this one is, too.
-            first.insert(xxh3_64_with_seed(between, anchor.hash));
+/// Features of a chunk: the anchor hashes that come first in a pseudo-random order of all hashes. The smallest hashes
+/// themselves would crowd into one corner of the similarity index.
+pub(super) fn features(anchors: &[Anchor]) -> Vec<u64> {
+    let mut first: Vec<(u64, u64)> = Vec::with_capacity(FEATURES + 1);
+    for anchor in anchors {
+        let key = (anchor.hash.wrapping_mul(ORDER), anchor.hash & HASH_MASK);
+        let at = first.partition_point(|other| *other < key);
+        if at < FEATURES && first.get(at) != Some(&key) {
+            first.insert(at, key);
+            first.truncate(FEATURES);
         }
     }
-    first.hashes.into_iter().map(|(_, hash)| hash).collect()
-}
-
-/// The hashes that come first in a pseudo-random order of all hashes. The smallest hashes themselves would crowd into
-/// one corner of the similarity index.
-#[derive(Default)]
-struct FirstHashes {
-    /// Place in the order, and hash.
-    hashes: Vec<(u64, u64)>,
-    /// Insertions of a hash that was among the first already.
-    repeated: usize,
-}
-
-impl FirstHashes {
-    fn insert(&mut self, hash: u64) {
-        let key = (hash.wrapping_mul(ORDER), hash & HASH_MASK);
-        let at = self.hashes.partition_point(|other| *other < key);
-        if self.hashes.get(at) == Some(&key) {
-            self.repeated += 1;
-        } else if at < FEATURES {
-            self.hashes.insert(at, key);
-            self.hashes.truncate(FEATURES);
-        }
-    }
+    first.into_iter().map(|(_, hash)| hash).collect()
 }
 
 impl Strategy for Anchors {
@@ -206,7 +176,7 @@ impl Strategy for Anchors {
     }
 
     fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
-        let features = features(chunk, anchors);
+        let features = features(anchors);
         let chosen = self.choose(&features, bases);
         if let Some(matches) = self.nearly_covered(chunk, &chosen, bases)? {
             self.remember(&matches);
@@ -223,34 +193,5 @@ impl Strategy for Anchors {
         let matches = anchor_matches(chunk, anchors, &bases, self.copy_bytes_min);
         self.remember(&matches);
         Ok(StrategyOutput { matches, features })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_of_repeating_anchors_share_features_where_they_share_rows() {
-        // Rows of 128 bytes with a number. The anchor behind each number is the same in all of them.
-        let chunk = |first: u32| -> (Vec<u8>, Vec<Anchor>) {
-            let rows = (first..first + 1000).flat_map(|number| format!("{number:<128}").into_bytes());
-            let anchors = (0..1000).map(|row| Anchor { position: row * 128 + 64, hash: u64::from(row % 20) + 7 });
-            (rows.collect(), anchors.collect())
-        };
-        let features_of = |first: u32| {
-            let (bytes, anchors) = chunk(first);
-            features(&bytes, &anchors)
-        };
-        let shared = |a: &[u64], b: &[u64]| a.iter().filter(|feature| b.contains(feature)).count();
-        let here = features_of(5000);
-        assert_eq!(here.len(), FEATURES);
-        assert_eq!(shared(&here, &features_of(5000)), FEATURES);
-        assert!(shared(&here, &features_of(5100)) >= FEATURES / 2);
-        assert_eq!(shared(&here, &features_of(7000)), 0);
-        let (bytes, mut anchors) = chunk(5000);
-        anchors.iter_mut().for_each(|anchor| anchor.hash = u64::from(anchor.position).wrapping_mul(ORDER));
-        let distinct = features(&bytes, &anchors);
-        assert!(distinct.iter().all(|feature| anchors.iter().any(|anchor| anchor.hash & HASH_MASK == *feature)));
     }
 }

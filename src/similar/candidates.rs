@@ -24,11 +24,11 @@ impl Candidates {
         Candidates { index }
     }
 
-    /// Whether `chunk`, with these anchors, is likely to be mostly copied.
+    /// Whether a chunk with these anchors is likely to be mostly copied.
     ///
     /// The index grows meanwhile, so the answer depends on timing. What is stored must not depend on it.
-    pub fn are_likely(&self, chunk: &[u8], anchors: &[Anchor]) -> bool {
-        let features = features(chunk, anchors);
+    pub fn are_likely(&self, anchors: &[Anchor]) -> bool {
+        let features = features(anchors);
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let known_min = features.len().div_ceil(LIKELY_SHARE).max(1);
         features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(known_min - 1).is_some()
@@ -83,10 +83,10 @@ mod tests {
         let files = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, files))));
         let stored = anchors(1..9);
-        assert!(!candidates.are_likely(&[], &stored) && !candidates.are_likely(&[], &[]));
-        candidates.insert(SessionEntryNumber(0), &features(&[], &stored));
-        assert!(candidates.are_likely(&[], &stored) && candidates.are_likely(&[], &anchors(6..14)));
-        assert!(!candidates.are_likely(&[], &anchors(7..15)) && !candidates.are_likely(&[], &anchors(9..17)));
-        assert!(candidates.are_likely(&[], &anchors(8..9)) && !candidates.are_likely(&[], &[]));
+        assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));
+        candidates.insert(SessionEntryNumber(0), &features(&stored));
+        assert!(candidates.are_likely(&stored) && candidates.are_likely(&anchors(6..14)));
+        assert!(!candidates.are_likely(&anchors(7..15)) && !candidates.are_likely(&anchors(9..17)));
+        assert!(candidates.are_likely(&anchors(8..9)) && !candidates.are_likely(&[]));
     }
 }

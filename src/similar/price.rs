@@ -3,9 +3,9 @@
 //! A copy costs bytes of the container index, and work whenever the chunk or a copy of it is read. In data that
 //! compresses 20:1 or 100:1 many short copies cost more than they save.
 //!
-//! 1. *Rate*: samples around the short matches of a chunk are compressed together, and the first half of them alone.
-//!    The difference is what a literal byte takes when the compressor has seen similar bytes. Chunks with few short
-//!    matches, and those in whose probe few bytes repeat, get an ordinary rate instead.
+//! 1. *Rate*: samples around the short matches of a chunk are compressed together, and the first of them alone. The
+//!    difference is what a literal byte takes when the compressor has seen similar bytes. Chunks with few short matches
+//!    need no rate.
 //! 2. *Choice*: of all ways to keep or drop each match, the one with the lowest expected stored bytes. One walk along
 //!    the matches finds it with two states: the match before is a copy, or it is not.
 //! 3. *Bases*: a base costs its name. If all its matches together save less, they are dropped.
@@ -31,31 +31,25 @@ const BASE: u64 = 40 * BYTE;
 const LONG_MATCH: u32 = 2048;
 /// Shorter matches of a chunk from which on the rate is sampled.
 const SHORT_MATCHES_MIN: usize = 8;
-/// Bytes of the probe.
-const PROBE_BYTES: usize = 2 << 10;
-/// Samples are taken if one in this many positions of the probe repeats one before it.
-const PROBE_REPEATS: usize = 2;
-/// Bits of a slot number in the table of a probe.
-const PROBE_TABLE_BITS: u32 = 10;
 /// Bytes of one sample.
-const SAMPLE_BYTES: usize = 8 << 10;
+const SAMPLE_BYTES: usize = 4 << 10;
 /// Samples of a chunk.
 const SAMPLES: usize = 4;
 /// zstd level for samples.
-const LEVEL: i32 = 3;
+const LEVEL: i32 = 1;
 
 /// Expected stored size of a literal byte, in 1/65536 of a stored byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LiteralRate(u32);
 
 impl LiteralRate {
-    /// The rate of text and programs, about. Every copy of 32 bytes pays.
-    pub const ORDINARY: LiteralRate = LiteralRate((1 << 16) * 35 / 100);
+    /// The rate of bytes that do not compress. Every copy pays.
+    pub const FULL: LiteralRate = LiteralRate(1 << 16);
 
     /// Price of this many literal bytes. The samples say nothing about the bytes of long matches.
     fn price(self, len: u32) -> u64 {
-        let rate = if len < LONG_MATCH { self } else { self.max(Self::ORDINARY) };
-        (u64::from(len) * u64::from(rate.0)) >> 8
+        let rate = if len < LONG_MATCH { self.0 } else { self.0.max(Self::FULL.0 / 4) };
+        (u64::from(len) * u64::from(rate)) >> 8
     }
 
     /// The rate divided by two, `count` times.
@@ -74,37 +68,29 @@ pub struct RateSampler {
 }
 
 impl RateSampler {
-    /// The rate of the bytes of `chunk` around its short matches; [`LiteralRate::ORDINARY`] if there are few, or
-    /// if few bytes repeat there.
+    /// The rate of the bytes of `chunk` around its short matches; [`LiteralRate::FULL`] if there are few.
     ///
     /// # Errors
     /// Those of the compressor: no memory.
     pub fn rate(&mut self, chunk: &[u8], matches: &[Match]) -> Result<LiteralRate> {
         let short: Vec<&Match> = matches.iter().filter(|found| found.len < LONG_MATCH).collect();
         if short.len() < SHORT_MATCHES_MIN {
-            return Ok(LiteralRate::ORDINARY);
+            return Ok(LiteralRate::FULL);
         }
-        self.gather(chunk, &short, 1, PROBE_BYTES);
-        if repeats(&self.sample) * PROBE_REPEATS < self.sample.len() {
-            return Ok(LiteralRate::ORDINARY);
-        }
-        self.gather(chunk, &short, SAMPLES, SAMPLE_BYTES);
-        let first = self.sample.len() / 2;
-        let alone = self.compressed_len(0..first)?;
-        let together = self.compressed_len(0..self.sample.len())?;
-        Ok(rate_of(together.saturating_sub(alone), self.sample.len() - first))
-    }
-
-    /// Takes `count` samples of `bytes` bytes around matches of `short`.
-    fn gather(&mut self, chunk: &[u8], short: &[&Match], count: usize, bytes: usize) {
         self.sample.clear();
         let mut end = 0;
-        for number in 0..count {
-            let Some(found) = short.get((2 * number + 1) * short.len() / (2 * count)) else { break };
-            let start = (found.position as usize).saturating_sub(bytes / 2).max(end);
-            end = (start + bytes).min(chunk.len());
+        for number in 0..SAMPLES {
+            let Some(found) = short.get((2 * number + 1) * short.len() / (2 * SAMPLES)) else { break };
+            let start = (found.position as usize).saturating_sub(SAMPLE_BYTES / 2).max(end);
+            end = (start + SAMPLE_BYTES).min(chunk.len());
             self.sample.extend_from_slice(chunk.get(start..end).unwrap_or_default());
         }
+        let first = SAMPLE_BYTES.min(self.sample.len() / 2);
+        let alone = self.compressed_len(0..first)?;
+        let together = self.compressed_len(0..self.sample.len())?;
+        let added = (self.sample.len() - first).max(1) as u64;
+        let rate = (together.saturating_sub(alone) << 16) / added;
+        Ok(LiteralRate(rate.min(1 << 16) as u32))
     }
 
     fn compressed_len(&mut self, range: std::ops::Range<usize>) -> Result<u64> {
@@ -112,28 +98,6 @@ impl RateSampler {
         self.scratch.compress(self.sample.get(range).unwrap_or_default(), LEVEL, &mut self.space)?;
         Ok(self.space.len() as u64)
     }
-}
-
-/// Positions of `bytes` whose next eight bytes are also those of a position before it. A small table forgets some.
-fn repeats(bytes: &[u8]) -> usize {
-    let mut table = [u16::MAX; 1 << PROBE_TABLE_BITS];
-    let mut found = 0;
-    for (position, part) in bytes.windows(8).enumerate() {
-        let Some(window) = part.first_chunk::<8>() else { continue };
-        let hash = u64::from_le_bytes(*window).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PROBE_TABLE_BITS);
-        if let Some(slot) = table.get_mut(hash as usize) {
-            let before = usize::from(*slot);
-            found += usize::from(bytes.get(before..before + 8).is_some_and(|before| before == window));
-            *slot = position as u16;
-        }
-    }
-    found
-}
-
-/// The rate of `len` bytes that take `stored` bytes.
-fn rate_of(stored: u64, len: usize) -> LiteralRate {
-    let rate = (stored << 16) / len.max(1) as u64;
-    LiteralRate(rate.min(1 << 16) as u32)
 }
 
 /// The lowest prices of the matches so far.
@@ -148,6 +112,9 @@ struct Choice {
 /// Drops those of `matches`, which are in ascending order without overlap, that are expected to cost more than they
 /// save at `rate`.
 pub fn prune(matches: &mut Vec<Match>, rate: LiteralRate) {
+    if rate == LiteralRate::FULL {
+        return;
+    }
     let mut chosen = choose(matches, rate).into_iter();
     matches.retain(|_| chosen.next().unwrap_or(true));
     drop_poor_bases(matches, rate);
@@ -289,8 +256,8 @@ mod tests {
         let both = [rows, noise].concat();
         let (rows, noise) = (of(&both, 10_000), of(&both, 80_000));
         assert!((2048..8192).contains(&rows.0), "{rows:?}");
-        assert_eq!(noise, LiteralRate::ORDINARY);
+        assert!(noise.0 > 60_000, "{noise:?}");
         let long = [Match { position: 0, base: entry(0), offset: 0, len: 30_000 }; 50];
-        assert_eq!(RateSampler::default().rate(&both, &long).unwrap(), LiteralRate::ORDINARY);
+        assert_eq!(RateSampler::default().rate(&both, &long).unwrap(), LiteralRate::FULL);
     }
 }
