@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Damaged,
     /// The user or the system asked the process to stop.
     Interrupted,
+    /// The repository is set read-only; nothing was changed.
+    ReadOnly,
     /// The store has no blob of that name: list again, or read another copy.
     NotFound,
     /// A newer fhrd wrote the data; it is intact.
@@ -210,6 +212,22 @@ pub enum Error {
         /// The neighbour that stopped.
         neighbour: Neighbour,
     },
+    /// A mark forbids everybody to write.
+    #[error("the repository is read-only: {reason} ({mark})")]
+    ReadOnly {
+        /// Name of the mark.
+        mark: String,
+        /// Why it was set.
+        reason: String,
+    },
+    /// A mark forbids writing until a repair is complete.
+    #[error("the repository is set aside for repair: {reason} ({mark})")]
+    SetAside {
+        /// Name of the mark.
+        mark: String,
+        /// Why it was set.
+        reason: String,
+    },
     /// The process was asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -263,6 +281,8 @@ impl Error {
             Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
             Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
             Error::ChunkMissing { fingerprint } => Error::ChunkMissing { fingerprint: fingerprint.clone() },
+            Error::ReadOnly { mark, reason } => Error::ReadOnly { mark: mark.clone(), reason: reason.clone() },
+            Error::SetAside { mark, reason } => Error::SetAside { mark: mark.clone(), reason: reason.clone() },
             other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
         }
     }
@@ -297,6 +317,7 @@ impl Error {
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::Interrupted => ErrorKind::Interrupted,
             Error::Mark { reason, .. } => reason.kind(),
+            Error::ReadOnly { .. } => ErrorKind::ReadOnly,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
         }

@@ -49,7 +49,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, 
 fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[ContainerId]) -> Result<u64> {
     let store = repository.store.as_ref();
     let cache = ContainerIndexes::new(repository.store.clone(), CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
-    let mut locator = Locator::new(Arc::new(listing), cache);
+    let mut locator = Locator::new(Arc::new(listing), cache).sound_only();
     // The bases that only other orphans can have.
     let mut waiting: Vec<(ContainerId, Vec<Base>)> = Vec::new();
     for id in orphans {

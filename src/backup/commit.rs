@@ -12,6 +12,7 @@ use super::segments::prove_containers;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits};
+use crate::repo::marks::Marks;
 use crate::repo::snapshot::{EXCLUDES_KEY, STARTED_KEY, Snapshot};
 use crate::repo::tree::Node;
 use crate::types::SnapshotId;
@@ -58,6 +59,16 @@ impl<'a> Commit<'a> {
         }
     }
 
+    /// Obeys marks that were set while the backup ran.
+    fn obey_new_marks(&self) -> Result<()> {
+        let marks = Marks::read(self.repository.store.as_ref())?;
+        marks.check_writable()?;
+        if marks.quarantine != self.listing.quarantine() {
+            tracing::warn!("a check found damage while the backup ran; another backup stores again what it has cost");
+        }
+        Ok(())
+    }
+
     /// Writes the snapshot. All containers are durable.
     ///
     /// # Errors
@@ -67,6 +78,7 @@ impl<'a> Commit<'a> {
         let intent = self.reliance.hold(&stored)?;
         let index_hits = self.indexes.finish_chunks()?;
         prove_containers(self.listing, self.indexes)?;
+        self.obey_new_marks()?;
         let mut extra = BTreeMap::new();
         if self.request.time_ns.is_some() {
             extra.insert(STARTED_KEY.into(), start.time_ns.to_le_bytes().to_vec().into());

@@ -69,7 +69,7 @@ impl Indexes {
     /// Finds the stored operation lists of bases.
     pub fn resolver(&self, store: &Arc<dyn Store>) -> Resolver {
         let cache = self.cache(store, BASE_CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
-        Resolver::new(Locator::new(self.listing.clone(), cache))
+        Resolver::new(Locator::new(self.listing.clone(), cache).sound_only())
     }
 
     /// The container indexes of one ModelEncode worker.

@@ -43,6 +43,9 @@ mod stream;
 mod subdedup;
 mod wiring;
 
+pub(crate) use adopt::adopt_orphans;
+pub(crate) use listing::OpenDirectory;
+pub(crate) use metadata::MetadataWriter;
 pub use report::{BackupReport, BackupRequest};
 pub use run::backup;
 pub use stream::{StreamRequest, StreamSource};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::parent::ParentCursor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -55,7 +55,10 @@ impl ParentCursors {
 /// # Errors
 /// Those of listing the store.
 pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<Vec<NamedSnapshot>> {
-    let (snapshots, damaged) = snapshot::list_reported(repository.store.as_ref())?;
+    let (snapshots, damaged) = match snapshot::list_reported(repository.store.as_ref()) {
+        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
+        listed => listed?,
+    };
     for (name, error) in damaged {
         tracing::warn!("skipping {name}: {error}");
     }

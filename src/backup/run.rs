@@ -34,6 +34,7 @@ use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
 use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes};
+use crate::repo::marks::Marks;
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -162,7 +163,9 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         (Arc::new(listing), 0)
     } else {
         repository.check_writable()?;
+        Marks::read(repository.store.as_ref())?.check_writable()?;
         repository.store.clean_temporaries()?;
+        repository.heal_config()?;
         let (listing, containers_adopted) = adopt_orphans(repository)?;
         heal_segments(repository, &listing)?;
         (listing, containers_adopted)

@@ -1,5 +1,7 @@
 //! `fhrd check`.
 
+use serde::Serialize;
+
 use super::Session;
 use super::args::CheckArguments;
 use super::exit::Exit;
@@ -7,8 +9,19 @@ use super::location;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::error::Result;
-use crate::inspect::check::check;
+use crate::inspect::check::{CheckReport, ReadData, check};
 use crate::metrics::Progress;
+use crate::repair::quarantine::{self, QuarantineReport};
+use crate::repo::marks::Marks;
+
+/// The report as JSON.
+#[derive(Serialize)]
+struct CheckOutput<'a> {
+    #[serde(flatten)]
+    report: &'a CheckReport,
+    /// What was quarantined. Absent if nothing may be written.
+    quarantine: Option<QuarantineReport>,
+}
 
 /// Verifies the repository.
 ///
@@ -20,10 +33,21 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let progress = Progress::default();
     let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
-    let report = shown(options, &progress, None, || check(&repository, &config, read_data, &progress, &session.stop))?;
-    if options.json {
-        print_json(&report)?;
+    let before = if read_data == ReadData::Nothing || arguments.report_only {
+        None
     } else {
+        Some(Marks::read(repository.store.as_ref())?)
+    };
+    let report = shown(options, &progress, None, || check(&repository, &config, read_data, &progress, &session.stop))?;
+    // The damage is reported even if it cannot be recorded.
+    let quarantine = before.and_then(|before| {
+        let done = quarantine::record(&repository, &before, &report);
+        done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
+    });
+    if options.json {
+        print_json(&CheckOutput { report: &report, quarantine })?;
+    } else {
+        report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         report.defects.iter().for_each(|defect| note(&format!("error: {defect}")));
         let more = report.defect_count.saturating_sub(report.defects.len() as u64);
         if more > 0 {
@@ -38,6 +62,8 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("stored", size(report.bytes_stored)),
             ("content", size(report.bytes_raw)),
             ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
+            ("damaged", damaged(&report)),
+            ("quarantined", quarantined(quarantine.as_ref())),
             ("defects", report.defect_count.to_string()),
         ];
         if !options.quiet {
@@ -45,4 +71,17 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+fn damaged(report: &CheckReport) -> String {
+    let CheckReport { bad_frames, bad_chunks, bad_containers, .. } = report;
+    format!("{bad_frames} frames, {bad_chunks} chunks, {bad_containers} whole containers")
+}
+
+fn quarantined(done: Option<&QuarantineReport>) -> String {
+    match done {
+        None => "nothing was recorded".into(),
+        Some(QuarantineReport { containers: 0, .. }) => "nothing".into(),
+        Some(done) => format!("damage in {} containers; back up the same files again to heal it", done.containers),
+    }
 }

@@ -15,6 +15,8 @@ pub enum Exit {
     Incomplete,
     /// There is no repository.
     NoRepository,
+    /// The repository is set read-only.
+    ReadOnly,
     /// Stored data is damaged or missing.
     Damaged,
     /// A signal stopped the process.
@@ -29,6 +31,7 @@ impl Exit {
             Exit::Failed => 1,
             Exit::Incomplete => 3,
             Exit::NoRepository => 10,
+            Exit::ReadOnly => 11,
             Exit::Damaged => 20,
             Exit::Interrupted => 130,
         }
@@ -46,6 +49,7 @@ impl From<&Error> for Exit {
         match error.kind() {
             ErrorKind::Failed | ErrorKind::Unsupported | ErrorKind::Internal => Exit::Failed,
             ErrorKind::NoRepository => Exit::NoRepository,
+            ErrorKind::ReadOnly => Exit::ReadOnly,
             // Commands ask for blobs that the repository itself names, so a missing one is lost.
             ErrorKind::Damaged | ErrorKind::NotFound => Exit::Damaged,
             ErrorKind::Interrupted => Exit::Interrupted,

@@ -21,6 +21,7 @@ mod pace;
 mod process;
 mod progress;
 mod prune;
+mod repair;
 mod request;
 mod restore;
 mod scan;
@@ -32,8 +33,7 @@ mod tensor;
 mod trace;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use clap::Parser;
 use serde_json::json;
@@ -99,6 +99,7 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Tag(arguments) => tag::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
+        Verb::Repair(what) => repair::run(session, what),
         Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Completions(arguments) => manual::completions(arguments),
         Verb::Man(arguments) => manual::pages(session, arguments),

@@ -58,7 +58,8 @@ impl<'a> Marker<'a> {
         all: Option<Arc<ContainerListing>>,
         stop: &'a AtomicBool,
     ) -> Self {
-        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX);
+        // A quarantined copy does not count.
+        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX).sound_only();
         Marker {
             retained: reader(retained),
             all: all.map(reader),

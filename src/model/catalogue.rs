@@ -103,7 +103,14 @@ impl CatalogueBlob {
     /// Those of listing the store.
     pub fn load_all(store: &dyn Store) -> Result<Vec<CatalogueEntry>> {
         let (mut blobs, mut count) = (Vec::new(), 0);
-        for listed in store.list(PREFIX)? {
+        let listed = match store.list(PREFIX) {
+            Err(error @ Error::Unreadable { .. }) => {
+                tracing::warn!("no model is known: {error}");
+                Vec::new()
+            }
+            listed => listed?,
+        };
+        for listed in listed {
             match CatalogueBlob::load(store, &listed.name) {
                 Ok(blob) => {
                     count += blob.entries.len();

@@ -6,6 +6,7 @@
 pub mod claims;
 pub mod container;
 pub mod index;
+pub mod marks;
 pub mod naming;
 pub mod paths;
 pub mod reader;

@@ -3,6 +3,7 @@
 //! 1. The index locates the chunk, and its operations are resolved to ranges of frames.
 //! 2. The frames are decoded through a bounded cache.
 //! 3. The chunk is assembled from the ranges and checked against its fingerprint.
+//! 4. A frame or an entry that proves bad is remembered, and the chunk is read from another entry, if there is one.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use crate::codec::Scratch;
 use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::container::{EntryNumber, ExtentCache, ExtentMap, FrameNumber, blob_name, decode_frame};
+use crate::repo::container::{
+    EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, blob_name, decode_frame,
+};
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver};
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::Store;
@@ -29,6 +32,10 @@ const EXTENT_CACHE_BYTES_MAX: usize = 16 << 20;
 const CHUNK_FRAME_BYTES_LIMIT: u64 = 1 << 30;
 /// Frames of a chunk that cannot exceed that limit.
 const CHUNK_FRAMES_UNCHECKED: usize = (CHUNK_FRAME_BYTES_LIMIT / FRAME_BYTES_LIMIT) as usize;
+/// Entries of one chunk that are tried, at most.
+const ENTRIES_TRIED_MAX: usize = 16;
+/// Attempts to read one entry, each after one more frame of a base proved bad.
+const ATTEMPTS_MAX: usize = 16;
 /// Deepest tree of recipes that is accepted.
 const RECIPE_LEVELS_MAX: usize = 16;
 
@@ -43,6 +50,8 @@ pub struct ChunkReader {
     frame_bytes: usize,
     frame_bytes_max: usize,
     scratch: Scratch,
+    /// Frames that proved bad.
+    bad_frames: usize,
 }
 
 impl ChunkReader {
@@ -59,7 +68,20 @@ impl ChunkReader {
             frame_bytes: 0,
             frame_bytes_max,
             scratch: Scratch::default(),
+            bad_frames: 0,
         }
+    }
+
+    /// The same reader, but it reads sound entries only: for writers, which rely on what it reads.
+    #[must_use]
+    pub fn sound_only(self) -> Self {
+        let locator = self.resolver.locator.sound_only();
+        ChunkReader { resolver: Resolver::new(locator), ..self }
+    }
+
+    /// The store that it reads.
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
     }
 
     /// Returns the number of an entry that stores the chunk.
@@ -68,7 +90,7 @@ impl ChunkReader {
     /// [`Error::ChunkMissing`] if no listed container has one.
     pub fn entry_of(&mut self, fingerprint: &Fingerprint) -> Result<EntryNumber> {
         let located = self.resolver.locator.locate(fingerprint)?;
-        let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
+        let located = located.ok_or_else(|| missing(fingerprint))?;
         Ok(self.resolver.number_of(&located))
     }
 
@@ -110,8 +132,20 @@ impl ChunkReader {
         }
         let (container, info) = self.resolver.frame_info(number)?;
         let name = blob_name(&container);
-        let stored = self.store.get_range(&name, info.offset, info.stored_bytes())?;
-        let frame = Bytes::from(decode_frame(&name, &info, &stored, &mut self.scratch)?);
+        let stored = self.store.get_range(&name, info.offset, info.stored_bytes());
+        let decoded = stored.and_then(|stored| decode_frame(&name, &info, &stored, &mut self.scratch));
+        let frame = match decoded {
+            Ok(frame) => Bytes::from(frame),
+            Err(error) => {
+                if let FrameAddress::Stored { position, .. } = number.address()
+                    && error.is_unreadable()
+                    && self.resolver.locator.doubt_frame(container, position)
+                {
+                    self.bad_frames += 1;
+                }
+                return Err(error);
+            }
+        };
         self.frame_bytes += frame.len();
         self.frames.put(number, frame.clone());
         while self.frame_bytes > self.frame_bytes_max && self.frames.len() > 1 {
@@ -122,8 +156,24 @@ impl ChunkReader {
         Ok(frame)
     }
 
-    /// Returns the bytes of entry `number`, checked against `fingerprint`.
+    /// Returns the bytes of entry `number`, checked against `fingerprint`. If a frame of a base proves bad, another
+    /// entry of that base serves.
     pub fn read_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        let mut attempts = 1;
+        loop {
+            let bad_frames = self.bad_frames;
+            match self.try_entry(number, fingerprint) {
+                Err(error) if error.is_unreadable() && self.bad_frames > bad_frames && attempts < ATTEMPTS_MAX => {
+                    attempts += 1;
+                    self.resolver.forget_bases();
+                    self.extent_cache = ExtentCache::new(EXTENT_CACHE_BYTES_MAX);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_entry(&mut self, number: EntryNumber, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         let extent_map = self.extent_map(number)?;
         let frames: Vec<Bytes> = extent_map.frames().iter().map(|frame| self.frame(*frame)).collect::<Result<_>>()?;
         let mut bytes = Vec::new();
@@ -143,10 +193,45 @@ impl ChunkReader {
         Ok(bytes)
     }
 
-    /// Returns the bytes of a chunk, checked against its fingerprint.
+    /// Calls `attempt` with entries of a chunk, the soundest first, until one is readable.
+    fn try_entries<T>(
+        &mut self,
+        fingerprint: &Fingerprint,
+        mut attempt: impl FnMut(&mut Self, EntryNumber) -> Result<T>,
+    ) -> Result<T> {
+        let (mut tried, mut first) = (Vec::new(), None);
+        loop {
+            let number = match (self.entry_of(fingerprint), &first) {
+                (Ok(number), None) => number,
+                (Ok(number), Some(_)) if !tried.contains(&number) && tried.len() < ENTRIES_TRIED_MAX => number,
+                (found, _) => return Err(first.or(found.err()).unwrap_or_else(|| missing(fingerprint))),
+            };
+            match attempt(self, number) {
+                Err(error) if error.is_unreadable() => {
+                    if let (EntryAddress::Stored { position, .. }, Ok((container, ..))) =
+                        (number.address(), self.resolver.container_index_of(number))
+                    {
+                        self.resolver.locator.doubt_entry(container, position);
+                    }
+                    tried.push(number);
+                    first.get_or_insert(error);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Returns the extent map of a chunk, from an entry whose operations and bases can be read.
+    ///
+    /// # Errors
+    /// As of [`Self::entry_of`] and [`Self::extent_map`].
+    pub fn extent_map_of(&mut self, fingerprint: &Fingerprint) -> Result<Arc<ExtentMap>> {
+        self.try_entries(fingerprint, |reader, number| reader.extent_map(number))
+    }
+
+    /// Returns the bytes of a chunk, checked against its fingerprint. If an entry cannot be read, another one serves.
     pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
-        let number = self.entry_of(fingerprint)?;
-        self.read_entry(number, fingerprint)
+        self.try_entries(fingerprint, |reader, number| reader.read_entry(number, fingerprint))
     }
 
     /// Returns the bytes of a chunk, checked against its fingerprint and against the length in a reference to it.
@@ -160,6 +245,10 @@ impl ChunkReader {
         }
         Err(Error::corrupt(format!("chunk {fingerprint}"), 0, format!("{len} bytes"), bytes.len().to_string()))
     }
+}
+
+fn missing(fingerprint: &Fingerprint) -> Error {
+    Error::ChunkMissing { fingerprint: fingerprint.to_string() }
 }
 
 /// Walks the recipes of a content depth-first and yields its chunks and holes in order.

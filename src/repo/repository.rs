@@ -196,6 +196,26 @@ impl Repository {
         [NAME, COPY].into_iter().filter_map(|name| read(name).err().map(|error| (name, error))).collect()
     }
 
+    /// Writes a damaged or missing copy of the configuration again, from the other one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn heal_config(&self) -> Result<()> {
+        let defects = self.config_defects();
+        let [(name, error)] = defects.as_slice() else { return Ok(()) };
+        if !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) {
+            return Ok(());
+        }
+        // Another intact record may be of another repository.
+        if read_record(self.store.as_ref(), name).is_ok() {
+            return Ok(());
+        }
+        let bytes = self.store.get(if *name == NAME { COPY } else { NAME }, BYTES_LIMIT)?;
+        self.store.overwrite(name, &[&bytes])?;
+        tracing::warn!("{name} is written again from its other copy: {error}");
+        Ok(())
+    }
+
     /// Fails if writing into this repository needs features that this program lacks.
     ///
     /// # Errors

@@ -74,7 +74,8 @@ pub struct NamedSnapshot {
     pub snapshot: Snapshot,
 }
 
-fn blob_name(id: &SnapshotId) -> String {
+/// Store name of a snapshot.
+pub fn blob_name(id: &SnapshotId) -> String {
     format!("{PREFIX}/{id}")
 }
 
@@ -198,7 +199,13 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
         return Err(none(": give an id of hex digits, a unique prefix of one, or `latest`".into()));
     }
     let prefix = wanted.to_ascii_lowercase();
-    let names = store.list(PREFIX)?;
+    let names = match (store.list(PREFIX), SnapshotId::parse(&prefix)) {
+        // A whole id needs no list.
+        (Err(Error::Unreadable { .. }), Some(id)) => {
+            return Ok(NamedSnapshot { id, snapshot: Snapshot::load(store, &id)? });
+        }
+        (names, _) => names?,
+    };
     let matching: Vec<SnapshotId> = names
         .iter()
         .filter_map(|listed| listed.name.rsplit('/').next())

@@ -291,8 +291,7 @@ impl PlanStage {
         fingerprint: Fingerprint,
         len: u64,
     ) -> Result<WriteChunk> {
-        let entry = self.reader.entry_of(&fingerprint)?;
-        let extent_map = self.reader.extent_map(entry)?;
+        let extent_map = self.reader.extent_map_of(&fingerprint)?;
         if u64::from(extent_map.len()) != len {
             let expected = format!("chunk {fingerprint} of {len} bytes");
             return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));

@@ -1,8 +1,8 @@
 //! Connects the six stages of a restore and runs them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::decode::DecodeWorker;
@@ -81,7 +81,8 @@ pub fn restore(
     let started = Instant::now();
     let repository = &repository.stopped_by(stop);
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let reader = ChunkReader::new(repository, listing, METADATA_CACHE_BYTES);
+    let reader = ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
+    let rescue = Arc::new(Mutex::new(ChunkReader::new(repository, listing, METADATA_CACHE_BYTES)));
     let root = Arc::new(Target::create(target)?);
     let counts = Arc::new(RestoreCounts::default());
     let plan = PlanStage::new(reader, snapshot.snapshot.root, root.clone(), &config.restore, counts.clone());
@@ -105,6 +106,7 @@ pub fn restore(
         scratch: Scratch::default(),
         counts: counts.clone(),
         progress,
+        rescue: rescue.clone(),
     });
     let ((), stages) = line.run(link, finish)?;
     if let Some(node) = &snapshot.snapshot.root_node {

@@ -1,10 +1,12 @@
 //! Write: assembles chunks from frames, checks each against its fingerprint and writes it at its offset.
 //!
+//! A chunk whose frames are damaged is read again from another entry that stores it, if there is one.
+//!
 //! In a sparse file the recorded small holes are not written. If the snapshot has no map of them, no block of zeros is
 //! written.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -14,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
 use crate::metrics::Progress;
 use crate::pipeline::Map;
+use crate::repo::reader::ChunkReader;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Alignment and size of the blocks of zeros that are not written, bytes.
@@ -31,6 +34,8 @@ pub struct WriteWorker<'a> {
     pub counts: Arc<RestoreCounts>,
     /// Counters for the progress bar.
     pub progress: &'a Progress,
+    /// Finds other entries of chunks whose frames are damaged. Shared, because that is rare.
+    pub rescue: Arc<Mutex<ChunkReader>>,
 }
 
 impl WriteWorker<'_> {
@@ -55,10 +60,29 @@ impl WriteWorker<'_> {
             let (expected, got) = (write.fingerprint.to_string(), got.to_string());
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
+        self.finish(write, bytes)
+    }
+
+    /// Writes the checked bytes of a chunk.
+    fn finish(&self, write: &WriteChunk, bytes: &[u8]) -> Result<()> {
         AssembledChunk { file: &write.file, bytes, offset: write.offset }.write()?;
         write.file.set_has_content();
         self.counts.written(self.progress, bytes.len() as u64);
         Ok(())
+    }
+
+    /// Reads a chunk from whatever entry is readable, after `failure`.
+    fn rescue(&self, write: &WriteChunk, failure: Error) -> Result<()> {
+        let mut reader = self.rescue.lock().unwrap_or_else(PoisonError::into_inner);
+        match reader.read_exact(&write.fingerprint, u64::from(write.extent_map.len())) {
+            Ok(bytes) => {
+                drop(reader);
+                tracing::info!("chunk {} is read from another copy: {failure}", write.fingerprint);
+                self.finish(write, &bytes)
+            }
+            Err(error) if error.is_unreadable() => Err(failure),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -147,7 +171,11 @@ impl Map for WriteWorker<'_> {
 
     fn map(&mut self, mut job: RestoreJob) -> Result<RestoreJob> {
         for write in &job.writes {
-            match self.write(write, &job) {
+            let written = match self.write(write, &job) {
+                Err(error) if error.is_unreadable() => self.rescue(write, error),
+                other => other,
+            };
+            match written {
                 Ok(()) => {}
                 Err(error) if error.is_unreadable() => write.lose(error),
                 // A bad sector of the target costs this chunk. A full disk affects every file.

@@ -147,7 +147,10 @@ impl LocalStore {
 
     /// Appends the blobs below `directory`, whose name is `prefix` (empty for the root).
     fn list_directory(&self, directory: &Path, prefix: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
-        let failed = |error| Error::io("list", directory, error);
+        let failed = |error: std::io::Error| match is_lost_data(&error) {
+            true => Error::Unreadable { what: format!("the directory {prefix}"), offset: 0, source: error },
+            false => Error::io("list", directory, error),
+        };
         let entries = match fs::read_dir(directory) {
             Err(error) if is_absent(&error) => return Ok(()),
             entries => entries.map_err(failed)?,

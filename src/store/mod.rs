@@ -80,7 +80,7 @@ pub trait Store: Send + Sync {
     /// the call may or may not be listed.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io).
+    /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if the device has lost a part of the list.
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>>;
 
     /// Deletes a blob. Deleting a missing blob succeeds. Fails with [`Io`](crate::Error::Io).

@@ -6,6 +6,7 @@ mod choose;
 mod damage;
 mod documents;
 mod fixture;
+mod heal;
 mod inspect;
 mod models;
 mod parents;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use bytesize::ByteSize;
 use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
+use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::container::parse_name;
@@ -71,6 +72,13 @@ impl Store for BadSectors {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        let bad = self.bad.lock().unwrap();
+        // A name that ends with a slash is a directory that cannot be listed.
+        let is_within = |name: &String| format!("{name}/").starts_with(&format!("{prefix}/"));
+        if let Some(name) = bad.keys().find(|name| name.ends_with('/') && is_within(name)) {
+            return Err(Error::Unreadable { what: name.clone(), offset: 0, source: io::Error::from_raw_os_error(EIO) });
+        }
+        drop(bad);
         self.inner.list(prefix)
     }
 
@@ -263,4 +271,55 @@ fn a_container_on_a_bad_sector_is_replaced_when_its_chunks_are_stored_again() {
     scene.spoil(&container.name, container.len - 100..container.len);
     let again = scene.back_up(true).snapshot;
     assert!(scene.restored(&again).1.is_empty());
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_costs_nothing_that_can_be_found_by_name() {
+    let scene = Scene::new();
+    let first = scene.back_up(false).snapshot;
+    let container = scene.containers().swap_remove(0).name;
+    let (directory, _) = container.rsplit_once('/').unwrap();
+    for directory in [directory, "containers", "index", "snapshots", "models"] {
+        scene.spoil(&format!("{directory}/"), 0..1);
+        assert!(scene.restored(&first).1.is_empty(), "{directory}");
+        let report = check(&scene.repository, &config(), false, &Progress::default(), &Arc::default()).unwrap();
+        assert!(report.defects.iter().any(|defect| defect.contains(directory)), "{directory}: {report:?}");
+        let extra = scene.directory.path().join("source/extra");
+        fs::write(&extra, directory).unwrap();
+        let next = scene.back_up(false);
+        assert_eq!(scene.restored(&next.snapshot).1, [0; 0], "{directory}");
+        // Without segments no container is known to be complete, so all is stored again.
+        assert!(directory == "index" || next.bytes_new < 10_000, "{directory}: {} bytes", next.bytes_new);
+    }
+    // A mark that forbids writing may be where nobody can look.
+    scene.spoil("marks/", 0..1);
+    assert!(scene.restored(&first).1.is_empty());
+    let paths = vec![scene.directory.path().join("source")];
+    let request = BackupRequest { paths, host: "test".into(), ..BackupRequest::default() };
+    let outcome = backup(&scene.repository, &config(), &request, &Progress::default(), &Arc::default());
+    assert!(matches!(outcome, Err(Error::Unreadable { .. })), "{outcome:?}");
+}
+
+#[test]
+fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    // The second backup copies from the first.
+    for file in 0..FILES {
+        let path = scene.directory.path().join(format!("source/file-{file}"));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.splice(500_000..500_000, *b"an insertion");
+        fs::write(path, bytes).unwrap();
+    }
+    let second = scene.back_up(false).snapshot;
+    // All segments are lost, and with them one container.
+    for segment in scene.store.list("index").unwrap() {
+        scene.store.delete(&segment.name).unwrap();
+    }
+    let container = scene.containers().into_iter().last().unwrap();
+    scene.spoil(&container.name, container.len - 100..container.len);
+    let again = scene.back_up(true);
+    assert!(again.containers_adopted >= 3, "{again:?}");
+    assert!(again.bytes_new < FILES as u64 * 900_000 / 2, "{again:?}");
+    assert!(scene.restored(&again.snapshot).1.is_empty() && !second.is_empty());
 }

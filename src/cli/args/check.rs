@@ -7,10 +7,14 @@ use crate::inspect::check::ReadData;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
-    /// Also read, decode and verify all data, not only the metadata
+    /// Also read, decode and verify all data, not only the metadata. What is bad is quarantined: the next backup that
+    /// meets the same content stores it again, which heals all snapshots
     #[arg(long)]
     pub read_data: bool,
     /// Like --read-data for some containers: random ones (`5%`, `2G`), or part N of T (`3/7`), so that T runs read all
     #[arg(long, value_name = "SHARE", conflicts_with = "read_data")]
     pub read_data_subset: Option<ReadData>,
+    /// Write nothing into the repository: do not quarantine what is bad
+    #[arg(long)]
+    pub report_only: bool,
 }

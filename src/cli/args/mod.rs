@@ -9,6 +9,7 @@ mod manual;
 mod measure;
 mod models;
 mod options;
+mod repair;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use measure::BenchArguments;
 pub use measure::TraceArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotChoice};
 pub use options::Options;
+pub use repair::{RepairSnapshotsArguments, RepairVerb};
 pub use restore::RestoreArguments;
 
 /// Data-reduction backup engine for source code, images, databases and machine-learning models
@@ -46,6 +48,7 @@ Exit codes:
   2    invalid command line
   3    the backup or trace is complete except for entries that could not be read
   10   no repository found
+  11   the repository is set read-only
   20   the repository is damaged; a restore has written everything else
   130  interrupted";
 
@@ -79,6 +82,9 @@ pub enum Verb {
     Prune(PruneArguments),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
+    /// Do what can be done about damage without the source, and say what is lost
+    #[command(subcommand)]
+    Repair(RepairVerb),
     /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
     Trace(TraceArguments),
     /// Print a script that completes command lines in a shell

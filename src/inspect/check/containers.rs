@@ -9,10 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
 use crate::repo::container::{
@@ -20,19 +21,19 @@ use crate::repo::container::{
     parse_header, parse_name,
 };
 use crate::repo::index::read_container_index;
+use crate::repo::marks::{BadParts, PositionSet};
 use crate::repo::reader::ChunkReader;
+use crate::store::ListedBlob;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Minimum frame cache of a worker, bytes.
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
 /// Checks every container of the listing.
-pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut DefectLog) -> Result<()> {
+pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, damaged: &mut DamagedContainers) -> Result<()> {
     let orphans: Arc<HashSet<ContainerId>> = Arc::new(run.listing.orphans().into_iter().collect());
     report.unreferenced_containers = orphans.len() as u64;
-    let listed = run.repository.store.list(PREFIX)?;
-    let jobs = listed.iter().filter_map(|blob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len }));
-    let jobs: Vec<ContainerJob> = jobs.filter(|job| run.listing.containers.contains(&job.id)).collect();
+    let jobs = jobs(run)?;
     let read = run.read_data.choose(&jobs)?;
     let len_read = jobs.iter().filter(|job| read.contains(&job.id)).map(|job| job.len).sum();
     run.progress.files_total.add(jobs.len() as u64);
@@ -48,9 +49,27 @@ pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, log: &mut Defe
         orphans: orphans.clone(),
         read: &read,
     });
-    let (found, _) = line.run(link, CollectSink { report, defects: Defects::default(), progress: run.progress })?;
-    log.merge(found.log);
-    confirm_missing(run, found.missing_bases, log)
+    let collect = CollectSink { report, damaged, missing_bases: Vec::new(), progress: run.progress };
+    let (missing_bases, _) = line.run(link, collect)?;
+    confirm_missing(run, missing_bases, damaged)
+}
+
+/// The containers of the listing in name order, with their lengths.
+fn jobs(run: &CheckRun<'_>) -> Result<Vec<ContainerJob>> {
+    let store = run.repository.store.as_ref();
+    let mut jobs: Vec<ContainerJob> = match store.list(PREFIX) {
+        // The listing has what can be found without the lost directory.
+        Err(Error::Unreadable { .. }) => {
+            let len = |id: &ContainerId| store.head(&blob_name(id)).ok().flatten().map_or(0, |head| head.len);
+            run.listing.containers.iter().map(|id| ContainerJob { id: *id, len: len(id) }).collect()
+        }
+        listed => {
+            let job = |blob: ListedBlob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len });
+            listed?.into_iter().filter_map(job).filter(|job| run.listing.containers.contains(&job.id)).collect()
+        }
+    };
+    jobs.sort_by_key(|job| job.id);
+    Ok(jobs)
 }
 
 /// A container to check.
@@ -70,20 +89,35 @@ impl Weigh for ContainerJob {
 struct MissingBase {
     /// Fingerprint of the base, in hex.
     base: String,
+    /// The entry that needs it.
+    container: ContainerId,
+    entry: u32,
     /// The defect to log if no container has the base.
     defect: String,
 }
 
-/// Defects of containers, and possible defects.
+/// Defects of a container, and possible defects.
 #[derive(Default)]
 struct Defects {
     log: DefectLog,
+    is_whole_bad: bool,
+    frames: PositionSet,
+    entries: PositionSet,
     missing_bases: Vec<MissingBase>,
 }
 
+impl Defects {
+    fn parts(&self) -> BadParts {
+        if self.is_whole_bad {
+            return BadParts::Whole;
+        }
+        BadParts::Parts { frames: self.frames.clone(), entries: self.entries.clone() }
+    }
+}
+
 /// The result for a container.
-#[derive(Default)]
 struct CheckedContainer {
+    id: ContainerId,
     bytes_stored: u64,
     chunks: u64,
     frames: u64,
@@ -132,10 +166,20 @@ impl Map for CheckWorker<'_> {
 
     fn map(&mut self, job: ContainerJob) -> Result<CheckedContainer> {
         let name = blob_name(&job.id);
-        let mut checked = CheckedContainer { bytes_stored: job.len, ..CheckedContainer::default() };
+        let mut checked = CheckedContainer {
+            id: job.id,
+            bytes_stored: job.len,
+            chunks: 0,
+            frames: 0,
+            bytes_raw: 0,
+            defects: Defects::default(),
+        };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
-            Err(error) => checked.defects.log.damaged_blob(&name, &damage(error)?),
+            Err(error) => {
+                checked.defects.is_whole_bad = error.kind() != ErrorKind::Unsupported;
+                checked.defects.log.damaged_blob(&name, &damage(error)?);
+            }
         }
         if self.read.contains(&job.id) {
             if let Some(error) = name_defect(self.run, &name)? {
@@ -177,7 +221,7 @@ impl CheckWorker<'_> {
             next_frame = end;
             if let Err(error) = self.entry(EntryNumber::stored(container, position), entry, is_read) {
                 let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
-                self.entry_defect(job, text, damage(error)?, &mut checked.defects);
+                self.entry_defect(job, position, text, damage(error)?, &mut checked.defects);
             }
         }
         self.frames(name, container, next_frame..frame_count, &mut checked.defects)
@@ -194,6 +238,10 @@ impl CheckWorker<'_> {
         for position in positions {
             self.run.check_stop()?;
             if let Err(error) = self.reader.frame(FrameNumber::stored(container, position)) {
+                // A newer version can read a frame that this one does not support.
+                if error.kind() != ErrorKind::Unsupported {
+                    defects.frames.insert(position, position + 1);
+                }
                 defects.log.damaged_blob(name, &damage(error)?);
             }
         }
@@ -219,15 +267,21 @@ impl CheckWorker<'_> {
         Ok(())
     }
 
-    fn entry_defect(&self, job: &ContainerJob, text: String, error: Error, defects: &mut Defects) {
+    fn entry_defect(&self, job: &ContainerJob, entry: u32, text: String, error: Error, defects: &mut Defects) {
         let text = format!("{text}: {error}");
         match error {
+            // A newer version can read it.
+            Error::Unsupported { .. } => defects.log.consequence(text),
             // A running backup writes this container, and the base is in one that was not listed.
             Error::ChunkMissing { .. } if self.orphans.contains(&job.id) => {}
             Error::ChunkMissing { fingerprint } if defects.missing_bases.len() < DEFECTS_MAX => {
-                defects.missing_bases.push(MissingBase { base: fingerprint, defect: text });
+                let container = job.id;
+                defects.missing_bases.push(MissingBase { base: fingerprint, container, entry, defect: text });
             }
-            _ => defects.log.consequence(text),
+            _ => {
+                defects.entries.insert(entry, entry + 1);
+                defects.log.consequence(text);
+            }
         }
     }
 }
@@ -235,13 +289,14 @@ impl CheckWorker<'_> {
 /// The last stage: adds the results to the report.
 struct CollectSink<'a> {
     report: &'a mut CheckReport,
-    defects: Defects,
+    damaged: &'a mut DamagedContainers,
+    missing_bases: Vec<MissingBase>,
     progress: &'a Progress,
 }
 
 impl Sink for CollectSink<'_> {
     type In = CheckedContainer;
-    type Output = Defects;
+    type Output = Vec<MissingBase>;
 
     fn name(&self) -> &'static str {
         "collect"
@@ -254,49 +309,62 @@ impl Sink for CollectSink<'_> {
         self.report.bytes_stored += checked.bytes_stored;
         self.report.bytes_raw += checked.bytes_raw;
         self.progress.files_done.add(1);
-        self.progress.errors.add(checked.defects.log.count());
-        self.defects.log.merge(checked.defects.log);
-        for missing in checked.defects.missing_bases {
-            if self.defects.missing_bases.len() < DEFECTS_MAX {
-                self.defects.missing_bases.push(missing);
+        let mut defects = checked.defects;
+        self.progress.errors.add(defects.log.count());
+        for missing in std::mem::take(&mut defects.missing_bases) {
+            if self.missing_bases.len() < DEFECTS_MAX {
+                self.missing_bases.push(missing);
             } else {
-                self.defects.log.consequence(missing.defect);
+                defects.entries.insert(missing.entry, missing.entry + 1);
+                defects.log.consequence(missing.defect);
             }
+        }
+        if defects.log.count() > 0 {
+            self.damaged.add(checked.id, &defects.parts(), defects.log);
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Defects> {
-        Ok(self.defects)
+    fn finish(self) -> Result<Vec<MissingBase>> {
+        Ok(self.missing_bases)
     }
 }
 
 /// Searches the containers that no segment lists now, and logs the bases that none of them has.
-fn confirm_missing(run: &CheckRun<'_>, missing_bases: Vec<MissingBase>, log: &mut DefectLog) -> Result<()> {
-    let mut wanted: HashMap<Fingerprint, Vec<String>> = HashMap::new();
-    for MissingBase { base, defect } in missing_bases {
-        match Fingerprint::parse(&base) {
-            Some(base) => wanted.entry(base).or_default().push(defect),
-            None => log.consequence(defect),
+fn confirm_missing(run: &CheckRun<'_>, missing_bases: Vec<MissingBase>, damaged: &mut DamagedContainers) -> Result<()> {
+    let mut wanted: HashMap<Fingerprint, Vec<MissingBase>> = HashMap::new();
+    let mut missing: Vec<MissingBase> = Vec::new();
+    for base in missing_bases {
+        match Fingerprint::parse(&base.base) {
+            Some(fingerprint) => wanted.entry(fingerprint).or_default().push(base),
+            None => missing.push(base),
         }
     }
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let segments = run.listing.segments();
-    let listed: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
-    for blob in run.repository.store.list(PREFIX)? {
-        run.check_stop()?;
-        let Some(id) = parse_name(&blob.name).filter(|id| !listed.contains(id)) else { continue };
-        match read_container_index(run.repository.store.as_ref(), &id) {
-            Ok(container_index) => {
-                container_index.entries.iter().for_each(|entry| drop(wanted.remove(&entry.fingerprint)))
+    if !wanted.is_empty() {
+        let segments = run.listing.segments();
+        let listed: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+        let blobs = match run.repository.store.list(PREFIX) {
+            Err(Error::Unreadable { .. }) => Vec::new(),
+            listed => listed?,
+        };
+        for blob in blobs {
+            run.check_stop()?;
+            let Some(id) = parse_name(&blob.name).filter(|id| !listed.contains(id)) else { continue };
+            match read_container_index(run.repository.store.as_ref(), &id) {
+                Ok(container_index) => {
+                    container_index.entries.iter().for_each(|entry| drop(wanted.remove(&entry.fingerprint)))
+                }
+                Err(error) => drop(damage(error)?),
             }
-            Err(error) => drop(damage(error)?),
         }
     }
-    let mut defects: Vec<String> = wanted.into_values().flatten().collect();
-    defects.sort();
-    defects.into_iter().for_each(|defect| log.consequence(defect));
+    missing.extend(wanted.into_values().flatten());
+    missing.sort_by(|one, other| one.defect.cmp(&other.defect));
+    for MissingBase { container, entry, defect, .. } in missing {
+        let (mut log, mut entries) = (DefectLog::default(), PositionSet::default());
+        log.consequence(defect);
+        entries.insert(entry, entry + 1);
+        damaged.add(container, &BadParts::Parts { frames: PositionSet::default(), entries }, log);
+    }
     Ok(())
 }

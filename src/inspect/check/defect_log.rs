@@ -41,6 +41,17 @@ impl DefectLog {
         other.consequences.into_iter().for_each(|text| push(&mut self.consequences, text));
     }
 
+    /// Forgets the texts. The number stays.
+    pub(super) fn drop_texts(&mut self) {
+        self.damaged_blobs.clear();
+        self.consequences.clear();
+    }
+
+    /// Number of recorded texts.
+    pub(super) fn texts(&self) -> usize {
+        self.damaged_blobs.len() + self.consequences.len()
+    }
+
     /// Number of all defects.
     pub(super) fn count(&self) -> u64 {
         self.count

@@ -6,13 +6,16 @@
 //! 3. Every container has a sound header, footer and container index, and each entry resolves to bytes within frames
 //!    (`containers`). Of those that `read_data` chooses every byte is read: they match their names, frames decode,
 //!    and chunks match their fingerprints.
-//! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`).
+//! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`). A chunk
+//!    with a sound entry is not lost, whatever happened to other entries of it.
+//! 5. Damage that a mark lists and that no snapshot needs is mentioned only (`damaged_containers`).
 //!
 //! Snapshots are listed before segments, and segments before containers, which is the reverse of the writing order. So
 //! the data of a concurrent backup is either complete or not needed. A container that no segment lists belongs to an
 //! interrupted or a running backup. It must be sound, but its bases may still be missing.
 
 mod containers;
+mod damaged_containers;
 mod defect_log;
 mod read_data;
 mod run;

@@ -1,10 +1,12 @@
 //! Runs the steps of a check and collects their defects in a report.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DefectLog, damage};
 use super::read_data::ReadData;
 use super::{containers, segments, trees};
@@ -15,7 +17,8 @@ use crate::model;
 use crate::repo::Repository;
 use crate::repo::container::blob_name;
 use crate::repo::index::ContainerListing;
-use crate::repo::snapshot;
+use crate::repo::marks::{BadParts, Marks, Quarantine};
+use crate::repo::snapshot::{self, NamedSnapshot};
 
 /// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -44,6 +47,17 @@ pub struct CheckReport {
     pub defect_count: u64,
     /// The first 1000 defects: damaged blobs come before defects that they cause.
     pub defects: Vec<String>,
+    /// Damage that marks list and that no snapshot needs, at most 1000 lines.
+    pub notes: Vec<String>,
+    /// Damaged frames of containers with a readable index, as far as the data was read.
+    pub bad_frames: u64,
+    /// Chunk entries that cannot be read, of containers with a readable index.
+    pub bad_chunks: u64,
+    /// Containers that are missing or have no readable index.
+    pub bad_containers: u64,
+    /// What is bad. Unless all data was read, it includes what marks list.
+    #[serde(skip)]
+    pub bad: Quarantine,
 }
 
 /// The inputs that all steps of a check share.
@@ -83,13 +97,23 @@ pub fn check(
     for (name, error) in repository.config_defects() {
         log.damaged_blob(name, &damage(error)?);
     }
-    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
+    let (snapshots, damaged) = match snapshot::list(repository.store.as_ref()) {
+        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
+        listed => listed?,
+    };
     // A missing snapshot was deleted on purpose after the listing.
     for (name, error) in damaged.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NotFound) {
         log.damaged_blob(&name, &damage(error)?);
     }
     report.snapshots = snapshots.len() as u64;
-    for listed in repository.store.list(model::PREFIX)? {
+    let catalogues = match repository.store.list(model::PREFIX) {
+        Err(error @ Error::Unreadable { .. }) => {
+            log.damaged_blob(model::PREFIX, &error);
+            Vec::new()
+        }
+        listed => listed?,
+    };
+    for listed in catalogues {
         if let Err(error) = model::CatalogueBlob::load(repository.store.as_ref(), &listed.name)
             && error.kind() != ErrorKind::NotFound
         {
@@ -101,16 +125,56 @@ pub fn check(
     for (name, error) in listing.damaged.drain(..) {
         log.damaged_blob(&name, &damage(error)?);
     }
+    for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
+        log.damaged_blob(&name, &damage(error)?);
+    }
     report.segments = listing.segments().len() as u64;
     let run = CheckRun { repository, config, listing: Arc::new(listing), read_data, progress, stop };
-    segments::check(&run, &mut log)?;
-    containers::check(&run, &mut report, &mut log)?;
-    run.listing.take_orphans_used();
-    trees::check(&run, &snapshots, &mut log)?;
-    for id in run.listing.take_orphans_used() {
-        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
-    }
+    stored_data(&run, &snapshots, &mut report, &mut log)?;
     report.defect_count = log.count();
     report.defects = log.into_texts();
     Ok(report)
+}
+
+/// Checks segments, containers and trees.
+fn stored_data(
+    run: &CheckRun<'_>,
+    snapshots: &[NamedSnapshot],
+    report: &mut CheckReport,
+    log: &mut DefectLog,
+) -> Result<()> {
+    let known = run.listing.quarantine();
+    let mut damaged = DamagedContainers::default();
+    segments::check(run, &mut damaged, log)?;
+    containers::check(run, report, &mut damaged)?;
+    report.bad = damaged.quarantine();
+    count_bad(report);
+    if run.read_data != ReadData::Everything {
+        report.bad.merge(&known);
+    }
+    // From here on, readers know what is bad.
+    run.listing.set_quarantine(Arc::new(report.bad.clone()));
+    run.listing.take_orphans_used();
+    let mut trees_log = DefectLog::default();
+    let lost = trees::check(run, snapshots, &mut trees_log)?;
+    let named: HashSet<_> =
+        run.listing.segments().iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    log.merge(damaged.finish(&known, &lost, &named, report));
+    log.merge(trees_log);
+    for id in run.listing.take_orphans_used() {
+        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
+    }
+    Ok(())
+}
+
+fn count_bad(report: &mut CheckReport) {
+    for (_, parts) in report.bad.containers() {
+        match parts {
+            BadParts::Whole => report.bad_containers += 1,
+            BadParts::Parts { frames, entries } => {
+                report.bad_frames += frames.count();
+                report.bad_chunks += entries.count();
+            }
+        }
+    }
 }

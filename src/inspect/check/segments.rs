@@ -4,11 +4,13 @@
 //! 2. Each batch is sorted by container, so each container index is read once per batch.
 //! 3. The bytes of a segment without other defects must match its name.
 
+use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::blob_name;
 use crate::repo::index::{IndexRecord, IndexSegment, read_container_index};
+use crate::repo::marks::BadParts;
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -17,11 +19,16 @@ const BATCH_RECORDS: usize = 1 << 19;
 const HASH_BYTES: usize = 1 << 20;
 
 /// Checks every segment of the listing.
-pub(super) fn check(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
+pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &mut DefectLog) -> Result<()> {
     for segment in run.listing.segments().iter() {
         let mut found = DefectLog::default();
         SegmentCheck { run, segment, log: &mut found }.check()?;
         let name = segment.name();
+        for id in segment.containers().iter().filter(|id| !run.listing.containers.contains(id)) {
+            let mut missing = DefectLog::default();
+            missing.add(format!("{} is missing: {name} refers to it", blob_name(id)));
+            damaged.add(*id, &BadParts::Whole, missing);
+        }
         if found.count() == 0
             && let Some(error) = name_defect(run, name)?
             && error.kind() != ErrorKind::NotFound
@@ -42,9 +49,6 @@ struct SegmentCheck<'a> {
 impl SegmentCheck<'_> {
     fn check(&mut self) -> Result<()> {
         let name = self.segment.name();
-        for id in self.segment.containers().iter().filter(|id| !self.run.listing.containers.contains(id)) {
-            self.log.add(format!("{} is missing: {name} refers to it", blob_name(id)));
-        }
         let (mut batch, mut last) = (Vec::new(), None);
         for page in self.segment.pages() {
             self.run.check_stop()?;

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 
+use super::damaged_containers::LostChunks;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, Result};
-use crate::repo::container::OperationSource;
+use crate::repo::index::{LocatedEntry, Soundness};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
@@ -21,12 +22,16 @@ use crate::types::Fingerprint;
 /// Number of listings and recipes that the check remembers.
 const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 
-/// Checks the tree of every snapshot.
-pub(super) fn check(run: &CheckRun<'_>, snapshots: &[NamedSnapshot], log: &mut DefectLog) -> Result<()> {
+/// Entries of a lost chunk that are looked at, at most.
+const ENTRIES_MAX: usize = 64;
+
+/// Checks the tree of every snapshot. Returns where the chunks are that no entry gives.
+pub(super) fn check(run: &CheckRun<'_>, snapshots: &[NamedSnapshot], log: &mut DefectLog) -> Result<LostChunks> {
     let cache_bytes = run.config.restore.cache_bytes.0 as usize;
     let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
-    let mut check = TreeCheck { run, reader, seen: LruCache::new(SEEN_MAX), log };
-    snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))
+    let mut check = TreeCheck { run, reader, seen: LruCache::new(SEEN_MAX), log, lost: LostChunks::default() };
+    snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))?;
+    Ok(check.lost)
 }
 
 struct TreeCheck<'a> {
@@ -35,18 +40,27 @@ struct TreeCheck<'a> {
     /// Listings and recipes that were checked.
     seen: LruCache<Fingerprint, ()>,
     log: &'a mut DefectLog,
+    lost: LostChunks,
+}
+
+/// A directory whose listing is read.
+struct OpenListing {
+    cursor: TreeCursor,
+    content: ContentReference,
 }
 
 impl TreeCheck<'_> {
     fn snapshot(&mut self, snapshot: &NamedSnapshot) -> Result<()> {
         let mut path = PathBuf::new();
-        let mut levels: Vec<TreeCursor> = self.unseen(snapshot.snapshot.root).into_iter().collect();
-        while let Some(cursor) = levels.last_mut() {
+        let mut levels: Vec<OpenListing> = self.unseen(snapshot.snapshot.root).into_iter().collect();
+        while let Some(OpenListing { cursor, content }) = levels.last_mut() {
             self.run.check_stop()?;
             let next = match cursor.next(&mut self.reader) {
                 Ok(next) => next,
                 Err(error) => {
-                    self.defect(snapshot, &path, damage(error)?);
+                    let (error, content) = (damage(error)?, *content);
+                    self.defect(snapshot, &path, error);
+                    self.lose_listing(content)?;
                     None
                 }
             };
@@ -57,9 +71,9 @@ impl TreeCheck<'_> {
             };
             path.push(name_of(&node));
             if node.kind == NodeKind::Directory
-                && let Some(cursor) = self.unseen(node.content)
+                && let Some(listing) = self.unseen(node.content)
             {
-                levels.push(cursor);
+                levels.push(listing);
                 continue;
             }
             let content_len = node.content.map_or(0, |content| content.content_len());
@@ -77,14 +91,14 @@ impl TreeCheck<'_> {
     }
 
     /// A cursor over a listing that was not checked before.
-    fn unseen(&mut self, content: Option<ContentReference>) -> Option<TreeCursor> {
+    fn unseen(&mut self, content: Option<ContentReference>) -> Option<OpenListing> {
         if let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) =
             content
             && self.seen.put(fingerprint, ()).is_some()
         {
             return None;
         }
-        content.map(|content| TreeCursor::open(Some(content)))
+        content.map(|content| OpenListing { cursor: TreeCursor::open(Some(content)), content })
     }
 
     /// Checks the content of a file, recipes depth first. After a defect the rest of the content is checked too.
@@ -104,6 +118,9 @@ impl TreeCheck<'_> {
                         continue;
                     }
                     let bytes = self.reader.read(&fingerprint);
+                    if bytes.is_err() {
+                        self.lose(&fingerprint)?;
+                    }
                     let list = bytes.and_then(|bytes| decode_recipe(&fingerprint, level, len, &bytes));
                     list.map(|list| levels.push(list.into_iter()))
                 }
@@ -115,13 +132,73 @@ impl TreeCheck<'_> {
         Ok(())
     }
 
+    /// Checks that a chunk has a sound entry of the right length, or another one that can be read all the same.
     fn chunk(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<()> {
-        let number = self.reader.entry_of(fingerprint)?;
-        let raw_len = self.reader.resolver.view(number)?.raw_len;
-        if u64::from(raw_len) == len {
-            return Ok(());
+        let located = self.reader.resolver.locator.locate(fingerprint);
+        if let Ok(Some(LocatedEntry { entry, container_index, soundness: Soundness::Sound, .. })) = &located
+            && let Some(entry) = container_index.entries.get(*entry as usize)
+        {
+            if u64::from(entry.raw_len) == len {
+                return Ok(());
+            }
+            let expected = format!("chunk {fingerprint} of {} bytes", entry.raw_len);
+            return Err(Error::corrupt("recipe", 0, expected, len.to_string()));
         }
-        Err(Error::corrupt("recipe", 0, format!("chunk {fingerprint} of {raw_len} bytes"), len.to_string()))
+        let read = self.reader.read_exact(fingerprint, len).map(drop);
+        if read.is_err() {
+            self.lose(fingerprint)?;
+        }
+        read
+    }
+
+    /// Records the containers whose damage costs a chunk: those with entries of it, and with frames of these.
+    fn lose(&mut self, fingerprint: &Fingerprint) -> Result<()> {
+        let mut entries = Vec::new();
+        self.run.listing.search(fingerprint, |container, entry| {
+            if entries.len() < ENTRIES_MAX {
+                entries.push((container, entry));
+            }
+            None::<()>
+        })?;
+        // Missing containers are not in the listing, but segments name them.
+        for segment in self.run.listing.segments().iter() {
+            entries.extend(segment.find(fingerprint).into_iter().flatten().take(ENTRIES_MAX));
+        }
+        self.lost.is_any_unlocated |= entries.is_empty();
+        for (container, entry) in entries {
+            self.lost.containers.insert(container);
+            let number = self.reader.resolver.entry_number(container, entry);
+            let Ok(extent_map) = self.reader.extent_map(number) else { continue };
+            for frame in extent_map.frames() {
+                if let Ok((container, _)) = self.reader.resolver.frame_info(*frame) {
+                    self.lost.containers.insert(container);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records what a listing lacks that could not be read.
+    fn lose_listing(&mut self, content: ContentReference) -> Result<()> {
+        let mut references = vec![content];
+        while let Some(reference) = references.pop() {
+            let (ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) =
+                reference
+            else {
+                continue;
+            };
+            match (self.reader.read(&fingerprint), reference) {
+                (Err(error), _) => {
+                    damage(error)?;
+                    self.lose(&fingerprint)?;
+                }
+                (Ok(bytes), ContentReference::Recipe { level, len, .. }) => {
+                    references.extend(decode_recipe(&fingerprint, level, len, &bytes).into_iter().flatten());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn defect(&mut self, snapshot: &NamedSnapshot, path: &Path, error: Error) {

@@ -115,10 +115,15 @@ impl ContainerIndex {
         same_prefix.map(|known| known.1).filter(|position| self.entries[*position as usize].fingerprint == *fingerprint)
     }
 
+    /// Position of the first entry with this fingerprint that `accepts` takes.
+    pub fn find_where(&self, fingerprint: &Fingerprint, accepts: impl Fn(&ContainerEntry, u32) -> bool) -> Option<u32> {
+        let mut positions = self.with_fingerprint(fingerprint).take(ENCODINGS_MAX);
+        positions.find(|position| self.entries.get(*position as usize).is_some_and(|entry| accepts(entry, *position)))
+    }
+
     /// Position of the entry with this fingerprint and operations digest.
     pub fn find_encoding(&self, base: &Base) -> Option<u32> {
-        let mut positions = self.with_fingerprint(&base.fingerprint).take(ENCODINGS_MAX);
-        positions.find(|position| self.digest(&self.entries[*position as usize]) == base.digest)
+        self.find_where(&base.fingerprint, |entry, _| self.digest(entry) == base.digest)
     }
 
     /// The bases that have no entry here.

@@ -7,7 +7,8 @@
 //! 3. *lru*: a global LRU of fingerprints;
 //! 4. *database*: the local database or, if another process has locked it, the segments.
 //!
-//! A hit counts only if its container is in the listing or was stored by this run, and its container index has it.
+//! A hit counts only if its container is in the listing or was stored by this run, and its container index has a usable
+//! entry of the chunk.
 //! Timing decides which level answers, but not the answer.
 //!
 //! A [filter](super::filter) before the last level answers most look-ups of new chunks. Building it means reading all
@@ -27,6 +28,7 @@ use super::segment::{IndexRecord, IndexSegment, write_segment};
 use crate::config::IndexConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::ContainerIndex;
+use crate::repo::marks::{BadParts, Quarantine};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -75,6 +77,8 @@ pub type SegmentGuard = Box<dyn Fn(&HashSet<ContainerId>) -> Result<()> + Send>;
 pub struct ChunkIndex {
     store: Arc<dyn Store>,
     listing: Arc<ContainerListing>,
+    /// Entries that do not count.
+    quarantine: Arc<Quarantine>,
     local: ContainerIndexes,
     temporary: HashSet<Fingerprint>,
     recent: LruCache<Fingerprint, ()>,
@@ -106,6 +110,7 @@ impl ChunkIndex {
         let capacity = NonZeroUsize::new(config.lru_entries).unwrap_or(NonZeroUsize::MIN);
         Ok(ChunkIndex {
             store,
+            quarantine: listing.quarantine(),
             listing,
             local,
             temporary: HashSet::new(),
@@ -136,7 +141,9 @@ impl ChunkIndex {
 
     /// Whether the chunk is stored or in flight. A new chunk counts as in flight from now on: the caller must send it.
     pub fn contains_or_claim(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        if self.local.find_cached(|container_index| container_index.find(fingerprint)).is_some() {
+        let quarantine = &self.quarantine;
+        if self.local.find_cached(|id, container_index| usable(quarantine, id, container_index, fingerprint)).is_some()
+        {
             self.hits.local += 1;
             return Ok(true);
         }
@@ -201,11 +208,21 @@ impl ChunkIndex {
         if let Some(database) = &self.database {
             let Some((container, _)) = database.find(fingerprint)? else { return Ok(false) };
             let counts = self.stored.contains(&container) || self.listing.containers.contains(&container);
-            return Ok(counts && confirm(&mut self.local, &container, fingerprint));
+            if counts && confirm(&mut self.local, &self.quarantine, &container, fingerprint) {
+                return Ok(true);
+            }
+            if self.quarantine.is_empty() {
+                return Ok(false);
+            }
+            // The database knows one entry of a chunk. Another one may be usable.
         }
         for segment in &self.written {
             match segment.find(fingerprint) {
-                Ok(hits) if hits.iter().any(|(container, _)| confirm(&mut self.local, container, fingerprint)) => {
+                Ok(hits)
+                    if hits
+                        .iter()
+                        .any(|(container, _)| confirm(&mut self.local, &self.quarantine, container, fingerprint)) =>
+                {
                     return Ok(true);
                 }
                 Ok(_) => {}
@@ -213,8 +230,8 @@ impl ChunkIndex {
                 Err(error) => return Err(error),
             }
         }
-        let local = &mut self.local;
-        let search = |container, _| confirm(local, &container, fingerprint).then_some(());
+        let (local, quarantine) = (&mut self.local, &self.quarantine);
+        let search = |container, _| confirm(local, quarantine, &container, fingerprint).then_some(());
         Ok(self.listing.search(fingerprint, search)?.is_some())
     }
 
@@ -290,10 +307,28 @@ impl ChunkIndex {
     }
 }
 
-/// Whether the index of a container names a chunk.
-fn confirm(container_indexes: &mut ContainerIndexes, container: &ContainerId, fingerprint: &Fingerprint) -> bool {
+/// Position of a usable entry of a chunk.
+fn usable(
+    quarantine: &Quarantine,
+    container: &ContainerId,
+    container_index: &ContainerIndex,
+    fingerprint: &Fingerprint,
+) -> Option<u32> {
+    container_index.find_where(fingerprint, |_, position| quarantine.is_usable(container, position))
+}
+
+/// Whether the index of a container has a usable entry of a chunk.
+fn confirm(
+    container_indexes: &mut ContainerIndexes,
+    quarantine: &Quarantine,
+    container: &ContainerId,
+    fingerprint: &Fingerprint,
+) -> bool {
+    if quarantine.of(container) == Some(&BadParts::Whole) {
+        return false;
+    }
     match container_indexes.load(container) {
-        Ok(container_index) => container_index.find(fingerprint).is_some(),
+        Ok(container_index) => usable(quarantine, container, &container_index, fingerprint).is_some(),
         // The run ends.
         Err(Error::Interrupted) => false,
         Err(error) => {

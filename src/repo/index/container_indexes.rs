@@ -115,10 +115,10 @@ impl ContainerIndexes {
     /// that gave it counts as used.
     pub fn find_cached<T>(
         &mut self,
-        find: impl Fn(&ContainerIndex) -> Option<T>,
+        find: impl Fn(&ContainerId, &ContainerIndex) -> Option<T>,
     ) -> Option<(ContainerId, Arc<ContainerIndex>, T)> {
         let hit = self.cache.iter().find_map(|(id, container_index)| {
-            find(container_index).map(|found| (*id, container_index.clone(), found))
+            find(id, container_index).map(|found| (*id, container_index.clone(), found))
         })?;
         self.cache.promote(&hit.0);
         Some(hit)
@@ -194,7 +194,8 @@ mod tests {
         }
         assert_eq!(store.counts().ranges, read);
         // A cache does not search what only another cache holds.
-        let find = |container_index: &ContainerIndex| std::ptr::eq(container_index, &*first[0]).then_some(());
+        let find =
+            |_: &ContainerId, container_index: &ContainerIndex| std::ptr::eq(container_index, &*first[0]).then_some(());
         assert!(small.find_cached(find).is_none() && large.find_cached(find).is_some());
         ContainerIndexes::new(store.clone(), 1, 0).load(&ids[0]).unwrap();
         assert!(store.counts().ranges > read, "caches on their own read");

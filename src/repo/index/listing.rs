@@ -4,6 +4,8 @@
 //! 2. A segment that is damaged, and a container that no readable segment names, are searched through copies of the
 //!    container indexes instead ([`super::recovery`]).
 //! 3. Segments are merged while others read. If one has vanished, the segments are listed again.
+//! 4. Marks say which entries are bad ([`ContainerListing::is_usable`]). Writers take only the others as stored, and
+//!    readers prefer them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,9 +13,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::recovery::Recovery;
 use super::segment::{self, IndexSegment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
+use crate::repo::container::{PREFIX as CONTAINER_PREFIX, blob_name, parse_name};
+use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salts;
-use crate::store::Store;
+use crate::store::{ListedBlob, Store};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Listings of the segments that one step takes because a segment has vanished.
@@ -24,10 +27,12 @@ pub struct ContainerListing {
     store: Arc<dyn Store>,
     /// Ids of all containers.
     pub containers: HashSet<ContainerId>,
-    /// Segments that do not open, with the reason. Their containers count as unlisted.
+    /// Segments that do not open, with the reason. Their containers count as unlisted. Also directories that cannot be
+    /// listed.
     pub damaged: Vec<(String, Error)>,
     segments: RwLock<ListedSegments>,
     salts: Salts,
+    quarantine: RwLock<Arc<Quarantine>>,
     recovery: Recovery,
 }
 
@@ -41,15 +46,20 @@ struct ListedSegments {
 }
 
 impl ContainerListing {
-    /// Lists a repository.
+    /// Lists a repository and reads its marks.
     ///
     /// # Errors
     /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
-        let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
-        let listed = store.list(CONTAINER_PREFIX)?;
-        let containers = listed.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+        let marks = Marks::read(store.as_ref())?;
+        for (name, error) in &marks.damaged {
+            tracing::warn!("ignoring {name}: {error}");
+        }
+        let (segments, mut damaged) = open_segments(store, &ListedSegments::default())?;
+        let (containers, lost) = list_containers(store, &segments)?;
+        damaged.extend(lost.map(|error| (CONTAINER_PREFIX.into(), error)));
         let listing = Self::of(store, containers);
+        listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
     }
 
@@ -57,14 +67,15 @@ impl ContainerListing {
     pub(super) fn of(store: &Arc<dyn Store>, containers: HashSet<ContainerId>) -> Self {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
-        let (segments, salts) = (RwLock::default(), Salts::default());
-        ContainerListing { store, containers, damaged: Vec::new(), segments, salts, recovery }
+        let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
+        ContainerListing { store, containers, damaged: Vec::new(), segments, salts, quarantine, recovery }
     }
 
     /// The same listing without some containers. Its segments are the same.
     pub fn without(&self, containers: &HashSet<ContainerId>) -> Self {
         let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
         let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
+        listing.set_quarantine(self.quarantine());
         ContainerListing { damaged, segments: RwLock::new(self.listed()), salts: self.salts.clone(), ..listing }
     }
 
@@ -78,6 +89,22 @@ impl ContainerListing {
         &self.salts
     }
 
+    /// Whether the chunk of an entry counts as stored by this entry. It does not if a mark says that its bytes, or
+    /// those of its bases, are bad.
+    pub fn is_usable(&self, container: &ContainerId, entry: u32) -> bool {
+        self.quarantine().is_usable(container, entry)
+    }
+
+    /// What is bad, as far as marks or the running check know.
+    pub fn quarantine(&self) -> Arc<Quarantine> {
+        self.quarantine.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what is known to be bad. Locators that exist do not see it.
+    pub fn set_quarantine(&self, quarantine: Arc<Quarantine>) {
+        *self.quarantine.write().unwrap_or_else(PoisonError::into_inner) = quarantine;
+    }
+
     /// Open segments in name order, without replaced ones.
     pub fn segments(&self) -> Arc<Vec<Arc<IndexSegment>>> {
         self.listed().active
@@ -89,7 +116,7 @@ impl ContainerListing {
     }
 
     /// The store that was listed.
-    pub(super) fn store(&self) -> &Arc<dyn Store> {
+    pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
@@ -204,12 +231,47 @@ impl ContainerListing {
     }
 }
 
+/// The containers of a store. Where the device has lost a directory, those that segments name and that can be found by
+/// name.
+fn list_containers(store: &Arc<dyn Store>, segments: &ListedSegments) -> Result<(HashSet<ContainerId>, Option<Error>)> {
+    let parsed = |listed: Vec<ListedBlob>| listed.into_iter().filter_map(|listed| parse_name(&listed.name));
+    let lost = match store.list(CONTAINER_PREFIX) {
+        Err(error @ Error::Unreadable { .. }) => error,
+        listed => return Ok((parsed(listed?).collect(), None)),
+    };
+    tracing::warn!("{lost}; containers in it are found through index segments only");
+    let mut containers = HashSet::new();
+    for directory in 0..=u8::MAX {
+        match store.list(&format!("{CONTAINER_PREFIX}/{directory:02x}")) {
+            Ok(listed) => containers.extend(parsed(listed)),
+            Err(Error::Unreadable { .. }) => {
+                let named = segments.active.iter().chain(segments.replaced.iter());
+                let named =
+                    named.flat_map(|segment| segment.containers()).filter(|id| id.0.first() == Some(&directory));
+                for id in named {
+                    if store.head(&blob_name(id)).is_ok_and(|head| head.is_some()) {
+                        containers.insert(*id);
+                    }
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((containers, Some(lost)))
+}
+
 /// Opens the segments of a store, except those in `known`. Also returns those that do not open, with the reason.
 fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(ListedSegments, Vec<(String, Error)>)> {
     let mut opened: Vec<Arc<IndexSegment>> = known.active.iter().chain(known.replaced.iter()).cloned().collect();
     let mut damaged = Vec::new();
     for _ in 0..LISTINGS_MAX {
-        let mut listed = store.list(segment::PREFIX)?;
+        let mut listed = match store.list(segment::PREFIX) {
+            // Their containers count as unlisted.
+            Err(error @ Error::Unreadable { .. }) => {
+                return Ok((ListedSegments::default(), vec![(segment::PREFIX.into(), error)]));
+            }
+            listed => listed?,
+        };
         listed.sort();
         opened.retain(|segment| listed.binary_search_by(|blob| blob.name.as_str().cmp(segment.name())).is_ok());
         damaged.clear();

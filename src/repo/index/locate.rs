@@ -1,15 +1,24 @@
 //! The locator: finds the entry of a chunk, for everything that reads a repository.
 //!
-//! A look-up asks the container indexes used last, which answer nearly all look-ups, then the listing: any entry of a
-//! fingerprint serves. A hit counts only if its container is in the listing taken at the start.
+//! 1. A look-up asks the container indexes used last, which answer nearly all look-ups, then the listing. A hit counts
+//!    only if its container is in the listing taken at the start.
+//! 2. Any entry of a fingerprint serves, but a sound one comes first: one that no mark lists, and that this run has not
+//!    found bad.
+//! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
+//!    same chunk: its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::container_indexes::ContainerIndexes;
 use super::listing::ContainerListing;
 use crate::error::Result;
-use crate::repo::container::{Base, ContainerIndex};
+use crate::repo::container::{Base, ContainerEntry, ContainerIndex};
+use crate::repo::marks::Quarantine;
 use crate::types::{ContainerId, Fingerprint};
+
+/// Frames and entries that a locator remembers as bad, at most.
+const DOUBTS_MAX: usize = 1 << 16;
 
 /// An entry that a look-up found.
 #[derive(Clone)]
@@ -20,18 +29,66 @@ pub struct LocatedEntry {
     pub entry: u32,
     /// The container index.
     pub container_index: Arc<ContainerIndex>,
+    /// Whether it can be relied on, as far as is known.
+    pub soundness: Soundness,
+}
+
+/// What is known against an entry. The least comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Soundness {
+    /// Nothing.
+    Sound,
+    /// A mark lists it.
+    Quarantined,
+    /// This run could not read it.
+    Unreadable,
+}
+
+/// What a locator knows against entries.
+struct Doubts {
+    quarantine: Arc<Quarantine>,
+    /// Frames that this run could not read.
+    frames: HashMap<ContainerId, HashSet<u32>>,
+    /// Entries that it could not assemble although their frames were readable.
+    entries: HashMap<ContainerId, HashSet<u32>>,
+    /// Number of both.
+    count: usize,
+}
+
+impl Doubts {
+    fn soundness(&self, container: &ContainerId, entry: &ContainerEntry, position: u32) -> Soundness {
+        if self.count > 0 {
+            let is_in = |set: &HashMap<ContainerId, HashSet<u32>>, position: u32| {
+                set.get(container).is_some_and(|positions| positions.contains(&position))
+            };
+            if is_in(&self.entries, position) || (entry.literal_len > 0 && is_in(&self.frames, entry.frame)) {
+                return Soundness::Unreadable;
+            }
+        }
+        if self.quarantine.is_usable(container, position) { Soundness::Sound } else { Soundness::Quarantined }
+    }
 }
 
 /// Finds chunks among the containers of a listing.
 pub struct Locator {
     listing: Arc<ContainerListing>,
     container_indexes: ContainerIndexes,
+    doubts: Doubts,
+    is_sound_only: bool,
 }
 
 impl Locator {
     /// A locator for the containers of `listing`; `container_indexes` caches their container indexes.
     pub fn new(listing: Arc<ContainerListing>, container_indexes: ContainerIndexes) -> Self {
-        Locator { listing, container_indexes }
+        let doubts =
+            Doubts { quarantine: listing.quarantine(), frames: HashMap::new(), entries: HashMap::new(), count: 0 };
+        Locator { listing, container_indexes, doubts, is_sound_only: false }
+    }
+
+    /// The same locator, but it finds sound entries only: for writers.
+    #[must_use]
+    pub fn sound_only(self) -> Self {
+        Locator { is_sound_only: true, ..self }
     }
 
     /// The cache of container indexes.
@@ -44,51 +101,82 @@ impl Locator {
         &self.listing
     }
 
-    /// Any entry of a fingerprint.
+    /// Remembers that a frame is bad. Returns whether that is new.
+    pub fn doubt_frame(&mut self, container: ContainerId, frame: u32) -> bool {
+        self.doubts.count < DOUBTS_MAX && {
+            let is_new = self.doubts.frames.entry(container).or_default().insert(frame);
+            self.doubts.count += usize::from(is_new);
+            is_new
+        }
+    }
+
+    /// Remembers that an entry is bad.
+    pub fn doubt_entry(&mut self, container: ContainerId, entry: u32) {
+        if self.doubts.count < DOUBTS_MAX {
+            self.doubts.count += usize::from(self.doubts.entries.entry(container).or_default().insert(entry));
+        }
+    }
+
+    /// The soundest entry of a fingerprint.
     pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Option<LocatedEntry>> {
-        if let Some((container, container_index, entry)) =
-            self.container_indexes.find_cached(|container_index| container_index.find(fingerprint))
-        {
-            return Ok(Some(LocatedEntry { container, entry, container_index }));
-        }
-        self.search(fingerprint, |container_index, entry| {
-            container_index.entries.get(entry as usize).is_some_and(|entry| entry.fingerprint == *fingerprint)
-        })
+        self.find(fingerprint, |_, _| true)
     }
 
-    /// The entry with exactly these operations.
+    /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk.
     pub fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
-        if let Some((container, container_index, entry)) =
-            self.container_indexes.find_cached(|container_index| container_index.find_encoding(base))
-        {
-            return Ok(Some(LocatedEntry { container, entry, container_index }));
+        let exact = self.find(&base.fingerprint, |container_index, entry| container_index.digest(entry) == base.digest);
+        let is_found = |located: &LocatedEntry| located.soundness == Soundness::Sound;
+        if self.is_sound_only || exact.as_ref().is_ok_and(|found| found.as_ref().is_some_and(is_found)) {
+            return exact;
         }
-        self.search(&base.fingerprint, |container_index, entry| {
-            let entry = container_index.entries.get(entry as usize);
-            entry.is_some_and(|entry| {
-                entry.fingerprint == base.fingerprint && container_index.digest(entry) == base.digest
-            })
-        })
+        match self.locate(&base.fingerprint) {
+            Ok(Some(other)) if is_found(&other) => Ok(Some(other)),
+            _ => exact,
+        }
     }
 
-    /// Searches the listing. A damaged container is an error only if no other has the entry.
-    fn search(
+    /// The soundest entry that `fits`. A damaged container is an error only if no other has one.
+    fn find(
         &mut self,
         fingerprint: &Fingerprint,
-        fits: impl Fn(&ContainerIndex, u32) -> bool,
+        fits: impl Fn(&ContainerIndex, &ContainerEntry) -> bool,
     ) -> Result<Option<LocatedEntry>> {
-        let (mut failure, container_indexes) = (None, &mut self.container_indexes);
-        let found = self.listing.search(fingerprint, |container, entry| match container_indexes.load(&container) {
-            Ok(container_index) if fits(&container_index, entry) => {
-                Some(LocatedEntry { container, entry, container_index })
+        let Locator { listing, container_indexes, doubts, is_sound_only } = self;
+        let cached = container_indexes.find_cached(|container, container_index| {
+            container_index.find_where(fingerprint, |entry, position| {
+                doubts.soundness(container, entry, position) == Soundness::Sound && fits(container_index, entry)
+            })
+        });
+        if let Some((container, container_index, entry)) = cached {
+            return Ok(Some(LocatedEntry { container, entry, container_index, soundness: Soundness::Sound }));
+        }
+        let (mut failure, mut doubtful) = (None, None::<LocatedEntry>);
+        let found = listing.search(fingerprint, |container, position| {
+            if *is_sound_only && !doubts.quarantine.is_usable(&container, position) {
+                return None;
             }
-            Ok(_) => None,
-            Err(error) => {
-                failure = Some(error);
-                None
+            let container_index = match container_indexes.load(&container) {
+                Ok(container_index) => container_index,
+                Err(error) => {
+                    failure = Some(error);
+                    return None;
+                }
+            };
+            let entry = container_index.entries.get(position as usize)?;
+            if entry.fingerprint != *fingerprint || !fits(&container_index, entry) {
+                return None;
             }
+            let soundness = doubts.soundness(&container, entry, position);
+            let located = LocatedEntry { container, entry: position, container_index, soundness };
+            if soundness == Soundness::Sound {
+                return Some(located);
+            }
+            if !*is_sound_only && doubtful.as_ref().is_none_or(|known| soundness < known.soundness) {
+                doubtful = Some(located);
+            }
+            None
         })?;
-        match (found, failure) {
+        match (found.or(doubtful), failure) {
             (None, Some(error)) => Err(error),
             (found, _) => Ok(found),
         }

@@ -127,8 +127,8 @@ pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> 
         return Ok(());
     }
     for (name, error) in std::mem::take(&mut listing.damaged) {
-        // A segment of a newer version is none of ours.
-        if error.kind() == ErrorKind::Damaged {
+        // A segment of a newer version is none of ours, and a directory is no segment.
+        if error.kind() == ErrorKind::Damaged && name.contains('/') {
             listing.store().delete(&name)?;
             tracing::warn!("{name} is deleted: other segments list all containers");
         } else {

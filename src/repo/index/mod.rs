@@ -22,7 +22,7 @@ pub use chunk::{ChunkIndex, Hits, SegmentGuard};
 pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
 pub use database::{DATABASE_FILE, Database};
 pub use listing::ContainerListing;
-pub use locate::{LocatedEntry, Locator};
+pub use locate::{LocatedEntry, Locator, Soundness};
 pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,

@@ -1,8 +1,8 @@
 //! Whether chunks are stored, proved from as few bytes of the repository as possible.
 //!
-//! A chunk is stored if the intact container index of a listed container has it. Only the fingerprints are decoded,
-//! because a backup asks for tens of thousands of chunks of its parent snapshot and needs nothing else of them. The
-//! container indexes used last answer nearly all look-ups, the listing the others.
+//! A chunk is stored if the intact container index of a listed container has a usable entry of it. Only the
+//! fingerprints are decoded, because a backup asks for tens of thousands of chunks of its parent snapshot and needs
+//! nothing else of them. The container indexes used last answer nearly all look-ups, the listing the others.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct ChunkPresence {
     store: Arc<dyn Store>,
     listing: Arc<ContainerListing>,
     shared: Arc<SharedContainerIndexes>,
-    /// Fingerprints of containers, ascending.
+    /// Fingerprints of the usable entries of containers, ascending.
     cached: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
 }
@@ -33,7 +33,7 @@ impl ChunkPresence {
         ChunkPresence { store, listing, shared, cached: LruCache::unbounded(), bytes: 0 }
     }
 
-    /// Whether a listed container has the chunk.
+    /// Whether a listed container has a usable entry of the chunk.
     ///
     /// # Errors
     /// That of a container or segment that cannot be read and may have the chunk, unless another container has it.
@@ -71,6 +71,8 @@ impl ChunkPresence {
     fn load(&mut self, container: ContainerId) -> Result<&[Fingerprint]> {
         let mut fingerprints = read_fingerprints(self.store.as_ref(), &container)?;
         self.shared.note_loaded(container);
+        let (quarantine, mut position) = (self.listing.quarantine(), 0u32..);
+        fingerprints.retain(|_| position.next().is_some_and(|entry| quarantine.is_usable(&container, entry)));
         fingerprints.sort_unstable();
         self.bytes += size_of_val(fingerprints.as_slice());
         while self.bytes > BYTES_MAX {

@@ -35,6 +35,11 @@ impl Resolver {
         Resolver { locator, containers: Vec::new(), numbers: HashMap::new(), bases: LruCache::new(BASES_CACHED) }
     }
 
+    /// Forgets which entries serve as bases, after one of them has proved bad.
+    pub fn forget_bases(&mut self) {
+        self.bases.clear();
+    }
+
     /// Number of a container; an unknown one gets the next number.
     pub fn container_number(&mut self, id: ContainerId) -> ContainerNumber {
         *self.numbers.entry(id).or_insert_with(|| {

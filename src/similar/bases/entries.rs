@@ -40,9 +40,10 @@ impl Bases {
             }
         };
         let container_index = self.resolver.container_index(container);
-        let Some((_, container_index)) = self.tolerate(container_index)? else { return Ok(None) };
+        let Some((id, container_index)) = self.tolerate(container_index)? else { return Ok(None) };
         let has_next = (position as usize) + 1 < container_index.entries.len();
-        Ok(has_next.then(|| EntryNumber::stored(container, position + 1)))
+        let is_usable = has_next && self.resolver.locator.listing().is_usable(&id, position + 1);
+        Ok(is_usable.then(|| EntryNumber::stored(container, position + 1)))
     }
 
     /// The features of an entry; empty if the entry cannot be read.

@@ -33,6 +33,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2"])),
+        ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
         ("completions", of(&["completions bash"])),

@@ -30,6 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     // Flows
     &["backup", "restore", "inspect", "keep"],
+    &["repair"],
     // Faces
     &["bench"],
     &["cli"],

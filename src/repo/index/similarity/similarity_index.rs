@@ -85,12 +85,16 @@ impl SimilarityIndex {
         SimilarityIndex { store, listing, files, open: None }
     }
 
-    /// Entries with this feature, newest first. Only the low 48 bits of the feature count.
+    /// Usable entries with this feature, newest first. Only the low 48 bits of the feature count.
     pub fn find(&mut self, feature: u64) -> impl Iterator<Item = Similar> + '_ {
+        let quarantine = self.listing.quarantine();
         let OpenIndex { table, numbers, session_first, session_entries, .. } = self.opened();
         let found = table.find(feature);
-        found.filter_map(|number| match u64::from(number).checked_sub(*session_first) {
-            None => numbers.find(number).map(|(container, entry)| Similar::Stored(container, entry)),
+        found.filter_map(move |number| match u64::from(number).checked_sub(*session_first) {
+            None => {
+                let usable = numbers.find(number).filter(|(container, entry)| quarantine.is_usable(container, *entry));
+                usable.map(|(container, entry)| Similar::Stored(container, entry))
+            }
             Some(entry) => (entry < *session_entries).then_some(Similar::Session(SessionEntryNumber(entry))),
         })
     }

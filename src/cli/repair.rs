@@ -1,0 +1,114 @@
+//! `fhrd repair`.
+
+use super::Session;
+use super::args::{RepairSnapshotsArguments, RepairVerb};
+use super::exit::Exit;
+use super::location;
+use super::output::{note, print, print_json, size, write_pairs};
+use crate::error::Result;
+use crate::repair::containers::repair_containers;
+use crate::repair::index::repair_index;
+use crate::repair::snapshots::{DamagedSnapshot, SnapshotRepair, repair_snapshots};
+
+/// Repairs a part of the repository. The exit code says whether something is lost.
+///
+/// # Errors
+/// Those of the repository, the configuration and the repair.
+pub fn run(session: &Session, what: &RepairVerb) -> Result<Exit> {
+    match what {
+        RepairVerb::Index => index(session),
+        RepairVerb::Containers => containers(session),
+        RepairVerb::Snapshots(arguments) => snapshots(session, arguments),
+    }
+}
+
+fn index(session: &Session) -> Result<Exit> {
+    let report = repair_index(&location::open(session)?, &session.stop)?;
+    if session.options.json {
+        print_json(&report)?;
+    } else {
+        report.segments_damaged.iter().for_each(|text| note(&format!("dropped: {text}")));
+        report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
+        report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
+        let pairs = [
+            ("containers", format!("{} ({} adopted)", report.containers, report.adopted)),
+            ("missing", report.missing.len().to_string()),
+            ("unreadable", report.unreadable.len().to_string()),
+            ("index segments", format!("{} written", report.segments_written)),
+            ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
+            ("configuration", format!("{} copies written again", report.configs_healed)),
+        ];
+        if !session.options.quiet {
+            print(|out| write_pairs(out, &pairs))?;
+        }
+    }
+    let is_whole = report.missing.is_empty() && report.unreadable.is_empty();
+    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
+}
+
+fn containers(session: &Session) -> Result<Exit> {
+    let config = location::config(&session.options)?;
+    let report = repair_containers(&location::open(session)?, &config, &session.stop)?;
+    let lost: u64 = report.containers.iter().map(|container| container.chunks_lost).sum();
+    if session.options.json {
+        print_json(&report)?;
+    } else {
+        for container in &report.containers {
+            note(&format!("damaged: {}", container.damage));
+            note(&format!(
+                "{}: {} chunks stored again ({}), {} stored elsewhere, {} lost",
+                container.container,
+                container.chunks_saved,
+                size(container.bytes_saved),
+                container.chunks_elsewhere,
+                container.chunks_lost
+            ));
+        }
+        let saved: u64 = report.containers.iter().map(|container| container.chunks_saved).sum();
+        let pairs = [
+            ("without an index", format!("{} containers", report.containers.len())),
+            ("stored again", format!("{saved} chunks")),
+            ("lost", format!("{lost} chunks")),
+            (
+                "with bad frames",
+                format!("{} containers; their sound chunks serve where they are", report.with_bad_frames),
+            ),
+        ];
+        if !session.options.quiet {
+            print(|out| write_pairs(out, &pairs))?;
+        }
+    }
+    Ok(if lost == 0 { Exit::Fine } else { Exit::Damaged })
+}
+
+fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<Exit> {
+    let config = location::config(&session.options)?;
+    let request = SnapshotRepair { dry_run: arguments.dry_run, forget: arguments.forget };
+    let report = repair_snapshots(&location::open(session)?, &config, request, &session.stop)?;
+    if session.options.json {
+        print_json(&report)?;
+    } else {
+        for DamagedSnapshot { snapshot, replaced_by, dropped, dropped_count } in &report.damaged {
+            dropped.iter().for_each(|text| note(&format!("{snapshot}: lost {text}")));
+            let more = dropped_count.saturating_sub(dropped.len() as u64);
+            if more > 0 {
+                note(&format!("{snapshot}: lost {more} more entries"));
+            }
+            if let Some(replaced_by) = replaced_by {
+                note(&format!("{snapshot}: written again as {replaced_by}"));
+            }
+        }
+        report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
+        let pairs = [
+            ("whole", report.whole.to_string()),
+            ("damaged", report.damaged.len().to_string()),
+            ("unreadable", report.unreadable.len().to_string()),
+            ("forgotten", report.forgotten.len().to_string()),
+        ];
+        if !session.options.quiet {
+            print(|out| write_pairs(out, &pairs))?;
+        }
+    }
+    let is_whole = report.damaged.is_empty() && report.unreadable.is_empty();
+    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
+}

@@ -1,0 +1,85 @@
+//! Replaces damaged catalogues of models: the records that they named are found among the chunks of metadata
+//! containers.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord, PREFIX};
+use crate::repo::Repository;
+use crate::repo::container::{ContainerKind, EntryNumber, HEADER_BYTES, blob_name, parse_header};
+use crate::repo::index::{ContainerListing, read_container_index};
+use crate::repo::reader::ChunkReader;
+
+/// Cache of decoded frames, bytes.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Replaces the damaged catalogues. Returns their number.
+///
+/// # Errors
+/// Those of the store.
+pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
+    let store = repository.store.as_ref();
+    let (mut damaged, mut known) = (Vec::new(), HashSet::new());
+    for listed in store.list(PREFIX)? {
+        match CatalogueBlob::load(store, &listed.name) {
+            Ok(blob) => known.extend(blob.entries.iter().map(|entry| entry.record)),
+            Err(error) if error.kind() == ErrorKind::Damaged => damaged.push(listed.name),
+            Err(error) if error.is_unreadable() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if damaged.is_empty() {
+        return Ok(0);
+    }
+    let mut catalogue = CatalogueBlob::default();
+    for entry in entries(repository)? {
+        if known.insert(entry.record) {
+            catalogue.entries.push(entry);
+            if catalogue.entries.len() == BLOB_ENTRIES_MAX {
+                catalogue.save(store)?;
+                catalogue.entries.clear();
+            }
+        }
+    }
+    catalogue.save(store)?;
+    for name in &damaged {
+        store.delete(name)?;
+    }
+    Ok(damaged.len() as u64)
+}
+
+/// The catalogue entries of all readable model records.
+fn entries(repository: &Repository) -> Result<Vec<CatalogueEntry>> {
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+    let mut containers: Vec<_> = listing.containers.iter().copied().collect();
+    containers.sort();
+    let mut entries = Vec::new();
+    for id in containers {
+        let name = blob_name(&id);
+        let header = repository.store.get_range(&name, 0, HEADER_BYTES);
+        let kind = header.and_then(|header| parse_header(&name, &header));
+        let index = match kind {
+            Ok(ContainerKind::Metadata) => read_container_index(repository.store.as_ref(), &id),
+            Ok(_) => continue,
+            Err(error) => Err(error),
+        };
+        let index = match index {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(_) => continue,
+            Ok(index) => index,
+        };
+        let container = reader.resolver.container_number(id);
+        for (position, entry) in (0u32..).zip(&index.entries) {
+            let bytes = match reader.read_entry(EntryNumber::stored(container, position), &entry.fingerprint) {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                bytes => bytes.unwrap_or_default(),
+            };
+            if let Ok(record) = ModelRecord::decode(&entry.fingerprint, &bytes) {
+                entries.push(CatalogueEntry::new(&record, entry.fingerprint));
+            }
+        }
+    }
+    Ok(entries)
+}

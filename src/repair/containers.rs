@@ -1,0 +1,301 @@
+//! Repair of containers: stores again what is readable of containers whose own index is damaged.
+//!
+//! 1. Chunks of such a container are known by name only, from index segments. Those that no other entry gives are
+//!    wanted.
+//! 2. The frames follow each other from the header on, so they are found and verified without the container index.
+//! 3. A wanted chunk without copies is a range of one frame, and follows other chunks there. From the end of the last
+//!    chunk on, the end of the next one is where the fingerprint of the bytes so far is a wanted one.
+//! 4. What is found is stored in new containers, then in a segment. Chunks that were copies of or deltas to others are
+//!    lost with the index that said how to make them.
+//!
+//! A container with a sound index needs no such care: its sound entries serve where they are. The damaged container
+//! itself stays, and no writer relies on it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::writer::{check_prune, chunk_index, store_container};
+use crate::codec::{Codec, Raw, Scratch, Zstandard};
+use crate::config::{Config, FRAME_BYTES_LIMIT};
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::Repository;
+use crate::repo::container::{
+    ContainerKind, ContainerWriter, EntryFields, FRAME_HEADER_BYTES, FrameInfo, HEADER_BYTES, OperationList,
+    StoredFrame, blob_name, decode_frame,
+};
+use crate::repo::index::{
+    ChunkIndex, ContainerIndexes, ContainerListing, Locator, Soundness, name_all_containers, read_container_index,
+};
+use crate::repo::marks::{BadParts, Mark, MarkKind, Marks, Quarantine};
+use crate::types::{ContainerId, Fingerprint};
+
+/// Bytes of a frame header that say codec and lengths.
+const FRAME_FIELDS_BYTES: usize = 12;
+/// zstd level of the chunks that are stored again.
+const LEVEL: i32 = 3;
+/// Container indexes in memory while other entries are looked up, and their bytes.
+const CONTAINER_INDEXES_MAX: usize = 32;
+const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+
+/// What [`repair_containers`] did with one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ContainerRepair {
+    /// Store name.
+    pub container: String,
+    /// The damage.
+    pub damage: String,
+    /// Chunks stored again.
+    pub chunks_saved: u64,
+    /// Their bytes.
+    pub bytes_saved: u64,
+    /// Chunks of it that other containers have as well.
+    pub chunks_elsewhere: u64,
+    /// Chunks that are lost.
+    pub chunks_lost: u64,
+    /// Frames that could be read.
+    pub frames_read: u64,
+    /// Frames that could not be read, with sound ones behind them.
+    pub frames_bad: u64,
+}
+
+/// What [`repair_containers`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ContainersReport {
+    /// Containers whose own index is damaged.
+    pub containers: Vec<ContainerRepair>,
+    /// Containers with a sound index that marks list, and their unusable chunks. Their other chunks serve where they
+    /// are.
+    pub with_bad_frames: u64,
+    /// Chunks of those that cannot be read.
+    pub chunks_unusable: u64,
+}
+
+/// Repairs containers. May be killed at any point and run again.
+///
+/// # Errors
+/// Those of the store. Those of marks that forbid writing.
+pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<AtomicBool>) -> Result<ContainersReport> {
+    let repository = &repository.stopped_by(stop);
+    let store = repository.store.as_ref();
+    repository.check_writable()?;
+    let marks = Marks::read(store)?;
+    marks.check_writable()?;
+    let mut report = ContainersReport::default();
+    for (_, parts) in marks.quarantine.containers() {
+        if let BadParts::Parts { entries, .. } = parts {
+            report.with_bad_frames += 1;
+            report.chunks_unusable += entries.count();
+        }
+    }
+    let mut listing = ContainerListing::take(&repository.store)?;
+    let mut damaged: BTreeMap<ContainerId, Error> = BTreeMap::new();
+    let mut ids: Vec<ContainerId> = listing.containers.iter().copied().collect();
+    ids.sort();
+    for id in ids {
+        match read_container_index(store, &id) {
+            Err(error) if error.kind() == ErrorKind::Damaged => drop(damaged.insert(id, error)),
+            Err(error) if !error.is_unreadable() => return Err(error),
+            _ => {}
+        }
+    }
+    if damaged.is_empty() {
+        return Ok(report);
+    }
+    let wanted = wanted_chunks(&listing, &damaged)?;
+    listing.forget_orphans();
+    let listing = Arc::new(listing);
+    let index = chunk_index(repository, config, &listing)?;
+    let mut salvage = Salvage {
+        repository,
+        index: &index,
+        config,
+        stop,
+        writer: ContainerWriter::new(ContainerKind::Data, &repository.salts.draw()?),
+        scratch: Scratch::default(),
+    };
+    for (id, error) in &damaged {
+        let names = wanted.get(id).cloned().unwrap_or_default();
+        let repair = ContainerRepair { container: blob_name(id), damage: error.to_string(), ..Default::default() };
+        report.containers.push(salvage.container(&listing, id, names, repair)?);
+    }
+    salvage.seal()?;
+    drop(salvage);
+    index.lock().unwrap_or_else(PoisonError::into_inner).finish()?;
+    let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
+    name_all_containers(&listing, &stored)?;
+    check_prune(repository, &stored)?;
+    let mut bad = Quarantine::default();
+    damaged.keys().filter(|id| marks.quarantine.of(id) != Some(&BadParts::Whole)).for_each(|id| {
+        bad.insert(*id, &BadParts::Whole);
+    });
+    if !bad.is_empty() {
+        Mark::new(MarkKind::Quarantine(bad), "repair found damaged containers").save(store)?;
+    }
+    Ok(report)
+}
+
+/// The fingerprints that readable segment pages have of each damaged container.
+fn wanted_chunks(
+    listing: &ContainerListing,
+    damaged: &BTreeMap<ContainerId, Error>,
+) -> Result<HashMap<ContainerId, HashSet<Fingerprint>>> {
+    let mut wanted: HashMap<ContainerId, HashSet<Fingerprint>> = HashMap::new();
+    for segment in listing.segments().iter() {
+        if !segment.containers().iter().any(|id| damaged.contains_key(id)) {
+            continue;
+        }
+        for page in segment.pages() {
+            let records = match page {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                page => page.unwrap_or_default(),
+            };
+            for record in records {
+                let id = segment.containers().get(record.container as usize);
+                if let Some(id) = id.filter(|id| damaged.contains_key(id)) {
+                    wanted.entry(*id).or_default().insert(record.fingerprint);
+                }
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+struct Salvage<'a> {
+    repository: &'a Repository,
+    index: &'a Mutex<ChunkIndex>,
+    config: &'a Config,
+    stop: &'a AtomicBool,
+    /// The container that is being filled.
+    writer: ContainerWriter,
+    scratch: Scratch,
+}
+
+impl Salvage<'_> {
+    fn container(
+        &mut self,
+        listing: &Arc<ContainerListing>,
+        id: &ContainerId,
+        mut wanted: HashSet<Fingerprint>,
+        mut repair: ContainerRepair,
+    ) -> Result<ContainerRepair> {
+        let all = wanted.len();
+        let store = self.repository.store.clone();
+        let cache = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        let mut locator = Locator::new(listing.clone(), cache);
+        let mut failure = None;
+        wanted.retain(|fingerprint| match locator.locate(fingerprint) {
+            Ok(Some(located)) => located.soundness != Soundness::Sound,
+            Err(Error::Interrupted) => {
+                failure = Some(Error::Interrupted);
+                true
+            }
+            _ => true,
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        repair.chunks_elsewhere = (all - wanted.len()) as u64;
+        let name = blob_name(id);
+        let (mut offset, len) = (HEADER_BYTES as u64, store.head(&name)?.map_or(0, |head| head.len));
+        while !wanted.is_empty() && offset < len {
+            match self.frame(&name, offset) {
+                Ok((raw, next)) => {
+                    repair.frames_read += 1;
+                    self.chunks(&raw, &mut wanted, &mut repair)?;
+                    offset = next;
+                }
+                Err(error) if error.is_unreadable() => {
+                    // The container index begins here, or the frame is bad. A sound header says where the next one is.
+                    match self.next_frame(&name, offset, len) {
+                        Some(next) => offset = next,
+                        None => break,
+                    }
+                    repair.frames_bad += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        repair.chunks_lost = wanted.len() as u64;
+        Ok(repair)
+    }
+
+    /// The lengths of the frame at `offset`, as its header says, unverified.
+    fn frame_info(&self, name: &str, offset: u64) -> Result<FrameInfo> {
+        let header = self.repository.store.get_range(name, offset, FRAME_FIELDS_BYTES)?;
+        let mut reader = crate::wire::WireReader::new(name, offset, &header);
+        let (codec, raw_len, stored_len) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let codec = u8::try_from(codec).ok().filter(|_| u64::from(raw_len) <= FRAME_BYTES_LIMIT);
+        let codec = codec.filter(|_| u64::from(stored_len) <= 2 * FRAME_BYTES_LIMIT);
+        let codec = codec.ok_or_else(|| Error::corrupt(name, offset, "a frame", "other bytes"))?;
+        Ok(FrameInfo { offset, stored_len, raw_len, codec })
+    }
+
+    /// The decoded frame at `offset`, and where the next one is.
+    fn frame(&mut self, name: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
+        let info = self.frame_info(name, offset)?;
+        let stored = self.repository.store.get_range(name, offset, info.stored_bytes())?;
+        let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
+        Ok((raw, offset + info.stored_bytes() as u64))
+    }
+
+    /// The frame after the bad one at `offset`, if the lengths in its header lead to a sound one.
+    fn next_frame(&mut self, name: &str, offset: u64, len: u64) -> Option<u64> {
+        let info = self.frame_info(name, offset).ok()?;
+        let next = offset + info.stored_bytes() as u64;
+        (next + FRAME_HEADER_BYTES as u64 <= len && self.frame(name, next).is_ok()).then_some(next)
+    }
+
+    /// Finds wanted chunks in a frame and stores them.
+    fn chunks(&mut self, raw: &[u8], wanted: &mut HashSet<Fingerprint>, repair: &mut ContainerRepair) -> Result<()> {
+        let whole = self.repository.key.fingerprint(raw);
+        if wanted.remove(&whole) {
+            return self.store(whole, raw, repair);
+        }
+        let longest = self.repository.config.chunk_bytes_max.0.max(self.config.model.block_bytes.0) as usize;
+        let mut start = 0;
+        while start < raw.len() && !wanted.is_empty() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let rest = raw.get(start..).unwrap_or_default();
+            let mut hasher = blake3::Hasher::new_keyed(&self.repository.key.0);
+            let longest = rest.len().min(longest);
+            let end = (1..=longest).find_map(|end| {
+                hasher.update(rest.get(end - 1..end)?);
+                let fingerprint = Fingerprint(*hasher.finalize().as_bytes());
+                wanted.remove(&fingerprint).then_some((end, fingerprint))
+            });
+            let Some((end, fingerprint)) = end else { return Ok(()) };
+            self.store(fingerprint, rest.get(..end).unwrap_or_default(), repair)?;
+            start += end;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, fingerprint: Fingerprint, bytes: &[u8], repair: &mut ContainerRepair) -> Result<()> {
+        let mut encoded = Vec::new();
+        Zstandard.encode(bytes, LEVEL, &mut self.scratch, &mut encoded)?;
+        let (codec, payload) =
+            if encoded.len() < bytes.len() { (Zstandard.id(), encoded) } else { (Raw.id(), bytes.to_vec()) };
+        let raw_len = bytes.len() as u32;
+        let frame = self.writer.push_frame(&StoredFrame { codec, raw_len, payload: Bytes::from(payload) })?;
+        let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len: raw_len, depth: 1 };
+        self.writer.push_entry(fields, &OperationList::default(), &[])?;
+        repair.chunks_saved += 1;
+        repair.bytes_saved += u64::from(raw_len);
+        if self.writer.is_full(self.config.container.bytes_target.0) { self.seal() } else { Ok(()) }
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        if self.writer.is_empty() {
+            return Ok(());
+        }
+        let next = ContainerWriter::new(ContainerKind::Data, &self.repository.salts.draw()?);
+        let sealed = std::mem::replace(&mut self.writer, next).seal()?;
+        store_container(self.repository.store.as_ref(), self.index, sealed)
+    }
+}

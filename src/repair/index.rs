@@ -1,0 +1,138 @@
+//! Repair of the index: writes all segments again from the indexes of the containers, and drops damaged ones.
+//!
+//! 1. Orphans are adopted as by a backup. Containers that segments name are collected. Missing ones are left out.
+//!    Of a container whose own index cannot be read, the records of readable segment pages are taken over.
+//! 2. New segments are written; the last one names all old ones as replaced.
+//! 3. Old segments are deleted, once readable segments name all containers.
+//! 4. A damaged copy of the configuration is written again, and damaged catalogues of models are replaced from the
+//!    records in metadata containers (`catalogue`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+use super::catalogue;
+use crate::backup::adopt_orphans;
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::Repository;
+use crate::repo::container::blob_name;
+use crate::repo::index::{
+    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, read_container_index,
+};
+use crate::repo::marks::Marks;
+use crate::types::{ContainerId, Fingerprint};
+
+/// What [`repair_index`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct IndexReport {
+    /// Containers in the new segments.
+    pub containers: u64,
+    /// Containers among them that no segment named before.
+    pub adopted: u64,
+    /// Containers that segments named, but that are missing.
+    pub missing: Vec<String>,
+    /// Containers whose own index cannot be read.
+    pub unreadable: Vec<String>,
+    /// Segments written.
+    pub segments_written: u64,
+    /// Segments dropped because they were damaged, with the damage.
+    pub segments_damaged: Vec<String>,
+    /// Damaged catalogues of models that were replaced.
+    pub catalogues_replaced: u64,
+    /// Copies of the configuration written again.
+    pub configs_healed: u64,
+}
+
+/// Repairs the index. May be killed at any point and run again.
+///
+/// # Errors
+/// Those of the store. Those of marks that forbid writing.
+pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<IndexReport> {
+    let repository = &repository.stopped_by(stop);
+    let store = &repository.store;
+    repository.check_writable()?;
+    Marks::read(store.as_ref())?.check_writable()?;
+    let defects = repository.config_defects().len();
+    repository.heal_config()?;
+    let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
+    let mut report = IndexReport { configs_healed, ..IndexReport::default() };
+
+    let found = ContainerListing::take(store)?;
+    report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    let (listing, adopted) = adopt_orphans(repository)?;
+    report.adopted = adopted;
+    rebuild(repository, &listing, &mut report)?;
+    delete_replaced_segments(&ContainerListing::take(store)?)?;
+    let mut listing = ContainerListing::take(store)?;
+    // Orphans that cannot be adopted are in no segment that is deleted here.
+    listing.forget_orphans();
+    delete_unreadable_segments(&mut listing)?;
+    report.catalogues_replaced = catalogue::replace_damaged(repository)?;
+    Ok(report)
+}
+
+/// Writes segments for the containers of all segments. They replace all open segments.
+fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut IndexReport) -> Result<()> {
+    let segments = listing.segments();
+    let named: BTreeSet<ContainerId> =
+        segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let store = listing.store();
+    let mut batches = SegmentBatches::new(store.as_ref(), &repository.salts);
+    let mut unreadable = BTreeSet::new();
+    for id in &named {
+        match read_container_index(store.as_ref(), id) {
+            Ok(index) => {
+                batches.add(*id, index.entries.iter().map(|entry| entry.fingerprint).zip(0..))?;
+                report.containers += 1;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
+            Err(error) if error.is_unreadable() => {
+                report.unreadable.push(format!("{}: {error}", blob_name(id)));
+                unreadable.insert(*id);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for (id, entries) in old_records(listing, &unreadable, report)? {
+        batches.add(id, entries.into_iter())?;
+        report.containers += 1;
+    }
+    let replaced: Vec<String> = segments.iter().map(|segment| segment.name().to_string()).collect();
+    report.segments_written = batches.finish(&replaced)?.len() as u64;
+    Ok(())
+}
+
+/// The records of some containers in readable pages. Notes the damage of the others.
+fn old_records(
+    listing: &ContainerListing,
+    unreadable: &BTreeSet<ContainerId>,
+    report: &mut IndexReport,
+) -> Result<BTreeMap<ContainerId, BTreeSet<(Fingerprint, u32)>>> {
+    let mut records: BTreeMap<_, BTreeSet<_>> = unreadable.iter().map(|id| (*id, BTreeSet::new())).collect();
+    for segment in listing.segments().iter() {
+        let mut damage = None;
+        for page in segment.pages() {
+            match page {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => {
+                    damage.get_or_insert(error);
+                }
+                Ok(page) => {
+                    for record in page {
+                        let id = segment.containers().get(record.container as usize);
+                        if let Some(entries) = id.and_then(|id| records.get_mut(id)) {
+                            entries.insert((record.fingerprint, record.entry));
+                        }
+                    }
+                }
+            }
+        }
+        report.segments_damaged.extend(damage.map(|error| format!("{}: {error}", segment.name())));
+    }
+    Ok(records)
+}

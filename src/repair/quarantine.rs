@@ -1,0 +1,56 @@
+//! Quarantine: records in marks what a check of all data found bad.
+//!
+//! 1. The marks that say what the check found are written, unless they are there already.
+//! 2. Older marks of the kind `quarantine` and damaged optional marks are deleted: the check has read every container,
+//!    so it knows better.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::error::{ErrorKind, Result};
+use crate::inspect::check::CheckReport;
+use crate::repo::Repository;
+use crate::repo::marks::{Mark, MarkKind, Marks};
+
+/// What [`record`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct QuarantineReport {
+    /// Containers with bad parts, now in quarantine.
+    pub containers: u64,
+    /// Marks written.
+    pub marks_written: u64,
+    /// Marks deleted, because they were out of date or damaged.
+    pub marks_deleted: u64,
+}
+
+/// Records what a check that read all data found bad. `before` are the marks that were read before that check began:
+/// only those are replaced, because another check may have added others since.
+///
+/// # Errors
+/// Those of the store, and [`Error::ReadOnly`](crate::Error::ReadOnly) and others if a mark forbids writing.
+pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> Result<QuarantineReport> {
+    let store = repository.store.as_ref();
+    let mut done = QuarantineReport { containers: report.bad.containers().count() as u64, ..Default::default() };
+    let is_same = *before.quarantine == report.bad;
+    let is_damaged = |name: &str| name.starts_with("marks/optional/");
+    let damaged = before.damaged.iter().filter(|(name, error)| is_damaged(name) && error.kind() == ErrorKind::Damaged);
+    let mut obsolete: HashSet<String> = damaged.map(|(name, _)| name.clone()).collect();
+    if is_same && obsolete.is_empty() {
+        return Ok(done);
+    }
+    repository.check_writable()?;
+    before.check_writable()?;
+    if !is_same {
+        if !report.bad.is_empty() {
+            let mark = Mark::new(MarkKind::Quarantine(report.bad.clone()), "check --read-data found damage");
+            done.marks_written = mark.save(store)?.len() as u64;
+        }
+        obsolete.extend(before.quarantine_names.iter().cloned());
+    }
+    for name in obsolete {
+        store.delete(&name)?;
+        done.marks_deleted += 1;
+    }
+    Ok(done)
+}

@@ -1,0 +1,253 @@
+//! Repair of snapshots: for each snapshot whose tree cannot be read whole, writes one without what is lost.
+//!
+//! 1. The tree is walked. A file with a chunk or a recipe that no entry gives, and what a listing lacks, are lost.
+//! 2. If something is lost, the listings are written again without it, then a snapshot with the same fields, one
+//!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
+//! 3. The damaged snapshot is deleted only on request.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use super::writer::metadata_writer;
+use crate::backup::{MetadataWriter, OpenDirectory};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::Repository;
+use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
+use crate::repo::marks::Marks;
+use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::types::SnapshotId;
+
+/// Cache of decoded frames, bytes.
+const CACHE_BYTES: usize = 16 << 20;
+/// Lost entries that are listed for a snapshot, at most.
+const DROPPED_MAX: usize = 1000;
+/// Key in the open map of a snapshot: the snapshot that it replaces.
+const REPAIRED_FROM: &str = "repaired-from";
+
+/// What to do about damaged snapshots.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SnapshotRepair {
+    /// Only says what would be done.
+    pub dry_run: bool,
+    /// Deletes the damaged snapshots after that.
+    pub forget: bool,
+}
+
+/// A snapshot that is not whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DamagedSnapshot {
+    /// Its id.
+    pub snapshot: String,
+    /// The snapshot without what is lost. None in a dry run.
+    pub replaced_by: Option<String>,
+    /// Paths that are lost with the reason, at most 1000.
+    pub dropped: Vec<String>,
+    /// Number of such paths.
+    pub dropped_count: u64,
+}
+
+/// What [`repair_snapshots`] found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SnapshotsReport {
+    /// Snapshots that are whole.
+    pub whole: u64,
+    /// Snapshots with lost entries.
+    pub damaged: Vec<DamagedSnapshot>,
+    /// Snapshots that cannot be read at all, with the reason.
+    pub unreadable: Vec<String>,
+    /// Damaged snapshots that were deleted.
+    pub forgotten: Vec<String>,
+}
+
+/// Repairs the snapshots of a repository. May be killed at any point and run again.
+///
+/// # Errors
+/// Those of the store. Those of marks that forbid writing.
+pub fn repair_snapshots(
+    repository: &Repository,
+    config: &Config,
+    request: SnapshotRepair,
+    stop: &Arc<AtomicBool>,
+) -> Result<SnapshotsReport> {
+    let repository = &repository.stopped_by(stop);
+    let store = repository.store.as_ref();
+    if !request.dry_run {
+        repository.check_writable()?;
+        Marks::read(store)?.check_writable()?;
+    }
+    let (snapshots, unreadable) = snapshot::list(store)?;
+    let mut listing = ContainerListing::take(&repository.store)?;
+    let readers = Arc::new(ContainerListing::take(&repository.store)?);
+    listing.forget_orphans();
+    let listing = Arc::new(listing);
+    let mut repair = TreeRepair {
+        reader: ChunkReader::new(repository, readers, CACHE_BYTES),
+        stop: stop.clone(),
+        found: DamagedSnapshot::default(),
+    };
+    let mut report = SnapshotsReport::default();
+    for named in &snapshots {
+        repair.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };
+        repair.walk(named.snapshot.root, None)?;
+        if repair.found.dropped_count == 0 {
+            report.whole += 1;
+            continue;
+        }
+        let mut found = std::mem::take(&mut repair.found);
+        if !request.dry_run {
+            found.replaced_by = Some(repair.replace(repository, config, &listing, named)?.to_string());
+            if request.forget {
+                snapshot::delete(store, &named.id)?;
+                report.forgotten.push(named.id.to_string());
+            }
+        }
+        report.damaged.push(found);
+    }
+    for (name, error) in unreadable {
+        if request.forget && !request.dry_run && error.kind() == ErrorKind::Damaged {
+            store.delete(&name)?;
+            report.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
+        }
+        report.unreadable.push(format!("{name}: {error}"));
+    }
+    Ok(report)
+}
+
+struct TreeRepair {
+    reader: ChunkReader,
+    stop: Arc<AtomicBool>,
+    found: DamagedSnapshot,
+}
+
+impl TreeRepair {
+    /// Writes the tree of a damaged snapshot without what is lost, and then the snapshot.
+    fn replace(
+        &mut self,
+        repository: &Repository,
+        config: &Config,
+        listing: &Arc<ContainerListing>,
+        damaged: &NamedSnapshot,
+    ) -> Result<SnapshotId> {
+        let (index, mut metadata) = metadata_writer(repository, config, listing)?;
+        let root = self.walk(damaged.snapshot.root, Some((&mut metadata, &index)))?;
+        super::writer::finish(repository, &index, &mut metadata)?;
+        let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
+        name_all_containers(listing, &stored)?;
+        Marks::read(repository.store.as_ref())?.check_writable()?;
+        let mut repaired = damaged.snapshot.clone();
+        repaired.root = root;
+        repaired.time_ns = repaired.time_ns.saturating_add(1);
+        repaired.program = concat!("fhrd ", env!("CARGO_PKG_VERSION")).into();
+        repaired.extra.insert(REPAIRED_FROM.into(), damaged.id.0.to_vec().into());
+        let id = repaired.save(repository.store.as_ref())?;
+        if let Err(error) = super::writer::check_prune(repository, &stored) {
+            snapshot::delete(repository.store.as_ref(), &id)?;
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Walks a tree. Without a writer it notes what is lost, with one it writes the listings of the rest.
+    fn walk(
+        &mut self,
+        root: Option<ContentReference>,
+        mut output: Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
+    ) -> Result<Option<ContentReference>> {
+        let mut path: Vec<Vec<u8>> = Vec::new();
+        let mut levels = vec![(TreeCursor::open(root), OpenDirectory::new(None))];
+        let mut written = None;
+        while let Some((cursor, directory)) = levels.last_mut() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let next = match cursor.next(&mut self.reader) {
+                Ok(next) => next,
+                Err(error) if error.is_unreadable() => {
+                    self.found.drop_entry(&path, "the rest of the directory", &error);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            match next {
+                Some(node) if node.kind == NodeKind::Directory => {
+                    path.push(node.name.clone());
+                    levels.push((TreeCursor::open(node.content), OpenDirectory::new(Some(Box::new(node)))));
+                }
+                Some(node) => {
+                    path.push(node.name.clone());
+                    let lost = self.loss(&node)?;
+                    if let Some(error) = &lost {
+                        self.found.drop_entry(&path, "", error);
+                    }
+                    path.pop();
+                    if let (None, Some((metadata, _))) = (lost, &mut output) {
+                        directory.append(&node, metadata)?;
+                    }
+                }
+                None => {
+                    let Some((_, ended)) = levels.pop() else { break };
+                    path.pop();
+                    let Some((metadata, index)) = &mut output else { continue };
+                    match levels.last_mut() {
+                        None => written = ended.finish_root(metadata)?,
+                        Some((_, parent)) => {
+                            if let Some(node) = ended.finish(metadata)? {
+                                parent.append(&node, metadata)?;
+                            }
+                        }
+                    }
+                    super::writer::store_full(self.reader.store(), index, metadata, false)?;
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Why the content of a file cannot be restored, if it cannot.
+    fn loss(&mut self, node: &Node) -> Result<Option<Error>> {
+        let Some(content) = node.content.filter(|_| node.kind == NodeKind::File) else { return Ok(None) };
+        let mut walk = RecipeWalk::new(content);
+        let mut len = 0u64;
+        loop {
+            let reference = match walk.next(&mut self.reader) {
+                Ok(Some(reference)) => reference,
+                Ok(None) => break,
+                Err(error) if error.is_unreadable() => return Ok(Some(error)),
+                Err(error) => return Err(error),
+            };
+            len = len.saturating_add(reference.content_len());
+            let ContentReference::Chunk { fingerprint, len } = reference else { continue };
+            if let Ok(Some(located)) = self.reader.resolver.locator.locate(&fingerprint)
+                && located.soundness == Soundness::Sound
+            {
+                let number = self.reader.resolver.number_of(&located);
+                if self.reader.extent_map(number).is_ok_and(|extent_map| u64::from(extent_map.len()) == len) {
+                    continue;
+                }
+            }
+            match self.reader.read_exact(&fingerprint, len) {
+                Err(error) if error.is_unreadable() => return Ok(Some(error)),
+                bytes => drop(bytes?),
+            }
+        }
+        let expected = || format!("{} bytes", node.size);
+        Ok((len != node.size).then(|| Error::corrupt("content of a file", 0, expected(), len.to_string())))
+    }
+}
+
+impl DamagedSnapshot {
+    fn drop_entry(&mut self, path: &[Vec<u8>], what: &str, error: &Error) {
+        self.dropped_count += 1;
+        if self.dropped.len() < DROPPED_MAX {
+            let names: String = path.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect();
+            let what = if what.is_empty() { String::new() } else { format!(" ({what})") };
+            self.dropped.push(format!("{names}{what}: {error}"));
+        }
+    }
+}

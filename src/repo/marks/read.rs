@@ -1,0 +1,171 @@
+//! Reads all marks of a repository, and says what they forbid.
+
+use std::sync::Arc;
+
+use super::blob::{BYTES_LIMIT, Mark, MarkKind, OPTIONAL, PREFIX};
+use super::quarantine::Quarantine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::wire::WRITER_FEATURES_KNOWN;
+
+/// Bytes of all marks that are read, at most. The others count as unreadable.
+const TOTAL_BYTES_MAX: u64 = 32 << 20;
+
+/// The marks of a repository at one moment.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// What all marks of the kind `quarantine` list.
+    pub quarantine: Arc<Quarantine>,
+    /// Names of those marks.
+    pub quarantine_names: Vec<String>,
+    /// Marks that cannot be read, with the reason.
+    pub damaged: Vec<(String, Error)>,
+    /// Why nobody may write: the first reason found.
+    refusal: Option<Error>,
+}
+
+impl Marks {
+    /// Reads all marks.
+    ///
+    /// # Errors
+    /// Those of listing the store. Marks that cannot be read are in [`Self::damaged`].
+    pub fn read(store: &dyn Store) -> Result<Marks> {
+        let (mut marks, mut quarantine, mut total) = (Marks::default(), Quarantine::default(), 0);
+        let listed = match store.list(PREFIX) {
+            // It may hold a mark that forbids writing.
+            Err(error @ Error::Unreadable { .. }) => {
+                marks.refusal = Some(error.duplicate());
+                marks.damaged.push((PREFIX.into(), error));
+                Vec::new()
+            }
+            listed => listed?,
+        };
+        for listed in listed {
+            total += listed.len;
+            let is_required = !listed.name.starts_with(&format!("{OPTIONAL}/"));
+            let read = || {
+                if total > TOTAL_BYTES_MAX {
+                    let expected = format!("marks of at most {TOTAL_BYTES_MAX} bytes together");
+                    return Err(Error::corrupt(&listed.name, 0, expected, total.to_string()));
+                }
+                Mark::parse(&listed.name, &store.get(&listed.name, BYTES_LIMIT)?)
+            };
+            match read() {
+                Ok(mark) => {
+                    if let MarkKind::Quarantine(found) = &mark.kind {
+                        quarantine.merge(found);
+                        marks.quarantine_names.push(listed.name);
+                    } else if let Some(refusal) = refusal(&listed.name, mark, is_required) {
+                        marks.refusal.get_or_insert(refusal);
+                    }
+                }
+                // It was removed after the listing.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => {
+                    if is_required {
+                        marks.refusal.get_or_insert(error.duplicate());
+                    }
+                    marks.damaged.push((listed.name, error));
+                }
+            }
+        }
+        marks.quarantine = Arc::new(quarantine);
+        Ok(marks)
+    }
+
+    /// Fails if a mark forbids this version to write.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::SetAside`] or [`Error::Unsupported`] with the name of the mark. For a damaged mark
+    /// that may forbid writing, its damage.
+    pub fn check_writable(&self) -> Result<()> {
+        match &self.refusal {
+            None => Ok(()),
+            Some(refusal) => Err(refusal.duplicate()),
+        }
+    }
+}
+
+/// Why a mark of another kind than `quarantine` forbids writing, if it does.
+fn refusal(name: &str, mark: Mark, is_required: bool) -> Option<Error> {
+    let Mark { kind, reason, .. } = mark;
+    match kind {
+        MarkKind::Quarantine(_) => None,
+        MarkKind::WriterFeatures(features) => match features & !WRITER_FEATURES_KNOWN {
+            0 => None,
+            unknown => Some(Error::unknown_features(name, unknown)),
+        },
+        MarkKind::ReadOnly => Some(Error::ReadOnly { mark: name.into(), reason }),
+        MarkKind::SetAside => Some(Error::SetAside { mark: name.into(), reason }),
+        MarkKind::Unknown(kind) => is_required.then(|| Error::unsupported(name, format!("kind of mark `{kind}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo::marks::blob::REQUIRED;
+    use crate::store::MemoryStore;
+    use crate::types::hex;
+    use crate::wire::Envelope;
+
+    fn put(store: &MemoryStore, prefix: &str, kind: &str) -> String {
+        let mut payload = Vec::new();
+        let mut encoder = minicbor::Encoder::new(&mut payload);
+        encoder.map(4).unwrap().u8(0).unwrap().str(kind).unwrap().u8(1).unwrap().u8(0).unwrap();
+        encoder.u8(2).unwrap().str("why").unwrap().u8(3).unwrap().bytes(&[0; 16]).unwrap();
+        let blob = Envelope::new(*b"FHRDMARK").seal(&payload);
+        let name = format!("{prefix}/{}", hex(blake3::hash(&blob).as_bytes()));
+        store.put_if_absent(&name, &[&blob]).unwrap();
+        name
+    }
+
+    fn refused(store: &MemoryStore) -> Option<String> {
+        Marks::read(store).unwrap().check_writable().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn unknown_kinds_stop_writers_only_if_they_are_required() {
+        let store = MemoryStore::new();
+        put(&store, OPTIONAL, "novel");
+        assert_eq!(refused(&store), None);
+        let name = put(&store, REQUIRED, "novel");
+        assert_eq!(refused(&store).unwrap(), format!("{name} needs a newer fhrd: unknown kind of mark `novel`"));
+        // A mark outside both prefixes is of a version that this one does not know.
+        let store = MemoryStore::new();
+        put(&store, "marks/others", "novel");
+        assert!(refused(&store).is_some());
+    }
+
+    #[test]
+    fn a_damaged_mark_stops_writers_only_if_it_is_required() {
+        for prefix in [OPTIONAL, REQUIRED] {
+            let store = MemoryStore::new();
+            let name = put(&store, prefix, "novel");
+            let mut blob = store.get(&name, 1 << 10).unwrap();
+            blob[20] ^= 1;
+            store.replace(&name, &blob);
+            assert_eq!(refused(&store).is_some(), prefix == REQUIRED);
+            assert_eq!(Marks::read(&store).unwrap().damaged[0].0, name);
+        }
+    }
+
+    #[test]
+    fn marks_that_forbid_writing_say_why() {
+        let cases = [
+            (MarkKind::WriterFeatures(0), None),
+            (MarkKind::WriterFeatures(4), Some("unknown feature bits 0x4")),
+            (MarkKind::ReadOnly, Some("is read-only")),
+            (MarkKind::SetAside, Some("set aside for repair")),
+        ];
+        for (kind, expected) in cases {
+            let store = MemoryStore::new();
+            let name = Mark::new(kind, "the archive is full").save(&store).unwrap().remove(0);
+            let refused = refused(&store);
+            let names_all = |text: &str| text.contains(expected.unwrap_or_default()) && text.contains(&name);
+            assert!(refused.as_ref().map_or(expected.is_none(), |text| names_all(text)), "{refused:?}");
+            store.delete(&name).unwrap();
+        }
+    }
+}

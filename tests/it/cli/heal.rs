@@ -1,0 +1,85 @@
+//! Quarantine and repair as a user sees them.
+
+use fhrd::repo::Repository;
+use fhrd::repo::marks::{Mark, MarkKind};
+
+use super::fixture::{Home, code, json, stderr, stdout};
+use super::tree::noise;
+
+const REPOSITORY: &str = "data/fhrd/repository";
+
+/// The largest container of a home, by its name below the repository.
+fn container(home: &Home) -> String {
+    let directories = home.names(&format!("{REPOSITORY}/containers"));
+    let names = directories.iter().flat_map(|directory| {
+        let directory = format!("{REPOSITORY}/containers/{directory}");
+        home.names(&directory).into_iter().map(move |name| format!("{directory}/{name}"))
+    });
+    names.max_by_key(|name| home.read(name).len()).unwrap()
+}
+
+/// A home with one snapshot and a flipped byte in a frame.
+fn damaged() -> (Home, String) {
+    let home = Home::new();
+    (0..4).for_each(|number| home.write(&format!("directory/{number}"), &noise(number, 300_000)));
+    let snapshot = home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string();
+    let name = container(&home);
+    let mut bytes = home.read(&name);
+    bytes[100_000] ^= 4;
+    home.write(&name, &bytes);
+    (home, snapshot)
+}
+
+#[test]
+fn a_check_quarantines_a_backup_heals_and_a_later_check_says_so() {
+    let (home, snapshot) = damaged();
+    let output = home.run(&["check", "--read-data", "--report-only"]);
+    assert_eq!(code(&output), 20);
+    assert!(!home.path(&format!("{REPOSITORY}/marks")).exists(), "a report changes nothing");
+    let output = home.run(&["check", "--read-data", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), &report["bad_frames"], &report["quarantine"]["containers"]), (20, &1.into(), &1.into()));
+    // The damage stays a defect as long as the snapshot needs it, and a quick check knows it now.
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    assert_eq!(code(&home.run(&["check"])), 20);
+    assert_eq!(code(&home.run(&["restore", &snapshot, "--target", "before"])), 20);
+
+    // The files are unchanged, but what is bad is read and stored again.
+    let report = home.backup(&["directory"]);
+    assert!(report["bytes_new"].as_u64().is_some_and(|bytes| (1..800_000).contains(&bytes)), "{report}");
+    assert_eq!(home.backup(&["directory"])["bytes_new"].as_u64(), Some(0), "stored once");
+    json(&home.run(&["restore", &snapshot, "--target", "after", "--json"]));
+    (0..4).for_each(|number| assert!(home.read(&format!("after/directory/{number}")) == noise(number, 300_000)));
+    for arguments in [&["check", "--read-data"][..], &["check"]] {
+        let output = home.run(arguments);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+    }
+    let output = home.run(&["check", "--read-data"]);
+    assert!(stderr(&output).contains("no longer needed"), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_quarantine_ends_when_the_bytes_are_sound_again() {
+    let (home, _) = damaged();
+    let name = container(&home);
+    let mut bytes = home.read(&name);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    bytes[100_000] ^= 4;
+    home.write(&name, &bytes);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    assert_eq!(home.names(&format!("{REPOSITORY}/marks/optional")), [""; 0]);
+}
+
+#[test]
+fn a_read_only_repository_takes_no_backup_and_can_be_checked() {
+    let (home, _) = damaged();
+    let repository = Repository::open_at(home.path(REPOSITORY)).unwrap();
+    Mark::new(MarkKind::ReadOnly, "moved to the archive").save(repository.store.as_ref()).unwrap();
+    let output = home.run(&["backup", "directory"]);
+    assert_eq!(code(&output), 11, "{}", stderr(&output));
+    assert!(stderr(&output).contains("moved to the archive"), "{}", stderr(&output));
+    let output = home.run(&["check", "--read-data"]);
+    assert_eq!(code(&output), 20);
+    assert!(stderr(&output).contains("nothing is quarantined"), "{}", stderr(&output));
+    assert!(!home.path(&format!("{REPOSITORY}/marks/optional")).exists());
+}
