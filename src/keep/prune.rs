@@ -31,6 +31,9 @@ use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::types::ContainerId;
 
+/// Times that a prune lists everything again because something cannot be read.
+const ATTEMPTS_MAX: u32 = 3;
+
 /// What a prune may do.
 #[derive(Debug, Clone, Copy)]
 pub struct PruneOptions {
@@ -82,10 +85,19 @@ pub struct PruneReport {
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
     let repository = &repository.stopped_by(stop);
     repository.check_writable()?;
-    let mut run = PruneRun { repository, options, stop, report: PruneReport::default() };
-    run.report.dry_run = options.dry_run;
-    run.all()?;
-    Ok(run.report)
+    for attempt in 1.. {
+        let report = PruneReport { dry_run: options.dry_run, ..PruneReport::default() };
+        let mut run = PruneRun { repository, options, stop, report };
+        match run.all() {
+            Ok(()) => return Ok(run.report),
+            // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
+            Err(error) if attempt < ATTEMPTS_MAX && error.is_unreadable() && run.report.containers_deleted == 0 => {
+                tracing::debug!("{error}; listing again");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::internal("a prune ended without a result"))
 }
 
 struct PruneRun<'a> {

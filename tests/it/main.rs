@@ -16,6 +16,7 @@ mod golden_floats;
 mod heal;
 mod hostile;
 mod input;
+mod interleavings;
 mod list;
 mod manifests;
 mod models;
