@@ -1,6 +1,6 @@
 //! `fhrd restore` of a whole tree. [`tensor`] restores one tensor.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::Session;
 use super::args::RestoreArguments;
@@ -9,10 +9,11 @@ use super::location;
 use super::output::{print, print_json, rate, size, write_pairs};
 use super::progress::shown;
 use super::tensor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::restore::{RestoreReport, restore};
+use crate::repo::naming::{SnapshotFilter, find_entry};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::restore::{RestoreReport, RestoreRequest, Selection, restore};
 use crate::types::hex;
 
 /// Writes a snapshot's tree into a directory.
@@ -27,14 +28,24 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let mut config = location::config(options)?;
     config.restore.keep_damaged &= !arguments.no_damaged;
     let repository = location::open(session)?;
-    let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
-    let target = arguments.target.clone().unwrap_or_else(|| new_directory(&named));
+    let (named, base) = find_entry(repository.store.as_ref(), &arguments.entry, &SnapshotFilter::default())?;
+    let request = RestoreRequest {
+        target: arguments.target.clone().unwrap_or_else(|| new_directory(&named)),
+        base,
+        selection: selection(&arguments.paths)?,
+        overwrite: arguments.overwrite.unwrap_or_default(),
+        dry_run: arguments.dry_run,
+        verify: arguments.verify,
+        sync: arguments.sync,
+    };
     let progress = Progress::default();
-    let expected = |name: &str| named.snapshot.statistics.get(name).copied().unwrap_or(0);
-    progress.bytes_total.add(expected("bytes"));
-    progress.files_total.add(expected("files"));
-    let report =
-        shown(options, &progress, None, || restore(&repository, &config, &named, &target, &progress, &session.stop))?;
+    if request.selection.paths.is_empty() && request.base.is_none() {
+        let expected = |name: &str| named.snapshot.statistics.get(name).copied().unwrap_or(0);
+        progress.bytes_total.add(expected("bytes"));
+        progress.files_total.add(expected("files"));
+    }
+    let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
+    let report = shown(options, &progress, None, restored)?;
     if options.json {
         print_json(&report)?;
     } else if !options.quiet {
@@ -43,8 +54,30 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     Ok(match &report {
         report if report.damaged > 0 => Exit::Damaged,
         report if report.problems > 0 => Exit::Failed,
+        // Who does not say that existing entries are to stay may not expect it.
+        report if report.left_alone > 0 && arguments.overwrite.is_none() => Exit::Failed,
         _ => Exit::Fine,
     })
+}
+
+/// The entries at `paths`. The root is everything.
+fn selection(paths: &[PathBuf]) -> Result<Selection> {
+    let paths = paths.iter().map(|path| stored_path(path)).collect::<Result<Vec<_>>>()?;
+    let is_all = paths.iter().any(|path| path.as_os_str().is_empty());
+    Ok(Selection { paths: if is_all { Vec::new() } else { paths } })
+}
+
+/// A path in a snapshot, without a slash at the start.
+fn stored_path(path: &Path) -> Result<PathBuf> {
+    let mut stored = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => stored.push(name),
+            Component::RootDir | Component::CurDir => {}
+            _ => return Err(Error::Usage(format!("{}: a path in a snapshot has no `..`", path.display()))),
+        }
+    }
+    Ok(stored)
 }
 
 /// An unused name in the current directory.
@@ -56,14 +89,26 @@ fn new_directory(named: &NamedSnapshot) -> PathBuf {
 }
 
 fn summary(report: &RestoreReport) -> Vec<(&'static str, String)> {
-    vec![
+    let reused = match report.bytes_reused {
+        0 => String::new(),
+        bytes => format!(", and {} that the target had", size(bytes)),
+    };
+    let mut pairs = vec![
         ("snapshot", report.snapshot.get(..8).unwrap_or_default().to_string()),
-        ("target", report.target.clone()),
+        ("target", if report.dry_run { format!("{} (nothing changed)", report.target) } else { report.target.clone() }),
         ("files", report.files.to_string()),
         ("directories", format!("{} and {} other entries", report.directories, report.others)),
-        ("content", size(report.bytes)),
+        ("content", format!("{}{reused}", size(report.bytes))),
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
-        ("problems", report.problems.to_string()),
-        ("damaged", report.damaged.to_string()),
-    ]
+    ];
+    let existing = [
+        ("unchanged", report.unchanged, ""),
+        ("replaced", report.replaced, ""),
+        ("left alone", report.left_alone, " existing entries that differ (--overwrite says which are replaced)"),
+        ("verified", report.verified, ""),
+    ];
+    let existing = existing.iter().filter(|(_, count, _)| *count > 0);
+    pairs.extend(existing.map(|(name, count, what)| (*name, format!("{count}{what}"))));
+    pairs.extend([("problems", report.problems.to_string()), ("damaged", report.damaged.to_string())]);
+    pairs
 }

@@ -5,9 +5,9 @@ use super::args::RestoreArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inspect::tensor::{TensorReport, TensorRequest, default_output, tensor};
-use crate::repo::snapshot;
+use crate::repo::naming::{SnapshotFilter, find_entry};
 
 /// Writes the tensor `name` into a file.
 ///
@@ -15,9 +15,14 @@ use crate::repo::snapshot;
 /// Those of the repository, the snapshot and [`tensor`].
 pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
     let repository = location::open(session)?;
-    let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
+    let (named, entry) = find_entry(repository.store.as_ref(), &arguments.entry, &SnapshotFilter::default())?;
     let output = arguments.output.clone().unwrap_or_else(|| default_output(name));
-    let request = TensorRequest { tensor: name, path: arguments.path.as_deref(), output: &output };
+    let path = match (&entry, arguments.paths.as_slice()) {
+        (entry, []) => entry.as_deref(),
+        (None, [path]) => Some(path.as_path()),
+        _ => return Err(Error::Usage("--tensor takes one path".into())),
+    };
+    let request = TensorRequest { tensor: name, path, output: &output };
     let report = tensor(&repository, &named, &request, &session.stop)?;
     if session.options.json {
         print_json(&report)?;

@@ -4,7 +4,9 @@
 mod apply;
 mod capture;
 mod choice;
+mod descent;
 mod event;
+mod new_file;
 mod plan;
 mod prescan;
 mod source;
@@ -14,10 +16,12 @@ mod walk;
 
 pub use capture::Capturer;
 pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, Scope, TagFile};
+pub use descent::Descent;
 pub use event::Event;
+pub use new_file::{FileToken, NewFile};
 pub use plan::{WalkPlan, last_names};
 pub use prescan::prescan;
-pub use source::{FileRange, FileRanges, SourceFile};
-pub use target::{Descent, Target};
-pub use target_directory::{Completeness, NewFile, TargetDirectory, TargetName};
+pub use source::{FileRange, FileRanges, SourceFile, next_data};
+pub use target::{Target, TargetOptions};
+pub use target_directory::{Completeness, TargetDirectory, TargetName};
 pub use walk::Walker;

@@ -134,6 +134,17 @@ pub(super) fn open_quietly(directory: BorrowedFd<'_>, name: &OsStr, flags: OFlag
     rustix::io::retry_on_intr(|| openat(directory, name, flags, Mode::empty()))
 }
 
+/// The first offset of data at or after `position`, as far as the file system knows. `None`: there is none.
+pub fn next_data(file: &File, position: u64) -> Option<u64> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    match seek(file, SeekFrom::Data(position)) {
+        Ok(data) => return Some(data.max(position)),
+        Err(Errno::NXIO) => return None,
+        Err(_) => {}
+    }
+    Some(position)
+}
+
 /// Iterates over the ranges of a file in ascending order. They cover exactly the length at opening.
 ///
 /// If the file system does not support holes, or contradicts itself, everything is data.
@@ -148,15 +159,10 @@ pub struct FileRanges<'a> {
 impl FileRanges<'_> {
     /// Returns the offset of the first data at or after `position`, or the file's length if there is none.
     fn data_from(&self, position: u64) -> u64 {
-        #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-        if let Some(file) = self.holes_in {
-            return match seek(file, SeekFrom::Data(position)) {
-                Ok(data) => data.clamp(position, self.size),
-                Err(Errno::NXIO) => self.size,
-                Err(_) => position,
-            };
+        match self.holes_in {
+            Some(file) => next_data(file, position).map_or(self.size, |data| data.min(self.size)),
+            None => position,
         }
-        position
     }
 
     /// Returns the offset of the first hole after the data at `position`, or the file's length if there is none.

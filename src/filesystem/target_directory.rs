@@ -1,29 +1,32 @@
-//! A directory of the target that is being filled, names in it, and files that are not whole yet.
+//! A directory of the target that is being filled, and names in it.
 //!
-//! 1. A file is written under a temporary name, [`TEMPORARY_NAME`] and random digits, in the directory where it is to
-//!    appear. Its own name appears by a rename that never replaces an entry, when it is whole.
-//! 2. A file that is dropped before is removed. What a killed process leaves has a temporary name.
-//! 3. Creating and renaming entries changes the times of the directory. So its metadata is applied by whoever releases
+//! 1. An entry never replaces another one, unless the restore decided so after it looked at that one. Then the new
+//!    entry is made under a temporary name, and a rename replaces the old one if that is still the same.
+//! 2. Creating and renaming entries changes the times of the directory. So its metadata is applied by whoever releases
 //!    the last reference: the descent that leaves it, or the last file or link that is created in it.
-//! 4. All calls are relative to the open directory. None follows a path.
+//! 3. All calls are relative to the open directory. None follows a path.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, fsync, linkat, renameat, statat, unlinkat};
 use rustix::io::{Errno, Result as ErrnoResult};
 
 use super::apply::Metadata;
+use super::capture::node_of;
 use crate::error::{Error, Result};
-use crate::repo::tree::Node;
+use crate::repo::tree::{FileIdentity, Node, Timestamp};
 use crate::types::hex;
 
-/// Start of the names of files that are not whole yet.
-const TEMPORARY_NAME: &str = ".fhrd-";
+/// Start of the names of entries that are not complete yet.
+pub(super) const TEMPORARY_NAME: &str = ".fhrd-";
+/// Hex digits behind it.
+const TEMPORARY_DIGITS: usize = 24;
 /// Longest name of an entry, bytes.
 const NAME_BYTES_MAX: usize = 255;
 /// Names that are tried for a damaged file before it is given up.
@@ -35,13 +38,17 @@ pub struct TargetDirectory {
     descriptor: OwnedFd,
     /// Full path, for messages.
     path: PathBuf,
+    /// Whether this restore has created it.
+    pub(super) is_new: bool,
+    /// Whether its entries are to be on disk when it is complete.
+    sync: bool,
     /// Metadata to apply when everything in it is complete.
     metadata: Mutex<Option<Node>>,
 }
 
 impl TargetDirectory {
-    pub(super) fn new(descriptor: OwnedFd, path: PathBuf) -> Arc<Self> {
-        Arc::new(TargetDirectory { descriptor, path, metadata: Mutex::new(None) })
+    pub(super) fn new(descriptor: OwnedFd, path: PathBuf, is_new: bool, sync: bool) -> Arc<Self> {
+        Arc::new(TargetDirectory { descriptor, path, is_new, sync, metadata: Mutex::new(None) })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -55,16 +62,31 @@ impl TargetDirectory {
 
     /// Gives back a reference. The last one applies the metadata and appends its errors to `problems`.
     pub(super) fn release(self: Arc<Self>, problems: &mut Vec<Error>) {
-        let Some(directory) = Arc::into_inner(self) else { return };
-        if let Some(node) = directory.metadata.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Metadata::new(&node, &directory.path, problems).apply_to(directory.descriptor.as_fd());
+        let Some(mut directory) = Arc::into_inner(self) else { return };
+        if let Some(node) = directory.metadata.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            directory.apply(&node, problems);
+        }
+        directory.write_back(problems);
+    }
+
+    /// Applies metadata.
+    pub(super) fn apply(&self, node: &Node, problems: &mut Vec<Error>) {
+        Metadata::new(node, &self.path, problems).apply_to(self.as_fd());
+    }
+
+    /// Makes its entries durable, if that is wanted.
+    pub(super) fn write_back(&self, problems: &mut Vec<Error>) {
+        if self.sync
+            && let Err(error) = fsync(&self.descriptor)
+        {
+            problems.push(Error::io("sync", &self.path, error));
         }
     }
 
     /// The error of an entry called `name` that could not be created.
     pub(super) fn refused(&self, name: &OsStr, error: Errno) -> Error {
         let path = self.path.join(name);
-        if error != Errno::EXIST {
+        if !matches!(error, Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) {
             return Error::io("create", path, error);
         }
         let stat = statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -87,21 +109,72 @@ pub enum Completeness {
     Damaged,
 }
 
+/// The state of an entry that is to be replaced. If it has another one then, it stays. The time of its inode is no part
+/// of it, because replacing another name of the inode changes that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ReplacedEntry {
+    identity: FileIdentity,
+    mtime: Timestamp,
+    size: u64,
+}
+
+impl ReplacedEntry {
+    fn of(node: &Node) -> Self {
+        ReplacedEntry { identity: node.identity(), mtime: node.mtime, size: node.size }
+    }
+}
+
 /// A name in a directory of the target.
 #[derive(Debug)]
 pub struct TargetName {
     directory: Arc<TargetDirectory>,
     name: OsString,
+    replaced: Option<ReplacedEntry>,
 }
 
 impl TargetName {
-    pub(super) fn new(directory: Arc<TargetDirectory>, name: &OsStr) -> Self {
-        TargetName { directory, name: name.into() }
+    /// The name `name`, which is free or belongs to the entry `replaced`.
+    pub(super) fn new(directory: Arc<TargetDirectory>, name: &OsStr, replaced: Option<&Node>) -> Self {
+        TargetName { directory, name: name.into(), replaced: replaced.map(ReplacedEntry::of) }
     }
 
     /// Gives back the reference to the directory. See `TargetDirectory::release`.
     pub fn release(self, problems: &mut Vec<Error>) {
         self.directory.release(problems);
+    }
+
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Full path, for messages.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
+    }
+
+    /// The error of an entry that could not be created here.
+    pub(super) fn refused(&self, error: Errno) -> Error {
+        self.directory.refused(&self.name, error)
+    }
+
+    /// Fails if the name is taken by an entry that is not to be replaced.
+    pub(super) fn check_free(&self) -> Result<()> {
+        if self.replaced.is_some() || self.directory.is_new {
+            return Ok(());
+        }
+        match statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.refused(error)),
+            Ok(_) => Err(self.refused(Errno::EXIST)),
+        }
+    }
+
+    /// Makes the content of a file durable before it gets its name, if that is wanted.
+    pub(super) fn sync_file(&self, file: &File) -> Result<()> {
+        if !self.directory.sync {
+            return Ok(());
+        }
+        file.sync_all().map_err(|error| Error::io("sync", self.path(), error))
     }
 
     /// Calls `create` with the directory and a name that is probably free, and returns the name that succeeded.
@@ -110,9 +183,12 @@ impl TargetName {
         completeness: Completeness,
         mut create: impl FnMut(BorrowedFd<'_>, &OsStr) -> ErrnoResult<()>,
     ) -> Result<OsString> {
-        let directory = self.directory.as_fd();
+        let directory = self.directory();
         if completeness == Completeness::Complete {
-            create(directory, &self.name).map_err(|error| self.directory.refused(&self.name, error))?;
+            match &self.replaced {
+                None => create(directory, &self.name).map_err(|error| self.refused(error))?,
+                Some(replaced) => self.replace(replaced, create)?,
+            }
             return Ok(self.name.clone());
         }
         for number in 1..=DAMAGED_NAMES_MAX {
@@ -124,6 +200,45 @@ impl TargetName {
             }
         }
         Err(self.directory.refused(&damaged_name(&self.name, 1), Errno::EXIST))
+    }
+
+    /// Creates an entry under a temporary name and puts it in the place of the one that is to be replaced.
+    fn replace(
+        &self,
+        replaced: &ReplacedEntry,
+        mut create: impl FnMut(BorrowedFd<'_>, &OsStr) -> ErrnoResult<()>,
+    ) -> Result<()> {
+        let temporary = random_name().map_err(|error| Error::io("create", self.path(), error))?;
+        create(self.directory(), &temporary).map_err(|error| self.refused(error))?;
+        let renamed = match self.is_still(replaced) {
+            Ok(true) => renameat(self.directory(), &temporary, self.directory(), &self.name),
+            Ok(false) => rename_without_replacing(self.directory(), &temporary, &self.name),
+            Err(error) => Err(error),
+        };
+        renamed.map_err(|error| {
+            let _ = unlinkat(self.directory(), &temporary, AtFlags::empty());
+            self.refused(error)
+        })
+    }
+
+    /// Removes the entry that is to be replaced, so that a directory can take its place.
+    pub(super) fn remove_replaced(&self) -> Result<()> {
+        let Some(replaced) = &self.replaced else { return Ok(()) };
+        let removed = match self.is_still(replaced) {
+            Ok(true) => unlinkat(self.directory(), &self.name, AtFlags::empty()),
+            other => other.map(drop),
+        };
+        removed.map_err(|error| self.refused(error))
+    }
+
+    /// Whether the name still belongs to the entry that is to be replaced. `false`: it is free.
+    fn is_still(&self, replaced: &ReplacedEntry) -> ErrnoResult<bool> {
+        let stat = match statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            stat => stat?,
+        };
+        let now = node_of(&stat, Path::new(&self.name)).map_err(|_| Errno::EXIST)?;
+        if ReplacedEntry::of(&now) == *replaced { Ok(true) } else { Err(Errno::EXIST) }
     }
 }
 
@@ -141,82 +256,15 @@ fn damaged_name(name: &OsStr, number: u32) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// A file under a temporary name, open for writing. Dropping it removes it unless it was published.
-#[derive(Debug)]
-pub struct NewFile {
-    /// The open file.
-    pub file: File,
-    unpublished: Mutex<Option<UnpublishedFile>>,
-}
-
-/// The names of a file that has only the temporary one.
-#[derive(Debug)]
-struct UnpublishedFile {
-    at: TargetName,
-    temporary: OsString,
-}
-
-impl NewFile {
-    /// Creates an empty file, accessible by its owner only, that is to appear as `at`.
-    pub(super) fn create(at: TargetName) -> Result<Self> {
-        let (directory, name) = (at.directory.as_fd(), &at.name);
-        let refused = |error| at.directory.refused(name, error);
-        match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(refused(error)),
-            Ok(_) => return Err(refused(Errno::EXIST)),
-        }
-        let mut random = [0u8; 12];
-        getrandom::fill(&mut random)
-            .map_err(|error| Error::io("create", at.directory.path.join(name), std::io::Error::other(error)))?;
-        let temporary = OsString::from(format!("{TEMPORARY_NAME}{}", hex(&random)));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(directory, &temporary, flags, Mode::RUSR | Mode::WUSR).map_err(refused)?;
-        Ok(NewFile { file: file.into(), unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) })
-    }
-
-    /// Gives the file its name, which is returned, and gives back the reference to the directory. On an error the file
-    /// is removed. Appends errors of the directory's metadata to `problems`.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyExists`] if an entry of that name has appeared. [`Error::Io`].
-    pub fn publish(&self, completeness: Completeness, problems: &mut Vec<Error>) -> Result<OsString> {
-        let taken = self.take().ok_or_else(|| Error::internal("a restored file was published twice"));
-        let UnpublishedFile { at, temporary } = taken?;
-        let named = at.claim(completeness, |directory, name| rename_without_replacing(directory, &temporary, name));
-        if named.is_err() {
-            remove(&at, &temporary);
-        }
-        at.release(problems);
-        named
-    }
-
-    /// Removes the file and gives back the reference to the directory, as [`NewFile::publish`].
-    pub fn discard(&self, problems: &mut Vec<Error>) {
-        if let Some(UnpublishedFile { at, temporary }) = self.take() {
-            remove(&at, &temporary);
-            at.release(problems);
-        }
-    }
-
-    fn take(&self) -> Option<UnpublishedFile> {
-        self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        self.discard(&mut Vec::new());
-    }
-}
-
-/// Removes a file that is not wanted. If that fails, the file keeps its temporary name.
-fn remove(at: &TargetName, temporary: &OsStr) {
-    let _ = unlinkat(at.directory.as_fd(), temporary, AtFlags::empty());
+/// A temporary name that nobody can guess.
+pub(super) fn random_name() -> io::Result<OsString> {
+    let mut random = [0u8; TEMPORARY_DIGITS / 2];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(OsString::from(format!("{TEMPORARY_NAME}{}", hex(&random))))
 }
 
 /// Renames an entry of a directory unless `to` exists.
-fn rename_without_replacing(directory: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> ErrnoResult<()> {
+pub(super) fn rename_without_replacing(directory: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> ErrnoResult<()> {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     {
         use rustix::fs::{RenameFlags, renameat_with};
@@ -242,52 +290,24 @@ fn rename_by_link(directory: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> ErrnoR
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::new_file::NewFile;
     use super::*;
+    use crate::filesystem::Capturer;
     use std::fs;
 
-    fn directory() -> (tempfile::TempDir, Arc<TargetDirectory>) {
+    pub fn directory() -> (tempfile::TempDir, Arc<TargetDirectory>) {
         let directory = tempfile::tempdir().unwrap();
         let descriptor = OwnedFd::from(File::open(directory.path()).unwrap());
-        let opened = TargetDirectory::new(descriptor, directory.path().into());
+        let opened = TargetDirectory::new(descriptor, directory.path().into(), false, true);
         (directory, opened)
     }
 
-    fn create(directory: &Arc<TargetDirectory>, name: &str) -> Result<NewFile> {
-        NewFile::create(TargetName::new(directory.clone(), OsStr::new(name)))
-    }
-
-    fn names(directory: &tempfile::TempDir) -> Vec<OsString> {
+    pub fn names(directory: &tempfile::TempDir) -> Vec<OsString> {
         let entries = fs::read_dir(directory.path()).unwrap();
         let mut names: Vec<OsString> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
-    }
-
-    #[test]
-    fn a_file_has_its_name_only_when_it_is_published() {
-        let (directory, opened) = directory();
-        let dropped = create(&opened, "a").unwrap();
-        let published = create(&opened, "a").unwrap();
-        assert!(names(&directory).iter().all(|name| name.as_bytes().starts_with(TEMPORARY_NAME.as_bytes())));
-        assert_eq!(published.publish(Completeness::Complete, &mut Vec::new()).unwrap(), "a");
-        assert!(matches!(dropped.publish(Completeness::Complete, &mut Vec::new()), Err(Error::AlreadyExists { .. })));
-        drop((published, dropped, create(&opened, "b").unwrap()));
-        assert!(create(&opened, "a").is_err());
-        assert_eq!(names(&directory), ["a"]);
-    }
-
-    #[test]
-    fn a_damaged_file_takes_the_next_free_name() {
-        let (directory, opened) = directory();
-        for expected in ["f.damaged", "f.damaged-2", "f.damaged-3"] {
-            let file = create(&opened, "f").unwrap();
-            assert_eq!(file.publish(Completeness::Damaged, &mut Vec::new()).unwrap(), expected);
-        }
-        let long = "ä".repeat(127);
-        let name = create(&opened, &long).unwrap().publish(Completeness::Damaged, &mut Vec::new()).unwrap();
-        assert_eq!(name.to_str().unwrap(), format!("{}.damaged", "ä".repeat(123)));
-        assert_eq!(names(&directory).len(), 4);
     }
 
     #[test]
@@ -303,11 +323,35 @@ mod tests {
     }
 
     #[test]
+    fn only_the_entry_that_was_judged_is_replaced() {
+        let (directory, opened) = directory();
+        let path = directory.path().join("f");
+        fs::write(&path, b"old").unwrap();
+        let judged = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
+        let publish = || {
+            let at = TargetName::new(opened.clone(), OsStr::new("f"), Some(&judged));
+            let file = NewFile::create(at, &[1; 12]).unwrap();
+            std::io::Write::write_all(&mut &file.file, b"new").unwrap();
+            file.publish(Completeness::Complete, &mut Vec::new())
+        };
+        publish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        // The judged file is gone now. Another one has taken the name.
+        assert!(matches!(publish().unwrap_err(), Error::AlreadyExists { what: "a file", .. }));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(publish().unwrap_err(), Error::AlreadyExists { what: "a directory", .. }));
+        fs::remove_dir(&path).unwrap();
+        publish().unwrap();
+        assert_eq!(names(&directory), ["f"]);
+    }
+
+    #[test]
     fn the_last_reference_applies_the_metadata() {
         let (directory, opened) = directory();
-        let file = create(&opened, "a").unwrap();
+        let file = NewFile::create(TargetName::new(opened.clone(), OsStr::new("a"), None), &[0; 12]).unwrap();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let mtime = crate::repo::tree::Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
+        let mtime = Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
         opened.set_metadata(Node { mode: 0o750, uid, gid, mtime, ..Node::default() });
         let mut problems = Vec::new();
         opened.release(&mut problems);

@@ -1,9 +1,9 @@
 //! Restores of single entries, valid and hostile.
 
 use super::*;
-use crate::filesystem::Capturer;
+use crate::filesystem::{Capturer, TargetOptions};
 use crate::repo::tree::{DeviceNumber, Timestamp, Xattr};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 
 struct Fixture {
@@ -16,7 +16,7 @@ struct Fixture {
 fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("created/with/parents");
-    let descent = Descent::new(Arc::new(Target::create(&root).unwrap()));
+    let descent = Descent::new(Arc::new(Target::create(&root, TargetOptions::default()).unwrap()));
     Fixture { _directory: directory, root, descent, problems: Vec::new() }
 }
 
@@ -27,14 +27,14 @@ impl Fixture {
 
     /// Creates an empty file under its own name.
     fn create_file(&self, node: &Node) -> Result<File> {
-        let created = self.descent.create_file(node)?;
+        let created = self.descent.create_file(node, None, &[0; 12])?;
         let file = created.file.try_clone().unwrap();
         created.publish(Completeness::Complete, &mut Vec::new())?;
         Ok(file)
     }
 
     fn create_hard_link(&self, existing: &Path, node: &Node) -> Result<OsString> {
-        let at = self.descent.link_name(node)?;
+        let at = self.descent.link_name(node, None)?;
         self.descent.target.create_hard_link(existing, node.kind, &at, Completeness::Complete)
     }
 
@@ -81,7 +81,7 @@ fn owners_are_restored_by_root() {
     test.finish(&file, &file_node);
     let target = Some(b"/no/where".to_vec());
     let link = Node { uid: 12345, gid: 54321, link_target: target, ..owned(b"link", NodeKind::Symlink, 0o777) };
-    test.descent.create_symlink(&link, &mut test.problems).unwrap();
+    test.descent.create_symlink(&link, None, &mut test.problems).unwrap();
     for (name, node) in [("file", &file_node), ("link", &link)] {
         let restored = test.captured(name);
         assert_eq!((restored.uid, restored.gid, restored.mode), (12345, 54321, node.mode));
@@ -107,7 +107,7 @@ fn times_before_1970_and_after_2038_are_restored() {
         let target = Some(b"x".to_vec());
         let node =
             Node { mtime, link_target: target, ..owned(format!("l{seconds}").as_bytes(), NodeKind::Symlink, 0o777) };
-        test.descent.create_symlink(&node, &mut test.problems).unwrap();
+        test.descent.create_symlink(&node, None, &mut test.problems).unwrap();
         assert_eq!(test.captured(&format!("l{seconds}")).mtime, mtime);
     }
     assert!(test.problems.is_empty(), "{:?}", test.problems);
@@ -118,8 +118,8 @@ fn a_directory_gets_its_metadata_when_it_is_left() {
     let mut test = fixture();
     let outer = owned(b"outer", NodeKind::Directory, 0o1555);
     let inner = owned(b"inner", NodeKind::Directory, 0o2750);
-    test.descent.enter(&outer).unwrap();
-    test.descent.enter(&inner).unwrap();
+    test.descent.enter(&outer, None).unwrap();
+    test.descent.enter(&inner, None).unwrap();
     assert_eq!(test.descent.path(), Path::new("outer/inner"));
     test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
     test.descent.leave(Some(&inner), &mut test.problems).unwrap();
@@ -155,13 +155,13 @@ fn links_pipes_and_devices_are_restored() {
     let mut test = fixture();
     let target = Some(b"../\xff dangling".to_vec());
     let link = Node { link_target: target.clone(), ..owned(b"link", NodeKind::Symlink, 0o777) };
-    test.descent.create_symlink(&link, &mut test.problems).unwrap();
+    test.descent.create_symlink(&link, None, &mut test.problems).unwrap();
     assert_eq!(test.captured("link").link_target, target);
 
     let socket = owned(b"socket", NodeKind::Socket, 0o600);
-    assert!(!test.descent.create_special(&socket, &mut test.problems).unwrap());
+    assert!(!test.descent.create_special(&socket, None, &mut test.problems).unwrap());
     let fifo = owned(b"fifo", NodeKind::Fifo, 0o1622);
-    if test.descent.create_special(&fifo, &mut test.problems).unwrap() {
+    if test.descent.create_special(&fifo, None, &mut test.problems).unwrap() {
         let restored = test.captured("fifo");
         assert_eq!((restored.kind, restored.mode, restored.mtime), (NodeKind::Fifo, 0o1622, fifo.mtime));
     }
@@ -169,7 +169,7 @@ fn links_pipes_and_devices_are_restored() {
         for (name, kind) in [("c", NodeKind::CharacterDevice), ("b", NodeKind::BlockDevice)] {
             let device_number = Some(DeviceNumber { major: 300, minor: 70_000 });
             let node = Node { device_number, ..owned(name.as_bytes(), kind, 0o620) };
-            match test.descent.create_special(&node, &mut test.problems) {
+            match test.descent.create_special(&node, None, &mut test.problems) {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => continue,
                 made => assert!(made.unwrap()), // a container may forbid devices even to root
             }
@@ -195,7 +195,7 @@ fn attributes_come_back_even_on_read_only_files() {
     assert!(test.problems.is_empty(), "{:?}", test.problems);
     // A pipe may have no user attributes: a problem is reported, the rest is applied.
     let fifo = Node { name: b"fifo".to_vec(), kind: NodeKind::Fifo, ..node };
-    if test.descent.create_special(&fifo, &mut test.problems).unwrap() {
+    if test.descent.create_special(&fifo, None, &mut test.problems).unwrap() {
         assert_eq!(test.problems.len(), 1);
         assert_eq!(test.captured("fifo").mode, 0o400);
     }
@@ -205,11 +205,11 @@ fn attributes_come_back_even_on_read_only_files() {
 fn hard_links_join_what_was_restored() {
     let mut test = fixture();
     let directory = owned(b"directory", NodeKind::Directory, 0o700);
-    test.descent.enter(&directory).unwrap();
+    test.descent.enter(&directory, None).unwrap();
     let file = owned(b"one", NodeKind::File, 0o600);
     test.create_file(&file).unwrap();
     let link = Node { link_target: Some(b"one".to_vec()), ..owned(b"link", NodeKind::Symlink, 0o777) };
-    test.descent.create_symlink(&link, &mut test.problems).unwrap();
+    test.descent.create_symlink(&link, None, &mut test.problems).unwrap();
     test.descent.leave(Some(&directory), &mut test.problems).unwrap();
     let second = owned(b"two", NodeKind::File, 0o600);
     test.create_hard_link(Path::new("directory/one"), &second).unwrap();
@@ -224,7 +224,7 @@ fn hard_links_join_what_was_restored() {
         assert!(test.create_hard_link(Path::new(existing), &third).is_err(), "{existing}");
     }
     assert!(!test.root.join("three").exists());
-    let at = test.descent.link_name(&third).unwrap();
+    let at = test.descent.link_name(&third, None).unwrap();
     for expected in ["three.damaged", "three.damaged-2"] {
         let linked =
             test.descent.target.create_hard_link(Path::new("two"), NodeKind::File, &at, Completeness::Damaged).unwrap();
@@ -237,16 +237,16 @@ fn hard_links_join_what_was_restored() {
 fn a_deep_directory_gets_its_metadata_after_the_last_of_its_files() {
     let mut test = fixture();
     let directory = owned(b"d", NodeKind::Directory, 0o750);
-    test.descent.enter(&directory).unwrap();
-    let early = test.descent.create_file(&owned(b"early", NodeKind::File, 0o600)).unwrap();
+    test.descent.enter(&directory, None).unwrap();
+    let early = test.descent.create_file(&owned(b"early", NodeKind::File, 0o600), None, &[0; 12]).unwrap();
     // The first directory is closed here and reopened on the way back.
     for _ in 0..OPEN_DIRECTORIES_MAX {
-        test.descent.enter(&directory).unwrap();
+        test.descent.enter(&directory, None).unwrap();
     }
     for _ in 0..OPEN_DIRECTORIES_MAX {
         test.descent.leave(Some(&directory), &mut test.problems).unwrap();
     }
-    let late = test.descent.create_file(&owned(b"late", NodeKind::File, 0o600)).unwrap();
+    let late = test.descent.create_file(&owned(b"late", NodeKind::File, 0o600), None, &[0; 12]).unwrap();
     test.descent.leave(Some(&directory), &mut test.problems).unwrap();
     late.publish(Completeness::Complete, &mut test.problems).unwrap();
     assert_ne!(test.captured("d").mtime, directory.mtime);
@@ -268,16 +268,16 @@ fn existing_entries_are_not_overwritten() {
         let node = |kind| owned(name.as_bytes(), kind, 0o700);
         assert!(is_refused(test.create_file(&node(NodeKind::File)).unwrap_err()));
         let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
-        assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
+        assert!(is_refused(test.descent.create_symlink(&link, None, &mut Vec::new()).unwrap_err()));
         if name != "directory" {
-            assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
+            assert!(is_refused(test.descent.enter(&node(NodeKind::Directory), None).unwrap_err()));
         }
         if cfg!(target_os = "linux") {
-            assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
+            assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), None, &mut Vec::new()).unwrap_err()));
         }
     }
     fs::write(test.root.join("directory/existing"), b"old").unwrap();
-    test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700)).unwrap();
+    test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700), None).unwrap();
     test.descent.leave(None, &mut test.problems).unwrap();
     assert_eq!(fs::read(test.root.join("directory/existing")).unwrap(), b"old");
     assert_eq!(fs::read(test.root.join("file")).unwrap(), b"old");
@@ -288,7 +288,7 @@ fn a_planted_link_is_not_followed() {
     let mut test = fixture();
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), test.root.join("directory")).unwrap();
-    let error = test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700)).unwrap_err();
+    let error = test.descent.enter(&owned(b"directory", NodeKind::Directory, 0o700), None).unwrap_err();
     assert!(matches!(error, Error::AlreadyExists { what: "a symbolic link", .. }));
     // The descent is still in the root, and nothing was created elsewhere.
     test.create_file(&owned(b"file", NodeKind::File, 0o600)).unwrap();
@@ -304,11 +304,11 @@ fn hostile_names_are_refused() {
     for name in [&b"../x"[..], b"a/b", b"/x", b"", b".", b"..", b"a\0b"] {
         let node = |kind| owned(name, kind, 0o700);
         let is_refused = |error: Error| matches!(error, Error::Corrupt { .. });
-        assert!(is_refused(test.descent.enter(&node(NodeKind::Directory)).unwrap_err()));
+        assert!(is_refused(test.descent.enter(&node(NodeKind::Directory), None).unwrap_err()));
         assert!(is_refused(test.create_file(&node(NodeKind::File)).unwrap_err()));
         let link = Node { link_target: Some(b"x".to_vec()), ..node(NodeKind::Symlink) };
-        assert!(is_refused(test.descent.create_symlink(&link, &mut Vec::new()).unwrap_err()));
-        assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), &mut Vec::new()).unwrap_err()));
+        assert!(is_refused(test.descent.create_symlink(&link, None, &mut Vec::new()).unwrap_err()));
+        assert!(is_refused(test.descent.create_special(&node(NodeKind::Fifo), None, &mut Vec::new()).unwrap_err()));
         assert!(is_refused(test.create_hard_link(Path::new("x"), &node(NodeKind::File)).unwrap_err()));
     }
     assert!(test.create_file(&owned(b"kind", NodeKind::Directory, 0o700)).is_err());
@@ -322,7 +322,7 @@ fn deep_trees_need_few_open_directories() {
     let directory = owned(&[b'd'; 100], NodeKind::Directory, 0o700);
     let open = |descent: &Descent| descent.levels.iter().filter(|level| level.open.is_some()).count();
     for _ in 0..DEPTH {
-        test.descent.enter(&directory).unwrap();
+        test.descent.enter(&directory, None).unwrap();
         assert!(open(&test.descent) <= OPEN_DIRECTORIES_MAX);
     }
     for _ in 0..DEPTH {
@@ -339,7 +339,7 @@ fn a_replaced_parent_is_detected_when_it_is_reopened() {
     let mut test = fixture();
     let directory = owned(b"d", NodeKind::Directory, 0o700);
     for _ in 0..=OPEN_DIRECTORIES_MAX {
-        test.descent.enter(&directory).unwrap();
+        test.descent.enter(&directory, None).unwrap();
     }
     let outside = tempfile::tempdir().unwrap();
     fs::rename(test.root.join("d"), test.root.join("moved")).unwrap();

@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Completeness, Target};
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
-use crate::repo::tree::NodeKind;
 
 /// The stage.
 pub struct FinishStage<'a> {
@@ -91,8 +90,7 @@ impl FinishStage<'_> {
         let path = link.path.display().to_string();
         match state {
             InodeState::Complete(existing) => match created(&existing, Completeness::Complete) {
-                Ok(_) if link.kind == NodeKind::File => self.counts.files.add(1),
-                Ok(_) => self.counts.others.add(1),
+                Ok(_) => self.counts.created(link.kind, 1),
                 Err(error) => self.counts.problem(&error),
             },
             InodeState::Incomplete { saved_as, is_damage } => {

@@ -1,7 +1,7 @@
 //! Decides which decoded frames a restore keeps in memory: those that are needed again soonest.
 //!
-//! 1. Plan announces each use of a frame when it finds a chunk, and takes the frame when the chunk enters a job. The
-//!    uses between these two steps are the window.
+//! 1. A use of a frame is announced when Plan finds a chunk, and taken when the chunk enters a job. The uses between
+//!    these two steps are the window. `item_order` decides in which order they are taken.
 //! 2. If the frames exceed the limit, the frame whose next use in the window is furthest is evicted. Frames without a
 //!    use in the window are evicted before these, the least recently used one first.
 //!
@@ -30,7 +30,7 @@ struct TrackedFrame<L> {
     source: FrameSource<L>,
     /// Steps that use the frame, ascending.
     uses: VecDeque<u64>,
-    /// Step of the last use; `None` if the frame is not cached.
+    /// Number of the take that used it last; `None` if the frame is not cached.
     last_use: Option<u64>,
 }
 
@@ -46,11 +46,13 @@ pub struct FrameCache<L> {
     /// Cached frames by next use, and by last use in descending order. The last one is evicted first.
     order: BTreeSet<(u64, Reverse<u64>, FrameNumber)>,
     bytes: u64,
+    /// Takes so far.
+    takes: u64,
 }
 
 impl<L> Default for FrameCache<L> {
     fn default() -> Self {
-        FrameCache { frames: HashMap::new(), order: BTreeSet::new(), bytes: 0 }
+        FrameCache { frames: HashMap::new(), order: BTreeSet::new(), bytes: 0, takes: 0 }
     }
 }
 
@@ -82,17 +84,28 @@ impl<L: Clone> FrameCache<L> {
         Ok(())
     }
 
+    /// Whether a frame is cached.
+    pub fn is_cached(&self, frame: FrameNumber) -> bool {
+        self.frames.get(&frame).is_some_and(|tracked| tracked.last_use.is_some())
+    }
+
+    /// Announced steps that use a frame, ascending.
+    pub fn uses(&self, frame: FrameNumber) -> impl Iterator<Item = u64> {
+        self.frames.get(&frame).into_iter().flat_map(|tracked| tracked.uses.iter().copied())
+    }
+
     /// Uses a frame in step `step`, as announced, and caches it. Returns its source if it must be loaded first.
     pub fn take(&mut self, step: u64, frame: FrameNumber) -> Option<FrameSource<L>> {
         let tracked = self.frames.get_mut(&frame)?;
         if let Some(last_use) = tracked.last_use {
             self.order.remove(&(tracked.next_use(), Reverse(last_use), frame));
         }
-        while tracked.uses.front().is_some_and(|next| *next <= step) {
-            tracked.uses.pop_front();
+        if let Ok(position) = tracked.uses.binary_search(&step) {
+            tracked.uses.remove(position);
         }
-        self.order.insert((tracked.next_use(), Reverse(step), frame));
-        if tracked.last_use.replace(step).is_some() {
+        self.takes += 1;
+        self.order.insert((tracked.next_use(), Reverse(self.takes), frame));
+        if tracked.last_use.replace(self.takes).is_some() {
             return None;
         }
         self.bytes += tracked.source.bytes;

@@ -16,6 +16,8 @@ use crate::repo::container::{ExtentMap, FrameInfo, FrameNumber};
 use crate::repo::tree::{Node, NodeKind, small_holes};
 use crate::types::{ContainerId, Fingerprint};
 
+/// Existing entries that stay and are logged.
+const LEFT_ALONE_LOGGED_MAX: u64 = 20;
 /// Maximum number of files that are open at the same time.
 const OPEN_FILES_MAX: usize = 256;
 
@@ -34,6 +36,16 @@ pub struct RestoreCounts {
     pub frames: Counter,
     /// Decoded bytes of those frames.
     pub frame_bytes: Counter,
+    /// Entries that were the same already.
+    pub unchanged: Counter,
+    /// Existing entries that were replaced.
+    pub replaced: Counter,
+    /// Existing entries that differ and stay.
+    pub left_alone: Counter,
+    /// Bytes of content that the target held already and that were not read from the repository.
+    pub bytes_reused: Counter,
+    /// Entries that were compared after the restore and are the same.
+    pub verified: Counter,
     /// Entries that could not be written, or that only a newer version can read.
     pub problems: Counter,
     /// Files and directories that damage has cost bytes.
@@ -47,6 +59,23 @@ impl RestoreCounts {
     pub fn problem(&self, error: &Error) {
         tracing::error!("{error}");
         self.problems.add(1);
+    }
+
+    /// Logs and counts an existing entry that differs and stays. Of many entries only the first ones are logged.
+    pub fn keep(&self, path: &str) {
+        let before = self.left_alone.get();
+        self.left_alone.add(1);
+        match before {
+            0..LEFT_ALONE_LOGGED_MAX => tracing::warn!("{path}: left alone: it exists and differs"),
+            LEFT_ALONE_LOGGED_MAX => tracing::warn!("more existing entries are left alone"),
+            _ => tracing::info!("{path}: left alone: it exists and differs"),
+        }
+    }
+
+    /// Counts entries of a kind.
+    pub fn created(&self, kind: NodeKind, count: u64) {
+        let counter = if kind == NodeKind::File { &self.files } else { &self.others };
+        counter.add(count);
     }
 
     /// Logs and counts the rest of a directory whose stored listing is unreadable: damaged or too new.

@@ -11,21 +11,35 @@
 //! | 5 | `write` (parallel) | jobs with chunks and frames | the same, after their chunks are checked and written |
 //! | 6 | `finish` | jobs with complete files | files with their metadata and names; hard links |
 //!
-//! `run` connects the stages. Plan decides which frames stay in memory (`frame_cache`), and Gather holds them.
+//! `run` connects the stages. Plan decides which frames stay in memory (`item_order`, `frame_cache`), and Gather holds
+//! them. Existing entries of the target stay unless the request says otherwise (`existing`).
 //! Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not whole never
 //! has its own name.
 
+mod assembled;
+mod base;
+mod chosen_tree;
+mod comparison;
 mod decode;
+mod existing;
 mod fetch;
+mod file_plan;
 mod finish;
 mod frame_cache;
 mod gather;
 mod inodes;
+mod item_order;
 mod lost;
 mod message;
 mod plan;
+mod request;
 mod run;
+mod verify;
+mod window;
 mod write;
 
+pub use chosen_tree::Selection;
+pub use existing::Overwrite;
 pub use lost::DamagedFile;
+pub use request::RestoreRequest;
 pub use run::{RestoreReport, restore};

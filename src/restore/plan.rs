@@ -1,140 +1,121 @@
 //! Plan: walks the tree of a snapshot, creates its entries and decides which frames make up which bytes of each file.
 //!
-//! 1. Directories, symbolic links and special files are created at once. Files are created empty, under temporary
+//! 1. An entry that exists in the target is compared first (`existing`). It stays, is replaced, or gets metadata.
+//! 2. Directories, symbolic links and special files are created at once. Files are created empty, under temporary
 //!    names. Hard links follow their file through the window, and Finish creates them.
-//! 2. Each chunk of a file enters a window, in the order of the snapshot. The frame cache learns its frames then.
-//! 3. The oldest chunk leaves the window and joins a job. The frame cache, which now knows the later uses of each
-//!    frame, says which frames the job loads and which are evicted after it. The later stages only follow.
-//! 4. A chunk that cannot be located is a lost range of its file, and so is a recipe that cannot be read.
+//! 3. The chunks of a file enter the window (`file_plan`, `window`), and leave it into jobs, with the frames to load
+//!    for them and to evict after them. The later stages only follow.
 
-use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::frame_cache::{FrameCache, FrameSource};
+use super::chosen_tree::{ChosenTree, Left, TreeStep};
+use super::existing::{Overwrite, Treatment, has_metadata};
+use super::file_plan::FilePlan;
 use super::inodes::Inodes;
 use super::message::{
-    FinishedEntry, FrameLoad, InodeState, OpenFiles, Permit, RestoreCounts, RestoreFile, RestoreJob, RestoreLink,
-    WriteChunk,
+    FinishedEntry, InodeState, OpenFiles, Permit, RestoreCounts, RestoreFile, RestoreJob, RestoreLink,
 };
+use super::request::RestoreRequest;
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
-use crate::filesystem::{Descent, Target};
+use crate::filesystem::{Descent, SourceFile, Target};
+use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
-use crate::repo::container::FrameInfo;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{Node, NodeKind, TreeCursor};
-use crate::types::{ContainerId, Fingerprint};
+use crate::repo::tree::{Node, NodeKind};
+use crate::types::RepositoryKey;
 
-/// A job is sent once it has this many bytes to write.
-const JOB_BYTES: u64 = 1 << 20;
-/// A job is sent once its frames decode to this many bytes.
-const LOAD_BYTES: u64 = 4 << 20;
-/// A job is sent once it has this many complete files.
-const JOB_FILES: usize = 16;
-/// The window takes at most one part in this many of the cache's bytes. Of shares from 1/8 to 3/8, this one decoded the
-/// fewest frames for a restore of root file systems.
-const WINDOW_SHARE: u64 = 5;
 /// Inodes with several names are remembered in at most one part in this many of the cache's bytes.
 const INODES_SHARE: u64 = 8;
 
-/// An item of the window, in the order of the snapshot.
-enum WindowItem {
-    Write(WriteChunk),
-    Finished(FinishedEntry),
-}
-
-impl WindowItem {
-    /// Memory of the item, bytes.
-    fn bytes(&self) -> u64 {
-        let extents = if let WindowItem::Write(write) = self { write.extent_map.memory_bytes() } else { 0 };
-        (size_of::<WindowItem>() + extents) as u64
-    }
-}
-
 /// The stage.
-pub struct PlanStage {
-    reader: ChunkReader,
-    root: Option<ContentReference>,
+pub struct PlanStage<'a> {
+    tree: ChosenTree,
+    target: Arc<Target>,
     descent: Descent,
     counts: Arc<RestoreCounts>,
+    progress: &'a Progress,
     open_files: Arc<OpenFiles>,
     inodes: Inodes,
-    job: RestoreJob,
-    window: VecDeque<WindowItem>,
-    /// Memory of the window. It counts against `cache_bytes_max`.
-    window_bytes: u64,
-    cache_bytes_max: u64,
-    /// Items that entered the window so far. An item's step is this count at its entry.
-    entered: u64,
-    /// Items that left the window so far.
-    left: u64,
-    /// Frames that are cached when the oldest item of the window joins a job.
-    cached: FrameCache<(ContainerId, FrameInfo)>,
+    files: FilePlan<'a>,
+    overwrite: Overwrite,
+    dry_run: bool,
 }
 
-impl PlanStage {
-    /// Plans the restore of the tree `root` into `target`.
-    pub fn new(
-        reader: ChunkReader,
-        root: Option<ContentReference>,
-        target: Arc<Target>,
-        config: &RestoreConfig,
-        counts: Arc<RestoreCounts>,
-    ) -> Self {
+/// What the stage shares with the rest of the restore.
+pub struct PlanParts<'a> {
+    pub reader: ChunkReader,
+    /// Listing of the snapshot's root.
+    pub root: Option<ContentReference>,
+    pub target: Arc<Target>,
+    /// Key of the fingerprints.
+    pub key: RepositoryKey,
+    pub counts: Arc<RestoreCounts>,
+    pub progress: &'a Progress,
+}
+
+impl<'a> PlanStage<'a> {
+    /// Plans what `request` asks for.
+    pub fn new(parts: PlanParts<'a>, request: &RestoreRequest, config: &RestoreConfig) -> Self {
+        let PlanParts { reader, root, target, key, counts, progress } = parts;
         PlanStage {
-            reader,
-            root,
-            descent: Descent::new(target),
-            counts,
+            tree: ChosenTree::new(root, request.selection.clone()),
+            descent: Descent::new(target.clone()),
+            target,
             open_files: Arc::default(),
             inodes: Inodes::new(config.cache_bytes.0 / INODES_SHARE),
-            job: RestoreJob::default(),
-            window: VecDeque::new(),
-            window_bytes: 0,
-            cache_bytes_max: config.cache_bytes.0,
-            entered: 0,
-            left: 0,
-            cached: FrameCache::default(),
+            files: FilePlan::new(reader, key, config, counts.clone(), progress),
+            counts,
+            progress,
+            overwrite: request.overwrite,
+            dry_run: request.dry_run,
         }
     }
 
-    fn tree(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let mut levels: Vec<(TreeCursor, Option<Node>)> = vec![(TreeCursor::open(self.root), None)];
-        while let Some((cursor, _)) = levels.last_mut() {
+    fn walk(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        while let Some(step) = self.tree.next(&mut self.files.reader)? {
             emit.check()?;
-            let next = match cursor.next(&mut self.reader) {
-                Ok(next) => next,
-                Err(error) if error.is_unreadable() => {
+            match step {
+                TreeStep::Enter(node) => {
+                    if !self.enter(&node) {
+                        self.tree.skip();
+                    }
+                }
+                TreeStep::Entry(node) => self.entry(node, emit)?,
+                TreeStep::Leave(left) => self.leave(&left),
+                TreeStep::Unreadable(error) => {
                     self.counts.unreadable(&error, &self.descent.path().display().to_string());
-                    None
                 }
-                Err(error) => return Err(error),
-            };
-            match next {
-                None => {
-                    let level = levels.pop();
-                    if let Some((_, Some(node))) = level {
-                        self.leave(&node);
-                    }
-                }
-                Some(node) if node.kind == NodeKind::Directory => {
-                    if self.enter(&node) {
-                        levels.push((TreeCursor::open(node.content), Some(node)));
-                    }
-                }
-                Some(node) => self.entry(node, emit)?,
             }
+        }
+        for path in self.tree.missing() {
+            self.counts.problem(&Error::Usage(format!("the snapshot has no entry {}", path.display())));
         }
         Ok(())
     }
 
     /// Creates and enters a directory. Returns whether that succeeded.
     fn enter(&mut self, node: &Node) -> bool {
-        match self.descent.enter(node) {
+        let existing = match self.descent.existing(node) {
+            Ok(existing) => existing.filter(|existing| existing.kind != NodeKind::Directory),
+            Err(error) => {
+                self.counts.problem(&error);
+                return false;
+            }
+        };
+        let treatment = existing.as_ref().map(|existing| Treatment::of(self.overwrite, node, existing));
+        if treatment == Some(Treatment::Keep) {
+            self.keep(node);
+            return false;
+        }
+        match self.descent.enter(node, existing.as_ref()) {
             Ok(()) => {
                 self.counts.directories.add(1);
+                self.counts.replaced.add(u64::from(existing.is_some()));
                 true
             }
             Err(error) => {
@@ -144,39 +125,138 @@ impl PlanStage {
         }
     }
 
-    fn leave(&mut self, node: &Node) {
+    fn leave(&mut self, left: &Left) {
         let mut problems = Vec::new();
-        if let Err(error) = self.descent.leave(Some(node), &mut problems) {
-            problems.push(error);
+        if let Some(node) = &left.node {
+            // A directory that is only a parent of what was asked for keeps its metadata.
+            let applied = Some(node).filter(|_| !self.dry_run && (left.is_chosen || self.descent.is_new()));
+            if let Err(error) = self.descent.leave(applied, &mut problems) {
+                problems.push(error);
+            }
         }
         problems.iter().for_each(|error| self.counts.problem(error));
     }
 
-    /// Creates an entry that is not a directory.
+    /// Restores an entry that is not a directory.
     fn entry(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        let existing = match self.descent.existing(&node) {
+            Ok(existing) => existing,
+            Err(error) => {
+                self.counts.problem(&error);
+                return Ok(());
+            }
+        };
         if let Some(inode) = node.hard_link.and_then(|identity| self.inodes.find(&identity)) {
-            return self.link(&node, inode, emit);
+            return self.link(&node, existing, inode, emit);
+        }
+        let Some(existing) = existing else { return self.create(node, None, None, emit) };
+        match Treatment::of(self.overwrite, &node, &existing) {
+            Treatment::Keep => self.keep(&node),
+            Treatment::Replace => return self.create(node, Some(existing), None, emit),
+            Treatment::Same if self.overwrite == Overwrite::Never => self.same(&node),
+            treatment => return self.compare(node, existing, treatment == Treatment::Compare, emit),
+        }
+        Ok(())
+    }
+
+    /// Compares an existing entry, which may be the same, and brings it up to date.
+    fn compare(&mut self, node: Node, existing: Node, with_content: bool, emit: &mut Emit<RestoreJob>) -> Result<()> {
+        let is_file = node.kind == NodeKind::File;
+        let old = match is_file.then(|| self.descent.open_existing(&existing)).transpose() {
+            Ok(old) => old,
+            Err(error) => {
+                self.counts.problem(&error);
+                return Ok(());
+            }
+        };
+        if with_content
+            && let Some(file) = &old
+            && !self.files.holds(file, &node, emit)?
+        {
+            return self.create(node, Some(existing), old, emit);
+        }
+        if !has_metadata(&node, &existing) {
+            // The other names of an inode would change with it.
+            if is_file && existing.hard_link.is_some() {
+                return self.create(node, Some(existing), old, emit);
+            }
+            let mut problems = Vec::new();
+            let applied = match self.dry_run {
+                true => Ok(()),
+                false => self.descent.apply_metadata(&existing, &node, &mut problems),
+            };
+            problems.extend(applied.err());
+            problems.iter().for_each(|error| self.counts.problem(error));
+        }
+        self.same(&node);
+        Ok(())
+    }
+
+    /// Notes an entry that was there already.
+    fn same(&mut self, node: &Node) {
+        let path = self.path_of(node);
+        tracing::info!("{}: unchanged", path.display());
+        self.counts.unchanged.add(1);
+        self.progress.files_done.add(u64::from(node.kind == NodeKind::File));
+        self.progress.bytes_read.add(node.size);
+        self.remember(node, InodeState::Complete(path));
+    }
+
+    /// Notes an entry that differs and stays.
+    fn keep(&mut self, node: &Node) {
+        self.counts.keep(&self.target.path_of(&self.path_of(node)).display().to_string());
+        self.progress.files_done.add(u64::from(node.kind == NodeKind::File));
+        self.progress.bytes_read.add(node.size);
+    }
+
+    fn path_of(&self, node: &Node) -> PathBuf {
+        self.descent.path().join(OsStr::from_bytes(&node.name))
+    }
+
+    /// Remembers an inode with several names for the others.
+    fn remember(&mut self, node: &Node, state: InodeState) {
+        if let Some(identity) = node.hard_link {
+            let path_len = self.path_of(node).as_os_str().len();
+            self.inodes.insert(identity, path_len, Arc::new(Mutex::new(state)));
+        }
+    }
+
+    /// Creates an entry, in the place of `replaced` if there is one. `old` is that file.
+    fn create(
+        &mut self,
+        node: Node,
+        replaced: Option<Node>,
+        old: Option<SourceFile>,
+        emit: &mut Emit<RestoreJob>,
+    ) -> Result<()> {
+        let path = self.path_of(&node);
+        if replaced.as_ref().is_some_and(|replaced| replaced.kind == NodeKind::Directory) {
+            let what = "a directory";
+            self.counts.problem(&Error::AlreadyExists { path: self.target.path_of(&path), what });
+            return Ok(());
+        }
+        let what = if replaced.is_some() { "replaced" } else { "new" };
+        tracing::info!("{}: {what}", path.display());
+        self.counts.replaced.add(u64::from(replaced.is_some()));
+        if self.dry_run {
+            self.counts.created(node.kind, 1);
+            self.counts.written(self.progress, node.size);
+            self.remember(&node, InodeState::Complete(path));
+            return Ok(());
         }
         if node.kind == NodeKind::File {
-            return self.file(node, emit);
+            return self.file(node, replaced, old, emit);
         }
-        let path = self.descent.path().join(name_of(&node));
         let mut problems = Vec::new();
         let is_created = match node.kind {
-            NodeKind::Symlink => self.descent.create_symlink(&node, &mut problems).map(|()| true),
-            _ => self.descent.create_special(&node, &mut problems),
+            NodeKind::Symlink => self.descent.create_symlink(&node, replaced.as_ref(), &mut problems).map(|()| true),
+            _ => self.descent.create_special(&node, replaced.as_ref(), &mut problems),
         };
         problems.iter().for_each(|error| self.counts.problem(error));
         match is_created {
             Ok(true) => {
                 self.counts.others.add(1);
-                if let Some(identity) = node.hard_link {
-                    self.inodes.insert(
-                        identity,
-                        path.as_os_str().len(),
-                        Arc::new(Mutex::new(InodeState::Complete(path))),
-                    );
-                }
+                self.remember(&node, InodeState::Complete(path));
             }
             Ok(false) => tracing::warn!("{}: not restored: only a server can create its socket", path.display()),
             Err(error) => self.counts.problem(&error),
@@ -185,13 +265,40 @@ impl PlanStage {
     }
 
     /// Adds a further hard link of an inode to the window, behind the file.
-    fn link(&mut self, node: &Node, inode: Arc<Mutex<InodeState>>, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn link(
+        &mut self,
+        node: &Node,
+        existing: Option<Node>,
+        inode: Arc<Mutex<InodeState>>,
+        emit: &mut Emit<RestoreJob>,
+    ) -> Result<()> {
+        let path = self.path_of(node);
+        if let Some(existing) = &existing {
+            let first = inode.lock().map(|state| state.clone()).unwrap_or(InodeState::Pending);
+            let is_linked = match first {
+                InodeState::Complete(first) => self.target.identity(&first) == Some(existing.identity()),
+                _ => false,
+            };
+            let treatment = Treatment::of(self.overwrite, node, existing);
+            if is_linked || (treatment == Treatment::Same && self.overwrite == Overwrite::Never) {
+                self.same(node);
+                return Ok(());
+            }
+            if treatment == Treatment::Keep {
+                self.keep(node);
+                return Ok(());
+            }
+            self.counts.replaced.add(1);
+        }
+        if self.dry_run {
+            self.counts.created(node.kind, 1);
+            return Ok(());
+        }
         let permit = self.permit(emit)?;
-        let path = self.descent.path().join(name_of(node));
-        match self.descent.link_name(node) {
+        match self.descent.link_name(node, existing.as_ref()) {
             Ok(at) => {
                 let link = RestoreLink::new(at, path, node.kind, inode, permit);
-                self.push(WindowItem::Finished(FinishedEntry::Link(Box::new(link))), emit)
+                self.files.window.finished(FinishedEntry::Link(Box::new(link)), emit)
             }
             Err(error) => {
                 self.counts.problem(&error);
@@ -204,172 +311,49 @@ impl PlanStage {
     fn permit(&mut self, emit: &mut Emit<RestoreJob>) -> Result<Permit> {
         if self.open_files.is_full() {
             // A permit returns only when a complete entry has left this stage.
-            self.flush_half(emit)?;
+            self.files.window.flush_half(emit)?;
         }
         Ok(self.open_files.take())
     }
 
     /// Creates a file and adds its chunks to the window.
-    fn file(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn file(
+        &mut self,
+        node: Node,
+        replaced: Option<Node>,
+        old: Option<SourceFile>,
+        emit: &mut Emit<RestoreJob>,
+    ) -> Result<()> {
         let permit = self.permit(emit)?;
-        let created = match self.descent.create_file(&node) {
+        let token = self.files.token(&node)?;
+        let created = match self.descent.create_file(&node, replaced.as_ref(), &token) {
             Ok(created) => created,
             Err(error) => {
                 self.counts.problem(&error);
                 return Ok(());
             }
         };
-        let path = self.descent.path().join(name_of(&node));
+        let path = self.path_of(&node);
         let (identity, path_len) = (node.hard_link, path.as_os_str().len());
         let content = node.content;
         let file = Arc::new(RestoreFile::new(created, path, node, permit));
         if let Some(identity) = identity {
             self.inodes.insert(identity, path_len, file.inode.clone());
         }
-        let len = content.map_or(Ok(0), |content| self.content(&file, content, emit))?;
+        let len = match content {
+            Some(content) => self.files.content(&file, old.as_ref(), content, emit)?,
+            None => self.files.empty(&file)?,
+        };
         if len != file.node.size {
             let (path, expected) = (file.path.display().to_string(), format!("{} bytes", file.node.size));
             let error = Error::corrupt(path, len, expected, format!("content of {len} bytes"));
             file.lose(len, file.node.size.saturating_sub(len), error);
         }
-        self.push(WindowItem::Finished(FinishedEntry::File(file)), emit)
-    }
-
-    /// Adds the chunks of a file to the window and returns the length of the content. What is unreadable is a lost
-    /// range.
-    fn content(
-        &mut self,
-        file: &Arc<RestoreFile>,
-        content: ContentReference,
-        emit: &mut Emit<RestoreJob>,
-    ) -> Result<u64> {
-        let mut walk = RecipeWalk::new(content);
-        let (mut offset, mut written) = (0u64, 0u64);
-        loop {
-            emit.check()?;
-            let reference = match walk.next(&mut self.reader) {
-                Ok(Some(reference)) => reference,
-                Ok(None) => break,
-                Err(error) if error.is_unreadable() => {
-                    // Without a length, the rest of the file is lost.
-                    let unread = walk.take_unread();
-                    let len = unread.unwrap_or_else(|| file.node.size.saturating_sub(offset));
-                    file.lose(offset, len, error);
-                    offset = offset.saturating_add(len);
-                    if unread.is_none() {
-                        return Ok(file.node.size);
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let len = reference.content_len();
-            if let ContentReference::Chunk { fingerprint, .. } = reference {
-                match self.chunk(file, offset, fingerprint, len) {
-                    Ok(write) => self.push(WindowItem::Write(write), emit)?,
-                    Err(error) if error.is_unreadable() => file.lose(offset, len, error),
-                    Err(error) => return Err(error),
-                }
-                written = offset.saturating_add(len);
-            }
-            offset = offset.saturating_add(len);
-        }
-        if offset > written || file.node.sparse {
-            match file.set_len(offset) {
-                Err(error) if !error.is_full_disk() => file.fail(error),
-                other => other?,
-            }
-        }
-        Ok(offset)
-    }
-
-    /// Locates a chunk of a file and announces its frames.
-    fn chunk(
-        &mut self,
-        file: &Arc<RestoreFile>,
-        offset: u64,
-        fingerprint: Fingerprint,
-        len: u64,
-    ) -> Result<WriteChunk> {
-        let extent_map = self.reader.extent_map_of(&fingerprint)?;
-        if u64::from(extent_map.len()) != len {
-            let expected = format!("chunk {fingerprint} of {len} bytes");
-            return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));
-        }
-        let resolver = &mut self.reader.resolver;
-        self.cached.announce(self.entered, extent_map.frames(), |frame| {
-            let (container, info) = resolver.frame_info(frame)?;
-            let bytes = u64::from(info.raw_len);
-            Ok(FrameSource { location: (container, info), bytes })
-        })?;
-        Ok(WriteChunk { file: file.clone(), offset, fingerprint, extent_map })
-    }
-
-    /// Adds an item to the window. While all frames fit into half of the cache, the window stays empty, because nothing
-    /// is evicted. After that it grows by three items of four, so the later stages have work meanwhile.
-    fn push(&mut self, item: WindowItem, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        self.window_bytes += item.bytes();
-        self.window.push_back(item);
-        self.entered += 1;
-        if self.entered.is_multiple_of(4) || self.cached.bytes() <= self.cache_bytes_max / 2 {
-            self.pop(emit)?;
-        }
-        while self.window_bytes > self.cache_bytes_max / WINDOW_SHARE {
-            self.pop(emit)?;
-        }
-        Ok(())
-    }
-
-    /// Moves the oldest item of the window into the job, and sends the job when it is full.
-    fn pop(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let Some(item) = self.window.pop_front() else { return Ok(()) };
-        self.window_bytes -= item.bytes();
-        match item {
-            WindowItem::Finished(entry) => self.job.finished.push(entry),
-            WindowItem::Write(write) => {
-                for frame in write.extent_map.frames() {
-                    let Some(FrameSource { location, bytes }) = self.cached.take(self.left, *frame) else { continue };
-                    let (container, info) = location;
-                    self.job.load_bytes += bytes;
-                    self.counts.frames.add(1);
-                    self.counts.frame_bytes.add(bytes);
-                    self.job.loads.push(FrameLoad::new(*frame, container, info));
-                }
-                self.job.bytes += u64::from(write.extent_map.len());
-                self.job.writes.push(write);
-            }
-        }
-        self.left += 1;
-        let RestoreJob { bytes, load_bytes, finished, .. } = &self.job;
-        let is_full = *bytes >= JOB_BYTES || *load_bytes >= LOAD_BYTES || finished.len() >= JOB_FILES;
-        if is_full { self.flush(emit) } else { Ok(()) }
-    }
-
-    /// Sends the older half of the window, and more if it has no complete file.
-    fn flush_half(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let half = self.window.len() / 2;
-        let mut any_finished = !self.job.finished.is_empty();
-        while self.window.len() > half || !any_finished {
-            let Some(item) = self.window.front() else { break };
-            any_finished |= matches!(item, WindowItem::Finished(_));
-            self.pop(emit)?;
-        }
-        self.flush(emit)
-    }
-
-    fn flush(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let mut job = std::mem::take(&mut self.job);
-        job.evicted = self.cached.evict(self.cache_bytes_max.saturating_sub(self.window_bytes));
-        emit.emit(job)
+        self.files.window.finished(FinishedEntry::File(file), emit)
     }
 }
 
-fn name_of(node: &Node) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(&node.name))
-}
-
-impl Source for PlanStage {
+impl Source for PlanStage<'_> {
     type Out = RestoreJob;
 
     fn name(&self) -> &'static str {
@@ -377,11 +361,7 @@ impl Source for PlanStage {
     }
 
     fn run(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        self.tree(emit)?;
-        while !self.window.is_empty() {
-            emit.check()?;
-            self.pop(emit)?;
-        }
-        self.flush(emit)
+        self.walk(emit)?;
+        self.files.window.flush_all(emit)
     }
 }

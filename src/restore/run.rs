@@ -1,26 +1,29 @@
 //! Connects the six stages of a restore and runs them.
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::base::RestoreRoot;
 use super::decode::DecodeWorker;
 use super::fetch::FetchWorker;
 use super::finish::FinishStage;
 use super::gather::GatherStage;
 use super::lost::DamagedFile;
 use super::message::RestoreCounts;
-use super::plan::PlanStage;
+use super::plan::{PlanParts, PlanStage};
+use super::request::RestoreRequest;
+use super::verify::Verification;
 use super::write::WriteWorker;
 use crate::codec::Scratch;
 use crate::config::Config;
-use crate::error::Result;
-use crate::filesystem::Target;
+use crate::error::{Error, Result};
+use crate::filesystem::{Target, TargetOptions};
 use crate::metrics::{Progress, StageMetrics, StageSummary};
 use crate::pipeline::Pipeline;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
+use crate::repo::paths::cache_directory;
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -40,8 +43,20 @@ pub struct RestoreReport {
     pub directories: u64,
     /// Links and special files.
     pub others: u64,
-    /// Bytes of file content.
+    /// Files, links and special files that were the same already.
+    pub unchanged: u64,
+    /// Existing entries that were replaced. They also count as files or others.
+    pub replaced: u64,
+    /// Existing entries that differ and were left alone.
+    pub left_alone: u64,
+    /// Entries that were compared with the snapshot afterwards and are the same.
+    pub verified: u64,
+    /// Bytes of file content that were written from the repository.
     pub bytes: u64,
+    /// Bytes of file content that the target held already.
+    pub bytes_reused: u64,
+    /// Whether nothing was changed, and the counts say what would be done.
+    pub dry_run: bool,
     /// Frames decoded.
     pub frames: u64,
     /// Decoded bytes of those frames.
@@ -63,29 +78,46 @@ pub struct RestoreReport {
     pub metrics: Vec<StageMetrics>,
 }
 
-/// Restores a snapshot into the directory `target`, which is created if it is absent. Nothing is overwritten.
+/// Restores what `request` asks for of a snapshot: by default all of it, without replacing anything.
 ///
 /// A problem with a single entry is logged (`tracing::error!`) and counted, and the restore continues. A file has its
 /// name only if it is whole. Otherwise it is called `NAME.damaged`, unless `config.restore.keep_damaged` is off.
 ///
 /// # Errors
-/// Fails if the target cannot be created, the disk is full, or the user interrupts the restore.
+/// Fails if the target is in the repository or cannot be created, the disk is full, or the user interrupts the restore.
 pub fn restore(
     repository: &Repository,
     config: &Config,
     snapshot: &NamedSnapshot,
-    target: &Path,
+    request: impl Into<RestoreRequest>,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<RestoreReport> {
-    let started = Instant::now();
+    let (started, mut request) = (Instant::now(), request.into());
     let repository = &repository.stopped_by(stop);
+    let mut options = TargetOptions { dry_run: request.dry_run, sync: request.sync, ..TargetOptions::default() };
+    repository.store.local_path().into_iter().for_each(|path| options.protect(path));
+    cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let reader = ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
-    let rescue = Arc::new(Mutex::new(ChunkReader::new(repository, listing, METADATA_CACHE_BYTES)));
-    let root = Arc::new(Target::create(target)?);
+    let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
+    let rescue = Arc::new(Mutex::new(reader()));
+    let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader())?;
+    match &base.only {
+        Some(only) if request.selection.paths.is_empty() => request.selection.paths.push(only.clone()),
+        Some(only) => return Err(Error::Usage(format!("{} is no directory", only.display()))),
+        None => {}
+    }
+    let root = Arc::new(Target::create(&request.target, options.clone())?);
     let counts = Arc::new(RestoreCounts::default());
-    let plan = PlanStage::new(reader, snapshot.snapshot.root, root.clone(), &config.restore, counts.clone());
+    let parts = PlanParts {
+        reader: reader(),
+        root: base.listing,
+        target: root.clone(),
+        key: repository.key,
+        counts: counts.clone(),
+        progress,
+    };
+    let plan = PlanStage::new(parts, &request, &config.restore);
     let finish = FinishStage {
         target: root.clone(),
         keep_damaged: config.restore.keep_damaged,
@@ -109,19 +141,40 @@ pub fn restore(
         rescue: rescue.clone(),
     });
     let ((), stages) = line.run(link, finish)?;
-    if let Some(node) = &snapshot.snapshot.root_node {
-        let mut problems = Vec::new();
-        root.finish_root(node, &mut problems);
-        problems.iter().for_each(|error| counts.problem(error));
+    let root_node = base.node.as_ref().filter(|_| request.selection.paths.is_empty());
+    let mut problems = Vec::new();
+    root.finish_root(root_node, &mut problems);
+    problems.iter().for_each(|error| counts.problem(error));
+    if request.verify && !request.dry_run {
+        let target = Target::create(&request.target, TargetOptions { dry_run: true, sync: false, ..options })?;
+        let (target, key, counts, stop) = (Arc::new(target), repository.key, counts.clone(), stop.clone());
+        let verification = Verification { reader: reader(), target, key, counts, stop };
+        verification.run(base.listing, request.selection.clone())?;
     }
+    Ok(report(snapshot, &request, &counts, started, stages))
+}
+
+fn report(
+    snapshot: &NamedSnapshot,
+    request: &RestoreRequest,
+    counts: &RestoreCounts,
+    started: Instant,
+    stages: Vec<StageMetrics>,
+) -> RestoreReport {
     let damaged_files = counts.damaged_files.take();
-    Ok(RestoreReport {
+    RestoreReport {
         snapshot: snapshot.id.to_string(),
-        target: target.display().to_string(),
+        target: request.target.display().to_string(),
         files: counts.files.get(),
         directories: counts.directories.get(),
         others: counts.others.get(),
+        unchanged: counts.unchanged.get(),
+        replaced: counts.replaced.get(),
+        left_alone: counts.left_alone.get(),
+        verified: counts.verified.get(),
         bytes: counts.bytes.get(),
+        bytes_reused: counts.bytes_reused.get(),
+        dry_run: request.dry_run,
         frames: counts.frames.get(),
         frame_bytes: counts.frame_bytes.get(),
         problems: counts.problems.get(),
@@ -131,5 +184,5 @@ pub fn restore(
         seconds: started.elapsed().as_secs_f64(),
         stages: stages.iter().map(StageMetrics::summary).collect(),
         metrics: stages,
-    })
+    }
 }

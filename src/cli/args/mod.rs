@@ -59,7 +59,7 @@ pub enum Verb {
     Init,
     /// Store paths as a new snapshot
     Backup(Box<BackupArguments>),
-    /// Write a snapshot, or one of its tensors, to disk; never overwrites anything
+    /// Write a snapshot, or a part of it, to disk
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
     Snapshots,

@@ -18,7 +18,9 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         (
             "restore",
             of(&[
-                "restore latest --target whole",
+                "restore latest --target whole --dry-run",
+                "restore latest --target whole --sync --verify",
+                "restore latest:src --path a --target part --overwrite always",
                 "restore latest --tensor w --path src/m.safetensors --output w.npy",
                 "restore latest --tensor w --path src/n.safetensors --output w.safetensors",
             ]),

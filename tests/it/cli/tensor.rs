@@ -10,12 +10,15 @@ use crate::weights::{Tensor, float32, safetensors, with_header, zip};
 #[test]
 fn options_of_a_tensor_are_refused_for_a_tree() {
     let home = Home::new();
-    for line in [["--path", "x"], ["--output", "x.npy"]] {
-        for more in [&["--target", "back"][..], &["--no-damaged"], &[]] {
-            let output = home.run(&[&["restore", "latest"], &line[..], more].concat());
-            assert_eq!(code(&output), 2, "{}", stderr(&output));
-            assert!(stderr(&output).contains(line[0]) || stderr(&output).contains("--tensor"), "{}", stderr(&output));
-        }
+    for more in [&["--target", "back"][..], &["--no-damaged"], &[]] {
+        let output = home.run(&[&["restore", "latest", "--output", "x.npy"], more].concat());
+        assert_eq!(code(&output), 2, "{}", stderr(&output));
+        assert!(stderr(&output).contains("--output") || stderr(&output).contains("--tensor"), "{}", stderr(&output));
+    }
+    for more in [&["--target", "back"][..], &["--overwrite", "always"], &["--dry-run"], &["--verify"], &["--sync"]] {
+        let output = home.run(&[&["restore", "latest", "--tensor", "t"], more].concat());
+        assert_eq!(code(&output), 2, "{}", stderr(&output));
+        assert!(stderr(&output).contains(more[0]), "{}", stderr(&output));
     }
 }
 

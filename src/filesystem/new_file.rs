@@ -1,0 +1,251 @@
+//! Files of the target that are not whole yet.
+//!
+//! 1. A file is written under a temporary name, [`TEMPORARY_NAME`] and 24 hex digits, in the directory where it is to
+//!    appear. Its own name appears by a rename, when it is whole.
+//! 2. The digits are a hash of the content and the name. So a later restore finds what an interrupted one has left and
+//!    goes on from there, if the file belongs to this user, has no other name and nobody has locked it.
+//! 3. A file that is dropped before it is whole is removed. If it already has much content, it stays for a later
+//!    restore.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, openat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::capture::identity_of;
+use super::target_directory::{Completeness, TEMPORARY_NAME, TargetName, random_name, rename_without_replacing};
+use crate::error::{Error, Result};
+use crate::types::hex;
+
+/// A dropped file with this much content on disk is kept, bytes.
+const RESUMED_BYTES_MIN: u64 = 1 << 20;
+
+/// Identifies the content and the name of a file, for the name that it has until it is whole.
+pub type FileToken = [u8; 12];
+
+/// A file under a temporary name, open for writing.
+#[derive(Debug)]
+pub struct NewFile {
+    /// The open file.
+    pub file: File,
+    /// Whether an interrupted restore began it. It then holds parts of the content.
+    pub is_begun: bool,
+    unpublished: Mutex<Option<UnpublishedFile>>,
+}
+
+/// The names of a file that has only the temporary one.
+#[derive(Debug)]
+struct UnpublishedFile {
+    at: TargetName,
+    temporary: OsString,
+}
+
+/// An opened temporary file.
+struct Opened {
+    file: File,
+    temporary: OsString,
+    is_begun: bool,
+}
+
+impl NewFile {
+    /// Creates an empty file, accessible by its owner only, that is to appear as `at`. Or opens the one that an
+    /// interrupted restore began.
+    pub(super) fn create(at: TargetName, token: &FileToken) -> Result<Self> {
+        at.check_free()?;
+        let Opened { file, temporary, is_begun } = open_temporary(&at, token)?;
+        Ok(NewFile { file, is_begun, unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) })
+    }
+
+    /// Gives the file its name, which is returned, and gives back the reference to the directory. On an error the file
+    /// is removed. Appends errors of the directory's metadata to `problems`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if an entry of that name has appeared, or if the one to replace has changed.
+    /// [`Error::Io`].
+    pub fn publish(&self, completeness: Completeness, problems: &mut Vec<Error>) -> Result<OsString> {
+        let taken = self.take().ok_or_else(|| Error::internal("a restored file was published twice"));
+        let UnpublishedFile { at, temporary } = taken?;
+        let named = at
+            .sync_file(&self.file)
+            .and_then(|()| at.claim(completeness, |fd, name| rename_without_replacing(fd, &temporary, name)));
+        if named.is_err() {
+            remove(&at, &temporary);
+        }
+        at.release(problems);
+        named
+    }
+
+    /// Removes the file and gives back the reference to the directory, as [`NewFile::publish`].
+    pub fn discard(&self, problems: &mut Vec<Error>) {
+        if let Some(UnpublishedFile { at, temporary }) = self.take() {
+            remove(&at, &temporary);
+            at.release(problems);
+        }
+    }
+
+    fn take(&self) -> Option<UnpublishedFile> {
+        self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        let on_disk = self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+        if on_disk < RESUMED_BYTES_MIN {
+            self.discard(&mut Vec::new());
+        } else if let Some(UnpublishedFile { at, temporary }) = self.take() {
+            let path = at.path();
+            tracing::warn!(
+                "{} is not whole; the same restore goes on from {}",
+                path.display(),
+                path.with_file_name(&temporary).display()
+            );
+            at.release(&mut Vec::new());
+        }
+    }
+}
+
+/// Removes a file that is not wanted. If that fails, the file keeps its temporary name.
+fn remove(at: &TargetName, temporary: &OsString) {
+    let _ = unlinkat(at.directory(), temporary, AtFlags::empty());
+}
+
+fn open_temporary(at: &TargetName, token: &FileToken) -> Result<Opened> {
+    let temporary = OsString::from(format!("{TEMPORARY_NAME}{}", hex(token)));
+    match create(at, &temporary) {
+        // Somebody may have opened and locked it meanwhile: then it is theirs.
+        Ok(file) if is_lockable(&file) => return Ok(Opened { file, temporary, is_begun: false }),
+        Err(Errno::EXIST) => {
+            if let Some(file) = begun(at, &temporary) {
+                return Ok(Opened { file, temporary, is_begun: true });
+            }
+        }
+        Ok(_) => {}
+        Err(error) => return Err(at.refused(error)),
+    }
+    let temporary = random_name().map_err(|error| Error::io("create", at.path(), error))?;
+    let file = create(at, &temporary).map_err(|error| at.refused(error))?;
+    Ok(Opened { file, temporary, is_begun: false })
+}
+
+fn create(at: &TargetName, temporary: &OsString) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(at.directory(), temporary, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// Locks a file that was created just now. On a file system without locks nobody else can have locked it either.
+fn is_lockable(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+}
+
+/// Opens what an interrupted restore has left. `None` if it may belong to anybody else.
+fn begun(at: &TargetName, temporary: &OsString) -> Option<File> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(at.directory(), temporary, flags, Mode::empty()).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let stat = fstat(&file).ok()?;
+    let is_ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_nlink == 1
+        && stat.st_uid == rustix::process::geteuid().as_raw();
+    // Its owner may have given it its name before it was locked here.
+    let now = statat(at.directory(), temporary, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    if !is_ours || identity_of(&now) != identity_of(&stat) {
+        return None;
+    }
+    fchmod(&file, Mode::RUSR | Mode::WUSR).ok()?;
+    Some(File::from(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target_directory::tests::{directory, names};
+    use super::*;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    use std::sync::Arc;
+
+    use super::super::target_directory::TargetDirectory;
+
+    fn create(directory: &Arc<TargetDirectory>, name: &str) -> Result<NewFile> {
+        NewFile::create(TargetName::new(directory.clone(), std::ffi::OsStr::new(name), None), &[7; 12])
+    }
+
+    /// A file with two megabytes of content that is dropped, and its name.
+    fn interrupted(directory: &tempfile::TempDir, opened: &Arc<TargetDirectory>) -> std::path::PathBuf {
+        let file = create(opened, "a").unwrap();
+        file.file.write_all_at(&[9; 2 << 20], 0).unwrap();
+        file.file.sync_all().unwrap();
+        drop(file);
+        let left = names(directory);
+        assert_eq!(left.len(), 1, "{left:?}");
+        directory.path().join(&left[0])
+    }
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_published() {
+        let (directory, opened) = directory();
+        let dropped = create(&opened, "a").unwrap();
+        let published = create(&opened, "a").unwrap();
+        assert!(names(&directory).iter().all(|name| name.as_bytes().starts_with(TEMPORARY_NAME.as_bytes())));
+        assert_eq!(published.publish(Completeness::Complete, &mut Vec::new()).unwrap(), "a");
+        assert!(matches!(dropped.publish(Completeness::Complete, &mut Vec::new()), Err(Error::AlreadyExists { .. })));
+        drop((published, dropped, create(&opened, "b").unwrap()));
+        assert!(create(&opened, "a").is_err());
+        assert_eq!(names(&directory), ["a"]);
+    }
+
+    #[test]
+    fn a_damaged_file_takes_the_next_free_name() {
+        let (directory, opened) = directory();
+        for expected in ["f.damaged", "f.damaged-2", "f.damaged-3"] {
+            let file = create(&opened, "f").unwrap();
+            assert_eq!(file.publish(Completeness::Damaged, &mut Vec::new()).unwrap(), expected);
+        }
+        let long = "ä".repeat(127);
+        let name = create(&opened, &long).unwrap().publish(Completeness::Damaged, &mut Vec::new()).unwrap();
+        assert_eq!(name.to_str().unwrap(), format!("{}.damaged", "ä".repeat(123)));
+        assert_eq!(names(&directory).len(), 4);
+    }
+
+    #[test]
+    fn a_dropped_file_with_content_is_begun_and_one_without_is_removed() {
+        let (directory, opened) = directory();
+        drop(create(&opened, "a").unwrap());
+        assert!(names(&directory).is_empty());
+        let path = interrupted(&directory, &opened);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let again = create(&opened, "a").unwrap();
+        assert!(again.is_begun);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        // While one restore has it, another one takes a file of its own.
+        let other = create(&opened, "a").unwrap();
+        assert!(!other.is_begun);
+        again.publish(Completeness::Complete, &mut Vec::new()).unwrap();
+        drop(other);
+        assert_eq!(names(&directory), ["a"]);
+        assert_eq!(fs::read(directory.path().join("a")).unwrap(), vec![9; 2 << 20]);
+    }
+
+    #[test]
+    fn what_may_belong_to_somebody_else_is_not_begun() {
+        let (directory, opened) = directory();
+        let path = interrupted(&directory, &opened);
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        fs::write(outside.path(), b"precious").unwrap();
+        fs::hard_link(&path, directory.path().join("linked")).unwrap();
+        assert!(!create(&opened, "a").unwrap().is_begun, "it has another name");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(outside.path(), &path).unwrap();
+        let created = create(&opened, "a").unwrap();
+        assert!(!created.is_begun, "it is a link");
+        created.file.write_all_at(b"x", 0).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(!create(&opened, "a").unwrap().is_begun, "it is a directory");
+        assert_eq!(fs::read(outside.path()).unwrap(), b"precious");
+    }
+}
