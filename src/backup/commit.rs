@@ -88,6 +88,7 @@ impl<'a> Commit<'a> {
                 minicbor::to_vec(&self.request.excludes).map_err(|error| Error::internal(error.to_string()))?;
             extra.insert(EXCLUDES_KEY.into(), excludes.into());
         }
+        self.request.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
         let snapshot = Snapshot {
             time_ns: self.request.time_ns.unwrap_or(start.time_ns),
             host: self.request.host.clone(),

@@ -9,6 +9,7 @@ use super::save::Saved;
 use super::stream::StreamRequest;
 use crate::filesystem::EntryChoice;
 use crate::metrics::{StageMetrics, StageSummary};
+use crate::repo::checkpoint::Checkpoint;
 use crate::repo::index::Hits;
 
 /// Paths to back up and labels of the snapshot.
@@ -36,6 +37,8 @@ pub struct BackupRequest {
     pub dry_run: bool,
     /// Store the paths under their last names, as [`WalkPlan::bare`](crate::filesystem::WalkPlan::bare) does.
     pub bare: bool,
+    /// The step of a training run that the snapshot is, if it is one.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// Result of a backup.

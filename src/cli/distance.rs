@@ -15,7 +15,7 @@ use crate::inspect::distance::{
     BitTally, Distance, LeftOut, OpenModel, SnapshotModels, THRESHOLD, TypeDistance, distance,
 };
 use crate::repo::Repository;
-use crate::repo::snapshot;
+use crate::repo::naming::{self, SnapshotFilter};
 
 /// Share of the values that one mark of a bar stands for.
 const MARK: f64 = 0.02;
@@ -49,8 +49,10 @@ impl Opener<'_> {
     /// Opens the file of this name or, if there is none, the model at SNAPSHOT:PATH.
     fn open(&mut self, text: &str) -> Result<OpenModel> {
         let path = Path::new(text);
-        let named = text.split_once(':').filter(|_| path.symlink_metadata().is_err());
-        let Some((id, inside)) = named else { return OpenModel::open(path) };
+        let named = text.contains(':') && path.symlink_metadata().is_err();
+        if !named {
+            return OpenModel::open(path);
+        }
         if self.repository.is_none() {
             let repository = location::open(self.session)?;
             let stored = SnapshotModels::new(&repository)?;
@@ -59,8 +61,9 @@ impl Opener<'_> {
         let Some((repository, stored)) = &self.repository else {
             return Err(Error::Usage(format!("no repository for {text}")));
         };
-        let snapshot = snapshot::find(repository.store.as_ref(), id)?;
-        stored.open(&snapshot, Path::new(inside), text)
+        let (snapshot, inside) =
+            naming::find_entry(repository.store.as_ref(), text.as_ref(), &SnapshotFilter::default())?;
+        stored.open(&snapshot, &inside.unwrap_or_default(), text)
     }
 }
 

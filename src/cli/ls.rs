@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::Session;
 use super::args::LsArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, time_local, time_utc};
+use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, size, time_local, time_utc};
 use crate::error::{Error, Result};
-use crate::inspect::list::list;
-use crate::repo::snapshot;
+use crate::inspect::list::{Depth, list};
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
 /// An entry as JSON. Bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
@@ -88,10 +88,15 @@ impl<'a> EntryDocument<'a> {
 /// Those of the repository, the snapshot and [`list`].
 pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let named = snapshot::find(repository.store.as_ref(), &arguments.id)?;
+    let (named, inside) = choice::entry(&repository, &arguments.id, &arguments.filter)?;
+    let path = match (inside, &arguments.path) {
+        (Some(inside), Some(path)) => Some(inside.join(path.strip_prefix("/").unwrap_or(path))),
+        (inside, path) => inside.or_else(|| path.clone()),
+    };
+    let depth = if arguments.recursive || path.is_none() { Depth::All } else { Depth::One };
     let on_terminal = is_terminal();
     let visit_all = |write: &mut dyn FnMut(&Path, &Node) -> Result<()>| {
-        list(&repository, &named, arguments.path.as_deref(), &mut |path, node| {
+        list(&repository, &named, path.as_deref(), depth, &mut |path, node| {
             if session.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
@@ -122,12 +127,12 @@ pub fn run(session: &Session, arguments: &LsArguments) -> Result<Exit> {
 fn write_long(out: &mut dyn Write, path: &Path, node: &Node, on_terminal: bool) -> Result<()> {
     let name = |name: &Option<String>, id: u32| name.as_deref().map_or_else(|| id.to_string(), printable);
     let (user, group) = (name(&node.user, node.uid), name(&node.group, node.gid));
-    let size = match node.device_number {
+    let shown = match node.device_number {
         Some(number) => format!("{}, {}", number.major, number.minor),
-        None => node.size.to_string(),
+        None => size(node.size),
     };
     let (mode, time) = (mode_text(node), time_local(node.mtime.seconds));
-    write!(out, "{mode} {user:<8} {group:<8} {size:>13} {time} ").map_err(failed)?;
+    write!(out, "{mode} {user:<8} {group:<8} {shown:>10} {time} ").map_err(failed)?;
     out.write_all(&path_bytes(path.as_os_str().as_bytes(), on_terminal)).map_err(failed)?;
     if let Some(target) = &node.link_target {
         out.write_all(b" -> ").map_err(failed)?;
@@ -136,7 +141,8 @@ fn write_long(out: &mut dyn Write, path: &Path, node: &Node, on_terminal: bool) 
     writeln!(out).map_err(failed)
 }
 
-fn type_name(kind: NodeKind) -> &'static str {
+/// Name of a kind of entry in JSON.
+pub fn type_name(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::File => "file",
         NodeKind::Directory => "directory",
@@ -149,7 +155,7 @@ fn type_name(kind: NodeKind) -> &'static str {
 }
 
 /// Type and permissions in the notation of `ls -l`.
-fn mode_text(node: &Node) -> String {
+pub fn mode_text(node: &Node) -> String {
     let mut text = String::with_capacity(10);
     text.push(match node.kind {
         NodeKind::File => '-',

@@ -4,9 +4,14 @@ mod args;
 mod backup;
 #[cfg(feature = "bench")]
 mod bench;
+mod cat;
 mod check;
+mod choice;
+mod diff;
 mod distance;
+mod dump;
 mod exit;
+mod find;
 mod forget;
 mod hooks;
 mod init;
@@ -24,6 +29,7 @@ mod prune;
 mod repair;
 mod request;
 mod restore;
+mod runs;
 mod scan;
 mod snapshots;
 mod stages;
@@ -40,7 +46,6 @@ use serde_json::json;
 
 use crate::config::UserProfile;
 use crate::error::{Error, Result};
-use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
@@ -71,26 +76,21 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Fails if the environment variable that limits the CPU features holds an unknown name.
-fn check_cpu_features() -> Result<()> {
-    CpuFeatures::limit().map(|_| ()).map_err(|UnknownCpuFeatures(value)| Error::Config {
-        origin: cpu_features::VARIABLE.into(),
-        message: format!(
-            "expected one of {}, found `{}`",
-            CpuFeatures::ALL.map(CpuFeatures::name).join(", "),
-            value.display()
-        ),
-    })
-}
-
 fn run(session: &Session, verb: &Verb) -> Result<Exit> {
-    check_cpu_features()?;
+    process::check_cpu_features()?;
     match verb {
         Verb::Init => init::run(session),
         Verb::Backup(arguments) => backup::run(session, arguments),
         Verb::Restore(arguments) => restore::run(session, arguments),
-        Verb::Snapshots => snapshots::run(session),
+        Verb::Snapshots(arguments) => snapshots::run(session, arguments),
         Verb::Ls(arguments) => ls::run(session, arguments),
+        Verb::Find(arguments) => find::run(session, arguments),
+        Verb::Diff(arguments) => diff::run(session, arguments),
+        Verb::Cat(arguments) => cat::run(session, arguments),
+        Verb::Dump(arguments) => dump::run(session, arguments),
+        Verb::Runs => runs::runs(session),
+        Verb::Steps(arguments) => runs::steps(session, arguments),
+        Verb::Best(arguments) => runs::best(session, arguments),
         Verb::Models(arguments) => models::run(session, arguments),
         Verb::Lineage(arguments) => lineage::run(session, arguments),
         Verb::Distance(arguments) => distance::run(session, arguments),

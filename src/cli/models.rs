@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
+use crate::repo::naming::{LATEST, SnapshotFilter, find_snapshot};
 use crate::repo::snapshot::{self, NamedSnapshot};
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
@@ -85,7 +86,8 @@ pub fn kind(base: &BaseModel) -> &'static str {
 pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let store = repository.store.as_ref();
     if !choice.all {
-        return Ok((vec![snapshot::find(store, choice.id.as_deref().unwrap_or("latest"))?], Exit::Fine));
+        let name = choice.id.as_deref().unwrap_or(LATEST);
+        return Ok((vec![find_snapshot(store, name, &SnapshotFilter::default())?], Exit::Fine));
     }
     let (mut snapshots, damaged) = snapshot::list(store)?;
     for (name, error) in &damaged {

@@ -1,4 +1,4 @@
-//! Process settings: the signal handler, the limit of open files, and the allocator.
+//! Process settings: the signal handler, the limit of open files, the CPU features, and the allocator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::exit::Exit;
+use crate::error::{Error, Result};
+use crate::kernel::cpu_features::{self, CpuFeatures, UnknownCpuFeatures};
 
 /// Wanted limit of open files.
 const OPEN_FILES: u64 = 4096;
@@ -24,6 +26,21 @@ pub fn stop_flag() -> Arc<AtomicBool> {
         tracing::warn!("cannot handle signals, so an interruption ends the process at once: {error}");
     }
     stop
+}
+
+/// Fails if the environment variable that limits the CPU features holds an unknown name.
+///
+/// # Errors
+/// [`Error::Config`] with the known names.
+pub fn check_cpu_features() -> Result<()> {
+    CpuFeatures::limit().map(|_| ()).map_err(|UnknownCpuFeatures(value)| Error::Config {
+        origin: cpu_features::VARIABLE.into(),
+        message: format!(
+            "expected one of {}, found `{}`",
+            CpuFeatures::ALL.map(CpuFeatures::name).join(", "),
+            value.display()
+        ),
+    })
 }
 
 /// Raises the soft limit of open files to 4096, or as far as the hard limit allows.

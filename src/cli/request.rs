@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::args::{BackupArguments, ChoiceArguments, InputArguments};
+use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputArguments};
 use crate::backup::{BackupRequest, StreamRequest, StreamSource};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, PatternsBuilder, TagFile};
+use crate::repo::checkpoint::Checkpoint;
 
 /// Bytes of a list of paths, at most.
 const PATHS_BYTES_MAX: u64 = 64 << 20;
@@ -42,7 +43,18 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         stream,
         dry_run: arguments.dry_run,
         bare: false,
+        checkpoint: checkpoint(&arguments.checkpoint)?,
     })
+}
+
+/// The checkpoint that the arguments describe, if any.
+fn checkpoint(arguments: &CheckpointArguments) -> Result<Option<Checkpoint>> {
+    let (Some(run), Some(step)) = (arguments.run.clone(), arguments.step) else { return Ok(None) };
+    let checkpoint = Checkpoint { run, step, metrics: arguments.metrics.iter().cloned().collect() };
+    match checkpoint.defect() {
+        Some(defect) => Err(Error::Usage(defect.into())),
+        None => Ok(Some(checkpoint)),
+    }
 }
 
 fn host_name() -> String {

@@ -1,17 +1,22 @@
 //! `fhrd snapshots`.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::Session;
+use super::args::SnapshotsArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{
-    Align, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
+    Align, failed, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
 };
 use crate::error::Result;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot_groups::{GroupField, GroupValues, grouped};
 use crate::types::hex;
 
 /// A snapshot as JSON.
@@ -71,34 +76,103 @@ fn statistic(named: &NamedSnapshot, name: &str) -> u64 {
     named.snapshot.statistics.get(name).copied().unwrap_or(0)
 }
 
+/// A group of snapshots as JSON.
+#[derive(Serialize)]
+struct SnapshotGroupDocument<'a> {
+    /// What the snapshots have in common; null where they may differ.
+    group: GroupValuesDocument<'a>,
+    snapshots: Vec<SnapshotDocument<'a>>,
+}
+
+/// The common values of a group as JSON.
+#[derive(Serialize)]
+struct GroupValuesDocument<'a> {
+    host: Option<&'a str>,
+    paths: Option<Vec<String>>,
+    tags: Option<&'a [String]>,
+}
+
+impl<'a> GroupValuesDocument<'a> {
+    fn new(values: &'a GroupValues) -> Self {
+        GroupValuesDocument { host: values.host.as_deref(), paths: shown_paths(values), tags: values.tags.as_deref() }
+    }
+}
+
+fn shown_paths(values: &GroupValues) -> Option<Vec<String>> {
+    Some(values.paths.as_ref()?.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+}
+
 /// Lists the snapshots; damaged ones are reported and the others listed.
 ///
 /// # Errors
 /// Those of the repository.
-pub fn run(session: &Session) -> Result<Exit> {
+pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
-    for (name, error) in &damaged {
-        tracing::error!("cannot read {name}: {error}");
+    let (mut snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
+    let keys: Vec<GroupField> = arguments.group_by.iter().map(|key| (*key).into()).collect();
+    if let Some(count) = arguments.latest {
+        let keys = if keys.is_empty() { &[GroupField::Host, GroupField::Paths] } else { keys.as_slice() };
+        snapshots = last_of_each(snapshots, keys, count);
     }
+    if keys.is_empty() {
+        if session.options.json {
+            print_json(&snapshots.iter().map(SnapshotDocument::new).collect::<Vec<_>>())?;
+        } else {
+            print(|out| write_snapshots(out, &snapshots))?;
+        }
+        return Ok(exit);
+    }
+    let groups = grouped(snapshots, &keys);
     if session.options.json {
-        let documents: Vec<SnapshotDocument<'_>> = snapshots.iter().map(SnapshotDocument::new).collect();
-        print_json(&documents)?;
+        let document = |(values, snapshots): &'_ (GroupValues, Vec<NamedSnapshot>)| -> serde_json::Value {
+            let snapshots = snapshots.iter().map(SnapshotDocument::new).collect();
+            json!(SnapshotGroupDocument { group: GroupValuesDocument::new(values), snapshots })
+        };
+        print_json(&groups.iter().map(document).collect::<Vec<_>>())?;
     } else {
-        use Align::{Left, Right};
-        let columns = [
-            ("id", Left),
-            ("time", Left),
-            ("host", Left),
-            ("tags", Left),
-            ("files", Right),
-            ("size", Right),
-            ("paths", Left),
-        ];
-        let rows: Vec<Vec<String>> = snapshots.iter().map(row).collect();
-        print(|out| write_table(out, &columns, &rows))?;
+        print(|out| {
+            for (at, (values, snapshots)) in groups.iter().enumerate() {
+                if at > 0 {
+                    writeln!(out).map_err(failed)?;
+                }
+                writeln!(out, "{}", printable(&title(values))).map_err(failed)?;
+                write_snapshots(out, snapshots)?;
+            }
+            Ok(())
+        })?;
     }
-    Ok(if damaged.is_empty() { Exit::Fine } else { Exit::Damaged })
+    Ok(exit)
+}
+
+/// The last `count` snapshots of each group, in the order of `snapshots`, which is by time.
+fn last_of_each(snapshots: Vec<NamedSnapshot>, keys: &[GroupField], count: usize) -> Vec<NamedSnapshot> {
+    let mut last: Vec<NamedSnapshot> = Vec::new();
+    for (_, mut members) in grouped(snapshots, keys) {
+        last.extend(members.drain(members.len().saturating_sub(count)..));
+    }
+    last.sort_by_key(|named| (named.snapshot.time_ns, named.id));
+    last
+}
+
+fn title(values: &GroupValues) -> String {
+    let host = values.host.as_ref().map(|host| format!("host {host}"));
+    let paths = shown_paths(values).map(|paths| format!("paths {}", paths.join(" ")));
+    let tags = values.tags.as_ref().map(|tags| format!("tags {}", tags.join(",")));
+    [host, paths, tags].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn write_snapshots(out: &mut dyn Write, snapshots: &[NamedSnapshot]) -> Result<()> {
+    use Align::{Left, Right};
+    let columns = [
+        ("id", Left),
+        ("time", Left),
+        ("host", Left),
+        ("tags", Left),
+        ("files", Right),
+        ("size", Right),
+        ("paths", Left),
+    ];
+    write_table(out, &columns, &snapshots.iter().map(row).collect::<Vec<_>>())
 }
 
 fn row(named: &NamedSnapshot) -> Vec<String> {

@@ -1,16 +1,49 @@
 //! `fhrd stats`: statistics of the repository or of one snapshot.
 
+use std::collections::BTreeMap;
+use std::io::Write;
+
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Session;
-use super::args::StatsArguments;
+use super::args::{FilterArguments, StatsArguments};
+use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{print, print_json, printable, size, write_pairs};
+use super::output::{
+    Align, failed, print, print_json, printable, ratio, size, split_ns, time_local, write_pairs, write_table,
+};
+use super::snapshots::{SnapshotDocument, short_id};
 use crate::error::{Error, Result};
-use crate::inspect::stats::{repository_stats, snapshot_stats};
-use crate::repo::snapshot;
+use crate::inspect::exclusive::{ExclusiveBytes, exclusive};
+use crate::inspect::stats::repository_stats;
+use crate::inspect::usage::{KindUsage, TreeUsage, usage};
+use crate::repo::Repository;
+use crate::repo::snapshot::NamedSnapshot;
+
+/// Kinds of files that the table has.
+const KINDS_SHOWN: usize = 20;
+
+/// Statistics of a snapshot, or of an entry of one, as JSON.
+#[derive(Serialize)]
+struct UsageDocument<'a> {
+    snapshot: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(flatten)]
+    usage: &'a TreeUsage,
+    /// Counters of the backup.
+    recorded: &'a BTreeMap<String, u64>,
+}
+
+/// What a snapshot alone keeps, as JSON.
+#[derive(Serialize)]
+struct ExclusiveDocument<'a> {
+    #[serde(flatten)]
+    snapshot: SnapshotDocument<'a>,
+    alone: ExclusiveBytes,
+}
 
 /// Prints the statistics.
 ///
@@ -18,14 +51,98 @@ use crate::repo::snapshot;
 /// Those of the repository and the snapshot.
 pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    match &arguments.id {
-        None => show(session, &repository_stats(&repository)?)?,
-        Some(id) => {
-            let named = snapshot::find(repository.store.as_ref(), id)?;
-            show(session, &snapshot_stats(&repository, &named)?)?;
-        }
+    if arguments.by_snapshot {
+        return by_snapshot(session, &repository, arguments);
     }
-    Ok(Exit::Fine)
+    let Some(id) = &arguments.id else {
+        show(session, &repository_stats(&repository)?)?;
+        return Ok(Exit::Fine);
+    };
+    let (named, path) = choice::entry(&repository, id, &arguments.filter)?;
+    let usage = usage(&repository, &named, path.as_deref(), &session.stop)?;
+    if session.options.json {
+        let path = path.map(|path| path.to_string_lossy().into_owned());
+        let recorded = &named.snapshot.statistics;
+        print_json(&UsageDocument { snapshot: named.id.to_string(), path, usage: &usage, recorded })?;
+    } else {
+        print(|out| write_usage(out, &named, &usage))?;
+    }
+    Ok(if usage.unreadable > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+fn write_usage(out: &mut dyn Write, named: &NamedSnapshot, usage: &TreeUsage) -> Result<()> {
+    let estimate = if usage.sampled_one_in > 1 { " (estimate)" } else { "" };
+    let pairs = [
+        ("snapshot", short_id(named)),
+        ("files", usage.files.to_string()),
+        ("directories", format!("{} and {} other entries", usage.directories, usage.others)),
+        ("content", size(usage.bytes)),
+        ("deduplicated", format!("{}{estimate}", size(usage.distinct_bytes))),
+        (
+            "stored",
+            format!("{}{estimate} (ratio {})", size(usage.stored_bytes), ratio(usage.bytes, usage.stored_bytes)),
+        ),
+    ];
+    write_pairs(out, &pairs)?;
+    writeln!(out).map_err(failed)?;
+    use Align::{Left, Right};
+    let columns = [("kind", Left), ("files", Right), ("content", Right), ("deduplicated", Right), ("stored", Right)];
+    let mut kinds: Vec<_> = usage.kinds.iter().collect();
+    kinds.sort_by_key(|(_, kind)| std::cmp::Reverse(kind.bytes));
+    let row = |(name, kind): &(&String, &KindUsage)| {
+        let sizes = [kind.bytes, kind.distinct_bytes, kind.stored_bytes].map(size);
+        [vec![(*name).clone(), kind.files.to_string()], sizes.to_vec()].concat()
+    };
+    write_table(out, &columns, &kinds.iter().take(KINDS_SHOWN).map(row).collect::<Vec<_>>())
+}
+
+/// What each snapshot alone keeps. The owners of chunks are those among all snapshots, whatever the filter says.
+fn by_snapshot(session: &Session, repository: &Repository, arguments: &StatsArguments) -> Result<Exit> {
+    let (snapshots, exit) = choice::snapshots(repository, &FilterArguments::default())?;
+    let report = exclusive(repository, &snapshots, &session.stop)?;
+    let filter = choice::filter(&arguments.filter)?;
+    let shown = snapshots.iter().zip(&report.snapshots).filter(|(named, _)| filter.passes(&named.snapshot));
+    if session.options.json {
+        let document = |(named, alone): (_, &ExclusiveBytes)| ExclusiveDocument {
+            snapshot: SnapshotDocument::new(named),
+            alone: *alone,
+        };
+        print_json(&json!({
+            "snapshots": shown.map(document).collect::<Vec<_>>(),
+            "shared": report.shared,
+            "unreferenced": report.unreferenced,
+            "sampled_one_in": report.sampled_one_in,
+            "unreadable": report.unreadable,
+        }))?;
+    } else {
+        use Align::{Left, Right};
+        let columns =
+            [("id", Left), ("time", Left), ("host", Left), ("content", Right), ("frees", Right), ("paths", Left)];
+        let row = |(named, alone): (&NamedSnapshot, &ExclusiveBytes)| {
+            let snapshot = &named.snapshot;
+            let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
+            vec![
+                short_id(named),
+                time_local(split_ns(snapshot.time_ns).0),
+                printable(&snapshot.host),
+                size(snapshot.statistics.get("bytes").copied().unwrap_or(0)),
+                size(alone.stored_bytes),
+                printable(&paths.join(" ")),
+            ]
+        };
+        let rows: Vec<_> = shown.map(row).collect();
+        print(|out| {
+            write_table(out, &columns, &rows)?;
+            writeln!(out).map_err(failed)?;
+            let estimate = if report.sampled_one_in > 1 { " (estimates)" } else { "" };
+            let pairs = [
+                ("several snapshots need", format!("{}{estimate}", size(report.shared.stored_bytes))),
+                ("no snapshot needs", size(report.unreferenced.stored_bytes)),
+            ];
+            write_pairs(out, &pairs)
+        })?;
+    }
+    Ok(if report.unreadable > 0 { Exit::Damaged } else { exit })
 }
 
 fn show(session: &Session, stats: &impl Serialize) -> Result<()> {

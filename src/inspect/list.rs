@@ -20,10 +20,19 @@ use crate::repo::tree::{Node, NodeKind, TreeCursor};
 /// Cache of decoded frames that hold listings, bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// How far a listing goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// An entry and, if it is a directory, its entries.
+    One,
+    /// Everything below an entry.
+    All,
+}
+
 /// Calls `visit` with every entry of a snapshot and its path from the snapshot's root, without a leading slash.
 ///
 /// A directory comes before its entries, and names are sorted by their bytes. `path`, with or without a leading slash,
-/// restricts the visit to that entry and the entries below it.
+/// restricts the visit to that entry and, as far as `depth` says, the entries below it.
 ///
 /// # Errors
 /// Fails with [`Error::NoSuchPath`] if the snapshot has no `path`, with the error of `visit`, or if a listing cannot be
@@ -32,11 +41,16 @@ pub fn list(
     repository: &Repository,
     snapshot: &NamedSnapshot,
     path: Option<&Path>,
+    depth: Depth,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<()>,
 ) -> Result<()> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-    walk(&mut reader, snapshot, path, &mut |path, node| visit(path, node).map(|()| true))
+    let mut is_top = path.is_some();
+    walk(&mut reader, snapshot, path, &mut |path, node| {
+        visit(path, node)?;
+        Ok(std::mem::take(&mut is_top) || depth == Depth::All)
+    })
 }
 
 /// As [`list`], with the caller's reader. A directory is entered only if `visit` returns `true`.

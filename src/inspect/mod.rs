@@ -3,8 +3,14 @@
 //! | module | answers |
 //! |---|---|
 //! | [`check`] | Is everything in the repository readable and consistent? |
-//! | [`stats`] | How many bytes, chunks and frames does a repository or a snapshot have? |
+//! | [`stats`] | How many bytes, chunks and frames does a repository have? |
 //! | [`list`] | Which entries does a snapshot have? |
+//! | [`find`] | Which snapshots have entries of some name, size or time? |
+//! | [`diff`] | What changed from one snapshot to another? |
+//! | [`dump`] | What are the bytes of a file, or of a directory as an archive? |
+//! | [`usage`] | What do the files of a snapshot hold before and after reduction? |
+//! | [`exclusive`] | What does each snapshot alone keep? |
+//! | [`noop`] | Which tensors stayed the same from one step of a training run to the next? |
 //! | [`models`] | Which models does a snapshot have, and what is the stored size of each? |
 //! | [`lineage`] | Which model descends from which? |
 //! | [`distance`] | In how many bits do the values of two models differ? |
@@ -13,14 +19,23 @@
 //! | [`model_summaries`] | What do the stored model records say? |
 
 pub mod check;
+mod chunk_sample;
+pub mod diff;
 pub mod distance;
 mod dtype_names;
+pub mod dump;
+pub mod exclusive;
+pub mod find;
 mod labels;
 pub mod lineage;
 pub mod list;
 pub mod model_summaries;
 pub mod models;
+pub mod noop;
 mod shards;
 pub mod stats;
+mod tar_header;
 pub mod tensor;
 pub mod trace;
+mod tree_pair;
+pub mod usage;

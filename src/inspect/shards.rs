@@ -199,7 +199,7 @@ fn stored_bytes(references: impl Iterator<Item = ContentReference>, reader: &mut
 }
 
 /// A chunk's part of its frame's stored bytes, in proportion to its literal bytes.
-fn chunk_stored_bytes(fingerprint: &Fingerprint, reader: &mut ChunkReader) -> Result<f64> {
+pub(super) fn chunk_stored_bytes(fingerprint: &Fingerprint, reader: &mut ChunkReader) -> Result<f64> {
     let located = reader.resolver.locator.locate(fingerprint)?;
     let located = located.ok_or_else(|| Error::ChunkMissing { fingerprint: fingerprint.to_string() })?;
     let container_index = &located.container_index;

@@ -1,23 +1,20 @@
-//! Stats: how many bytes, chunks and frames a repository or a snapshot has.
+//! Stats: how many bytes, chunks and frames a repository has.
 //!
 //! 1. The listing of the store gives the stored bytes by kind of blob.
 //! 2. The container indexes, read one at a time, give chunks, frames and raw bytes. No frame is read.
-//! 3. A walk of its tree gives the statistics of a snapshot.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::list::list;
 use crate::codec::codec;
 use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{self, ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
 use crate::repo::index::{self, DATABASE_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
-use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::repo::tree::NodeKind;
+use crate::repo::snapshot;
 
 /// Stored bytes of the repository by kind of blob.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -91,23 +88,6 @@ pub struct RepositoryStats {
     pub depths: BTreeMap<u8, u64>,
 }
 
-/// Statistics of a snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SnapshotStats {
-    /// Snapshot id, 64 hex digits.
-    pub snapshot: String,
-    /// Regular files. Each name of an inode counts.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Links and special files.
-    pub others: u64,
-    /// Bytes of file content, with holes.
-    pub bytes: u64,
-    /// Statistics that the backup recorded.
-    pub recorded: BTreeMap<String, u64>,
-}
-
 /// Computes the statistics of a repository. Damaged containers and snapshots are skipped with a warning.
 ///
 /// # Errors
@@ -176,25 +156,4 @@ impl RepositoryStats {
         }
         self.container_index_bytes += rest;
     }
-}
-
-/// Computes the statistics of a snapshot.
-///
-/// # Errors
-/// As for [`list`].
-pub fn snapshot_stats(repository: &Repository, snapshot: &NamedSnapshot) -> Result<SnapshotStats> {
-    let recorded = snapshot.snapshot.statistics.clone();
-    let mut stats = SnapshotStats { snapshot: snapshot.id.to_string(), recorded, ..SnapshotStats::default() };
-    list(repository, snapshot, None, &mut |_, node| {
-        match node.kind {
-            NodeKind::File => {
-                stats.files += 1;
-                stats.bytes += node.size;
-            }
-            NodeKind::Directory => stats.directories += 1,
-            _ => stats.others += 1,
-        }
-        Ok(())
-    })?;
-    Ok(stats)
 }

@@ -3,8 +3,10 @@
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
 //! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
 
+pub mod checkpoint;
 pub mod claims;
 pub mod container;
+pub mod content;
 pub mod index;
 pub mod marks;
 pub mod naming;
@@ -14,6 +16,7 @@ pub mod recipe;
 mod repository;
 pub mod salts;
 pub mod snapshot;
+pub mod snapshot_groups;
 pub mod stored_file;
 pub mod tree;
 

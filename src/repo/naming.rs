@@ -3,7 +3,10 @@
 //! | text | names |
 //! |---|---|
 //! | `ID` | a snapshot: its id, a unique prefix of it, or `latest` |
-//! | `ID:PATH` | an entry of that snapshot, by its path as `ls` prints it |
+//! | `run:RUN@STEP` | the snapshot of a step of a training run |
+//! | `run:RUN@latest` | the snapshot of its last step |
+//! | `run:RUN@best:METRIC:min` | the snapshot of the step with the smallest value of a metric; `max` for the largest |
+//! | `ID:PATH` | an entry of any of these snapshots, by its path as `ls` prints it |
 //!
 //! A [`SnapshotFilter`] narrows `latest`, and the snapshots of verbs that look at several.
 
@@ -12,11 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::repo::checkpoint::{BestMode, best, runs};
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::store::Store;
 
-/// The name of the last snapshot.
+/// The name of the last snapshot, or of the last step of a run.
 pub const LATEST: &str = "latest";
+/// Start of names of steps of a run.
+const RUN: &str = "run:";
+/// Start of names of the best step of a run.
+const BEST: &str = "best:";
 
 /// `ID` or `ID:PATH`, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,14 +36,13 @@ pub struct EntryName {
 }
 
 impl EntryName {
-    /// Takes `text` apart at its first colon. Ids have none, paths may.
+    /// Takes `text` apart at the first colon behind the snapshot. Ids have none, paths may.
     ///
     /// # Errors
     /// [`Error::NoSuchSnapshot`] if the part that names the snapshot is not UTF-8.
     pub fn parse(text: &OsStr) -> Result<Self> {
         let bytes = text.as_bytes();
-        let colon = bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len());
-        let (id, rest) = bytes.split_at(colon);
+        let (id, rest) = bytes.split_at(snapshot_len(bytes));
         let id = std::str::from_utf8(id).map_err(|_| Error::NoSuchSnapshot {
             id: String::from_utf8_lossy(id).into_owned(),
             hint: ": an id has hex digits only".into(),
@@ -44,6 +51,24 @@ impl EntryName {
         let is_root = path.as_os_str().as_bytes().iter().all(|byte| *byte == b'/') || path == Path::new(".");
         Ok(EntryName { snapshot: id.to_string(), path: (!is_root).then(|| path.to_path_buf()) })
     }
+}
+
+/// Length of the part that names the snapshot.
+fn snapshot_len(bytes: &[u8]) -> usize {
+    let colon_from = |from: usize| {
+        let rest = bytes.get(from..).unwrap_or_default();
+        from + rest.iter().position(|byte| *byte == b':').unwrap_or(rest.len())
+    };
+    if !bytes.starts_with(RUN.as_bytes()) {
+        return colon_from(0);
+    }
+    let Some(at) = bytes.iter().position(|byte| *byte == b'@') else { return colon_from(RUN.len()) };
+    let which = at + 1;
+    if !bytes.get(which..).unwrap_or_default().starts_with(BEST.as_bytes()) {
+        return colon_from(which);
+    }
+    let metric_end = colon_from(which + BEST.len());
+    colon_from((metric_end + 1).min(bytes.len()))
 }
 
 /// Snapshots by host, paths and tags. An empty filter lets every snapshot pass.
@@ -79,21 +104,54 @@ impl SnapshotFilter {
     }
 }
 
-/// Finds the snapshot that `name` names. `filter` narrows `latest`; an id names its snapshot whatever the filter says.
+/// Finds the snapshot that `name` names. `filter` narrows `latest` and the steps of runs. An id names its snapshot
+/// whatever the filter says.
 ///
 /// # Errors
 /// [`Error::NoSuchSnapshot`] if none or several match. The error of the snapshot if it is damaged.
 pub fn find_snapshot(store: &dyn Store, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
+    if let Some(step) = name.strip_prefix(RUN) {
+        return find_step(passing(store, filter)?, step).map_err(|hint| no_such(name, hint));
+    }
     if name != LATEST || filter.is_empty() {
         return snapshot::find(store, name);
     }
-    let (snapshots, damaged) = snapshot::list_reported(store)?;
+    let last = passing(store, filter)?.pop();
+    last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))
+}
+
+/// The readable snapshots that pass, oldest first.
+fn passing(store: &dyn Store, filter: &SnapshotFilter) -> Result<Vec<NamedSnapshot>> {
+    let (mut snapshots, damaged) = snapshot::list_reported(store)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
-    let last = snapshots.into_iter().rev().find(|named| filter.passes(&named.snapshot));
-    last.ok_or_else(|| Error::NoSuchSnapshot {
-        id: name.into(),
-        hint: ": no readable snapshot has this host, these paths and these tags".into(),
-    })
+    snapshots.retain(|named| filter.passes(&named.snapshot));
+    Ok(snapshots)
+}
+
+fn no_such(name: &str, hint: String) -> Error {
+    Error::NoSuchSnapshot { id: name.into(), hint: format!(": {hint}") }
+}
+
+/// Finds the step `RUN@WHICH`, or tells why there is none.
+fn find_step(snapshots: Vec<NamedSnapshot>, name: &str) -> std::result::Result<NamedSnapshot, String> {
+    const EXPECTED: &str = "expected run:RUN@STEP, run:RUN@latest or run:RUN@best:METRIC:min";
+    let (run, which) = name.split_once('@').ok_or(EXPECTED)?;
+    let steps = runs(snapshots).remove(run).ok_or_else(|| format!("there is no run `{run}`"))?;
+    let found = if which == LATEST {
+        steps.last().ok_or_else(|| "the run has no steps".to_string())?
+    } else if let Some(which) = which.strip_prefix(BEST) {
+        let (metric, mode) = match which.split_once(':') {
+            Some((metric, "min")) => (metric, BestMode::Min),
+            Some((metric, "max")) => (metric, BestMode::Max),
+            _ => return Err(EXPECTED.into()),
+        };
+        best(&steps, metric, mode).ok_or_else(|| format!("no step has a number for `{metric}`"))?
+    } else {
+        let number: u64 = which.parse().map_err(|_| EXPECTED.to_string())?;
+        let step = steps.iter().find(|step| step.checkpoint.step == number);
+        step.ok_or_else(|| format!("the run has no step {number}"))?
+    };
+    Ok(found.named.clone())
 }
 
 /// Finds the snapshot and the path that `text` names: `ID` or `ID:PATH`. Whether the snapshot has the path is not
@@ -113,6 +171,7 @@ pub fn find_entry(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::checkpoint::Checkpoint;
     use crate::store::MemoryStore;
     use std::collections::BTreeMap;
 
@@ -130,6 +189,12 @@ mod tests {
         for root in ["latest:", "latest:/", "latest://", "latest:."] {
             assert_eq!(parsed(root), of("latest", None), "{root}");
         }
+        assert_eq!(parsed("run:a@10"), of("run:a@10", None));
+        assert_eq!(parsed("run:a@latest:b:c"), of("run:a@latest", Some("b:c")));
+        assert_eq!(parsed("run:a@best:loss:min"), of("run:a@best:loss:min", None));
+        assert_eq!(parsed("run:a@best:loss:max:m.npy"), of("run:a@best:loss:max", Some("m.npy")));
+        assert_eq!(parsed("run:a@best:loss"), of("run:a@best:loss", None));
+        assert_eq!(parsed("run:a:b"), of("run:a", Some("b")));
         let odd = EntryName::parse(OsStr::from_bytes(b"latest:a\xff")).unwrap();
         assert_eq!(odd.path.unwrap().as_os_str().as_bytes(), b"a\xff");
         assert!(matches!(EntryName::parse(OsStr::from_bytes(b"\xff:a")), Err(Error::NoSuchSnapshot { .. })));
@@ -197,5 +262,35 @@ mod tests {
         assert_eq!(found(&ids[1].to_string()[..12], &filter(&["a"], &[], &[])).unwrap(), ids[1]);
         let none = found("latest", &filter(&["d"], &[], &[]));
         assert!(matches!(none, Err(Error::NoSuchSnapshot { .. })), "{none:?}");
+    }
+
+    #[test]
+    fn a_step_of_a_run_is_named_by_number_place_or_metric() {
+        let store = MemoryStore::new();
+        let save = |time: i64, host: &str, step: u64, loss: f64| {
+            let mut step_snapshot = snapshot(time, host, &["/m"], &[]);
+            let metrics = BTreeMap::from([("loss".to_string(), loss)]);
+            Checkpoint { run: "a".into(), step, metrics }.attach(&mut step_snapshot.extra).unwrap();
+            step_snapshot.save(&store).unwrap()
+        };
+        let ids = [save(1, "x", 10, 0.5), save(2, "x", 30, 0.1), save(3, "y", 20, 0.9), save(4, "x", 10, 0.7)];
+        let found =
+            |name: &str, hosts: &[&str]| find_snapshot(&store, name, &filter(hosts, &[], &[])).map(|found| found.id);
+        assert_eq!(found("run:a@10", &[]).unwrap(), ids[3], "the last snapshot of a step counts");
+        assert_eq!(found("run:a@latest", &[]).unwrap(), ids[1], "the highest step, not the last backup");
+        assert_eq!(found("run:a@best:loss:min", &[]).unwrap(), ids[1]);
+        assert_eq!(found("run:a@best:loss:max", &[]).unwrap(), ids[2]);
+        assert_eq!(found("run:a@best:loss:max", &["x"]).unwrap(), ids[3]);
+        for (name, hint) in [
+            ("run:b@10", "no run `b`"),
+            ("run:a@11", "no step 11"),
+            ("run:a@x", "expected run:RUN@STEP"),
+            ("run:a", "expected run:RUN@STEP"),
+            ("run:a@best:loss", "expected run:RUN@STEP"),
+            ("run:a@best:accuracy:min", "no step has a number"),
+        ] {
+            let error = found(name, &[]).unwrap_err();
+            assert!(error.to_string().contains(hint), "{name}: {error}");
+        }
     }
 }

@@ -8,10 +8,12 @@ mod documents;
 mod fixture;
 mod heal;
 mod inspect;
+mod look;
 mod models;
 mod parents;
 mod profile;
 mod restore;
+mod runs;
 #[cfg(feature = "bench")]
 mod simulate;
 mod tensor;

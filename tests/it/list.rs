@@ -1,9 +1,11 @@
 //! Listing a snapshot and counting what is stored.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
-use fhrd::inspect::list::list;
-use fhrd::inspect::stats::{repository_stats, snapshot_stats};
+use fhrd::inspect::list::{Depth, list};
+use fhrd::inspect::stats::repository_stats;
+use fhrd::inspect::usage::usage;
 use fhrd::repo::snapshot::{NamedSnapshot, find};
 use fhrd::repo::tree::NodeKind;
 use fhrd::{Error, Result};
@@ -26,7 +28,7 @@ fn stored() -> (TestRepository, tempfile::TempDir, NamedSnapshot) {
 
 fn paths(repository: &TestRepository, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Vec<String>> {
     let mut paths = Vec::new();
-    list(&repository.open(), snapshot, path, &mut |path, node| {
+    list(&repository.open(), snapshot, path, Depth::All, &mut |path, node| {
         assert_eq!(path.file_name().map(|name| name.as_encoded_bytes()), Some(node.name.as_slice()));
         assert_eq!(path.extension().is_some_and(|extension| extension == "txt"), node.kind == NodeKind::File);
         paths.push(path.to_str().unwrap().to_string());
@@ -59,17 +61,18 @@ fn entries_come_depth_first_in_name_order_and_a_path_restricts_them() {
 #[test]
 fn what_the_caller_answers_ends_the_listing() {
     let (repository, _source, snapshot) = stored();
-    let outcome = list(&repository.open(), &snapshot, None, &mut |_, _| Err(Error::Interrupted));
+    let outcome = list(&repository.open(), &snapshot, None, Depth::One, &mut |_, _| Err(Error::Interrupted));
     assert!(matches!(outcome, Err(Error::Interrupted)));
 }
 
 #[test]
 fn the_figures_add_up() {
     let (repository, _source, snapshot) = stored();
-    let stats = snapshot_stats(&repository.open(), &snapshot).unwrap();
-    assert_eq!((stats.files, stats.others), (3, 1));
-    assert_eq!((stats.recorded["files"], stats.recorded["bytes"]), (stats.files, stats.bytes));
-    assert_eq!(stats.recorded["directories"], stats.directories);
+    let found = usage(&repository.open(), &snapshot, None, &AtomicBool::new(false)).unwrap();
+    assert_eq!((found.files, found.others), (3, 1));
+    let recorded = &snapshot.snapshot.statistics;
+    assert_eq!((recorded["files"], recorded["bytes"]), (found.files, found.bytes));
+    assert_eq!(recorded["directories"], found.directories);
 
     let stats = repository_stats(&repository.open()).unwrap();
     let blobs = repository.names().into_iter().map(|name| (repository.read(&name).len() as u64, name));

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use clap::Args;
 
+use super::runs::CheckpointArguments;
+
 const PATTERNS: &str = "\
 Patterns are those of a .gitignore file: `*` and `?` match within a name, `**` any directories, `[a-z]` a
 class, `{a,b}` either; a pattern that ends in `/` matches directories only, and `\\` takes a character as it
@@ -46,6 +48,9 @@ pub struct BackupArguments {
     /// Print the work and the waiting time of each stage
     #[arg(long)]
     pub stats: bool,
+    /// The step of a training run that is stored.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArguments,
     /// What to leave out.
     #[command(flatten)]
     pub choice: ChoiceArguments,

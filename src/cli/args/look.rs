@@ -1,27 +1,211 @@
 //! Arguments of the verbs that look into snapshots.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+use super::values::{parse_range, parse_size, parse_time};
+use crate::repo::snapshot_groups::GroupField;
+use crate::repo::tree::{NodeKind, Timestamp};
+
+/// Chooses among snapshots.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Which snapshots (or which one is `latest`)")]
+pub struct FilterArguments {
+    /// Only snapshots of this host; can be given several times
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// Only snapshots made of this path; of several, all
+    #[arg(long = "path", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Only snapshots with this tag, or with all of several separated by commas; '' for those without a tag
+    #[arg(long = "tag", value_name = "TAG[,TAG]")]
+    pub tags: Vec<String>,
+}
+
+/// What snapshots have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GroupValue {
+    /// The host
+    Host,
+    /// The paths
+    Paths,
+    /// The tags
+    Tags,
+}
+
+impl From<GroupValue> for GroupField {
+    fn from(value: GroupValue) -> Self {
+        match value {
+            GroupValue::Host => GroupField::Host,
+            GroupValue::Paths => GroupField::Paths,
+            GroupValue::Tags => GroupField::Tags,
+        }
+    }
+}
+
+/// Arguments of `snapshots`.
+#[derive(Debug, Args)]
+pub struct SnapshotsArguments {
+    /// The snapshots to list.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+    /// Print a table for each combination of these
+    #[arg(long, value_name = "KEY[,KEY]", value_delimiter = ',')]
+    pub group_by: Vec<GroupValue>,
+    /// Only the last N snapshots of each group [without --group-by: of each host and paths]
+    #[arg(long, value_name = "N")]
+    pub latest: Option<usize>,
+}
 
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct LsArguments {
-    /// Snapshot id, unique prefix, or `latest`
-    #[arg(value_name = "SNAPSHOT")]
-    pub id: String,
-    /// List only this entry and the entries below it
+    /// Snapshot: id, unique prefix, or `latest`; ID:PATH for an entry of it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub id: OsString,
+    /// List only this entry. Of a directory its entries, too
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
+    /// With a path, list everything below it. Without one, everything is listed
+    #[arg(short, long)]
+    pub recursive: bool,
     /// Show type, permissions, owner, size and time
     #[arg(short, long)]
     pub long: bool,
+    /// Narrows `latest`.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+/// Kinds of entries, as `find --type` names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KindValue {
+    /// A regular file
+    #[value(alias = "f")]
+    File,
+    /// A directory
+    #[value(alias = "d")]
+    Directory,
+    /// A symbolic link
+    #[value(alias = "l")]
+    Symlink,
+    /// A named pipe, socket or device
+    Special,
+}
+
+impl KindValue {
+    /// The kinds that it stands for.
+    pub fn kinds(self) -> &'static [NodeKind] {
+        match self {
+            KindValue::File => &[NodeKind::File],
+            KindValue::Directory => &[NodeKind::Directory],
+            KindValue::Symlink => &[NodeKind::Symlink],
+            KindValue::Special => &[NodeKind::Fifo, NodeKind::Socket, NodeKind::CharacterDevice, NodeKind::BlockDevice],
+        }
+    }
+}
+
+/// Arguments of `find`.
+#[derive(Debug, Args)]
+pub struct FindArguments {
+    /// Glob patterns. `*` matches no slash, `**` any number of directories. Without a leading slash, a pattern may
+    /// match the last components of a path: `*.rs`, `src/*.rs`
+    #[arg(value_name = "PATTERN", required = true)]
+    pub patterns: Vec<String>,
+    /// Ignore the case of letters
+    #[arg(short, long)]
+    pub ignore_case: bool,
+    /// Only entries of this type; can be given several times
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kinds: Vec<KindValue>,
+    /// Only files of at least this size, such as 10MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size_min: Option<u64>,
+    /// Only files of at most this size
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size_max: Option<u64>,
+    /// Only entries changed at this time or later: 2026-01-31, 2026-01-31T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub newer: Option<Timestamp>,
+    /// Only entries changed before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub older: Option<Timestamp>,
+    /// Search only this snapshot; can be given several times
+    #[arg(long = "snapshot", value_name = "SNAPSHOT")]
+    pub snapshots: Vec<String>,
+    /// The snapshots to search.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+const CHANGES: &str = "\
+Changes:
+  +  added
+  -  removed
+  M  other content
+  U  other metadata only, such as permissions or times (with --metadata)
+  T  another type
+
+Bytes count whole files that were added or removed, and of changed files the chunks that only one version has.";
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+#[command(after_help = CHANGES)]
+pub struct DiffArguments {
+    /// Snapshot to compare from; ID:PATH for an entry of it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub first: OsString,
+    /// Snapshot to compare with
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub second: OsString,
+    /// List entries of which only the metadata changed, too
+    #[arg(long)]
+    pub metadata: bool,
+    /// Narrows `latest`.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+/// Arguments of `cat`.
+#[derive(Debug, Args)]
+pub struct CatArguments {
+    /// A file of a snapshot
+    #[arg(value_name = "SNAPSHOT:PATH")]
+    pub file: OsString,
+    /// Only the bytes from A up to B, without B, such as 0-512, 1MiB-2MiB or 4096-
+    #[arg(long, value_name = "A-B", value_parser = parse_range)]
+    pub range: Option<(u64, u64)>,
+    /// Narrows `latest`.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+/// Arguments of `dump`.
+#[derive(Debug, Args)]
+pub struct DumpArguments {
+    /// Snapshot, or an entry of it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub entry: OsString,
+    /// New file to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Narrows `latest`.
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }
 
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// Snapshot id, unique prefix, or `latest` [default: the whole repository]
-    #[arg(value_name = "SNAPSHOT")]
-    pub id: Option<String>,
+    /// Snapshot, or an entry of it [default: the whole repository]
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub id: Option<OsString>,
+    /// Show what each snapshot alone keeps, which is about what forgetting it would free
+    #[arg(long, conflicts_with = "id")]
+    pub by_snapshot: bool,
+    /// Narrows `latest`, or the snapshots shown.
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }

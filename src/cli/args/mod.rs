@@ -11,15 +11,20 @@ mod models;
 mod options;
 mod repair;
 mod restore;
+mod runs;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use clap::{Parser, Subcommand};
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
 pub use keep::{ForgetArguments, PruneArguments, TagArguments};
-pub use look::{LsArguments, StatsArguments};
+pub use look::{
+    CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, SnapshotsArguments,
+    StatsArguments,
+};
 pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
 pub use measure::BenchArguments;
@@ -28,6 +33,7 @@ pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotC
 pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb};
 pub use restore::RestoreArguments;
+pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
 
 /// Data-reduction backup engine for source code, images, databases and machine-learning models
 #[derive(Debug, Parser)]
@@ -62,9 +68,23 @@ pub enum Verb {
     /// Write a snapshot, or a part of it, to disk
     Restore(RestoreArguments),
     /// List the snapshots, oldest first
-    Snapshots,
+    Snapshots(SnapshotsArguments),
     /// List the entries of a snapshot
     Ls(LsArguments),
+    /// Find entries by name, size or time in all snapshots, with the snapshots that first and last have them
+    Find(FindArguments),
+    /// Show what changed from one snapshot to another
+    Diff(DiffArguments),
+    /// Write a file of a snapshot to standard output
+    Cat(CatArguments),
+    /// Write a directory of a snapshot as a tar archive, or a file as it is
+    Dump(DumpArguments),
+    /// List the training runs whose checkpoints are stored
+    Runs,
+    /// List the steps of a training run with their metrics and no-op rates
+    Steps(StepsArguments),
+    /// Show, or restore, the step of a training run with the best value of a metric
+    Best(BestArguments),
     /// List the models of a snapshot with their types, bases and stored sizes
     Models(ModelsArguments),
     /// Show the models of a snapshot, or of all snapshots, as family trees

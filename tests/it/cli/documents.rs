@@ -25,8 +25,15 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
                 "restore latest --tensor w --path src/n.safetensors --output w.safetensors",
             ]),
         ),
-        ("snapshots", of(&["snapshots"])),
+        ("snapshots", of(&["snapshots", "snapshots --group-by host,tags"])),
         ("ls", of(&["ls latest", "ls latest src/a"])),
+        ("find", of(&["find *"])),
+        ("diff", of(&["diff latest:src/a latest:src/m.safetensors", "diff latest latest"])),
+        ("cat", of(&["cat latest:src/a"])),
+        ("dump", of(&["dump latest:src --output src.tar"])),
+        ("runs", of(&["runs"])),
+        ("steps", of(&["steps tune", "steps tune --tensors"])),
+        ("best", of(&["best tune --metric loss"])),
         ("models", of(&["models", "models --all"])),
         ("lineage", of(&["lineage"])),
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
@@ -34,6 +41,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("forget", of(&["forget --keep-last 9", "forget --keep-last 1 --dry-run"])),
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
+        ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
         ("trace", of(&["trace src --output trace"])),
@@ -64,7 +72,7 @@ fn prepared() -> Home {
     home.write("bench.toml", bench.as_bytes());
     std::os::unix::fs::symlink("a", home.path("src/link")).unwrap();
     std::fs::hard_link(home.path("src/a"), home.path("src/b")).unwrap();
-    home.backup(&["src", "--tag", "first"]);
+    home.backup(&["src", "--tag", "first", "--run", "tune", "--step", "1", "--metric", "loss=0.5"]);
     home
 }
 

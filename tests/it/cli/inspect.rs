@@ -29,7 +29,7 @@ fn ls_prints_paths_or_details_or_json() {
         assert_eq!(by_path("tree/pipe")["type"], "fifo");
     }
 
-    let below = stdout(&home.run(&["ls", "latest", "tree/deep/er"]));
+    let below = stdout(&home.run(&["ls", "latest", "tree/deep/er", "--recursive"]));
     let lines: Vec<&str> = below.lines().collect();
     assert!(lines.contains(&"tree/deep/er/noise") && lines.contains(&"tree/deep/er/est/one byte"), "{below}");
     assert!(!lines.contains(&"tree/text"), "{below}");

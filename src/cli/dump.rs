@@ -1,0 +1,80 @@
+//! `fhrd dump`: a directory as a tar archive, or a file as it is.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::Session;
+use super::args::DumpArguments;
+use super::choice;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, is_terminal, print, print_json};
+use crate::error::{Error, Result};
+use crate::inspect::dump::{Dump, DumpReport};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::NodeKind;
+
+/// Writes the entry to standard output or to a new file.
+///
+/// # Errors
+/// Those of the repository and the snapshot, and those of writing. An incomplete file is removed.
+pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
+    let repository = location::open(session)?;
+    let (named, path) = choice::entry(&repository, &arguments.entry, &arguments.filter)?;
+    let mut dump = Dump::new(&repository, &session.stop)?;
+    let report = match &arguments.output {
+        Some(output) => to_file(&mut dump, &named, path.as_deref(), output)?,
+        None => {
+            let mut report = DumpReport::default();
+            print(|out| {
+                report = write(&mut dump, &named, path.as_deref(), out, failed, is_terminal())?;
+                Ok(())
+            })?;
+            report
+        }
+    };
+    if session.options.json && arguments.output.is_some() {
+        print_json(&json!({
+            "snapshot": named.id.to_string(),
+            "entries": report.entries,
+            "skipped": report.skipped,
+            "damaged": report.damaged,
+        }))?;
+    }
+    Ok(if report.damaged > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, output: &Path) -> Result<DumpReport> {
+    let file = File::create_new(output).map_err(|error| Error::io("create", output, error))?;
+    let mut out = BufWriter::with_capacity(256 << 10, &file);
+    let failed = |error: io::Error| Error::io("write", "the output file", error);
+    let written = write(dump, named, path, &mut out, failed, false);
+    let written =
+        written.and_then(|report| out.flush().and_then(|()| file.sync_all()).map_err(failed).map(|()| report));
+    written.inspect_err(|_| {
+        // What was written is no whole archive.
+        let _ = std::fs::remove_file(output);
+    })
+}
+
+fn write(
+    dump: &mut Dump<'_>,
+    named: &NamedSnapshot,
+    path: Option<&Path>,
+    out: &mut dyn Write,
+    failed: fn(io::Error) -> Error,
+    to_terminal: bool,
+) -> Result<DumpReport> {
+    let file = dump.entry(named, path)?.filter(|node| node.kind == NodeKind::File);
+    if let Some(file) = file {
+        dump.file(&file, (0, u64::MAX), &mut |bytes| out.write_all(bytes).map_err(failed))?;
+        return Ok(DumpReport { entries: 1, ..DumpReport::default() });
+    }
+    if to_terminal {
+        return Err(Error::Usage("an archive is no text for a terminal: redirect it, or give --output FILE".into()));
+    }
+    dump.archive(named, path, out, failed)
+}

@@ -1,0 +1,297 @@
+//! Dump: a file of a snapshot as it is, or a directory as a tar archive.
+//!
+//! 1. The archive has a ustar header for each entry. A PAX header before it holds what ustar cannot: long names, times
+//!    with nanoseconds, large numbers, extended attributes. GNU tar, bsdtar and Python read these.
+//! 2. The first path of a file with several names holds its content, the others are links to it, as long as a bounded
+//!    table remembers the first one.
+//! 3. A file with holes is written in the sparse format 1.0 of GNU tar: a map of the data, then the data.
+//! 4. A chunk that cannot be read becomes zeros in the archive, because the length of the file is already written. It
+//!    is logged and counted.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::list::{find, walk};
+use super::tar_header::{BLOCK_BYTES, TarEntry, TarKind, write_header, write_padding};
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::content::{ContentMap, LocatedRange, write_zeros};
+use crate::repo::index::ContainerListing;
+use crate::repo::reader::ChunkReader;
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::{FileIdentity, Node, NodeKind};
+
+/// Cache of decoded frames that hold listings, bytes.
+const LISTING_BYTES: usize = 16 << 20;
+/// Cache of decoded frames that hold file content and recipes, bytes.
+const CACHE_BYTES: usize = 64 << 20;
+/// Cache of decoded recipes, bytes.
+const RECIPE_BYTES: usize = 8 << 20;
+/// Bytes of paths of files with several names that are remembered.
+const LINK_BYTES_MAX: usize = 32 << 20;
+/// Ranges of data of a sparse file. A file with more is written with its zeros.
+const DATA_RANGES_MAX: usize = 1 << 20;
+/// Zero blocks that end an archive, bytes.
+const END_BYTES: usize = 1024;
+
+/// Result of a dump.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DumpReport {
+    /// Entries written.
+    pub entries: u64,
+    /// Entries that an archive cannot hold (sockets).
+    pub skipped: u64,
+    /// Files with bytes that could not be read. Each one was logged.
+    pub damaged: u64,
+}
+
+/// Reads files and trees out of one repository.
+pub struct Dump<'a> {
+    listings: ChunkReader,
+    files: FileBytes<'a>,
+}
+
+/// Reads files.
+struct FileBytes<'a> {
+    reader: ChunkReader,
+    map: ContentMap,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Dump<'a> {
+    /// A reader of `repository` that fails with [`Error::Interrupted`] once `stop` is set.
+    ///
+    /// # Errors
+    /// Fails if the repository cannot be listed.
+    pub fn new(repository: &Repository, stop: &'a AtomicBool) -> Result<Self> {
+        let listing = Arc::new(ContainerListing::take(&repository.store)?);
+        let listings = ChunkReader::new(repository, listing.clone(), LISTING_BYTES);
+        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+        Ok(Dump { listings, files: FileBytes { reader, map: ContentMap::new(RECIPE_BYTES), stop } })
+    }
+
+    /// The entry at `path`; `None` for the root of the snapshot.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPath`], or if a listing cannot be read.
+    pub fn entry(&mut self, snapshot: &NamedSnapshot, path: Option<&Path>) -> Result<Option<Node>> {
+        path.map_or(Ok(None), |path| Ok(find(&mut self.listings, snapshot, path)?.1))
+    }
+
+    /// Passes the bytes `from` to `to` (exclusive) of a file to `write`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the content has another length than the file. Those of reading and of `write`.
+    pub fn file(&mut self, file: &Node, range: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let len = file.content.map_or(0, |content| content.content_len());
+        if len != file.size {
+            let name = String::from_utf8_lossy(&file.name).into_owned();
+            return Err(Error::corrupt(name, 0, format!("{} bytes", file.size), format!("content of {len} bytes")));
+        }
+        let Some(content) = file.content else { return Ok(()) };
+        self.files.copy(content, range, write)
+    }
+
+    /// Writes the tree at `path` of a snapshot as an archive. Names in it start with the last component of `path`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPath`], or if a listing cannot be read; `failed` of an error of `out`.
+    pub fn archive(
+        &mut self,
+        snapshot: &NamedSnapshot,
+        path: Option<&Path>,
+        out: &mut dyn Write,
+        failed: fn(io::Error) -> Error,
+    ) -> Result<DumpReport> {
+        let prefix = match path {
+            None => PathBuf::new(),
+            Some(path) => {
+                find(&mut self.listings, snapshot, path)?.0.parent().map(Path::to_path_buf).unwrap_or_default()
+            }
+        };
+        let (files, report) = (&mut self.files, DumpReport::default());
+        let mut archive = Archive { files, out, failed, links: HashMap::new(), link_bytes: 0, report };
+        walk(&mut self.listings, snapshot, path, &mut |path, node| {
+            archive.entry(path.strip_prefix(&prefix).unwrap_or(path), node).map(|()| true)
+        })?;
+        archive.write(&[0; END_BYTES])?;
+        Ok(archive.report)
+    }
+}
+
+impl FileBytes<'_> {
+    fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn copy(
+        &mut self,
+        content: ContentReference,
+        range: (u64, u64),
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let stop = self.stop;
+        self.map.copy_range(&mut self.reader, content, range, &mut |bytes| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            write(bytes)
+        })
+    }
+
+    fn locate(&mut self, content: ContentReference, offset: u64) -> Result<Option<LocatedRange>> {
+        self.map.locate(&mut self.reader, content, offset)
+    }
+
+    /// The ranges of a content that are no holes. `None` if there are too many, or if a recipe cannot be read.
+    fn data_ranges(&mut self, content: ContentReference) -> Result<Option<Vec<(u64, u64)>>> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut offset = 0;
+        loop {
+            let range = match self.locate(content, offset) {
+                Ok(Some(range)) => range,
+                Ok(None) => return Ok(Some(ranges)),
+                Err(error) if error.is_unreadable() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            self.check_stop()?;
+            offset = range.end();
+            if range.chunk.is_none() {
+                continue;
+            }
+            if let Some((_, end)) = ranges.last_mut().filter(|(_, end)| *end == range.start) {
+                *end = offset;
+                continue;
+            }
+            if ranges.len() == DATA_RANGES_MAX {
+                return Ok(None);
+            }
+            ranges.push((range.start, offset));
+        }
+    }
+}
+
+/// An archive that is being written.
+struct Archive<'a, 'b> {
+    files: &'a mut FileBytes<'b>,
+    out: &'a mut dyn Write,
+    failed: fn(io::Error) -> Error,
+    /// First paths of files with several names.
+    links: HashMap<FileIdentity, Vec<u8>>,
+    link_bytes: usize,
+    report: DumpReport,
+}
+
+impl Archive<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(self.failed)
+    }
+
+    fn entry(&mut self, path: &Path, node: &Node) -> Result<()> {
+        self.files.check_stop()?;
+        let path = path.as_os_str().as_bytes();
+        if node.kind == NodeKind::Socket {
+            tracing::warn!("{}: a tar archive cannot hold a socket", path.escape_ascii());
+            self.report.skipped += 1;
+            return Ok(());
+        }
+        self.report.entries += 1;
+        if let Some(identity) = node.hard_link {
+            if let Some(first) = self.links.get(&identity) {
+                let entry = TarEntry { path, node, kind: TarKind::HardLink(first), size: 0, records: &[] };
+                return write_header(&mut *self.out, &entry).map_err(self.failed);
+            }
+            let bytes = path.len() + size_of::<(FileIdentity, Vec<u8>)>();
+            if self.link_bytes + bytes <= LINK_BYTES_MAX {
+                self.link_bytes += bytes;
+                self.links.insert(identity, path.to_vec());
+            }
+        }
+        match node.content {
+            Some(content) if node.kind == NodeKind::File => self.content(path, node, content),
+            _ => {
+                let entry = TarEntry { path, node, kind: TarKind::Own, size: 0, records: &[] };
+                write_header(&mut *self.out, &entry).map_err(self.failed)
+            }
+        }
+    }
+
+    fn content(&mut self, path: &[u8], node: &Node, content: ContentReference) -> Result<()> {
+        let size = content.content_len();
+        let ranges = if node.sparse { self.files.data_ranges(content)? } else { None };
+        let dense = [(0, size)];
+        let (ranges, map) = match &ranges {
+            // The map ends with an empty range at the end of the file, as GNU tar writes it.
+            Some(ranges) if ranges.as_slice() != dense => (ranges.as_slice(), sparse_map(ranges, size)),
+            _ => (dense.as_slice(), Vec::new()),
+        };
+        let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+        let real_size = size.to_string();
+        let records = [
+            ("GNU.sparse.major", &b"1"[..]),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", path),
+            ("GNU.sparse.realsize", real_size.as_bytes()),
+        ];
+        let records = if map.is_empty() { &records[..0] } else { &records[..] };
+        let stored = data + map.len() as u64;
+        let entry = TarEntry { path, node, kind: TarKind::Own, size: stored, records };
+        write_header(&mut *self.out, &entry).map_err(self.failed)?;
+        self.write(&map)?;
+        let mut is_damaged = size != node.size;
+        for (start, end) in ranges {
+            is_damaged |= !self.range(path, content, *start, *end)?;
+        }
+        self.report.damaged += u64::from(is_damaged);
+        write_padding(&mut *self.out, stored).map_err(self.failed)
+    }
+
+    /// Writes a range of a content. What cannot be read becomes zeros. Returns whether all could be read.
+    fn range(&mut self, path: &[u8], content: ContentReference, start: u64, end: u64) -> Result<bool> {
+        let (mut offset, mut is_whole) = (start, true);
+        while offset < end {
+            let (out, failed) = (&mut *self.out, self.failed);
+            let copied = self.files.copy(content, (offset, end), &mut |bytes| {
+                out.write_all(bytes).map_err(failed)?;
+                offset += bytes.len() as u64;
+                Ok(())
+            });
+            match copied {
+                Ok(()) if offset == end => {}
+                Ok(()) => return Err(Error::internal("a content ended before its length")),
+                Err(error) if error.is_unreadable() => {
+                    tracing::error!("{} at byte {offset}: {error}", path.escape_ascii());
+                    is_whole = false;
+                    // Without its recipe, the length of a chunk is unknown.
+                    let lost = self.files.locate(content, offset).ok().flatten().map_or(end, |range| range.end());
+                    let lost = lost.clamp(offset + 1, end);
+                    write_zeros(lost - offset, &mut |zeros| out_write(&mut *self.out, zeros, failed))?;
+                    offset = lost;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(is_whole)
+    }
+}
+
+fn out_write(out: &mut dyn Write, bytes: &[u8], failed: fn(io::Error) -> Error) -> Result<()> {
+    out.write_all(bytes).map_err(failed)
+}
+
+/// The map of the data of a sparse file, filled with zeros up to a whole block.
+fn sparse_map(ranges: &[(u64, u64)], size: u64) -> Vec<u8> {
+    let mut text = format!("{}\n", ranges.len() + 1);
+    for (start, end) in ranges {
+        text.push_str(&format!("{start}\n{}\n", end - start));
+    }
+    text.push_str(&format!("{size}\n0\n"));
+    let mut map = text.into_bytes();
+    map.resize(map.len().next_multiple_of(BLOCK_BYTES), 0);
+    map
+}

@@ -1,0 +1,190 @@
+//! Usage: what the files of a snapshot hold before and after reduction, by kind of file.
+//!
+//! 1. The walk of the tree gives files and bytes by kind: the extension of the name in lower case.
+//! 2. Each distinct chunk counts once, for the kind of the first file that has it. Its stored bytes are its part of the
+//!    stored bytes of its frame.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use super::chunk_sample::ChunkSample;
+use super::list::walk;
+use super::shards::chunk_stored_bytes;
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::index::ContainerListing;
+use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::recipe::ContentReference;
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::tree::{Node, NodeKind};
+
+/// Cache of decoded frames that hold listings and recipes, bytes.
+const CACHE_BYTES: usize = 16 << 20;
+/// Distinct chunks that are known; beyond that the result is an estimate from a sample.
+const CHUNKS_MAX: usize = 1 << 22;
+/// Kinds that are told apart. Files of others count as `other`.
+const KINDS_MAX: usize = 1024;
+/// Longest extension that is a kind.
+const EXTENSION_BYTES_MAX: usize = 12;
+
+/// Files of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct KindUsage {
+    /// Regular files.
+    pub files: u64,
+    /// Bytes of their content, with holes.
+    pub bytes: u64,
+    /// Bytes of their chunks, each distinct chunk once.
+    pub distinct_bytes: u64,
+    /// Stored bytes of those chunks.
+    pub stored_bytes: u64,
+}
+
+/// What the files of a tree hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TreeUsage {
+    /// Regular files. Each name of an inode counts.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Links and special files.
+    pub others: u64,
+    /// Bytes of file content, with holes.
+    pub bytes: u64,
+    /// Bytes of distinct chunks.
+    pub distinct_bytes: u64,
+    /// Stored bytes of those chunks.
+    pub stored_bytes: u64,
+    /// The same by kind of file: its extension in lower case, `none` or `other`.
+    pub kinds: BTreeMap<String, KindUsage>,
+    /// One chunk in this many was counted; 1 if all were.
+    pub sampled_one_in: u64,
+    /// Files whose chunks could not be found. Each one was logged.
+    pub unreadable: u64,
+}
+
+/// A distinct chunk.
+#[derive(Clone, Copy)]
+struct CountedChunk {
+    len: u32,
+    stored: f32,
+    kind: u16,
+}
+
+/// Computes the usage of a snapshot, or of the tree at `path` in it.
+///
+/// # Errors
+/// [`Error::NoSuchPath`]; [`Error::Interrupted`] once `stop` is set; those of listings.
+pub fn usage(
+    repository: &Repository,
+    snapshot: &NamedSnapshot,
+    path: Option<&Path>,
+    stop: &AtomicBool,
+) -> Result<TreeUsage> {
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut listings = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+    let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let chunks = ChunkSample::new(CHUNKS_MAX);
+    let mut count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new() };
+    let mut usage = TreeUsage::default();
+    walk(&mut listings, snapshot, path, &mut |path, node| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        match node.kind {
+            NodeKind::File => count.file(path, node, &mut usage)?,
+            NodeKind::Directory => usage.directories += 1,
+            _ => usage.others += 1,
+        }
+        Ok(true)
+    })?;
+    count.finish(&mut usage);
+    Ok(usage)
+}
+
+struct UsageCount<'a> {
+    reader: ChunkReader,
+    stop: &'a AtomicBool,
+    chunks: ChunkSample<CountedChunk>,
+    kinds: Vec<KindUsage>,
+    numbers: BTreeMap<String, u16>,
+}
+
+impl UsageCount<'_> {
+    /// Number of a file's kind.
+    fn kind(&mut self, path: &Path) -> u16 {
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        let name = match extension {
+            None => "none".into(),
+            Some(extension) if extension.len() > EXTENSION_BYTES_MAX => "other".into(),
+            Some(extension) => extension,
+        };
+        let is_full = self.kinds.len() >= KINDS_MAX && !self.numbers.contains_key(&name);
+        let name = if is_full { "other".into() } else { name };
+        let next = self.kinds.len() as u16;
+        let number = *self.numbers.entry(name).or_insert(next);
+        if number == next {
+            self.kinds.push(KindUsage::default());
+        }
+        number
+    }
+
+    fn file(&mut self, path: &Path, node: &Node, usage: &mut TreeUsage) -> Result<()> {
+        let kind = self.kind(path);
+        usage.files += 1;
+        usage.bytes = usage.bytes.saturating_add(node.size);
+        if let Some(count) = self.kinds.get_mut(usize::from(kind)) {
+            count.files += 1;
+            count.bytes = count.bytes.saturating_add(node.size);
+        }
+        let Some(content) = node.content else { return Ok(()) };
+        match self.content(content, kind) {
+            Err(error) if error.is_unreadable() => {
+                tracing::warn!("cannot find the chunks of {}: {error}", path.display());
+                usage.unreadable += 1;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn content(&mut self, content: ContentReference, kind: u16) -> Result<()> {
+        let mut walk = RecipeWalk::new(content);
+        while let Some(reference) = walk.next(&mut self.reader)? {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let ContentReference::Chunk { fingerprint, len } = reference else { continue };
+            if self.chunks.holds(&fingerprint) && self.chunks.get(&fingerprint).is_none() {
+                let stored = chunk_stored_bytes(&fingerprint, &mut self.reader)? as f32;
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
+                self.chunks.put(&fingerprint, CountedChunk { len, stored, kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, usage: &mut TreeUsage) {
+        let factor = self.chunks.one_in();
+        let mut stored = vec![0.0f64; self.kinds.len()];
+        for chunk in self.chunks.values() {
+            let kind = usize::from(chunk.kind);
+            if let (Some(count), Some(stored)) = (self.kinds.get_mut(kind), stored.get_mut(kind)) {
+                count.distinct_bytes += u64::from(chunk.len) * factor;
+                *stored += f64::from(chunk.stored) * factor as f64;
+            }
+        }
+        for (count, stored) in self.kinds.iter_mut().zip(stored) {
+            count.stored_bytes = stored.round() as u64;
+            usage.distinct_bytes += count.distinct_bytes;
+            usage.stored_bytes += count.stored_bytes;
+        }
+        usage.sampled_one_in = factor;
+        let kinds = self.numbers.into_iter();
+        usage.kinds = kinds.filter_map(|(name, at)| Some((name, *self.kinds.get(usize::from(at))?))).collect();
+    }
+}

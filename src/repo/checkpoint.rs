@@ -1,0 +1,191 @@
+//! Checkpoints: snapshots that are a step of a training run, with its metrics.
+//!
+//! They are stored in the open map of the snapshot. A run is all snapshots with its name. Of several snapshots of one
+//! step the last one counts.
+
+use std::collections::BTreeMap;
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+
+use crate::error::{Error, Result};
+use crate::repo::snapshot::{NamedSnapshot, Snapshot};
+
+/// Key in the open map of a snapshot.
+pub const KEY: &str = "checkpoint";
+/// Longest name of a run or a metric, bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// Metrics of one checkpoint.
+const METRICS_MAX: usize = 1024;
+
+/// A step of a run: a CBOR map with integer keys.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct Checkpoint {
+    /// Name of the run.
+    #[n(0)]
+    pub run: String,
+    /// Number of the step.
+    #[n(1)]
+    pub step: u64,
+    /// Metrics by name.
+    #[n(2)]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// Which value of a metric is best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BestMode {
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+impl Checkpoint {
+    /// Describes what makes the checkpoint invalid, if anything. Invalid ones are neither written nor read.
+    pub fn defect(&self) -> Option<&'static str> {
+        if !is_name(&self.run, &[':', '@']) {
+            Some("the name of a run has 1 to 255 bytes, and none of `:`, `@` and control characters")
+        } else if self.metrics.keys().any(|name| !is_name(name, &[':', '='])) {
+            Some("the name of a metric has 1 to 255 bytes, and none of `:`, `=` and control characters")
+        } else if self.metrics.len() > METRICS_MAX {
+            Some("a checkpoint has at most 1024 metrics")
+        } else {
+            None
+        }
+    }
+
+    /// Adds the checkpoint to the open map of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is invalid.
+    pub fn attach(&self, extra: &mut BTreeMap<String, ByteVec>) -> Result<()> {
+        if let Some(defect) = self.defect() {
+            return Err(Error::Usage(defect.into()));
+        }
+        let bytes = minicbor::to_vec(self);
+        let bytes = bytes.map_err(|error| Error::internal(format!("cannot store the checkpoint: {error}")))?;
+        extra.insert(KEY.into(), bytes.into());
+        Ok(())
+    }
+
+    /// The checkpoint of a snapshot, if it is one. An invalid one is ignored.
+    pub fn of(snapshot: &Snapshot) -> Option<Checkpoint> {
+        let checkpoint: Checkpoint = minicbor::decode(snapshot.extra.get(KEY)?).ok()?;
+        checkpoint.defect().is_none().then_some(checkpoint)
+    }
+}
+
+fn is_name(name: &str, reserved: &[char]) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(|c: char| c.is_control() || reserved.contains(&c))
+}
+
+/// A checkpoint with its snapshot.
+#[derive(Debug, Clone)]
+pub struct RunStep {
+    /// The snapshot.
+    pub named: NamedSnapshot,
+    /// What it records.
+    pub checkpoint: Checkpoint,
+}
+
+/// The steps of each run, by ascending step. `snapshots` are sorted by time.
+pub fn runs(snapshots: Vec<NamedSnapshot>) -> BTreeMap<String, Vec<RunStep>> {
+    let mut runs: BTreeMap<String, BTreeMap<u64, RunStep>> = BTreeMap::new();
+    for named in snapshots {
+        let Some(checkpoint) = Checkpoint::of(&named.snapshot) else { continue };
+        let steps = runs.entry(checkpoint.run.clone()).or_default();
+        steps.insert(checkpoint.step, RunStep { named, checkpoint });
+    }
+    runs.into_iter().map(|(name, steps)| (name, steps.into_values().collect())).collect()
+}
+
+/// The step with the best value of a metric, the first of equal ones. Steps without a number for it do not count.
+pub fn best<'a>(steps: &'a [RunStep], metric: &str, mode: BestMode) -> Option<&'a RunStep> {
+    let value = |step: &RunStep| step.checkpoint.metrics.get(metric).copied().filter(|value| !value.is_nan());
+    let is_better = |new: f64, old: f64| match mode {
+        BestMode::Min => new < old,
+        BestMode::Max => new > old,
+    };
+    let mut found: Option<(&RunStep, f64)> = None;
+    for step in steps {
+        if let Some(new) = value(step)
+            && found.is_none_or(|(_, old)| is_better(new, old))
+        {
+            found = Some((step, new));
+        }
+    }
+    found.map(|(step, _)| step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SnapshotId;
+
+    fn snapshot(time_ns: i64, checkpoint: Option<Checkpoint>) -> NamedSnapshot {
+        let mut extra = BTreeMap::new();
+        checkpoint.into_iter().for_each(|checkpoint| checkpoint.attach(&mut extra).unwrap());
+        let snapshot = Snapshot {
+            time_ns,
+            host: String::new(),
+            user: String::new(),
+            paths: Vec::new(),
+            root: None,
+            parent: None,
+            tags: Vec::new(),
+            program: String::new(),
+            statistics: BTreeMap::new(),
+            extra,
+            root_node: None,
+            intent: None,
+        };
+        NamedSnapshot { id: SnapshotId([time_ns as u8; 32]), snapshot }
+    }
+
+    fn checkpoint(run: &str, step: u64, loss: f64) -> Checkpoint {
+        Checkpoint { run: run.into(), step, metrics: BTreeMap::from([("loss".into(), loss)]) }
+    }
+
+    #[test]
+    fn the_encoding_never_changes() {
+        let mut extra = BTreeMap::new();
+        checkpoint("a", 10, 0.5).attach(&mut extra).unwrap();
+        let expected = "a3006161010a02a1646c6f7373fb3fe0000000000000";
+        assert_eq!(crate::types::hex(&extra[KEY]), expected);
+    }
+
+    #[test]
+    fn the_last_snapshot_of_a_step_counts_and_steps_ascend() {
+        let snapshots = vec![
+            snapshot(1, Some(checkpoint("a", 20, 0.4))),
+            snapshot(2, Some(checkpoint("a", 10, 0.9))),
+            snapshot(3, None),
+            snapshot(4, Some(checkpoint("b", 10, f64::NAN))),
+            snapshot(5, Some(checkpoint("a", 20, 0.2))),
+            snapshot(6, Some(checkpoint("a", 30, 0.2))),
+        ];
+        let runs = runs(snapshots);
+        let times: Vec<i64> = runs["a"].iter().map(|step| step.named.snapshot.time_ns).collect();
+        assert_eq!((runs.len(), times), (2, vec![2, 5, 6]));
+        let found = |run: &str, mode| best(&runs[run], "loss", mode).map(|step| step.checkpoint.step);
+        assert_eq!((found("a", BestMode::Min), found("a", BestMode::Max)), (Some(20), Some(10)));
+        assert_eq!(found("b", BestMode::Min), None, "no value is a number");
+        assert!(best(&runs["a"], "accuracy", BestMode::Max).is_none());
+    }
+
+    #[test]
+    fn names_that_the_grammar_needs_are_refused_and_foreign_bytes_ignored() {
+        for run in ["", "a@1", "a:b", "a\n", &"x".repeat(256)] {
+            assert!(checkpoint(run, 1, 0.0).attach(&mut BTreeMap::new()).is_err(), "{run}");
+        }
+        let metrics = BTreeMap::from([("a=b".to_string(), 0.0)]);
+        assert!(Checkpoint { metrics, ..checkpoint("a", 1, 0.0) }.attach(&mut BTreeMap::new()).is_err());
+        let mut named = snapshot(1, None);
+        for bytes in [&b""[..], b"\xff", b"\xa1\x00\x01", b"\xa3\x00\x60\x01\x00\x02\xa0"] {
+            named.snapshot.extra.insert(KEY.into(), bytes.to_vec().into());
+            assert_eq!(Checkpoint::of(&named.snapshot), None, "{bytes:?}");
+        }
+    }
+}
