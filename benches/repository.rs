@@ -15,8 +15,7 @@ use fhrd::codec::{Codec, Raw};
 use fhrd::config::{Config, IndexConfig};
 use fhrd::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer, StoredFrame};
 use fhrd::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, IndexRecord, read_container_index,
-    write_segment,
+    ChunkIndex, ContainerIndexes, ContainerListing, Hits, IndexRecord, read_container_index, write_segment,
 };
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::Fingerprint;
@@ -88,7 +87,7 @@ fn container_index_read(bencher: Bencher<'_, '_>) {
 }
 
 /// The chunk index of a repository of [`CONTAINERS`] containers. It caches one container index.
-fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig) -> ChunkIndex {
+fn index(config: IndexConfig) -> ChunkIndex {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (mut ids, mut records) = (Vec::new(), Vec::new());
     for container in 0..CONTAINERS {
@@ -103,11 +102,8 @@ fn index(directory: &tempfile::TempDir, with_database: bool, config: IndexConfig
     }
     write_segment(store.as_ref(), &[7; 16], &ids, &[], records).expect("writes");
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
-    let cache_bytes = config.database_cache_bytes.0 as usize;
-    let open = || Database::open(&directory.path().join(DATABASE_FILE), cache_bytes).expect("opens");
-    let database = with_database.then(open).flatten();
     let local = ContainerIndexes::new(store.clone(), 1, CONTAINER_INDEX_BYTES_MAX);
-    ChunkIndex::new(store, listing, local, &config, database).expect("opens")
+    ChunkIndex::new(store, listing, local, &config, None)
 }
 
 /// Times look-ups of the stored chunks `order`, repeated in a cycle. Returns the hits of each level.
@@ -123,7 +119,7 @@ fn look_up(bencher: Bencher<'_, '_>, index: &mut ChunkIndex, order: &[Fingerprin
     Hits {
         local: after.local - before.local,
         lru: after.lru - before.lru,
-        database: after.database - before.database,
+        segments: after.segments - before.segments,
         ..Hits::default()
     }
 }
@@ -142,18 +138,16 @@ fn in_turns() -> Vec<Fingerprint> {
 
 #[divan::bench]
 fn hit_in_container_index(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut index = index(&directory, true, Config::default().index);
+    let mut index = index(Config::default().index);
     let order = of_first();
     assert!(index.contains_or_claim(&order[0]).expect("asks"), "a stored chunk");
     let hits = look_up(bencher, &mut index, &order);
-    assert_eq!((hits.lru, hits.database), (0, 0));
+    assert_eq!((hits.lru, hits.segments), (0, 0));
 }
 
 #[divan::bench]
 fn hit_in_lru(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut index = index(&directory, true, Config::default().index);
+    let mut index = index(Config::default().index);
     // Chunks of two containers in turns: each container index evicts the other, and all chunks enter the LRU.
     for number in 0..CHUNKS {
         for chunk in [number, CHUNKS + number] {
@@ -161,41 +155,25 @@ fn hit_in_lru(bencher: Bencher<'_, '_>) {
         }
     }
     let hits = look_up(bencher, &mut index, &of_first());
-    assert_eq!((hits.local, hits.database), (0, 0));
+    assert_eq!((hits.local, hits.segments), (0, 0));
 }
 
 /// Every look-up reads the container index.
-#[divan::bench(args = [true, false])]
-fn hit_in_last_level(bencher: Bencher<'_, '_>, with_database: bool) {
-    let directory = tempfile::tempdir().expect("a directory");
+#[divan::bench]
+fn hit_in_last_level(bencher: Bencher<'_, '_>) {
     let config = IndexConfig { lru_entries: 1, ..Config::default().index };
-    let hits = look_up(bencher, &mut index(&directory, with_database, config), &in_turns());
+    let hits = look_up(bencher, &mut index(config), &in_turns());
     assert_eq!((hits.local, hits.lru), (0, 0));
 }
 
-/// Only the look-up in the database.
-#[divan::bench]
-fn database_find(bencher: Bencher<'_, '_>) {
-    let directory = tempfile::tempdir().expect("a directory");
-    drop(index(&directory, true, Config::default().index));
-    let database = Database::open(&directory.path().join(DATABASE_FILE), 16 << 20).expect("opens").expect("is free");
-    let order = in_turns();
-    let mut turn = order.iter().cycle();
-    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
-        let found = database.find(turn.next().expect("a cycle")).expect("asks");
-        assert!(found.is_some(), "a stored chunk");
-    });
-}
-
-/// New chunks. Without a filter, each is looked up in the database.
+/// New chunks. Without a filter, each is looked up in the segments.
 #[divan::bench(args = [true, false])]
 fn miss(bencher: Bencher<'_, '_>, with_filter: bool) {
-    let directory = tempfile::tempdir().expect("a directory");
     let mut config = Config::default().index;
     if !with_filter {
         config.filter_bytes.0 = 0;
     }
-    let mut index = index(&directory, true, config);
+    let mut index = index(config);
     let mut number = u64::MAX;
     let mut new = || {
         number -= 1;

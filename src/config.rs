@@ -112,8 +112,6 @@ pub struct IndexConfig {
     pub local_containers: usize,
     /// Fingerprints in the global LRU (level 3).
     pub lru_entries: usize,
-    /// Page cache of the local database (level 4), bytes.
-    pub database_cache_bytes: ByteSize,
     /// Most memory of the filter before level 4, bytes; 0 = no filter.
     pub filter_bytes: ByteSize,
     /// Most memory of the similarity index, bytes.
@@ -265,7 +263,6 @@ impl Default for IndexConfig {
         IndexConfig {
             local_containers: 8,
             lru_entries: 1 << 16,
-            database_cache_bytes: ByteSize::mib(16),
             filter_bytes: ByteSize::mib(64),
             similarity_bytes: ByteSize::mib(64),
             similarity_file_bytes: ByteSize::gib(1),
@@ -382,7 +379,6 @@ impl Config {
         within("read.recheck_seconds", self.read.recheck_seconds, 0, 1 << 32)?;
         within("index.local_containers", self.index.local_containers as u64, 1, 4096)?;
         within("index.lru_entries", self.index.lru_entries as u64, 1, 1 << 30)?;
-        within("index.database_cache_bytes", self.index.database_cache_bytes.0, 1 << 20, 1 << 40)?;
         within("index.filter_bytes", self.index.filter_bytes.0, 0, 1 << 40)?;
         within("index.similarity_bytes", self.index.similarity_bytes.0, 1 << 16, 1 << 40)?;
         within("index.similarity_file_bytes", self.index.similarity_file_bytes.0, 1 << 16, 4 << 30)?;

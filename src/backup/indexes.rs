@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
-    ChunkIndex, ContainerIndexes, ContainerListing, DATABASE_FILE, Database, Hits, Locator, Resolver, SegmentGuard,
-    SessionContainer, SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
+    ChunkIndex, ContainerIndexes, ContainerListing, Hits, Locator, Resolver, SegmentGuard, SessionContainer,
+    SharedContainerIndexes, SimilarityFiles, SimilarityIndex,
 };
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -36,21 +36,17 @@ pub struct Indexes {
 
 impl Indexes {
     /// Opens the indexes of the containers in `listing`, which share `shared`; their files are in directory `cache`.
-    ///
-    /// # Errors
-    /// Those of the store and of the local database.
     pub fn open(
         repository: &Repository,
         config: &IndexConfig,
         listing: &Arc<ContainerListing>,
         shared: Arc<SharedContainerIndexes>,
         cache: PathBuf,
-    ) -> Result<Self> {
+    ) -> Self {
         let store = &repository.store;
-        let database = Database::open(&cache.join(DATABASE_FILE), config.database_cache_bytes.0 as usize)?;
         let containers_max = config.local_containers;
         let local = ContainerIndexes::sharing(store.clone(), containers_max, CONTAINER_INDEX_BYTES_MAX, shared.clone());
-        let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, database)?;
+        let chunks = ChunkIndex::new(store.clone(), listing.clone(), local, config, Some(&cache));
         let files = SimilarityFiles {
             directory: cache,
             repository: repository.id.clone(),
@@ -58,12 +54,12 @@ impl Indexes {
             file_bytes: config.similarity_file_bytes.0,
         };
         let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
-        Ok(Indexes {
+        Indexes {
             listing: listing.clone(),
             container_indexes: shared,
             chunks: Arc::new(Mutex::new(chunks)),
             similarity: Arc::new(Mutex::new(similarity)),
-        })
+        }
     }
 
     /// Finds the stored operation lists of bases.
@@ -112,10 +108,15 @@ impl Indexes {
     /// Completes the chunk index and returns the hits of each level.
     ///
     /// # Errors
-    /// Those of the store and of the local database.
+    /// Those of the store.
     pub fn finish_chunks(&self) -> Result<Hits> {
         let mut index = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         index.finish()?;
         Ok(index.hits)
+    }
+
+    /// Writes the presence filter for the next run.
+    pub fn save_filter(&self) {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).save_filter();
     }
 }

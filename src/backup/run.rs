@@ -109,7 +109,7 @@ fn run_once(
         None => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
     };
     let Prepared { listing, containers_adopted, parents, cache, container_indexes } = prepared;
-    let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache)?;
+    let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
     let parent = parents.first().map(|parent| parent.id);
     let wiring = Wiring::new(parts, stop);
@@ -125,7 +125,8 @@ fn run_once(
         });
         commit.release();
         let (saved, metrics, id, index_hits) = committed?;
-        merge_after_commit(&listing, stop);
+        indexes.save_filter();
+        merge_after_commit(&listing, &cache, stop);
         (saved, metrics, id.to_string(), index_hits)
     };
     Ok(BackupReport {

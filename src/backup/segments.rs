@@ -1,5 +1,6 @@
 //! Care of the index segments during a backup: heals damaged ones, proves that readers find all containers, and merges.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::indexes::Indexes;
@@ -34,10 +35,10 @@ pub fn prove_containers(listing: &ContainerListing, indexes: &Indexes) -> Result
     name_all_containers(listing, &indexes.stored())
 }
 
-/// Merges index segments after the commit, so that their number stays small. The backup has succeeded whatever happens
-/// here: a later one merges what is left.
-pub fn merge_after_commit(listing: &ContainerListing, stop: &AtomicBool) {
-    match merge_segments(listing, stop) {
+/// Merges index segments after the commit, so that their number stays small. A large one is built in directory `cache`.
+/// The backup has succeeded whatever happens here: a later one merges what is left.
+pub fn merge_after_commit(listing: &ContainerListing, cache: &Path, stop: &AtomicBool) {
+    match merge_segments(listing, cache, stop) {
         Ok(merges) => tracing::debug!("{merges} merges of index segments"),
         Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
     }

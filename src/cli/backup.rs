@@ -108,7 +108,7 @@ fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) 
             ("index: directories", hits.local),
             ("index: in flight", hits.temporary),
             ("index: recent", hits.lru),
-            ("index: database", hits.database),
+            ("index: segments", hits.segments),
             ("index: not stored", hits.misses),
             ("of those: known from the filter", hits.absent),
             ("of those: let through by it", hits.filter_wrong),

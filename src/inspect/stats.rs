@@ -12,7 +12,7 @@ use crate::codec::codec;
 use crate::error::Result;
 use crate::repo::Repository;
 use crate::repo::container::{self, ContainerIndex, FOOTER_BYTES, HEADER_BYTES, parse_name};
-use crate::repo::index::{self, DATABASE_FILE, SimilarityFiles, read_container_index};
+use crate::repo::index::{self, FILTER_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot;
 
@@ -45,8 +45,8 @@ pub struct CodecStats {
 /// Bytes of the local index files; 0 for absent files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LocalBytes {
-    /// Bytes of the chunk database.
-    pub database: u64,
+    /// Bytes of the presence filter of chunks.
+    pub filter: u64,
     /// Bytes of the similarity index.
     pub similarity: u64,
 }
@@ -126,7 +126,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
     }
     let directory = cache_directory(repository)?;
     let len = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
-    stats.local_bytes.database = len(&directory.join(DATABASE_FILE));
+    stats.local_bytes.filter = len(&directory.join(FILTER_FILE));
     stats.local_bytes.similarity = SimilarityFiles::paths(&directory).iter().map(|path| len(path)).sum();
     if stats.stored_bytes.total > 0 {
         stats.ratio = stats.raw_bytes as f64 / stats.stored_bytes.total as f64;

@@ -25,7 +25,7 @@ pub(super) fn chunk_index(
 ) -> Result<Arc<Mutex<ChunkIndex>>> {
     let store = repository.store.clone();
     let cache = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
-    Ok(Arc::new(Mutex::new(ChunkIndex::new(store, listing.clone(), cache, &config.index, None)?)))
+    Ok(Arc::new(Mutex::new(ChunkIndex::new(store, listing.clone(), cache, &config.index, None))))
 }
 
 /// A writer of metadata chunks, and the index that says which ones are stored.

@@ -1,5 +1,6 @@
 //! A shared store is a store.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +10,10 @@ use crate::error::Result;
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
         (**self).put_if_absent(name, parts)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        (**self).put_stream_if_absent(name, len, content)
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {

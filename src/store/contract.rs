@@ -9,8 +9,8 @@ use crate::error::Error;
 
 /// Runs the whole suite on the empty `store` and leaves it empty.
 pub(super) fn check<S: Store>(store: &S) {
-    let parts: [fn(&S); 8] =
-        [reads, never_replaces, overwrites, missing_blobs, limits, listings, invalid_names, concurrent_puts];
+    let parts: [fn(&S); 9] =
+        [reads, streams, never_replaces, overwrites, missing_blobs, limits, listings, invalid_names, concurrent_puts];
     assert_eq!(store.list("").expect("lists"), []);
     for part in parts {
         part(store);
@@ -45,6 +45,27 @@ fn reads(store: &impl Store) {
             assert_eq!(range, &whole[start..end], "{name} {start}..{end}");
         }
     }
+}
+
+fn streams(store: &impl Store) {
+    for len in [0u64, 1, 16 << 20, (33 << 20) + 5] {
+        let whole: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
+        let name = format!("index/{len}");
+        for wrong in [len + 1, len.wrapping_sub(1)] {
+            store.put_stream_if_absent(&name, wrong, &mut whole.as_slice()).expect_err("another length");
+        }
+        assert!(store.put_stream_if_absent(&name, len, &mut whole.as_slice()).expect("puts"), "{len}");
+        assert!(!store.put_stream_if_absent(&name, len, &mut whole.as_slice()).expect("exists"), "{len}");
+        assert!(store.get(&name, len).expect("reads") == whole, "{len}");
+    }
+    struct Failing;
+    impl std::io::Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("a bad disk"))
+        }
+    }
+    store.put_stream_if_absent("index/bad", 5, &mut Failing).expect_err("a stream that fails");
+    assert!(store.head("index/bad").expect("queries").is_none());
 }
 
 fn never_replaces(store: &impl Store) {

@@ -1,5 +1,6 @@
 //! A wrapper that counts operations and bytes: for reports, and for tests of how much is read.
 
+use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
@@ -80,6 +81,15 @@ impl<S: Store> Store for CountingStore<S> {
         let new = self.inner.put_if_absent(name, parts)?;
         if new {
             self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
+        }
+        Ok(new)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.counters.puts.add(1);
+        let new = self.inner.put_stream_if_absent(name, len, content)?;
+        if new {
+            self.counters.bytes_written.add(len);
         }
         Ok(new)
     }

@@ -4,7 +4,7 @@
 //! 2. [`InjectedFault`] selects the operation that fails and how. All others pass through.
 //! 3. A test repeats its work with `operation` = 0, 1, 2 … until [`FaultyStore::operations`] stays below it.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -88,6 +88,16 @@ impl<S: Store> Store for FaultyStore<S> {
                 return self.inner.put_if_absent(name, &[half]);
             }
             self.inner.put_if_absent(name, parts)
+        })
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        let put = self.puts.fetch_add(1, Ordering::SeqCst);
+        self.operate("write", name, || {
+            if self.fault == (InjectedFault::Truncate { put }) {
+                return self.inner.put_stream_if_absent(name, len / 2, &mut content.take(len / 2));
+            }
+            self.inner.put_stream_if_absent(name, len, content)
         })
     }
 

@@ -28,6 +28,9 @@ use crate::error::{Error, Result};
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
+/// Writes and syncs the content of a temporary file.
+type FillFile<'a> = &'a mut dyn FnMut(&Temporary) -> std::io::Result<()>;
+
 /// Blobs as files below a root directory.
 #[derive(Debug)]
 pub struct LocalStore {
@@ -77,11 +80,11 @@ impl LocalStore {
         Ok(self.root.join(name))
     }
 
-    /// Writes a file and publishes it as `path`. Returns `false` if `path` exists.
-    fn write(&self, path: &Path, directory: &Path, parts: &[&[u8]]) -> Result<bool> {
+    /// Lets `fill` write a file and publishes it as `path`. Returns `false` if `path` exists.
+    fn write(&self, path: &Path, directory: &Path, fill: FillFile<'_>) -> Result<bool> {
         let failed = |error| Error::io("write", path, error);
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
-        temporary.write(parts).map_err(failed)?;
+        fill(&temporary).map_err(failed)?;
         self.make_durable(directory)?;
         match temporary.publish(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -92,6 +95,26 @@ impl LocalStore {
             }
             published => published.map_err(failed),
         }
+    }
+
+    /// Stores what `fill` writes, unless there is a blob of that name. Durable on return.
+    fn put(&self, name: &str, fill: FillFile<'_>) -> Result<bool> {
+        let path = self.path(name)?;
+        let directory = path.parent().unwrap_or(&self.root);
+        let new = match fs::symlink_metadata(&path) {
+            Ok(_) => {
+                self.make_durable(directory)?;
+                false
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => self.write(&path, directory, fill)?,
+            Err(error) => return Err(Error::io("write", &path, error)),
+        };
+        let is_blob = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+        if !new && !is_blob {
+            return Err(Error::AlreadyExists { path, what: "something that is not a file" });
+        }
+        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
+        Ok(new)
     }
 
     /// Creates the directories from the root down to `directory` and syncs the parent of each, once per process.
@@ -204,22 +227,14 @@ fn is_leftover(entry: &fs::DirEntry) -> bool {
 
 impl Store for LocalStore {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        let path = self.path(name)?;
-        let directory = path.parent().unwrap_or(&self.root);
-        let new = match fs::symlink_metadata(&path) {
-            Ok(_) => {
-                self.make_durable(directory)?;
-                false
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => self.write(&path, directory, parts)?,
-            Err(error) => return Err(Error::io("write", &path, error)),
-        };
-        let is_blob = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
-        if !new && !is_blob {
-            return Err(Error::AlreadyExists { path, what: "something that is not a file" });
-        }
-        sync_directory(directory).map_err(|error| Error::io("sync", directory, error))?;
-        Ok(new)
+        self.put(name, &mut |temporary| temporary.write(parts))
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.put(name, &mut |temporary| match temporary.write_stream(content)? {
+            written if written == len => Ok(()),
+            written => Err(std::io::Error::other(format!("{written} bytes instead of {len}"))),
+        })
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {

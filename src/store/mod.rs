@@ -32,6 +32,7 @@ pub use memory::MemoryStore;
 pub use scheme::{create, open};
 pub use stopping::StoppingStore;
 
+use std::io::Read;
 use std::path::Path;
 
 use crate::error::Result;
@@ -45,11 +46,17 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io) with the path. The blob is then absent or whole, never partial.
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool>;
 
-    /// Stores the concatenation of `parts` durably, in place of the blob that has the name, if any: for a damaged blob
-    /// whose right bytes are known again. A store that can do so replaces it at once, so that the name is never free.
+    /// Stores the `len` bytes of `content`, which may exceed the memory, as [`Store::put_if_absent`] does.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io) with the path.
+    /// [`Io`](crate::Error::Io), also if `content` fails or has another length. Nothing is stored then.
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.put_if_absent(name, &[&blob::read_stream(name, len, content)?])
+    }
+
+    /// Stores the concatenation of `parts` durably, in place of the blob that has the name, if any: for a damaged blob
+    /// whose right bytes are known again. A store that can do so replaces it at once, so that the name is never free.
+    /// Fails with [`Io`](crate::Error::Io).
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
         self.delete(name)?;
         self.put_if_absent(name, parts).map(drop)
@@ -65,8 +72,7 @@ pub trait Store: Send + Sync {
     /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob ends before that,
-    /// before any memory is allocated. [`Unreadable`](crate::Error::Unreadable) if the device has lost a part.
+    /// As of [`Store::get`]; [`Corrupt`](crate::Error::Corrupt) if the blob ends before that.
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
 
     /// Returns length and time, or `None` if there is no such blob.

@@ -1,8 +1,9 @@
 //! A store that stops reading once the user has asked to stop.
 //!
 //! Loops over stored data, however long, read from the store again and again. With this wrapper they end without a
-//! check of their own. Writes go on, so what has begun can be finished.
+//! check of their own. Writes go on, so what has begun can be finished, except those of a stream, which may be long.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,9 +28,31 @@ impl<S> StoppingStore<S> {
     }
 }
 
+/// A stream that fails once the flag is set.
+struct StoppingReader<'a> {
+    inner: &'a mut dyn Read,
+    stop: &'a AtomicBool,
+}
+
+impl Read for StoppingReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        // `ErrorKind::Interrupted` would be repeated.
+        if self.stop.load(Ordering::Relaxed) { Err(std::io::Error::other("stopped")) } else { self.inner.read(buffer) }
+    }
+}
+
 impl<S: Store> Store for StoppingStore<S> {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
         self.inner.put_if_absent(name, parts)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        let mut content = StoppingReader { inner: content, stop: &self.stop };
+        let put = self.inner.put_stream_if_absent(name, len, &mut content);
+        if put.is_err() {
+            self.readable()?;
+        }
+        put
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
@@ -94,6 +117,8 @@ mod tests {
         assert!(matches!(store.head("a"), Err(Error::Interrupted)));
         assert!(matches!(store.list(""), Err(Error::Interrupted)));
         assert!(store.put_if_absent("b", &[b"y"]).unwrap());
+        assert!(matches!(store.put_stream_if_absent("c", 1, &mut &b"z"[..]), Err(Error::Interrupted)));
+        assert!(store.inner.head("c").unwrap().is_none());
         store.delete("b").unwrap();
     }
 }

@@ -9,7 +9,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ use crate::types::hex;
 const ATTEMPTS_MAX: usize = 64;
 /// Small parts are combined into writes of this many bytes.
 const WRITE_BYTES: usize = 64 << 10;
+/// Bytes of a stream between two syncs.
+const STEP_BYTES: u64 = 16 << 20;
 
 /// A locked file that is removed unless it is published.
 pub(super) struct Temporary {
@@ -62,6 +64,21 @@ impl Temporary {
         writer.flush()?;
         drop(writer);
         self.file.sync_all()
+    }
+
+    /// Writes `content` and syncs the file, in steps so that a run can be stopped between them. Returns the length.
+    pub(super) fn write_stream(&self, content: &mut dyn Read) -> io::Result<u64> {
+        let mut len = 0;
+        loop {
+            let step = io::copy(&mut content.take(STEP_BYTES), &mut &self.file)?;
+            len += step;
+            if step < STEP_BYTES {
+                break;
+            }
+            self.file.sync_data()?;
+        }
+        self.file.sync_all()?;
+        Ok(len)
     }
 
     /// Renames the file to `target`. Returns `false` if that name is taken. Does not sync the directory.

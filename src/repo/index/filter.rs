@@ -5,6 +5,8 @@
 //! 2. It has ten bits per chunk, and about 1 in 80 absent chunks passes. A full filter gets another part of the size of
 //!    all parts before, up to the memory bound. Beyond the bound more absent chunks pass.
 
+use std::io::{self, Read, Write};
+
 use crate::types::Fingerprint;
 
 const BITS_PER_CHUNK: u64 = 10;
@@ -12,6 +14,8 @@ const BLOCK_BITS: u64 = 512;
 const PROBES: u32 = 7;
 /// Chunks of a part, at least.
 const PART_CHUNKS_MIN: u64 = 1 << 16;
+/// Parts of a stored filter, at most.
+const PARTS_MAX: u64 = 64;
 
 type FilterBlock = [u64; 8];
 
@@ -45,6 +49,11 @@ fn bits(hash: u64) -> FilterBlock {
 impl FilterPart {
     fn new(blocks: u64) -> Self {
         FilterPart { blocks: vec![[0; 8]; blocks as usize], chunks: 0 }
+    }
+
+    #[cfg(test)]
+    fn memory_bytes(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK_BITS / 8
     }
 
     fn is_full(&self) -> bool {
@@ -93,10 +102,85 @@ impl PresenceFilter {
         })
     }
 
+    /// Adds a chunk unless it passes.
+    pub(super) fn insert_absent(&mut self, fingerprint: &Fingerprint) {
+        if !self.may_hold(fingerprint) {
+            self.insert(fingerprint);
+        }
+    }
+
+    /// Number of chunks added.
+    pub(super) fn chunks(&self) -> u64 {
+        self.parts.iter().map(|part| part.chunks).sum()
+    }
+
+    /// Number of parts. Each lets about as many absent chunks pass.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Bytes of memory.
     #[cfg(test)]
-    fn memory_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.blocks.len() as u64 * BLOCK_BITS / 8).sum()
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.parts.iter().map(FilterPart::memory_bytes).sum()
+    }
+
+    /// Writes the number of parts, the blocks and chunks of each part, then all blocks, as little-endian numbers.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&(self.parts.len() as u64).to_le_bytes())?;
+        for part in &self.parts {
+            out.write_all(&(part.blocks.len() as u64).to_le_bytes())?;
+            out.write_all(&part.chunks.to_le_bytes())?;
+        }
+        for block in self.parts.iter().flat_map(|part| &part.blocks) {
+            let mut bytes = [0; (BLOCK_BITS / 8) as usize];
+            for (bytes, lane) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(block) {
+                *bytes = lane.to_le_bytes();
+            }
+            out.write_all(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Self::write_to`] wrote. `None` if the filter needs more than `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// Those of `input`.
+    pub(super) fn read_from(input: &mut dyn Read, bytes_max: u64) -> io::Result<Option<Self>> {
+        let blocks_max = (bytes_max * 8 / BLOCK_BITS).max(1);
+        let number = |input: &mut dyn Read| {
+            let mut bytes = [0; 8];
+            input.read_exact(&mut bytes).map(|()| u64::from_le_bytes(bytes))
+        };
+        let (count, mut sizes, mut total) = (number(input)?, Vec::new(), 0u64);
+        if count == 0 || count > PARTS_MAX {
+            return Ok(None);
+        }
+        for _ in 0..count {
+            let (blocks, chunks) = (number(input)?, number(input)?);
+            total = total.saturating_add(blocks);
+            if blocks == 0 || total > blocks_max {
+                return Ok(None);
+            }
+            sizes.push((blocks, chunks));
+        }
+        let mut parts = Vec::with_capacity(sizes.len());
+        for (blocks, chunks) in sizes {
+            let mut part = FilterPart::new(blocks);
+            part.chunks = chunks;
+            for block in &mut part.blocks {
+                let mut bytes = [0; (BLOCK_BITS / 8) as usize];
+                input.read_exact(&mut bytes)?;
+                for (lane, bytes) in block.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    *lane = u64::from_le_bytes(*bytes);
+                }
+            }
+            parts.push(part);
+        }
+        Ok(Some(PresenceFilter { parts, blocks_max }))
     }
 }
 

@@ -7,6 +7,7 @@
 //! 4. Marks say which entries are bad ([`ContainerListing::is_usable`]). Writers take only the others as stored, and
 //!    readers prefer them.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -39,7 +40,7 @@ pub struct ContainerListing {
 /// The segments of a repository.
 #[derive(Clone, Default)]
 struct ListedSegments {
-    /// Open segments in name order, without replaced ones.
+    /// Open segments without replaced ones, those with most records first.
     active: Arc<Vec<Arc<IndexSegment>>>,
     /// Segments that another one replaces, and that were not deleted yet.
     replaced: Arc<Vec<Arc<IndexSegment>>>,
@@ -61,6 +62,15 @@ impl ContainerListing {
         let listing = Self::of(store, containers);
         listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
+    }
+
+    /// A listing of the segments and of no containers: to merge segments, and for measurements.
+    ///
+    /// # Errors
+    /// As of [`Self::take`].
+    pub fn of_segments(store: &Arc<dyn Store>) -> Result<Self> {
+        let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
+        Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..Self::of(store, HashSet::new()) })
     }
 
     /// A listing of `containers` and no segments.
@@ -105,7 +115,7 @@ impl ContainerListing {
         *self.quarantine.write().unwrap_or_else(PoisonError::into_inner) = quarantine;
     }
 
-    /// Open segments in name order, without replaced ones.
+    /// Open segments without replaced ones, those with most records first: they answer most look-ups.
     pub fn segments(&self) -> Arc<Vec<Arc<IndexSegment>>> {
         self.listed().active
     }
@@ -225,6 +235,11 @@ impl ContainerListing {
         listed.into_iter().find_map(|(container, entry)| visit(container, entry))
     }
 
+    /// Names of the segments that proved damaged so far.
+    pub fn damaged_segments(&self) -> Vec<String> {
+        self.recovery.damaged()
+    }
+
     /// Containers that no segment lists and that [`Self::search`] has used since the last call, in name order.
     pub fn take_orphans_used(&self) -> Vec<ContainerId> {
         self.recovery.take_used()
@@ -290,7 +305,7 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
             break;
         }
     }
-    opened.sort_by(|one, other| one.name().cmp(other.name()));
+    opened.sort_by_key(|segment| (Reverse(segment.records()), segment.name().to_string()));
     let names: HashSet<String> = opened.iter().flat_map(|segment| segment.replaced().to_vec()).collect();
     let (replaced, active) = opened.into_iter().partition(|segment| names.contains(segment.name()));
     Ok((ListedSegments { active: Arc::new(active), replaced: Arc::new(replaced) }, damaged))

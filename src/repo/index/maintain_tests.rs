@@ -183,3 +183,23 @@ fn containers_whose_segment_was_lost_are_named_again_before_the_commit() {
     assert!(name_all_containers(&again, &HashSet::from([later])).is_err(), "no commit without the container");
     name_all_containers(&again, &HashSet::new()).unwrap();
 }
+
+#[test]
+fn reading_containers_in_place_of_a_damaged_segment_stops_when_asked() {
+    let mut segments = Segments::new(10);
+    for _ in 0..20 {
+        segments.add();
+    }
+    for name in &segments.names {
+        let len = segments.store.head(name).unwrap().unwrap().len as usize;
+        segments.flip(name, len - 100);
+    }
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let store: Arc<dyn Store> = Arc::new(crate::store::StoppingStore::new(segments.store.clone(), stop.clone()));
+    let listing = ContainerListing::take(&store).unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let found = listing.search(&print(7), |container, _| Some(container));
+    assert!(matches!(found, Err(crate::Error::Interrupted)), "{found:?}");
+    stop.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert!(listing.search(&print(7), |container, _| Some(container)).unwrap().is_some(), "nothing was remembered");
+}

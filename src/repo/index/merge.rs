@@ -3,20 +3,22 @@
 //! 1. Segments have classes by their number of records. Each class is four times the one below. Four segments of a
 //!    class become one of a higher class, so a record is written again once for each class. The lowest class is small
 //!    enough to be written again often.
-//! 2. The pages of the sources are merged in order. Memory holds the new segment, which is bounded, and a few pages of
-//!    each source. Segments that are too large for that stay as they are.
+//! 2. The pages of the sources are merged in order. Memory holds the tables of containers, a few pages of each source,
+//!    and a small new segment. A large one is built in a scratch directory.
 //! 3. The new segment names its sources as replaced. It is verified before they are deleted. A killed run leaves
 //!    sources that readers skip.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
-use super::segment::{IndexRecord, IndexSegment, SegmentBuilder};
+use super::segment::{IndexRecord, IndexSegment};
+use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
 use crate::store::Store;
@@ -26,16 +28,17 @@ use crate::types::{ContainerId, Fingerprint};
 const CLASS_RECORDS: u64 = 1024;
 /// Segments of a class that are merged, and the ratio of two classes.
 const FAN: u64 = 4;
-/// Records of a merged segment, at most: 64 MiB.
-const MERGED_RECORDS_MAX: u64 = 1_600_000;
+/// Records of the segments that are written again together, at most.
+const GROUP_RECORDS_MAX: u64 = 1_600_000;
 /// Segments of one merge, at most. It bounds the pages in memory.
 const SOURCES_MAX: usize = 64;
 
-/// Merges segments until each class has few of them, and deletes replaced ones. Returns the number of merges.
+/// Merges segments until each class has few of them, and deletes replaced ones. Large ones are built in directory
+/// `scratch`. Returns the number of merges.
 ///
 /// # Errors
 /// Those of the store, and [`Error::Interrupted`] once `stop` is set.
-pub fn merge_segments(listing: &ContainerListing, stop: &AtomicBool) -> Result<u64> {
+pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicBool) -> Result<u64> {
     delete_replaced_segments(listing)?;
     let mut merges = 0;
     loop {
@@ -49,7 +52,7 @@ pub fn merge_segments(listing: &ContainerListing, stop: &AtomicBool) -> Result<u
             return Err(Error::Interrupted);
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
-        match merge(listing, &sources, &|_| true) {
+        match merge(listing, &sources, &|_| true, scratch, stop) {
             Ok(()) => merges += 1,
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
@@ -73,7 +76,7 @@ fn class(records: u64) -> u32 {
 ///
 /// The merged segment may complete the next class. Then the segments of that class are merged with it.
 fn choose(sizes: &[u64]) -> Vec<usize> {
-    let mut by_size: Vec<usize> = (0..sizes.len()).filter(|at| sizes[*at] < MERGED_RECORDS_MAX).collect();
+    let mut by_size: Vec<usize> = (0..sizes.len()).collect();
     by_size.sort_by_key(|at| sizes[*at]);
     let (mut chosen, mut sum) = (Vec::new(), 0);
     for members in by_size.chunk_by(|one, next| class(sizes[*one]) == class(sizes[*next])) {
@@ -88,10 +91,7 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
             continue;
         }
         let before = chosen.len();
-        for at in members {
-            if chosen.len() == SOURCES_MAX || sum + sizes[*at] > MERGED_RECORDS_MAX {
-                break;
-            }
+        for at in members.iter().take(SOURCES_MAX - before) {
             chosen.push(*at);
             sum += sizes[*at];
         }
@@ -118,7 +118,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
     for segment in segments.iter().filter(names_gone) {
         records += segment.records();
         match groups.last_mut() {
-            Some(group) if group.len() < SOURCES_MAX && records <= MERGED_RECORDS_MAX => group.push(segment.clone()),
+            Some(group) if group.len() < SOURCES_MAX && records <= GROUP_RECORDS_MAX => group.push(segment.clone()),
             _ => {
                 groups.push(vec![segment.clone()]);
                 records = segment.records();
@@ -133,7 +133,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
             group.iter().try_for_each(|segment| listing.store().delete(segment.name()))?;
             continue;
         }
-        match merge(listing, &group, &exists) {
+        match merge(listing, &group, &exists, &std::env::temp_dir(), stop) {
             Ok(()) => {}
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => {}
@@ -208,6 +208,8 @@ fn merge(
     listing: &ContainerListing,
     sources: &[Arc<IndexSegment>],
     exists: &dyn Fn(&ContainerId) -> bool,
+    scratch: &Path,
+    stop: &AtomicBool,
 ) -> Result<(), SourceError> {
     let (store, salts) = (listing.store(), listing.salts());
     let containers: BTreeSet<ContainerId> =
@@ -215,8 +217,7 @@ fn merge(
     let containers: Vec<ContainerId> = containers.into_iter().collect();
     let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
     let names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
-    let records: u64 = sources.iter().map(|segment| segment.records()).sum();
-    let mut builder = SegmentBuilder::new(&salts.draw()?, &containers, &names, records as usize)?;
+    let mut writer = SegmentWriter::new(&salts.draw()?, &containers, &names, scratch)?;
     let mut inputs: Vec<_> = sources
         .iter()
         .map(|segment| SourceRecords {
@@ -237,12 +238,13 @@ fn merge(
             heap.extend(input.next_fingerprint()?.map(|next| Reverse((next, number))));
         }
         if heap.peek().is_none_or(|Reverse((next, _))| *next != fingerprint) {
-            std::mem::take(&mut group).iter().for_each(|record| builder.push(record));
+            group.iter().try_for_each(|record| writer.push(record))?;
+            group.clear();
         }
     }
-    let name = builder.finish(store.as_ref())?;
+    let name = writer.finish(store.as_ref(), stop)?;
     // The sources are deleted next, so this one must be readable.
-    let verify = || IndexSegment::open(store.clone(), &name)?.pages().try_for_each(|page| page.map(drop));
+    let verify = || IndexSegment::open(store.clone(), &name)?.visit_fingerprints(|_| {});
     let verified = verify();
     if verified.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged) {
         store.delete(&name)?;

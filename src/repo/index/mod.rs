@@ -1,12 +1,12 @@
 //! Indexes: from fingerprints and features to entries.
 //!
-//! A chunk is stored if the index of a container names it. Segments in the repository list all chunks, and a local
-//! database caches them; both only find chunks quickly. A backup looks up chunks in four levels (`chunk`), readers use
+//! A chunk is stored if the index of a container names it. Segments in the repository list all chunks, and only find
+//! them quickly. A backup looks up chunks in four levels (`chunk`), readers use
 //! the locator (`locate`), and sub-block deduplication uses the similarity index.
 
 mod chunk;
+mod chunk_filter;
 mod container_indexes;
-mod database;
 mod filter;
 mod listing;
 mod locate;
@@ -16,11 +16,12 @@ mod presence;
 mod recovery;
 mod resolver;
 mod segment;
+mod segment_writer;
 mod similarity;
 
 pub use chunk::{ChunkIndex, Hits, SegmentGuard};
+pub use chunk_filter::FILTER_FILE;
 pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
-pub use database::{DATABASE_FILE, Database};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
 pub use maintain::{
@@ -31,5 +32,6 @@ pub use merge::{drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
-pub use segment::{IndexRecord, IndexSegment, PREFIX, write_segment};
+pub use segment::{IndexRecord, IndexSegment, PREFIX};
+pub use segment_writer::write_segment;
 pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::container_indexes::read_fingerprints;
-use super::segment::{IndexRecord, IndexSegment, write_segment};
+use super::segment::{IndexRecord, IndexSegment};
+use super::segment_writer::write_segment;
 use crate::error::{Error, Result};
 use crate::repo::salts::Salts;
 use crate::store::{LocalStore, Store};

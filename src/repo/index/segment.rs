@@ -12,16 +12,16 @@ use crate::error::{Error, Result};
 use crate::repo::salts::{SALT_BYTES, Salt};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
-use crate::wire::{FORMAT_VERSION, WireReader, check_key_generation, check_readable, checksum, verify};
+use crate::wire::{WireReader, check_key_generation, check_readable, verify};
 
 /// Prefix of the store names of segments.
 pub const PREFIX: &str = "index";
 
-const MAGIC: [u8; 8] = *b"FHRDSEGM";
-const HEADER_BYTES: usize = 80;
-const PAGE_BYTES: usize = 4096;
-const PAGE_RECORDS: usize = 102;
-const RECORD_BYTES: usize = 40;
+pub(super) const MAGIC: [u8; 8] = *b"FHRDSEGM";
+pub(super) const HEADER_BYTES: usize = 80;
+pub(super) const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_RECORDS: usize = 102;
+pub(super) const RECORD_BYTES: usize = 40;
 /// Pages of one read when all pages are read.
 const PAGES_READ: u64 = 64;
 /// Pages that a look-up guesses before it halves the rest.
@@ -39,106 +39,6 @@ pub struct IndexRecord {
     pub container: u32,
     /// Position of the entry in the container index.
     pub entry: u32,
-}
-
-/// Sorts `records`, writes them as a segment and returns its store name. Readers skip the segments called `replaced`
-/// from then on. The salt must be new, so that its name is.
-///
-/// # Errors
-/// Those of the store.
-pub fn write_segment(
-    store: &dyn Store,
-    salt: &Salt,
-    containers: &[ContainerId],
-    replaced: &[String],
-    mut records: Vec<IndexRecord>,
-) -> Result<String> {
-    records.sort_unstable();
-    let mut builder = SegmentBuilder::new(salt, containers, replaced, records.len())?;
-    records.iter().for_each(|record| builder.push(record));
-    builder.finish(store)
-}
-
-/// Builds the blob of a segment in memory from records in ascending order.
-pub(super) struct SegmentBuilder {
-    salt: Salt,
-    blob: Vec<u8>,
-    container_count: u32,
-    replaced_count: u32,
-    records: u64,
-    page_start: usize,
-}
-
-impl SegmentBuilder {
-    /// A segment of `containers` that replaces the segments called `replaced`; `records_expected` reserves memory.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] if `replaced` holds a name that is not that of a segment.
-    pub(super) fn new(
-        salt: &Salt,
-        containers: &[ContainerId],
-        replaced: &[String],
-        records_expected: usize,
-    ) -> Result<Self> {
-        let names_len = (containers.len() + replaced.len()) * 32;
-        let capacity = HEADER_BYTES + names_len + 16 + records_expected.div_ceil(PAGE_RECORDS) * PAGE_BYTES;
-        let mut blob = Vec::with_capacity(capacity);
-        blob.resize(HEADER_BYTES, 0);
-        containers.iter().for_each(|id| blob.extend_from_slice(&id.0));
-        for name in replaced {
-            let id = name.rsplit('/').next().and_then(ContainerId::parse);
-            let id = id.ok_or_else(|| Error::internal(format!("`{name}` is no name of an index segment")))?;
-            blob.extend_from_slice(&id.0);
-        }
-        let names_checksum = checksum::<16>(&[&blob[HEADER_BYTES..]]);
-        blob.extend_from_slice(&names_checksum);
-        let (container_count, replaced_count) = (containers.len() as u32, replaced.len() as u32);
-        let page_start = blob.len();
-        Ok(SegmentBuilder { salt: *salt, blob, container_count, replaced_count, records: 0, page_start })
-    }
-
-    /// Appends a record.
-    pub(super) fn push(&mut self, record: &IndexRecord) {
-        self.blob.extend_from_slice(&record.fingerprint.0);
-        self.blob.extend_from_slice(&record.container.to_le_bytes());
-        self.blob.extend_from_slice(&record.entry.to_le_bytes());
-        self.records += 1;
-        if self.blob.len() - self.page_start == PAGE_RECORDS * RECORD_BYTES {
-            self.end_page();
-        }
-    }
-
-    fn end_page(&mut self) {
-        self.blob.resize(self.page_start + PAGE_BYTES - 16, 0);
-        let page_checksum = checksum::<16>(&[&self.blob[self.page_start..]]);
-        self.blob.extend_from_slice(&page_checksum);
-        self.page_start = self.blob.len();
-    }
-
-    /// Stores the segment and returns its store name.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub(super) fn finish(mut self, store: &dyn Store) -> Result<String> {
-        if self.blob.len() > self.page_start {
-            self.end_page();
-        }
-        let mut header = Vec::with_capacity(HEADER_BYTES);
-        header.extend_from_slice(&MAGIC);
-        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        header.extend_from_slice(&[0; 2]);
-        header.extend_from_slice(&self.container_count.to_le_bytes());
-        header.extend_from_slice(&self.replaced_count.to_le_bytes());
-        header.extend_from_slice(&[0; 4]); // key generation: not encrypted
-        header.extend_from_slice(&self.records.to_le_bytes());
-        header.extend_from_slice(&[0; 8 + 8]);
-        header.extend_from_slice(&self.salt);
-        header.extend_from_slice(&checksum::<16>(&[&header]));
-        self.blob[..HEADER_BYTES].copy_from_slice(&header);
-        let name = format!("{PREFIX}/{}", hex(blake3::hash(&self.blob).as_bytes()));
-        store.put_if_absent(&name, &[&self.blob])?;
-        Ok(name)
-    }
 }
 
 /// An open segment.
@@ -232,17 +132,17 @@ impl IndexSegment {
         self.records.div_ceil(PAGE_RECORDS as u64)
     }
 
-    /// Reads and checks page `number`.
-    pub fn page(&self, number: u64) -> Result<Vec<IndexRecord>> {
-        let bytes = self.store.get_range(&self.name, self.offset_of(number), PAGE_BYTES)?;
-        self.parse_page(number, &bytes)
+    /// The only place that reads pages: the bytes of `count` pages from page `first` on, not checked yet.
+    fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
+        self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES)
     }
 
     fn offset_of(&self, page: u64) -> u64 {
         self.pages_offset + page * PAGE_BYTES as u64
     }
 
-    fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<IndexRecord>> {
+    /// Checks the bytes of page `number`, and returns its encoded records.
+    fn verified<'p>(&self, number: u64, page: &'p [u8]) -> Result<&'p [[u8; RECORD_BYTES]]> {
         let offset = self.offset_of(number);
         let Some((records, recorded)) = page.split_at_checked(PAGE_BYTES - 16) else {
             let expected = format!("a page of {PAGE_BYTES} bytes");
@@ -250,20 +150,37 @@ impl IndexSegment {
         };
         verify(&self.name, offset, recorded, &[records])?;
         let count = (self.records - number * PAGE_RECORDS as u64).min(PAGE_RECORDS as u64);
-        let mut reader = WireReader::new(&self.name, offset, records);
-        let record = |_| {
-            let record = IndexRecord {
-                fingerprint: Fingerprint(reader.array()?),
-                container: reader.u32()?,
-                entry: reader.u32()?,
-            };
-            if record.container as usize >= self.containers.len() {
-                let expected = format!("a container below {}", self.containers.len());
-                return Err(reader.error(expected, record.container.to_string()));
+        Ok(records.as_chunks().0.get(..count as usize).unwrap_or_default())
+    }
+
+    /// Decodes a record of page `number`.
+    fn decode(&self, number: u64, record: &[u8; RECORD_BYTES]) -> Result<IndexRecord> {
+        let mut reader = WireReader::new(&self.name, self.offset_of(number), record);
+        let record =
+            IndexRecord { fingerprint: Fingerprint(reader.array()?), container: reader.u32()?, entry: reader.u32()? };
+        if record.container as usize >= self.containers.len() {
+            let expected = format!("a container below {}", self.containers.len());
+            return Err(reader.error(expected, record.container.to_string()));
+        }
+        Ok(record)
+    }
+
+    fn parse_page(&self, number: u64, page: &[u8]) -> Result<Vec<IndexRecord>> {
+        self.verified(number, page)?.iter().map(|record| self.decode(number, record)).collect()
+    }
+
+    /// Calls `visit` with all fingerprints, in order.
+    ///
+    /// # Errors
+    /// Those of the store, and that of the first damaged page.
+    pub(super) fn visit_fingerprints(&self, mut visit: impl FnMut(&Fingerprint)) -> Result<()> {
+        for first in (0..self.page_count()).step_by(PAGES_READ as usize) {
+            let bytes = self.read_pages(first, PAGES_READ.min(self.page_count() - first))?;
+            for (page, number) in bytes.chunks(PAGE_BYTES).zip(first..) {
+                self.verified(number, page)?.iter().for_each(|record| visit(&fingerprint_of(record)));
             }
-            Ok(record)
-        };
-        (0..count).map(record).collect()
+        }
+        Ok(())
     }
 
     /// All records, page by page. One read fetches `PAGES_READ` pages.
@@ -275,15 +192,13 @@ impl IndexSegment {
     pub(super) fn pages_in(&self, pages: Range<u64>) -> impl Iterator<Item = Result<Vec<IndexRecord>>> + '_ {
         let end = pages.end.min(self.page_count());
         let read = move |first: u64| {
-            let len = PAGES_READ.min(end - first) as usize * PAGE_BYTES;
-            match self.store.get_range(&self.name, self.offset_of(first), len) {
-                Ok(bytes) => {
-                    let pages = bytes.chunks(PAGE_BYTES).zip(first..);
-                    pages.map(|(page, number)| self.parse_page(number, page)).collect()
-                }
+            let count = PAGES_READ.min(end - first);
+            let parse = |(page, number): (&[u8], u64)| self.parse_page(number, page);
+            match self.read_pages(first, count) {
+                Ok(bytes) => bytes.chunks(PAGE_BYTES).zip(first..).map(parse).collect(),
                 // A page that the device cannot read costs no other page.
                 Err(error) if error.is_unreadable() => {
-                    (first..end.min(first + PAGES_READ)).map(|number| self.page(number)).collect()
+                    (first..first + count).map(|number| parse((&self.read_pages(number, 1)?, number))).collect()
                 }
                 Err(error) => vec![Err(error)],
             }
@@ -295,18 +210,25 @@ impl IndexSegment {
     pub fn find(&self, fingerprint: &Fingerprint) -> Result<Vec<(ContainerId, u32)>> {
         let mut found = Vec::new();
         let (mut low, mut high) = (0, self.page_count());
-        let mut guess = ((u128::from(fingerprint.prefix().swap_bytes()) * u128::from(high)) >> 64) as u64;
+        // The number of pages that hold the fingerprints between two, if they are evenly spread.
+        let pages =
+            |from: u64, to: u64| ((u128::from(to.saturating_sub(from)) * u128::from(self.page_count())) >> 64) as u64;
+        let wanted = position_of(fingerprint);
+        let mut guess = pages(0, wanted);
         let mut steps = 0;
         while low < high {
-            // Evenly spread fingerprints are found at once. With others, halving bounds the number of pages read.
+            // Evenly spread fingerprints are found in two or three pages. With others, halving bounds their number.
             steps += 1;
             let number = if steps <= GUESSES_MAX { guess.clamp(low, high - 1) } else { low + (high - low) / 2 };
-            let records = self.page(number)?;
+            let page = self.read_pages(number, 1)?;
+            let records = self.verified(number, &page)?;
             let (Some(first), Some(last)) = (records.first(), records.last()) else { break };
-            if *fingerprint < first.fingerprint {
-                (high, guess) = (number, number.saturating_sub(1).max(low + (number - low) / 2));
-            } else if *fingerprint > last.fingerprint {
-                (low, guess) = (number + 1, (number + 1).min(number + 1 + (high - number) / 2));
+            if *fingerprint < fingerprint_of(first) {
+                let distance = pages(wanted, position_of(&fingerprint_of(first)));
+                (high, guess) = (number, number.saturating_sub(1 + distance));
+            } else if *fingerprint > fingerprint_of(last) {
+                let distance = pages(position_of(&fingerprint_of(last)), wanted);
+                (low, guess) = (number + 1, number + 1 + distance);
             } else {
                 self.collect(number, records, fingerprint, &mut found)?;
                 break;
@@ -319,30 +241,49 @@ impl IndexSegment {
     fn collect(
         &self,
         number: u64,
-        records: Vec<IndexRecord>,
+        records: &[[u8; RECORD_BYTES]],
         fingerprint: &Fingerprint,
         found: &mut Vec<(ContainerId, u32)>,
     ) -> Result<()> {
-        let at_start = records.first().is_some_and(|record| record.fingerprint == *fingerprint);
-        let at_end = records.last().is_some_and(|record| record.fingerprint == *fingerprint);
-        let mut pages = vec![records];
-        if at_start && number > 0 {
-            pages.push(self.page(number - 1)?);
+        let mut add = |number: u64, records: &[[u8; RECORD_BYTES]]| -> Result<()> {
+            let first = records.partition_point(|record| fingerprint_of(record) < *fingerprint);
+            let records = records.get(first..).unwrap_or_default();
+            for record in records.iter().take_while(|record| fingerprint_of(record) == *fingerprint) {
+                let record = self.decode(number, record)?;
+                found.extend(self.containers.get(record.container as usize).map(|id| (*id, record.entry)));
+            }
+            Ok(())
+        };
+        add(number, records)?;
+        let is_at = |record: Option<&[u8; RECORD_BYTES]>| record.is_some_and(|it| fingerprint_of(it) == *fingerprint);
+        let before = (is_at(records.first()) && number > 0).then(|| number - 1);
+        let after = (is_at(records.last()) && number + 1 < self.page_count()).then_some(number + 1);
+        for number in before.into_iter().chain(after) {
+            let page = self.read_pages(number, 1)?;
+            add(number, self.verified(number, &page)?)?;
         }
-        if at_end && number + 1 < self.page_count() {
-            pages.push(self.page(number + 1)?);
-        }
-        let equal = pages.iter().flatten().filter(|record| record.fingerprint == *fingerprint);
-        found.extend(equal.map(|record| (self.containers[record.container as usize], record.entry)));
         Ok(())
     }
+}
+
+/// The place of a fingerprint among all, from 0 to 2^64.
+fn position_of(fingerprint: &Fingerprint) -> u64 {
+    fingerprint.prefix().swap_bytes()
+}
+
+fn fingerprint_of(record: &[u8; RECORD_BYTES]) -> Fingerprint {
+    let mut fingerprint = Fingerprint([0; 32]);
+    fingerprint.0.iter_mut().zip(record).for_each(|(to, from)| *to = *from);
+    fingerprint
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::MemoryStore;
+    use crate::repo::index::write_segment;
+    use crate::store::{CountingStore, MemoryStore};
+    use crate::wire::checksum;
 
     /// A segment of 200 records, as bytes.
     fn segment() -> Vec<u8> {
@@ -384,6 +325,43 @@ mod tests {
     fn an_intact_segment_of_another_version_names_the_version() {
         let error = open(&with_header(segment(), |header| header[8] = 2)).map(drop).expect_err("another version");
         assert_eq!(error.to_string(), "index/x needs a newer fhrd: unknown format version 2");
+    }
+
+    #[test]
+    fn a_look_up_in_a_large_segment_reads_few_pages() {
+        let store = Arc::new(CountingStore::new(MemoryStore::new()));
+        let fingerprint = |number: u64| Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes());
+        let records = (0..300_000).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n as u32 });
+        let name = write_segment(store.as_ref(), &[7; 16], &[ContainerId([5; 32])], &[], records.collect()).unwrap();
+        let segment = IndexSegment::open(store.clone(), &name).unwrap();
+        let before = store.counts().ranges;
+        for number in (0..300_000).step_by(1000) {
+            assert_eq!(segment.find(&fingerprint(number)).unwrap(), [(ContainerId([5; 32]), number as u32)]);
+            assert_eq!(segment.find(&fingerprint(1 << 40 | number)).unwrap(), []);
+        }
+        let read = store.counts().ranges - before;
+        assert!(read < 600 * 5 / 2, "{read} pages for 600 look-ups");
+    }
+
+    #[test]
+    fn fingerprints_that_are_not_spread_are_found_in_a_bounded_number_of_reads() {
+        let store = Arc::new(CountingStore::new(MemoryStore::new()));
+        // Half of them share their first eight bytes, the others are close to each other.
+        let fingerprint = |number: u32| {
+            let mut bytes = [0xee; 32];
+            bytes[7] = if number.is_multiple_of(2) { 0xee } else { (number >> 16) as u8 };
+            bytes[28..].copy_from_slice(&number.to_be_bytes());
+            Fingerprint(bytes)
+        };
+        let records = (0..200_000).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n });
+        let name = write_segment(store.as_ref(), &[7; 16], &[ContainerId([5; 32])], &[], records.collect()).unwrap();
+        let segment = IndexSegment::open(store.clone(), &name).unwrap();
+        for number in (0..200_000).step_by(997) {
+            let before = store.counts().ranges;
+            assert_eq!(segment.find(&fingerprint(number)).unwrap(), [(ContainerId([5; 32]), number)]);
+            let read = store.counts().ranges - before;
+            assert!(read <= u64::from(GUESSES_MAX) + 13, "{read} reads");
+        }
     }
 
     #[test]

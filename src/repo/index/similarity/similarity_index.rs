@@ -1,5 +1,6 @@
 //! The index itself: it opens its files, numbers entries, and answers look-ups.
 
+use std::collections::HashSet;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,10 @@ use crate::types::ContainerId;
 pub(super) const RESERVED: u64 = 1 << 22;
 /// Beyond this number, opening the index rebuilds it with new numbers.
 pub(super) const NUMBERS_MAX: u64 = 3 << 30;
+
+/// Features of stored containers that opening the index adds, at most. After a loss of the files the index is complete
+/// after several backups. Beyond the memory of the table, an insertion costs a read and a write.
+pub(super) const FEATURES_ADDED_MAX: usize = 1 << 22;
 
 /// Location and size limits of the similarity index.
 #[derive(Debug, Clone)]
@@ -202,9 +207,14 @@ impl OpenIndex {
         Some(OpenIndex { table, session_first: numbers.next, numbers, file: Some(numbers_file), session_entries: 0 })
     }
 
-    /// Drops containers that are gone and adds the features of new ones.
+    /// Drops containers that are gone and adds the features of new ones, up to [`FEATURES_ADDED_MAX`].
     pub(super) fn update(&mut self, store: &dyn Store, listing: &ContainerListing) {
-        for container in self.numbers.update(&listing.containers) {
+        let mut features = 0;
+        for container in newest_first(self.numbers.update(&listing.containers), listing) {
+            if features >= FEATURES_ADDED_MAX {
+                tracing::debug!("the features of some containers are left to later backups");
+                break;
+            }
             let container_index = match read_container_index(store, &container) {
                 Ok(container_index) => container_index,
                 // The run ends. The next one takes in the other containers.
@@ -218,6 +228,7 @@ impl OpenIndex {
             let entries = if has_features { container_index.entries.len() } else { 0 };
             let Some(first) = self.numbers.assign(container, entries) else { continue };
             for (entry, number) in container_index.entries.iter().take(entries).zip(u64::from(first)..) {
+                features += container_index.features(entry).len();
                 self.insert(number, container_index.features(entry));
             }
         }
@@ -271,6 +282,15 @@ impl OpenIndex {
         file.saved = self.numbers.clone();
         file.save();
     }
+}
+
+/// `containers` in the order of the segments that list them, the smallest first: small segments are new, and what is
+/// stored next is most likely similar to new chunks.
+fn newest_first(containers: Vec<ContainerId>, listing: &ContainerListing) -> Vec<ContainerId> {
+    let mut rest: HashSet<ContainerId> = containers.iter().copied().collect();
+    let segments = listing.segments();
+    let listed = segments.iter().rev().flat_map(|segment| segment.containers()).copied();
+    listed.chain(containers).filter(|id| rest.remove(id)).collect()
 }
 
 /// Opens and locks the pages file. The lock lasts as long as the file is open.
