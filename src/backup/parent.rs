@@ -98,7 +98,8 @@ impl ParentCursor {
             node.extra.insert(HOLES_KEY.into(), holes.clone());
         }
         let Some(content) = known.content else { return (known.size == 0).then_some(None) };
-        self.is_whole(content).then_some(Some(content))
+        // The content costs work by its length, which must be that of the file.
+        (content.content_len() == known.size && self.is_whole(content)).then_some(Some(content))
     }
 
     /// The parent's content of the file of the last [`ParentCursor::unchanged`] call.

@@ -13,7 +13,8 @@ use super::parent::ParentCursor;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use crate::repo::snapshot_cache;
 use crate::repo::tree::Node;
 
 /// Parents of a backup, at most. Each is walked beside the source.
@@ -55,23 +56,39 @@ impl ParentCursors {
 /// # Errors
 /// Those of listing the store.
 pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<Vec<NamedSnapshot>> {
-    let (snapshots, damaged) = match snapshot::list_reported(repository.store.as_ref()) {
+    let (snapshots, damaged) = match snapshot_cache::list(repository) {
         Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
         listed => listed?,
     };
-    for (name, error) in damaged {
-        tracing::warn!("skipping {name}: {error}");
-    }
+    let skip = |name: &str, error: &Error| tracing::warn!("skipping {name}: {error}");
+    damaged.iter().for_each(|(name, error)| skip(name, error));
     let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(|named| named.snapshot.host == host).collect();
     snapshots.reverse();
-    let mut latest = BTreeMap::new();
-    for (at, named) in snapshots.iter().enumerate() {
-        for path in &named.snapshot.paths {
-            latest.entry(path.as_slice()).or_insert(at);
+    loop {
+        let mut latest = BTreeMap::new();
+        for (at, named) in snapshots.iter().enumerate() {
+            for path in &named.snapshot.paths {
+                latest.entry(path.as_slice()).or_insert(at);
+            }
         }
+        let chosen: BTreeSet<usize> = choose(&latest, paths).into_iter().collect();
+        let (mut parents, mut unreadable) = (Vec::new(), Vec::new());
+        for named in chosen.into_iter().filter_map(|at| snapshots.get(at)) {
+            // The list may come from a local file.
+            match Snapshot::load(repository.store.as_ref(), &named.id) {
+                Ok(_) => parents.push(named.clone()),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => {
+                    skip(&format!("{}/{}", snapshot::PREFIX, named.id), &error);
+                    unreadable.push(named.id);
+                }
+            }
+        }
+        if unreadable.is_empty() {
+            return Ok(parents);
+        }
+        snapshots.retain(|named| !unreadable.contains(&named.id));
     }
-    let chosen: BTreeSet<usize> = choose(&latest, paths).into_iter().collect();
-    Ok((0..).zip(snapshots).filter(|(at, _)| chosen.contains(at)).map(|(_, named)| named).collect())
 }
 
 /// The parents of a backup of `paths`, by position. `latest` has the position of the latest snapshot of each path; the

@@ -16,6 +16,7 @@ pub mod recipe;
 mod repository;
 pub mod salts;
 pub mod snapshot;
+pub mod snapshot_cache;
 pub mod snapshot_groups;
 pub mod stored_file;
 pub mod tree;

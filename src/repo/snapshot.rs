@@ -112,14 +112,30 @@ impl Snapshot {
     /// # Errors
     /// [`Error::ChecksumMismatch`] if its hash is not `id`. [`Error::Corrupt`] if it does not parse.
     pub fn load(store: &dyn Store, id: &SnapshotId) -> Result<Snapshot> {
+        Self::read(store, id).map(|(snapshot, _)| snapshot)
+    }
+
+    /// Reads the snapshot `id`, and returns its blob, too.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub(super) fn read(store: &dyn Store, id: &SnapshotId) -> Result<(Snapshot, Vec<u8>)> {
+        let blob = store.get(&blob_name(id), BYTES_LIMIT)?;
+        Ok((Self::parse(id, &blob)?, blob))
+    }
+
+    /// Decodes the blob of the snapshot `id`.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub(super) fn parse(id: &SnapshotId, blob: &[u8]) -> Result<Snapshot> {
         let name = blob_name(id);
-        let blob = store.get(&name, BYTES_LIMIT)?;
-        let digest = blake3::hash(&blob);
+        let digest = blake3::hash(blob);
         if digest.as_bytes() != &id.0 {
             let (expected, got) = (id.to_string(), hex(digest.as_bytes()));
             return Err(Error::ChecksumMismatch { what: name, offset: 0, expected, got });
         }
-        let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
+        let (_, payload) = Envelope::open(MAGIC, &name, blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(&name, 0, "a snapshot", error.to_string()))
     }
 }
@@ -146,11 +162,17 @@ pub fn delete(store: &dyn Store, id: &SnapshotId) -> Result<()> {
 /// Those of listing the store.
 pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, damaged) = list(store)?;
-    // Snapshots first: the intent of one that is listed here was put before it.
+    retain_reported(store, &mut snapshots)?;
+    Ok((snapshots, damaged))
+}
+
+/// Removes snapshots that their backup has not reported yet. They must have been listed before: the intent of each was
+/// put before it.
+pub(super) fn retain_reported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<()> {
     let intents: HashSet<String> =
         store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
     snapshots.retain(|named| !named.is_held_by(&intents));
-    Ok((snapshots, damaged))
+    Ok(())
 }
 
 /// Name of a blob that could not be read, with the error.

@@ -1,6 +1,5 @@
 //! Repositories with hostile or foreign content: every checksum is right, but what it covers is not what fhrd writes.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -8,29 +7,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use fhrd::Error;
 use fhrd::backup::{BackupRequest, backup};
 use fhrd::codec::Scratch;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
 use fhrd::repo::container::{
-    Base, ContainerKind, ContainerWriter, EntryFields, Footer, HEADER_BYTES, Operation, OperationList, StoredFrame,
-    blob_name, header, operations_digest,
+    Base, ContainerKind, EntryFields, Footer, HEADER_BYTES, Operation, OperationList, blob_name, header,
 };
-use fhrd::repo::index::{IndexRecord, read_container_index, write_segment};
+use fhrd::repo::index::read_container_index;
 use fhrd::repo::recipe::ContentReference;
-use fhrd::repo::snapshot::{self, Snapshot};
-use fhrd::repo::tree::Node;
+use fhrd::repo::snapshot;
 use fhrd::restore::{RestoreReport, restore};
-use fhrd::types::{ContainerId, Fingerprint, RepositoryKey};
+use fhrd::types::ContainerId;
 use fhrd::wire::checksum;
 
+use crate::hostile_repository::HostileRepository;
 use crate::input::{TestRepository, write};
 use crate::trees::Random;
 
 /// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
-const TIME_MAX: Duration = Duration::from_secs(20);
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
 
 fn restored(repository: &TestRepository, target: &Path) -> RestoreReport {
     let (repository, config) = (repository.open(), TestRepository::config());
@@ -38,7 +35,7 @@ fn restored(repository: &TestRepository, target: &Path) -> RestoreReport {
     restore(&repository, &config, &named, target, &Progress::default(), &Arc::default()).unwrap()
 }
 
-fn checked(repository: &TestRepository) -> CheckReport {
+pub(crate) fn checked(repository: &TestRepository) -> CheckReport {
     let config = TestRepository::config();
     check(&repository.open(), &config, true, &Progress::default(), &Arc::default()).unwrap()
 }
@@ -84,110 +81,8 @@ fn one_container_of_another_version_or_with_a_flipped_header_bit_costs_its_own_f
     }
 }
 
-/// Builds a repository of one container with arbitrary entries, one segment and one snapshot of the files `bad` and
-/// `good`.
-struct HostileRepository {
-    repository: TestRepository,
-    key: RepositoryKey,
-    writer: ContainerWriter,
-    fingerprints: Vec<Fingerprint>,
-}
-
-impl HostileRepository {
-    fn new() -> Self {
-        let repository = TestRepository::new();
-        let key = repository.open().key;
-        HostileRepository {
-            repository,
-            key,
-            writer: ContainerWriter::new(ContainerKind::Data, &[7; 16]),
-            fingerprints: Vec::new(),
-        }
-    }
-
-    fn frame(&mut self, bytes: &[u8]) -> u32 {
-        let mut payload = Vec::new();
-        Scratch::default().compress(bytes, 1, &mut payload).unwrap();
-        let raw_len = bytes.len() as u32;
-        let frame = match payload.len() < bytes.len() {
-            true => StoredFrame { codec: 1, raw_len, payload: payload.into() },
-            false => StoredFrame { codec: 0, raw_len, payload: Bytes::copy_from_slice(bytes) },
-        };
-        self.writer.push_frame(&frame).unwrap()
-    }
-
-    /// Adds an entry of a chunk and returns its name as a base.
-    fn entry(&mut self, content: &[u8], literals: &[u8], depth: u8, list: OperationList) -> Base {
-        let frame = if literals.is_empty() { 0 } else { self.frame(literals) };
-        let fingerprint = self.key.fingerprint(content);
-        let (raw_len, literal_len) = (content.len() as u32, literals.len() as u32);
-        let fields = EntryFields { fingerprint, raw_len, frame, literal_offset: 0, literal_len, depth };
-        self.writer.push_entry(fields, &list, &[]).unwrap();
-        self.fingerprints.push(fingerprint);
-        Base { fingerprint, digest: operations_digest(&list.operations, &list.bases) }
-    }
-
-    /// Adds a whole chunk.
-    fn whole(&mut self, content: &[u8]) -> Base {
-        self.entry(content, content, 1, OperationList::default())
-    }
-
-    /// Adds a chunk of zeros that is a delta to the first bytes of `bases`.
-    fn delta(&mut self, len: usize, depth: u8, bases: &[(Base, u32)]) -> Base {
-        let operations = (0..).zip(bases).map(|(base, (_, len))| Operation::Delta { base, offset: 0, len: *len });
-        let list = OperationList { operations: operations.collect(), bases: bases.iter().map(|base| base.0).collect() };
-        // Derivation 5 without a phase, mode 0: the chunk is the beginning of the base.
-        self.entry(&vec![0; len], &[5, 0], depth, list)
-    }
-
-    /// Adds a recipe and returns a reference to it.
-    fn recipe(&mut self, level: u8, references: &[ContentReference]) -> ContentReference {
-        let mut bytes = vec![b'R', 1];
-        minicbor::encode(references, &mut bytes).unwrap();
-        let fingerprint = self.whole(&bytes).fingerprint;
-        let len = references.iter().map(ContentReference::content_len).sum();
-        ContentReference::Recipe { level, fingerprint, len }
-    }
-
-    /// Stores the container, a segment of it, and a snapshot in which `bad` has this content and size.
-    fn finish(mut self, content: Option<ContentReference>, size: u64) -> (TestRepository, String) {
-        let good = self.whole(b"good");
-        let good = ContentReference::Chunk { fingerprint: good.fingerprint, len: 4 };
-        let node =
-            |name: &str, size, content| Node { name: name.into(), mode: 0o644, size, content, ..Node::default() };
-        let mut listing = Vec::new();
-        node("bad", size, content).append_to(&mut listing).unwrap();
-        node("good", 4, Some(good)).append_to(&mut listing).unwrap();
-        let root = self.whole(&listing).fingerprint;
-
-        let store = self.repository.open().store;
-        let sealed = self.writer.seal().unwrap();
-        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-        store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
-        let records = (0..).zip(&self.fingerprints);
-        let records = records.map(|(entry, print)| IndexRecord { fingerprint: *print, container: 0, entry });
-        write_segment(store.as_ref(), &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
-        let snapshot = Snapshot {
-            time_ns: 1,
-            host: "test".into(),
-            user: String::new(),
-            paths: Vec::new(),
-            root: Some(ContentReference::Chunk { fingerprint: root, len: listing.len() as u64 }),
-            parent: None,
-            tags: Vec::new(),
-            program: String::new(),
-            statistics: BTreeMap::new(),
-            extra: BTreeMap::new(),
-            root_node: None,
-            intent: None,
-        };
-        snapshot.save(store.as_ref()).unwrap();
-        (self.repository, sealed.blob_name())
-    }
-}
-
 /// Restores and checks the repository in time. `bad` must be lost and `good` come back, and the check must name `what`.
-fn assert_bad_is_lost(repository: &TestRepository, what: &str) {
+pub(crate) fn assert_bad_is_lost(repository: &TestRepository, what: &str) {
     let (started, target) = (Instant::now(), tempfile::tempdir().unwrap());
     let report = restored(repository, &target.path().join("back"));
     assert_eq!((report.files, report.damaged, report.problems), (1, 1, 0));

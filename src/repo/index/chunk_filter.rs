@@ -4,7 +4,7 @@
 //!    of the run have cost as much. Small backups do neither.
 //! 2. The file has the filter and the containers whose chunks it has. Segments that list other containers are read. A
 //!    merged segment lists known ones only, so it is not read again.
-//! 3. A filter cannot forget. One that has twice the chunks of the segments, or has grown by many parts, is filled again.
+//! 3. A filter cannot forget. One that has twice the chunks of the segments, or many parts, is filled again.
 //! 4. The file is a cache under a checksum. Without it, or if it is damaged, the filter is filled from the segments.
 
 use std::collections::HashSet;
@@ -265,8 +265,8 @@ impl<T: Write> Write for Hashing<T> {
     }
 }
 
-/// The file: a type, the number of containers and their prefixes, the filter, and the BLAKE3 of all of it. It is written
-/// under another name and renamed.
+/// The file: a type, the number of containers and their prefixes, the filter, and the BLAKE3 of all of it. It is
+/// written under another name and renamed.
 fn write_file(path: &Path, filled: &FilledFilter) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
     let hashing = Hashing { inner: File::create(&temporary)?, hasher: blake3::Hasher::new() };

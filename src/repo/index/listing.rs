@@ -235,11 +235,6 @@ impl ContainerListing {
         listed.into_iter().find_map(|(container, entry)| visit(container, entry))
     }
 
-    /// Names of the segments that proved damaged so far.
-    pub fn damaged_segments(&self) -> Vec<String> {
-        self.recovery.damaged()
-    }
-
     /// Containers that no segment lists and that [`Self::search`] has used since the last call, in name order.
     pub fn take_orphans_used(&self) -> Vec<ContainerId> {
         self.recovery.take_used()

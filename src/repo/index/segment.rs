@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::repo::salts::{SALT_BYTES, Salt};
+use crate::repo::salts::SALT_BYTES;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint, hex};
 use crate::wire::{WireReader, check_key_generation, check_readable, verify};
@@ -350,7 +350,7 @@ mod tests {
         let fingerprint = |number: u32| {
             let mut bytes = [0xee; 32];
             bytes[7] = if number.is_multiple_of(2) { 0xee } else { (number >> 16) as u8 };
-            bytes[28..].copy_from_slice(&number.to_be_bytes());
+            bytes[28..].copy_from_slice(&number.swap_bytes().to_le_bytes());
             Fingerprint(bytes)
         };
         let records = (0..200_000).map(|n| IndexRecord { fingerprint: fingerprint(n), container: 0, entry: n });

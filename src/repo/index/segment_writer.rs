@@ -123,8 +123,8 @@ impl SegmentWriter {
     /// Stores the segment and returns its store name.
     ///
     /// # Errors
-    /// Those of the store and of the scratch directory, and [`Error::Interrupted`] if `stop` is set while a large segment
-    /// is hashed.
+    /// Those of the store and of the scratch directory, and [`Error::Interrupted`] if `stop` is set while a large
+    /// segment is hashed.
     pub(super) fn finish(mut self, store: &dyn Store, stop: &AtomicBool) -> Result<String> {
         if !self.page.is_empty() {
             self.end_page()?;
