@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, claim_name};
-use crate::repo::container::{PREFIX, parse_name};
+use crate::repo::container::{PREFIX, blob_name, parse_name};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::salts::{Salt, Salts};
 use crate::repo::snapshot;
@@ -79,8 +79,20 @@ impl Reliance {
     fn look(&self, relied: &HashSet<ContainerId>) -> Result<()> {
         let store = self.store.as_ref();
         let pending = ContainerClaim::containers_of(store, ClaimKind::Pending)?;
-        let listed: HashSet<ContainerId> =
-            store.list(PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+        let listed: HashSet<ContainerId> = match store.list(PREFIX) {
+            Ok(listed) => listed.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
+            // The device has lost a directory: each container is looked for by its name.
+            Err(Error::Unreadable { .. }) => {
+                let mut found = HashSet::new();
+                for id in relied {
+                    if store.head(&blob_name(id))?.is_some() {
+                        found.insert(*id);
+                    }
+                }
+                found
+            }
+            Err(error) => return Err(error),
+        };
         match relied.iter().filter(|id| pending.contains(id) || !listed.contains(id)).count() {
             0 => Ok(()),
             count => Err(Error::Pruned { count }),

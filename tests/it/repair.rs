@@ -194,5 +194,7 @@ fn repairs_may_be_killed_at_every_operation() {
             }
         }
     }
-    assert!(latest.len() > 30 && latest.iter().all(|count| *count == latest[0]), "{latest:?}");
+    // One that was killed between a new snapshot and its damaged one may leave both, if the latter was healed then.
+    let intact = names(&damaged, "snapshots").len();
+    assert!(latest.len() > 30 && latest.iter().all(|count| (intact..=intact + 1).contains(count)), "{latest:?}");
 }
