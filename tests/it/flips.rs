@@ -4,7 +4,7 @@
 //! need the byte. The next backup of the same source makes a snapshot that restores whole. Then a check finds at most
 //! what the source cannot give back.
 //!
-//! `FHRD_FLIPS=all` tests every byte of every blob (about 20 minutes on one core). Without it, a fixed sample is tested.
+//! `FHRD_FLIPS=all` tests every byte of every blob (about half an hour on one core). Without it, a fixed sample is tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
