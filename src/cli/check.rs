@@ -63,7 +63,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("content", size(report.bytes_raw)),
             ("read", format!("{} in {} containers", size(report.bytes_read), report.containers_read)),
             ("damaged", damaged(&report)),
-            ("quarantined", quarantined(quarantine.as_ref())),
+            ("quarantined", quarantined(&report, quarantine.as_ref())),
             ("defects", report.defect_count.to_string()),
         ];
         if !options.quiet {
@@ -78,10 +78,13 @@ fn damaged(report: &CheckReport) -> String {
     format!("{bad_frames} frames, {bad_chunks} chunks, {bad_containers} whole containers")
 }
 
-fn quarantined(done: Option<&QuarantineReport>) -> String {
+fn quarantined(report: &CheckReport, done: Option<&QuarantineReport>) -> String {
     match done {
         None => "nothing was recorded".into(),
         Some(QuarantineReport { containers: 0, .. }) => "nothing".into(),
+        Some(done) if report.defect_count == 0 => {
+            format!("damage in {} containers, which no snapshot needs", done.containers)
+        }
         Some(done) => format!("damage in {} containers; back up the same files again to heal it", done.containers),
     }
 }

@@ -56,6 +56,7 @@ fn a_check_quarantines_a_backup_heals_and_a_later_check_says_so() {
     }
     let output = home.run(&["check", "--read-data"]);
     assert!(stderr(&output).contains("no longer needed"), "{}{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("which no snapshot needs"), "{}", stdout(&output));
 }
 
 #[test]
