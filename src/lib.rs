@@ -24,6 +24,7 @@ pub mod similar;
 pub mod backup;
 pub mod inspect;
 pub mod keep;
+pub mod mount;
 pub mod repair;
 pub mod restore;
 

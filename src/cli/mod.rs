@@ -21,6 +21,8 @@ mod logging;
 mod ls;
 mod manual;
 mod models;
+#[cfg(target_os = "linux")]
+mod mount;
 mod output;
 mod pace;
 mod process;
@@ -42,10 +44,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, atomic::AtomicBool};
 
 use clap::Parser;
-use serde_json::json;
 
 use crate::config::UserProfile;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 
@@ -70,7 +71,7 @@ pub fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) if output::is_closed(&error) => Exit::Fine.into(),
         Err(error) => {
-            report(&session.options, &error);
+            output::report(&session.options, &error);
             Exit::from(&error).into()
         }
     }
@@ -88,6 +89,8 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Diff(arguments) => diff::run(session, arguments),
         Verb::Cat(arguments) => cat::run(session, arguments),
         Verb::Dump(arguments) => dump::run(session, arguments),
+        #[cfg(target_os = "linux")]
+        Verb::Mount(arguments) => mount::run(session, arguments),
         Verb::Runs => runs::runs(session),
         Verb::Steps(arguments) => runs::steps(session, arguments),
         Verb::Best(arguments) => runs::best(session, arguments),
@@ -105,16 +108,5 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Man(arguments) => manual::pages(session, arguments),
         #[cfg(feature = "bench")]
         Verb::Bench(arguments) => bench::run(session, arguments),
-    }
-}
-
-fn report(options: &Options, error: &Error) {
-    if options.json {
-        output::note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
-    } else if let Error::Config { .. } = error {
-        // The TOML parser shows the faulty line and the position in it, on several lines.
-        format!("error: {error}").lines().for_each(output::note);
-    } else {
-        output::note(&format!("error: {error}"));
     }
 }

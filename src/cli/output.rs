@@ -8,7 +8,10 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use bytesize::ByteSize;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::json;
 
+use super::args::Options;
+use super::exit::Exit;
 use crate::error::{Error, Result};
 use crate::types::hex;
 
@@ -54,6 +57,18 @@ pub fn print_json(document: &impl Serialize) -> Result<()> {
 /// Prints one line on standard error. Failures are ignored.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
+}
+
+/// Reports an error on standard error, as JSON on request.
+pub fn report(options: &Options, error: &Error) {
+    if options.json {
+        note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
+    } else if let Error::Config { .. } = error {
+        // The TOML parser shows the faulty line and the position in it, on several lines.
+        format!("error: {error}").lines().for_each(note);
+    } else {
+        note(&format!("error: {error}"));
+    }
 }
 
 /// Alignment of a column.

@@ -10,6 +10,8 @@ mod heal;
 mod inspect;
 mod look;
 mod models;
+#[cfg(target_os = "linux")]
+mod mount;
 mod parents;
 mod profile;
 mod restore;

@@ -22,6 +22,7 @@ mod list;
 mod local_cache;
 mod manifests;
 mod models;
+mod mount;
 mod normal;
 mod program;
 mod repair;

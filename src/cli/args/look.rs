@@ -209,3 +209,18 @@ pub struct StatsArguments {
     #[command(flatten)]
     pub filter: FilterArguments,
 }
+
+/// Arguments of `mount`.
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the verb is for Linux"))]
+#[derive(Debug, Args)]
+pub struct MountArguments {
+    /// Empty directory to mount at. It then has ids/, snapshots/, hosts/, tags/ and latest
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Let other users in, as far as the permissions of the files allow
+    #[arg(long)]
+    pub allow_other: bool,
+    /// The snapshots to show.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}

@@ -22,8 +22,8 @@ pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
 pub use keep::{ForgetArguments, PruneArguments, TagArguments};
 pub use look::{
-    CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, SnapshotsArguments,
-    StatsArguments,
+    CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, MountArguments,
+    SnapshotsArguments, StatsArguments,
 };
 pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
@@ -79,6 +79,9 @@ pub enum Verb {
     Cat(CatArguments),
     /// Write a directory of a snapshot as a tar archive, or a file as it is
     Dump(DumpArguments),
+    /// Show snapshots as a read-only file system
+    #[cfg(target_os = "linux")]
+    Mount(MountArguments),
     /// List the training runs whose checkpoints are stored
     Runs,
     /// List the steps of a training run with their metrics and no-op rates

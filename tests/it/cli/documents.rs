@@ -31,6 +31,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("diff", of(&["diff latest:src/a latest:src/m.safetensors", "diff latest latest"])),
         ("cat", of(&["cat latest:src/a"])),
         ("dump", of(&["dump latest:src --output src.tar"])),
+        ("mount", of(&["mount src"])),
         ("runs", of(&["runs"])),
         ("steps", of(&["steps tune", "steps tune --tensors"])),
         ("best", of(&["best tune --metric loss"])),
@@ -144,7 +145,8 @@ fn every_verb_prints_the_document_that_is_documented() {
     let samples = samples();
     let rows = table(JSON_PAGE, "`_hex`.\n");
     let documented: BTreeMap<&str, &str> = rows.iter().map(|row| (row[0], row[1])).collect();
-    for verb in home.verbs() {
+    // A mount ends when somebody unmounts it; its own tests read its document.
+    for verb in home.verbs().into_iter().filter(|verb| verb != "mount") {
         let document = documented.get(verb.as_str()).unwrap_or_else(|| panic!("docs/JSON.md lacks `{verb}`"));
         let lines = samples.get(verb.as_str()).unwrap_or_else(|| panic!("no command line of `{verb}` in this test"));
         for line in lines {

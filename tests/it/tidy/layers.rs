@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["similar"],
     &["model"],
     // Flows
-    &["backup", "restore", "inspect", "keep"],
+    &["backup", "restore", "inspect", "keep", "mount"],
     &["repair"],
     // Faces
     &["bench"],

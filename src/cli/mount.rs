@@ -1,0 +1,56 @@
+//! `fhrd mount`: snapshots as a read-only file system, until Ctrl-C or `umount`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Session;
+use super::args::MountArguments;
+use super::choice;
+use super::exit::Exit;
+use super::location;
+use super::output::{note, print_json};
+use crate::error::{Error, Result};
+use crate::mount::{MountOptions, SnapshotFiles, mount};
+use crate::repo::Repository;
+
+/// How often the end of the mount is looked for.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Mounts the snapshots and waits for the end.
+///
+/// # Errors
+/// Those of the repository and of mounting. [`Error::Usage`] if the mount would hide the repository.
+pub fn run(session: &Session, arguments: &MountArguments) -> Result<Exit> {
+    let repository = location::open(session)?;
+    let directory = &arguments.directory;
+    let real = directory.canonicalize().map_err(|error| Error::io("find", directory, error))?;
+    check_directory(&repository, &real)?;
+    let (snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
+    let count = snapshots.len();
+    let files = Arc::new(SnapshotFiles::new(&repository, snapshots)?);
+    let mounted = mount(files, &real, MountOptions { allow_other: arguments.allow_other })?;
+    if session.options.json {
+        print_json(&json!({"mounted": real.to_string_lossy(), "snapshots": count}))?;
+    } else if !session.options.quiet {
+        note(&format!("{count} snapshots are mounted at {}; Ctrl-C or umount ends this", real.display()));
+    }
+    while !session.stop.load(Ordering::Relaxed) && !mounted.is_finished() {
+        std::thread::sleep(POLL);
+    }
+    mounted.unmount(&real)?;
+    Ok(exit)
+}
+
+/// Refuses a directory whose mount would hide the repository, or that is part of it.
+fn check_directory(repository: &Repository, directory: &Path) -> Result<()> {
+    let Some(store) = repository.store.local_path().and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
+    if store.starts_with(directory) || directory.starts_with(&store) {
+        let message = format!("cannot mount at {}: the repository is there", directory.display());
+        return Err(Error::Usage(message));
+    }
+    Ok(())
+}

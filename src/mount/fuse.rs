@@ -1,0 +1,274 @@
+//! Passes the questions of the kernel on to [`ReadOnlyFiles`], through the crate `fuser`. No other file names it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
+};
+
+use super::{FileEntry, ReadOnlyFiles};
+use crate::error::{Error, Result};
+use crate::repo::tree::{Node, NodeKind, Timestamp, Xattr};
+
+/// How long the kernel may remember entries. Snapshots never change.
+const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// Bytes that the kernel may read ahead.
+const READAHEAD_BYTES: u32 = 1 << 20;
+/// Threads that answer the kernel.
+const THREADS: usize = 2;
+/// Block size and length of names that are reported.
+const BLOCK_BYTES: u32 = 4096;
+const NAME_BYTES_MAX: u32 = 255;
+/// Positions 0 and 1 of a listing are `.` and `..`.
+const OWN_ENTRIES: u64 = 2;
+
+/// Who may use a mount.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MountOptions {
+    /// Let other users in, as far as the permissions of the files allow. By default, only the user who mounts.
+    pub allow_other: bool,
+}
+
+/// A mounted file system. Dropping it unmounts.
+pub struct MountedFiles {
+    session: BackgroundSession,
+}
+
+/// Mounts `files` at a directory.
+///
+/// # Errors
+/// [`Error::Io`] if the system refuses.
+pub fn mount(files: Arc<dyn ReadOnlyFiles>, directory: &Path, options: MountOptions) -> Result<MountedFiles> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoAtime,
+        MountOption::FSName("fhrd".into()),
+        MountOption::Subtype("fhrd".into()),
+    ];
+    if options.allow_other {
+        config.acl = SessionACL::All;
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.n_threads = Some(THREADS);
+    let session = fuser::spawn_mount(FuseFiles { files }, directory, &config);
+    Ok(MountedFiles { session: session.map_err(|error| Error::io("mount", directory, error))? })
+}
+
+impl MountedFiles {
+    /// Whether somebody has unmounted it.
+    pub fn is_finished(&self) -> bool {
+        self.session.guard.is_finished()
+    }
+
+    /// Unmounts, and waits until the kernel's questions are answered.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is in use, or if the session failed.
+    pub fn unmount(self, directory: &Path) -> Result<()> {
+        let ended = if self.is_finished() { self.session.join() } else { self.session.umount_and_join() };
+        ended.map_err(|error| Error::io("unmount", directory, error))
+    }
+}
+
+struct FuseFiles {
+    files: Arc<dyn ReadOnlyFiles>,
+}
+
+/// The error number of a failed question. The error itself is logged.
+fn number(error: &Error) -> Errno {
+    tracing::error!("mount: {error}");
+    Errno::EIO
+}
+
+/// The answer to a question, or its error number. `None` is a file that does not exist.
+fn answer<T>(result: Result<Option<T>>) -> std::result::Result<T, Errno> {
+    match result {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(Errno::ENOENT),
+        Err(error) => Err(number(&error)),
+    }
+}
+
+fn file_type(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::File => FileType::RegularFile,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::Fifo => FileType::NamedPipe,
+        NodeKind::Socket => FileType::Socket,
+        NodeKind::CharacterDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let second = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
+    let time = second.and_then(|second| second.checked_add(Duration::from_nanos(u64::from(time.nanoseconds))));
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+fn attributes(entry: &FileEntry) -> FileAttr {
+    let node = &entry.node;
+    let size = node.link_target.as_ref().map_or(node.size, |target| target.len() as u64);
+    let device = node.device_number.map_or(0, |number| rustix::fs::makedev(number.major, number.minor));
+    // The number of names is not recorded. Above 1 it tells programs to look for names of the same inode.
+    let nlink = if node.hard_link.is_some() || node.kind == NodeKind::Directory { 2 } else { 1 };
+    // Fewer blocks than the size needs tell programs such as cp to look for holes.
+    let blocks = size.div_ceil(512).saturating_sub(u64::from(node.sparse));
+    FileAttr {
+        ino: INodeNo(entry.inode),
+        size,
+        blocks,
+        atime: system_time(node.atime.unwrap_or(node.mtime)),
+        mtime: system_time(node.mtime),
+        ctime: system_time(node.ctime),
+        crtime: UNIX_EPOCH,
+        kind: file_type(node.kind),
+        perm: (node.mode & 0o7777) as u16,
+        nlink,
+        uid: node.uid,
+        gid: node.gid,
+        rdev: u32::try_from(device).unwrap_or(0),
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+impl FuseFiles {
+    fn node(&self, inode: INodeNo) -> std::result::Result<Node, Errno> {
+        answer(self.files.entry(inode.0)).map(|entry| entry.node)
+    }
+}
+
+/// Replies with a value, or with its length if there is no space for it.
+fn reply_value(reply: ReplyXattr, value: &[u8], size: u32) {
+    match u32::try_from(value.len()) {
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(len) if len <= size => reply.data(value),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+impl Filesystem for FuseFiles {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // A kernel that offers less gets less.
+        if let Err(offered) = config.set_max_readahead(READAHEAD_BYTES) {
+            let _ = config.set_max_readahead(offered);
+        }
+        let wanted = InitFlags::FUSE_CACHE_SYMLINKS | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_READ;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match answer(self.files.look_up(parent.0, name)) {
+            Ok(entry) => reply.entry(&TTL, &attributes(&entry), Generation(0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn forget(&self, _: &Request, inode: INodeNo, references: u64) {
+        self.files.forget(inode.0, references);
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match answer(self.files.entry(inode.0)) {
+            Ok(entry) => reply.attr(&TTL, &attributes(&entry)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        match self.node(inode).map(|node| node.link_target) {
+            Ok(Some(target)) => reply.data(&target),
+            Ok(None) => reply.error(Errno::EINVAL),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match answer(self.files.read(inode.0, offset, size as usize)) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn opendir(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match answer(self.files.open_directory(inode.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdir(&self, _: &Request, inode: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        for (at, name) in [(0, "."), (1, "..")] {
+            if offset <= at && reply.add(inode, at + 1, FileType::Directory, name) {
+                return reply.ok();
+            }
+        }
+        let listed = self.files.list(handle.0, offset.saturating_sub(OWN_ENTRIES), &mut |at, listed| {
+            let (entry, name) = (&listed.entry, OsStr::from_bytes(&listed.name));
+            !reply.add(INodeNo(entry.inode), at + OWN_ENTRIES + 1, file_type(entry.node.kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(number(&error)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.files.close_directory(handle.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(0, 0, 0, 0, 0, BLOCK_BYTES, NAME_BYTES_MAX, BLOCK_BYTES);
+    }
+
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let of_name = |xattr: &&Xattr| xattr.name == name.as_bytes();
+        match self.node(inode) {
+            Ok(node) => match node.xattrs.iter().find(of_name) {
+                Some(xattr) => reply_value(reply, &xattr.value, size),
+                None => reply.error(Errno::NO_XATTR),
+            },
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        match self.node(inode) {
+            Ok(node) => {
+                let names: Vec<u8> =
+                    node.xattrs.iter().flat_map(|xattr| [xattr.name.as_slice(), b"\0"].concat()).collect();
+                reply_value(reply, &names, size);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+}
