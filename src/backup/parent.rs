@@ -6,6 +6,7 @@ use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::Snapshot;
 use crate::repo::tree::{HOLES_KEY, Node, NodeKind, Timestamp, TreeCursor};
+use crate::types::Fingerprint;
 
 /// A directory of the parent snapshot.
 struct ParentDirectory {
@@ -47,7 +48,7 @@ impl ParentCursor {
 
     /// The parent's entry called `name` in the current directory. Callers ask for names in ascending order. If the
     /// parent cannot be read there is no entry, so the files of the directory are read.
-    fn find(&mut self, name: &[u8]) -> Option<Node> {
+    pub fn find(&mut self, name: &[u8]) -> Option<Node> {
         let slot = self.levels.last_mut()?;
         let level = slot.as_mut()?;
         while level.next.as_ref()?.name.as_slice() < name {
@@ -112,11 +113,21 @@ impl ParentCursor {
         nanoseconds(node.mtime.max(node.ctime)) <= self.unchanged_since_ns
     }
 
+    /// Whether the repository has the chunk, as [`ChunkPresence::has`] says.
+    pub fn has(&mut self, fingerprint: &Fingerprint) -> bool {
+        self.presence.has(fingerprint).unwrap_or(false)
+    }
+
     /// Whether the repository has every recipe and chunk of `content`.
-    fn is_whole(&mut self, content: ContentReference) -> bool {
-        let mut walk = RecipeWalk::new(content);
+    pub fn is_whole(&mut self, content: ContentReference) -> bool {
+        let (mut walk, mut recipes) = (RecipeWalk::new(content), Vec::new());
         loop {
-            match walk.next(&mut self.reader) {
+            let next = walk.next_visiting(&mut self.reader, &mut |recipe| recipes.push(*recipe));
+            // The run relies on the containers of recipes, too.
+            if !recipes.drain(..).all(|recipe| self.presence.has(&recipe).unwrap_or(false)) {
+                return false;
+            }
+            match next {
                 Ok(None) => return true,
                 Ok(Some(ContentReference::Chunk { fingerprint, .. })) => {
                     if !self.presence.has(&fingerprint).unwrap_or(false) {

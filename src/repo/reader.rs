@@ -275,7 +275,22 @@ impl RecipeWalk {
     }
 
     /// Returns the next chunk or hole.
+    ///
+    /// # Errors
+    /// Those of reading recipes. [`Error::Corrupt`] for too many levels, and for a chunk that is too long.
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<ContentReference>> {
+        self.next_visiting(reader, &mut |_| {})
+    }
+
+    /// As [`Self::next`]; `visit` is told of each recipe that is read.
+    ///
+    /// # Errors
+    /// As of [`Self::next`].
+    pub fn next_visiting(
+        &mut self,
+        reader: &mut ChunkReader,
+        visit: &mut dyn FnMut(&Fingerprint),
+    ) -> Result<Option<ContentReference>> {
         loop {
             let Some(top) = self.stack.last_mut() else { return Ok(None) };
             match top.next() {
@@ -291,6 +306,7 @@ impl RecipeWalk {
                     let recipe = decode_recipe(&fingerprint, level, len, &bytes)?;
                     self.unread = None;
                     self.recipes_read += 1;
+                    visit(&fingerprint);
                     self.stack.push(recipe.into_iter());
                 }
                 Some(ContentReference::Chunk { len, .. }) if len > CHUNK_BYTES_LIMIT => {
