@@ -16,7 +16,7 @@ use super::output::{
 };
 use crate::error::Result;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::snapshot_groups::{GroupField, GroupValues, grouped};
+use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues, grouped};
 use crate::types::hex;
 
 /// A snapshot as JSON.
@@ -72,7 +72,8 @@ pub fn short_id(named: &NamedSnapshot) -> String {
     hex(&named.id.0[..4])
 }
 
-fn statistic(named: &NamedSnapshot, name: &str) -> u64 {
+/// A counter of the backup; 0 if it recorded none.
+pub fn statistic(named: &NamedSnapshot, name: &str) -> u64 {
     named.snapshot.statistics.get(name).copied().unwrap_or(0)
 }
 
@@ -109,20 +110,19 @@ fn shown_paths(values: &GroupValues) -> Option<Vec<String>> {
 pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (mut snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
-    let keys: Vec<GroupField> = arguments.group_by.iter().map(|key| (*key).into()).collect();
     if let Some(count) = arguments.latest {
-        let keys = if keys.is_empty() { &[GroupField::Host, GroupField::Paths] } else { keys.as_slice() };
-        snapshots = last_of_each(snapshots, keys, count);
+        let by_default = GroupBy(vec![GroupField::Host, GroupField::Paths]);
+        snapshots = last_of_each(snapshots, arguments.group_by.as_ref().unwrap_or(&by_default), count);
     }
-    if keys.is_empty() {
+    let Some(by) = arguments.group_by.as_ref().filter(|by| !by.0.is_empty()) else {
         if session.options.json {
             print_json(&snapshots.iter().map(SnapshotDocument::new).collect::<Vec<_>>())?;
         } else {
             print(|out| write_snapshots(out, &snapshots))?;
         }
         return Ok(exit);
-    }
-    let groups = grouped(snapshots, &keys);
+    };
+    let groups = grouped(snapshots, by);
     if session.options.json {
         let document = |(values, snapshots): &'_ (GroupValues, Vec<NamedSnapshot>)| -> serde_json::Value {
             let snapshots = snapshots.iter().map(SnapshotDocument::new).collect();
@@ -145,9 +145,9 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
 }
 
 /// The last `count` snapshots of each group, in the order of `snapshots`, which is by time.
-fn last_of_each(snapshots: Vec<NamedSnapshot>, keys: &[GroupField], count: usize) -> Vec<NamedSnapshot> {
+fn last_of_each(snapshots: Vec<NamedSnapshot>, by: &GroupBy, count: usize) -> Vec<NamedSnapshot> {
     let mut last: Vec<NamedSnapshot> = Vec::new();
-    for (_, mut members) in grouped(snapshots, keys) {
+    for (_, mut members) in grouped(snapshots, by) {
         last.extend(members.drain(members.len().saturating_sub(count)..));
     }
     last.sort_by_key(|named| (named.snapshot.time_ns, named.id));
@@ -176,15 +176,16 @@ fn write_snapshots(out: &mut dyn Write, snapshots: &[NamedSnapshot]) -> Result<(
 }
 
 fn row(named: &NamedSnapshot) -> Vec<String> {
+    let tags = printable(&named.snapshot.tags.join(","));
+    wide_row(named, [tags, statistic(named, "files").to_string(), size(statistic(named, "bytes"))])
+}
+
+/// Cells of a table of snapshots: id, time and host, then `cells`, then the paths.
+pub fn wide_row<const N: usize>(named: &NamedSnapshot, cells: [String; N]) -> Vec<String> {
     let snapshot = &named.snapshot;
     let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
-    vec![
-        short_id(named),
-        time_local(split_ns(snapshot.time_ns).0),
-        printable(&snapshot.host),
-        printable(&snapshot.tags.join(",")),
-        statistic(named, "files").to_string(),
-        size(statistic(named, "bytes")),
-        printable(&paths.join(" ")),
-    ]
+    let mut row = vec![short_id(named), time_local(split_ns(snapshot.time_ns).0), printable(&snapshot.host)];
+    row.extend(cells);
+    row.push(printable(&paths.join(" ")));
+    row
 }

@@ -11,10 +11,8 @@ use super::args::{FilterArguments, StatsArguments};
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{
-    Align, failed, print, print_json, printable, ratio, size, split_ns, time_local, write_pairs, write_table,
-};
-use super::snapshots::{SnapshotDocument, short_id};
+use super::output::{Align, failed, print, print_json, printable, ratio, size, write_pairs, write_table};
+use super::snapshots::{SnapshotDocument, short_id, statistic, wide_row};
 use crate::error::{Error, Result};
 use crate::inspect::exclusive::{ExclusiveBytes, exclusive};
 use crate::inspect::stats::repository_stats;
@@ -119,16 +117,7 @@ fn by_snapshot(session: &Session, repository: &Repository, arguments: &StatsArgu
         let columns =
             [("id", Left), ("time", Left), ("host", Left), ("content", Right), ("frees", Right), ("paths", Left)];
         let row = |(named, alone): (&NamedSnapshot, &ExclusiveBytes)| {
-            let snapshot = &named.snapshot;
-            let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
-            vec![
-                short_id(named),
-                time_local(split_ns(snapshot.time_ns).0),
-                printable(&snapshot.host),
-                size(snapshot.statistics.get("bytes").copied().unwrap_or(0)),
-                size(alone.stored_bytes),
-                printable(&paths.join(" ")),
-            ]
+            wide_row(named, [size(statistic(named, "bytes")), size(alone.stored_bytes)])
         };
         let rows: Vec<_> = shown.map(row).collect();
         print(|out| {

@@ -5,53 +5,14 @@
 //! by the calendar of the given time zone. A snapshot stays if any rule keeps it. Snapshots that their backup has not
 //! reported yet count for no rule and are never deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::types::SnapshotId;
-
-/// Which snapshots a rule compares with one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupBy {
-    /// Those of one host.
-    pub host: bool,
-    /// Those of the same paths.
-    pub paths: bool,
-    /// Those of the same tags.
-    pub tags: bool,
-}
-
-impl Default for GroupBy {
-    fn default() -> Self {
-        GroupBy { host: true, paths: true, tags: false }
-    }
-}
-
-impl GroupBy {
-    /// Parses names with commas: `host`, `paths`, `tags`. The empty text means one group.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] with the unknown name.
-    pub fn parse(text: &str) -> Result<Self> {
-        let mut group = GroupBy { host: false, paths: false, tags: false };
-        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match name {
-                "host" => group.host = true,
-                "paths" => group.paths = true,
-                "tags" => group.tags = true,
-                other => {
-                    return Err(Error::Usage(format!("cannot group by `{other}`: give host, paths or tags")));
-                }
-            }
-        }
-        Ok(group)
-    }
-}
 
 /// The rules. Without any, nothing is deleted.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +33,7 @@ pub struct ForgetPolicy {
     pub within: Option<Span>,
     /// Keep snapshots with any of these tags.
     pub tags: Vec<String>,
-    /// Groups.
+    /// What the snapshots of a group have in common.
     pub group_by: GroupBy,
 }
 
@@ -96,12 +57,8 @@ pub struct RetainedSnapshot {
 /// The snapshots of a group, latest first.
 #[derive(Debug, Clone)]
 pub struct ForgetGroup {
-    /// Host, if grouped by it.
-    pub host: Option<String>,
-    /// Paths, if grouped by them.
-    pub paths: Option<Vec<Vec<u8>>>,
-    /// Tags, if grouped by them.
-    pub tags: Option<Vec<String>>,
+    /// What they have in common.
+    pub values: GroupValues,
     /// Its snapshots.
     pub snapshots: Vec<RetainedSnapshot>,
 }
@@ -112,9 +69,6 @@ impl ForgetGroup {
         self.snapshots.iter().filter(|retained| retained.reasons.is_empty()).map(|retained| retained.snapshot.id)
     }
 }
-
-/// Host, paths and tags of a group, as far as it has them.
-type GroupKey = (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>);
 
 /// Keeps the latest snapshot of each of the last `left` periods.
 struct PeriodRule {
@@ -147,26 +101,15 @@ fn rules(policy: &ForgetPolicy) -> Vec<PeriodRule> {
 /// # Errors
 /// [`Error::Usage`] for a time span or a time of a snapshot that the calendar does not reach.
 pub fn plan_forget(snapshots: &[NamedSnapshot], policy: &ForgetPolicy, zone: &TimeZone) -> Result<Vec<ForgetGroup>> {
-    let mut groups: BTreeMap<GroupKey, Vec<&NamedSnapshot>> = BTreeMap::new();
-    for named in snapshots.iter().rev() {
-        let GroupBy { host, paths, tags } = policy.group_by;
-        let snapshot = &named.snapshot;
-        let sorted_tags = || snapshot.tags.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
-        let key = (
-            host.then(|| snapshot.host.clone()),
-            paths.then(|| snapshot.paths.iter().map(|path| path.to_vec()).collect()),
-            tags.then(sorted_tags),
-        );
-        groups.entry(key).or_default().push(named);
-    }
-    let group = |((host, paths, tags), snapshots): (GroupKey, Vec<&NamedSnapshot>)| {
-        Ok(ForgetGroup { host, paths, tags, snapshots: decide(&snapshots, policy, zone)? })
+    let latest_first = snapshots.iter().rev().cloned().collect();
+    let group = |(values, snapshots): (GroupValues, Vec<NamedSnapshot>)| {
+        Ok(ForgetGroup { values, snapshots: decide(snapshots, policy, zone)? })
     };
-    groups.into_iter().map(group).collect()
+    grouped(latest_first, &policy.group_by).into_iter().map(group).collect()
 }
 
 /// Applies the rules to the snapshots of a group, latest first.
-fn decide(snapshots: &[&NamedSnapshot], policy: &ForgetPolicy, zone: &TimeZone) -> Result<Vec<RetainedSnapshot>> {
+fn decide(snapshots: Vec<NamedSnapshot>, policy: &ForgetPolicy, zone: &TimeZone) -> Result<Vec<RetainedSnapshot>> {
     let time_of = |named: &NamedSnapshot| {
         let time = Timestamp::from_nanosecond(i128::from(named.snapshot.time_ns));
         let time = time.map_err(|error| Error::Usage(format!("time of snapshot {}: {error}", named.id)))?;
@@ -181,7 +124,7 @@ fn decide(snapshots: &[&NamedSnapshot], policy: &ForgetPolicy, zone: &TimeZone) 
     };
     let (mut rules, mut last, mut retained) = (rules(policy), policy.last, Vec::with_capacity(snapshots.len()));
     for named in snapshots {
-        let (time, mut reasons) = (time_of(named)?, Vec::new());
+        let (time, mut reasons) = (time_of(&named)?, Vec::new());
         if last > 0 {
             last -= 1;
             reasons.push("last");
@@ -199,7 +142,7 @@ fn decide(snapshots: &[&NamedSnapshot], policy: &ForgetPolicy, zone: &TimeZone) 
         if named.snapshot.tags.iter().any(|tag| policy.tags.contains(tag)) {
             reasons.push("tag");
         }
-        retained.push(RetainedSnapshot { snapshot: (*named).clone(), reasons });
+        retained.push(RetainedSnapshot { snapshot: named, reasons });
     }
     Ok(retained)
 }
@@ -226,16 +169,9 @@ mod tests {
         let snapshot = Snapshot {
             time_ns: time.timestamp().as_nanosecond() as i64,
             host: host.into(),
-            user: String::new(),
             paths: vec![b"/a".to_vec().into()],
-            root: None,
-            parent: None,
             tags: tags.iter().map(ToString::to_string).collect(),
-            program: String::new(),
-            statistics: BTreeMap::new(),
-            extra: BTreeMap::new(),
-            root_node: None,
-            intent: None,
+            ..Snapshot::default()
         };
         NamedSnapshot { id: SnapshotId([month as u8 * 32 + day as u8 + hour as u8; 32]), snapshot }
     }
@@ -298,14 +234,10 @@ mod tests {
             snapshot(1, 2, 0, "two", &["y", "x"]),
             snapshot(1, 3, 0, "one", &["x", "y"]),
         ];
-        let policy = |group_by: &str| ForgetPolicy {
-            last: 1,
-            group_by: GroupBy::parse(group_by).unwrap(),
-            ..ForgetPolicy::default()
-        };
+        let policy =
+            |group_by: &str| ForgetPolicy { last: 1, group_by: group_by.parse().unwrap(), ..ForgetPolicy::default() };
         assert_eq!(retained(&snapshots, &policy("host,paths")).len(), 2);
         assert_eq!(retained(&snapshots, &policy("tags")), [pairs(&[("01-03 00", "last")])]);
         assert_eq!(retained(&snapshots, &policy("")), [pairs(&[("01-03 00", "last")])]);
-        assert!(GroupBy::parse("host,year").is_err());
     }
 }

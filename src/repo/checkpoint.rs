@@ -127,20 +127,7 @@ mod tests {
     fn snapshot(time_ns: i64, checkpoint: Option<Checkpoint>) -> NamedSnapshot {
         let mut extra = BTreeMap::new();
         checkpoint.into_iter().for_each(|checkpoint| checkpoint.attach(&mut extra).unwrap());
-        let snapshot = Snapshot {
-            time_ns,
-            host: String::new(),
-            user: String::new(),
-            paths: Vec::new(),
-            root: None,
-            parent: None,
-            tags: Vec::new(),
-            program: String::new(),
-            statistics: BTreeMap::new(),
-            extra,
-            root_node: None,
-            intent: None,
-        };
+        let snapshot = Snapshot { time_ns, extra, ..Snapshot::default() };
         NamedSnapshot { id: SnapshotId([time_ns as u8; 32]), snapshot }
     }
 

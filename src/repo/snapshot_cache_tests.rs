@@ -1,26 +1,12 @@
 //! The file of known snapshots: what it saves, and what damage to it costs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
 use crate::store::{CountingStore, MemoryStore};
 
 fn snapshot(time_ns: i64) -> Snapshot {
-    Snapshot {
-        time_ns,
-        host: String::new(),
-        user: String::new(),
-        paths: Vec::new(),
-        root: None,
-        parent: None,
-        tags: Vec::new(),
-        program: String::new(),
-        statistics: BTreeMap::new(),
-        extra: BTreeMap::new(),
-        root_node: None,
-        intent: None,
-    }
+    Snapshot { time_ns, ..Snapshot::default() }
 }
 
 struct Fixture {

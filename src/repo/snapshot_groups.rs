@@ -1,6 +1,7 @@
 //! Groups of snapshots that agree in host, paths or tags.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -13,6 +14,24 @@ pub enum GroupField {
     Paths,
     /// The tags, in any order.
     Tags,
+}
+
+/// What the snapshots of a group have in common: a list such as `host,paths`. Without a field there is one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupBy(pub Vec<GroupField>);
+
+impl FromStr for GroupBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fields = text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(|name| match name {
+            "host" | "hosts" => Ok(GroupField::Host),
+            "path" | "paths" => Ok(GroupField::Paths),
+            "tag" | "tags" => Ok(GroupField::Tags),
+            other => Err(format!("expected host, paths or tags with commas between them, found `{other}`")),
+        });
+        fields.collect::<Result<_, _>>().map(GroupBy)
+    }
 }
 
 /// The common values of a group. `None` where they may differ.
@@ -28,7 +47,7 @@ pub struct GroupValues {
 
 impl GroupValues {
     /// The values of a snapshot for `keys`.
-    pub fn of(named: &NamedSnapshot, keys: &[GroupField]) -> Self {
+    fn of(named: &NamedSnapshot, keys: &[GroupField]) -> Self {
         let mut values = GroupValues::default();
         for key in keys {
             match key {
@@ -49,10 +68,24 @@ impl GroupValues {
 }
 
 /// Groups snapshots, by ascending values. The snapshots of a group keep their order.
-pub fn grouped(snapshots: Vec<NamedSnapshot>, keys: &[GroupField]) -> Vec<(GroupValues, Vec<NamedSnapshot>)> {
+pub fn grouped(snapshots: Vec<NamedSnapshot>, by: &GroupBy) -> Vec<(GroupValues, Vec<NamedSnapshot>)> {
     let mut groups: BTreeMap<GroupValues, Vec<NamedSnapshot>> = BTreeMap::new();
     for named in snapshots {
-        groups.entry(GroupValues::of(&named, keys)).or_default().push(named);
+        groups.entry(GroupValues::of(&named, &by.0)).or_default().push(named);
     }
     groups.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_have_one_grammar() {
+        use GroupField::{Host, Paths, Tags};
+        assert_eq!("host,paths".parse(), Ok(GroupBy(vec![Host, Paths])));
+        assert_eq!("tag, path".parse(), Ok(GroupBy(vec![Tags, Paths])));
+        assert_eq!("".parse(), Ok(GroupBy::default()));
+        assert!("host,year".parse::<GroupBy>().unwrap_err().contains("`year`"));
+    }
 }

@@ -1,7 +1,5 @@
 //! A builder of repositories whose checksums are right and whose content is not what fhrd writes.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use fhrd::codec::Scratch;
 use fhrd::repo::container::{
@@ -124,16 +122,9 @@ impl HostileRepository {
         let snapshot = Snapshot {
             time_ns,
             host: "test".into(),
-            user: String::new(),
             paths: paths.into_iter().map(Into::into).collect(),
             root: Some(root),
-            parent: None,
-            tags: Vec::new(),
-            program: String::new(),
-            statistics: BTreeMap::new(),
-            extra: BTreeMap::new(),
-            root_node: None,
-            intent: None,
+            ..Snapshot::default()
         };
         snapshot.save(store.as_ref()).unwrap();
         (self.repository, sealed.blob_name())

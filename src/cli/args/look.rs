@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::values::{parse_range, parse_size, parse_time};
-use crate::repo::snapshot_groups::GroupField;
+use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tree::{NodeKind, Timestamp};
 
 /// Chooses among snapshots.
@@ -24,36 +24,15 @@ pub struct FilterArguments {
     pub tags: Vec<String>,
 }
 
-/// What snapshots have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GroupValue {
-    /// The host
-    Host,
-    /// The paths
-    Paths,
-    /// The tags
-    Tags,
-}
-
-impl From<GroupValue> for GroupField {
-    fn from(value: GroupValue) -> Self {
-        match value {
-            GroupValue::Host => GroupField::Host,
-            GroupValue::Paths => GroupField::Paths,
-            GroupValue::Tags => GroupField::Tags,
-        }
-    }
-}
-
 /// Arguments of `snapshots`.
 #[derive(Debug, Args)]
 pub struct SnapshotsArguments {
     /// The snapshots to list.
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// Print a table for each combination of these
-    #[arg(long, value_name = "KEY[,KEY]", value_delimiter = ',')]
-    pub group_by: Vec<GroupValue>,
+    /// Print a table for each combination of these: host, paths, tags
+    #[arg(long, value_name = "LIST")]
+    pub group_by: Option<GroupBy>,
     /// Only the last N snapshots of each group [without --group-by: of each host and paths]
     #[arg(long, value_name = "N")]
     pub latest: Option<usize>,
