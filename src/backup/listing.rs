@@ -21,17 +21,28 @@ pub struct OpenDirectory {
     node: Option<Box<Node>>,
     listing: Vec<u8>,
     recipe: RecipeBuilder,
+    is_partial: bool,
 }
 
 impl OpenDirectory {
     /// An empty directory; the root has no node.
     pub fn new(node: Option<Box<Node>>) -> Self {
-        OpenDirectory { node, listing: Vec::new(), recipe: RecipeBuilder::default() }
+        OpenDirectory { node, listing: Vec::new(), recipe: RecipeBuilder::default(), is_partial: false }
     }
 
     /// Whether this is not the root.
     pub fn has_node(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// Notes that an entry is left out.
+    pub fn omit(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// Whether an entry was left out.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// Appends the next entry in name order.
@@ -69,6 +80,7 @@ impl OpenDirectory {
     /// Those of the store.
     pub fn finish(mut self, metadata: &mut MetadataWriter) -> Result<Option<Box<Node>>> {
         let Some(mut node) = self.node.take() else { return Ok(None) };
+        node.partial |= self.is_partial;
         node.content = self.finish_root(metadata)?;
         Ok(Some(node))
     }

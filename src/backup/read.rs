@@ -21,7 +21,7 @@ use super::parents::ParentCursors;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
-use crate::filesystem::{Capturer, Event, FileRange, SourceFile, Walker};
+use crate::filesystem::{Capturer, Event, Exclusion, FileRange, SourceFile, Walker};
 use crate::metrics::Progress;
 use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order};
 use crate::pipeline::{Emit, Source};
@@ -30,13 +30,13 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
 
 /// Items of a batch, at most.
-const ITEMS_MAX: usize = 1024;
+pub(super) const ITEMS_MAX: usize = 1024;
 /// Reads below this size get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
 /// Files from this size on are sent with their previous version: float chunks may be deltas to it.
 const CHANGED_BYTES_MIN: u64 = 64 << 10;
 /// Memory for records of models that are to be ordered. Models beyond that are not hoisted.
-const HOISTED_BYTES_MAX: usize = 16 << 20;
+pub(super) const HOISTED_BYTES_MAX: usize = 16 << 20;
 
 /// Counters of Read, shared with the caller of the run.
 #[derive(Debug, Default)]
@@ -137,16 +137,20 @@ impl<'a> ReadStage<'a> {
             Event::Entry { node, .. } => self.push(ReadItem::Tree(TreeItem::Entry(Box::new(node))), emit),
             Event::Problem { error, .. } => {
                 self.problem(&error);
-                Ok(())
+                self.push(ReadItem::Tree(TreeItem::Omitted), emit)
             }
             Event::Skipped { path } => {
                 tracing::info!("skipping {}: it is the repository or its cache", path.display());
-                Ok(())
+                self.push(ReadItem::Tree(TreeItem::Omitted), emit)
             }
             Event::Excluded { path, reason } => {
                 self.counts.excluded.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!("excluding {}: {reason}", path.display());
-                Ok(())
+                match reason {
+                    // The directory itself is stored, and marked by the walk.
+                    Exclusion::FileSystem => Ok(()),
+                    _ => self.push(ReadItem::Tree(TreeItem::Omitted), emit),
+                }
             }
         }
     }
@@ -177,7 +181,7 @@ impl<'a> ReadStage<'a> {
             Ok(source) => source,
             Err(error) => {
                 self.problem(&error);
-                return Ok(());
+                return self.push(ReadItem::Tree(TreeItem::Omitted), emit);
             }
         };
         source.refresh(&mut node);
@@ -344,7 +348,7 @@ impl<'a> ReadStage<'a> {
 }
 
 /// The item before a file's content: its record if it is a model, else its previous version.
-fn announced(
+pub(super) fn announced(
     model: Option<&Arc<ModelFile>>,
     previous_version: Option<ContentReference>,
     size: u64,

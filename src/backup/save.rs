@@ -32,6 +32,8 @@ use crate::store::Store;
 pub struct Saved {
     /// Content of the root directory.
     pub root: Option<ContentReference>,
+    /// Whether an entry of the root directory is left out.
+    pub root_is_partial: bool,
     /// Regular files.
     pub files: u64,
     /// Directories.
@@ -273,6 +275,7 @@ impl<'a> SaveStage<'a> {
                     self.append(&node)?;
                 }
             }
+            TreeItem::Omitted => self.omit(),
             TreeItem::Entry(node) => {
                 if let Some(identity) = node.hard_link.filter(|_| node.content.is_some()) {
                     self.links.put(identity, SavedContent { content: node.content, size: node.size });
@@ -291,6 +294,13 @@ impl<'a> SaveStage<'a> {
             TreeItem::End { outcome, small_holes } => self.end_file(outcome, small_holes)?,
         }
         Ok(())
+    }
+
+    /// Marks the current directory: an entry of it is left out.
+    fn omit(&mut self) {
+        if let Some(directory) = self.directories.last_mut() {
+            directory.omit();
+        }
     }
 
     fn begin(&mut self, node: Box<Node>, is_hoisted: bool) {
@@ -318,6 +328,10 @@ impl<'a> SaveStage<'a> {
     fn end_file(&mut self, outcome: Outcome, small_holes: HoleMap) -> Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         if outcome == Outcome::Failed {
+            // The walk meets a hoisted file again.
+            if !file.is_hoisted {
+                self.omit();
+            }
             return Ok(());
         }
         let metadata = &mut self.metadata;
@@ -402,6 +416,7 @@ impl Sink for SaveStage<'_> {
         if !self.directories.is_empty() || self.file.is_some() {
             return Err(Error::internal("Save got the end of the stream inside a directory or a file"));
         }
+        self.saved.root_is_partial = root.is_partial();
         self.saved.root = root.finish_root(&mut self.metadata)?;
         self.store_metadata(true)?;
         self.catalogue.save(self.store.as_ref())?;

@@ -12,7 +12,7 @@ use super::args::{BackupArguments, CheckpointArguments, ChoiceArguments, InputAr
 use crate::backup::{BackupRequest, StreamRequest, StreamSource};
 use crate::config::BackupProfile;
 use crate::error::{Error, Result};
-use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, PatternsBuilder, TagFile};
+use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
 use crate::repo::checkpoint::Checkpoint;
 
 /// Bytes of a list of paths, at most.
@@ -41,6 +41,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         choice: choice(&chosen)?,
         excludes: excludes(&chosen),
         stream,
+        copied: None,
         dry_run: arguments.dry_run,
         bare: false,
         checkpoint: checkpoint(&arguments.checkpoint)?,
@@ -57,7 +58,8 @@ fn checkpoint(arguments: &CheckpointArguments) -> Result<Option<Checkpoint>> {
     }
 }
 
-fn host_name() -> String {
+/// Name of this machine.
+pub fn host_name() -> String {
     hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -91,24 +93,68 @@ fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
     }
 }
 
-fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
-    let mut patterns = PatternsBuilder::default();
-    for (option, ignore_case, list) in [("--exclude", false, &chosen.exclude), ("--iexclude", true, &chosen.iexclude)] {
-        list.iter().try_for_each(|pattern| patterns.add(pattern, ignore_case, option))?;
+/// Patterns as options and pattern files give them. Those that begin with `i` ignore the case of letters.
+pub struct PatternLists<'a> {
+    /// Name of the first option, without dashes.
+    pub option: &'static str,
+    /// Its values.
+    pub patterns: &'a [String],
+    /// Values of the option that ignores case.
+    pub ipatterns: &'a [String],
+    /// Pattern files.
+    pub files: &'a [PathBuf],
+    /// Pattern files, read without regard to case.
+    pub ifiles: &'a [PathBuf],
+}
+
+impl PatternLists<'_> {
+    /// The patterns as a snapshot records them: options with their values. Of a pattern file it has the name.
+    pub fn recorded(&self) -> Vec<String> {
+        let of = |letter: &str, end: &str, value: &str| format!("{letter}{}{end}={value}", self.option);
+        let mut lines: Vec<String> = self.patterns.iter().map(|pattern| of("", "", pattern)).collect();
+        lines.extend(self.ipatterns.iter().map(|pattern| of("i", "", pattern)));
+        lines.extend(self.files.iter().map(|file| of("", "-file", &file.display().to_string())));
+        lines.extend(self.ifiles.iter().map(|file| of("i", "-file", &file.display().to_string())));
+        lines
     }
-    for (ignore_case, files) in [(false, &chosen.exclude_file), (true, &chosen.iexclude_file)] {
-        for file in files {
-            let bytes = read(file, PATTERN_BYTES_MAX as u64)?;
-            let name = file.display().to_string();
-            let text = String::from_utf8(bytes).map_err(|error| Error::Malformed {
-                path: file.clone(),
-                location: format!("at byte {}", error.utf8_error().valid_up_to()),
-                expected: "patterns in UTF-8; `?` stands for any other byte".into(),
-                got: "other bytes".into(),
-            })?;
-            patterns.add_lines(&text, ignore_case, &name)?;
+
+    /// Reads the files and compiles the patterns.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the option or the line; [`Error::Io`] and [`Error::Malformed`] for files.
+    pub fn build(&self) -> Result<Patterns> {
+        let mut patterns = PatternsBuilder::default();
+        for (letter, ignore_case, list) in [("", false, self.patterns), ("i", true, self.ipatterns)] {
+            let option = format!("--{letter}{}", self.option);
+            list.iter().try_for_each(|pattern| patterns.add(pattern, ignore_case, &option))?;
         }
+        for (ignore_case, files) in [(false, self.files), (true, self.ifiles)] {
+            for file in files {
+                let bytes = read(file, PATTERN_BYTES_MAX as u64)?;
+                let text = String::from_utf8(bytes).map_err(|error| Error::Malformed {
+                    path: file.clone(),
+                    location: format!("at byte {}", error.utf8_error().valid_up_to()),
+                    expected: "patterns in UTF-8; `?` stands for any other byte".into(),
+                    got: "other bytes".into(),
+                })?;
+                patterns.add_lines(&text, ignore_case, &file.display().to_string())?;
+            }
+        }
+        patterns.build()
     }
+}
+
+fn excluded(chosen: &ChoiceArguments) -> PatternLists<'_> {
+    PatternLists {
+        option: "exclude",
+        patterns: &chosen.exclude,
+        ipatterns: &chosen.iexclude,
+        files: &chosen.exclude_file,
+        ifiles: &chosen.iexclude_file,
+    }
+}
+
+fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
     let mut tags: Vec<TagFile> = Vec::new();
     for tag in &chosen.exclude_if_present {
         tags.push(TagFile::parse(tag)?);
@@ -123,7 +169,7 @@ fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
         }
     }
     Ok(EntryChoice {
-        patterns: patterns.build()?,
+        patterns: excluded(chosen).build()?,
         ignore_files: chosen.ignore_file.clone(),
         tags,
         file_bytes_max: chosen.exclude_larger_than.map(|size| size.0),
@@ -134,14 +180,10 @@ fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
 
 /// The choice as a snapshot records it: options with their values. Of a pattern file it has the name.
 fn excludes(chosen: &ChoiceArguments) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines = excluded(chosen).recorded();
     let mut option = |name: &str, values: &mut dyn Iterator<Item = String>| {
         lines.extend(values.map(|value| format!("{name}={value}")));
     };
-    option("exclude", &mut chosen.exclude.iter().cloned());
-    option("iexclude", &mut chosen.iexclude.iter().cloned());
-    option("exclude-file", &mut chosen.exclude_file.iter().map(|file| file.display().to_string()));
-    option("iexclude-file", &mut chosen.iexclude_file.iter().map(|file| file.display().to_string()));
     option("exclude-if-present", &mut chosen.exclude_if_present.iter().map(|tag| tag.display().to_string()));
     option("exclude-larger-than", &mut chosen.exclude_larger_than.iter().map(|size| size.0.to_string()));
     option("ignore-file", &mut chosen.ignore_file.iter().map(|name| name.display().to_string()));

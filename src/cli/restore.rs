@@ -6,8 +6,9 @@ use super::Session;
 use super::args::RestoreArguments;
 use super::exit::Exit;
 use super::location;
-use super::output::{print, print_json, rate, size, write_pairs};
+use super::output::{failed, print, print_json, printable, rate, size, write_pairs};
 use super::progress::shown;
+use super::request::PatternLists;
 use super::tensor;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
@@ -32,14 +33,15 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let request = RestoreRequest {
         target: arguments.target.clone().unwrap_or_else(|| new_directory(&named)),
         base,
-        selection: selection(&arguments.paths)?,
+        selection: selection(arguments)?,
+        delete: arguments.delete,
         overwrite: arguments.overwrite.unwrap_or_default(),
         dry_run: arguments.dry_run,
         verify: arguments.verify,
         sync: arguments.sync,
     };
     let progress = Progress::default();
-    if request.selection.paths.is_empty() && request.base.is_none() {
+    if request.selection.is_everything() && request.base.is_none() {
         let expected = |name: &str| named.snapshot.statistics.get(name).copied().unwrap_or(0);
         progress.bytes_total.add(expected("bytes"));
         progress.files_total.add(expected("files"));
@@ -49,7 +51,11 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     if options.json {
         print_json(&report)?;
     } else if !options.quiet {
-        print(|out| write_pairs(out, &summary(&report)))?;
+        print(|out| {
+            let mut entries = report.deleted_entries.iter().filter(|_| report.dry_run);
+            entries.try_for_each(|path| writeln!(out, "would delete {}", printable(path)).map_err(failed))?;
+            write_pairs(out, &summary(&report))
+        })?;
     }
     Ok(match &report {
         report if report.damaged > 0 => Exit::Damaged,
@@ -60,11 +66,27 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     })
 }
 
-/// The entries at `paths`. The root is everything.
-fn selection(paths: &[PathBuf]) -> Result<Selection> {
-    let paths = paths.iter().map(|path| stored_path(path)).collect::<Result<Vec<_>>>()?;
+/// The entries that the paths and patterns choose. The root is everything.
+fn selection(arguments: &RestoreArguments) -> Result<Selection> {
+    let paths = arguments.paths.iter().map(|path| stored_path(path)).collect::<Result<Vec<_>>>()?;
     let is_all = paths.iter().any(|path| path.as_os_str().is_empty());
-    Ok(Selection { paths: if is_all { Vec::new() } else { paths } })
+    let given = &arguments.patterns;
+    let include = PatternLists {
+        option: "include",
+        patterns: &given.include,
+        ipatterns: &given.iinclude,
+        files: &given.include_file,
+        ifiles: &given.iinclude_file,
+    };
+    let exclude = PatternLists {
+        option: "exclude",
+        patterns: &given.exclude,
+        ipatterns: &given.iexclude,
+        files: &given.exclude_file,
+        ifiles: &given.iexclude_file,
+    };
+    let paths = if is_all { Vec::new() } else { paths };
+    Ok(Selection { paths, include: include.build()?, exclude: exclude.build()? })
 }
 
 /// A path in a snapshot, without a slash at the start.
@@ -106,6 +128,7 @@ fn summary(report: &RestoreReport) -> Vec<(&'static str, String)> {
         ("replaced", report.replaced, ""),
         ("left alone", report.left_alone, " existing entries that differ (--overwrite says which are replaced)"),
         ("verified", report.verified, ""),
+        ("deleted", report.deleted, ""),
     ];
     let existing = existing.iter().filter(|(_, count, _)| *count > 0);
     pairs.extend(existing.map(|(name, count, what)| (*name, format!("{count}{what}"))));

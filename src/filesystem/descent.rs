@@ -63,6 +63,11 @@ impl Descent {
         self.absent > 0 || self.directory().is_ok_and(|directory| directory.is_new)
     }
 
+    /// Whether it does not exist: only in a dry run.
+    pub(super) fn is_absent(&self) -> bool {
+        self.absent > 0
+    }
+
     /// The existing entry with the name of `node`. Attributes that cannot be read are omitted.
     ///
     /// # Errors

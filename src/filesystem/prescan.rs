@@ -71,7 +71,8 @@ fn facts(metadata: &Metadata) -> EntryFacts {
     EntryFacts { is_directory: metadata.is_dir(), size: if metadata.is_file() { metadata.len() } else { 0 } }
 }
 
-fn suggests_model(path: &Path) -> bool {
+/// Whether the name of a file suggests a model.
+pub fn suggests_model(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let in_blobs = path.parent().and_then(Path::file_name).is_some_and(|directory| directory == BLOBS);
     in_blobs || extension.is_some_and(has_model_extension)

@@ -256,6 +256,12 @@ fn damaged_name(name: &OsStr, number: u32) -> OsString {
     OsString::from_vec(bytes)
 }
 
+/// Whether a restore gives such names to entries that are not complete.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    let digits = name.as_bytes().strip_prefix(TEMPORARY_NAME.as_bytes());
+    digits.is_some_and(|digits| digits.len() == TEMPORARY_DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
 /// A temporary name that nobody can guess.
 pub(super) fn random_name() -> io::Result<OsString> {
     let mut random = [0u8; TEMPORARY_DIGITS / 2];

@@ -111,7 +111,7 @@ impl Walker {
             Ok(node) if self.skip.contains(&node.identity()) => {
                 self.pending.push_back(Event::Skipped { path: PathBuf::new() });
             }
-            Ok(mut node) => match self.open(&EntryLocation::given(path.as_os_str()), &node) {
+            Ok(mut node) => match self.open(&EntryLocation::given(path.as_os_str()), &mut node) {
                 Ok(directory) => {
                     node.name.clear();
                     self.directories.push(directory);
@@ -139,7 +139,8 @@ impl Walker {
         self.report(warnings);
         match captured {
             Err(error) => self.pending.push_back(Event::Problem { path: self.stored.clone(), error }),
-            Ok(node) if node.kind == NodeKind::Directory => {
+            Ok(mut node) if node.kind == NodeKind::Directory => {
+                node.partial = true;
                 self.pending.push_back(Event::Enter { path: self.stored.clone(), node });
                 self.directories.push(WalkedDirectory::Planned(entry.children.into_iter()));
                 return;
@@ -173,7 +174,7 @@ impl Walker {
             return false;
         }
         self.report(warnings);
-        let node = match captured {
+        let mut node = match captured {
             Ok(node) => node,
             Err(error) => {
                 self.pending.push_back(Event::Problem { path, error });
@@ -188,7 +189,7 @@ impl Walker {
             self.pending.push_back(Event::Skipped { path });
             return false;
         }
-        match self.open(&location, &node) {
+        match self.open(&location, &mut node) {
             Ok(directory) => {
                 self.directories.push(directory);
                 self.pending.push_back(Event::Enter { path, node });
@@ -198,6 +199,7 @@ impl Walker {
                 self.problem(error.into());
                 if !matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
                     // The directory exists, so its metadata is stored. Only its entries cannot be read.
+                    node.partial = true;
                     self.pending.push_back(Event::Enter { path: path.clone(), node });
                     self.pending.push_back(Event::Leave { path });
                 }
@@ -206,8 +208,9 @@ impl Walker {
         }
     }
 
-    /// Opens the directory `name` and reads its names. Reports an error that ends the reading early.
-    fn open(&mut self, location: &EntryLocation<'_>, node: &Node) -> Result<WalkedDirectory, Errno> {
+    /// Opens the directory `name` and reads its names. Reports an error that ends the reading early, and marks the
+    /// node.
+    fn open(&mut self, location: &EntryLocation<'_>, node: &mut Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
         let open = open_directory(location.parent, location.name, identity)?;
         let mut warnings = Vec::new();
@@ -217,6 +220,7 @@ impl Walker {
             Ok(scope) => scope,
             Err(reason) => {
                 self.pending.push_back(Event::Excluded { path: self.stored.clone(), reason });
+                node.partial = true;
                 let (open, names, scope) = (Some(open), Vec::new().into_iter(), Scope::default());
                 return Ok(WalkedDirectory::Listed { open, identity, names, scope });
             }
@@ -231,6 +235,7 @@ impl Walker {
                 },
                 Err(error) => {
                     self.problem(error.into());
+                    node.partial = true;
                     break;
                 }
             }

@@ -142,6 +142,9 @@ impl TreeRepair {
         Marks::read(repository.store.as_ref())?.check_writable()?;
         let mut repaired = damaged.snapshot.clone();
         repaired.root = root;
+        if let Some(node) = &mut repaired.root_node {
+            node.partial = true;
+        }
         repaired.time_ns = repaired.time_ns.saturating_add(1);
         repaired.program = concat!("fhrd ", env!("CARGO_PKG_VERSION")).into();
         repaired.extra.insert(REPAIRED_FROM.into(), damaged.id.0.to_vec().into());
@@ -170,6 +173,7 @@ impl TreeRepair {
                 Ok(next) => next,
                 Err(error) if error.is_unreadable() => {
                     self.found.drop_entry(&path, "the rest of the directory", &error);
+                    directory.omit();
                     None
                 }
                 Err(error) => return Err(error),
@@ -184,6 +188,7 @@ impl TreeRepair {
                     let lost = self.loss(&node)?;
                     if let Some(error) = &lost {
                         self.found.drop_entry(&path, "", error);
+                        directory.omit();
                     }
                     path.pop();
                     if let (None, Some((metadata, _))) = (lost, &mut output) {

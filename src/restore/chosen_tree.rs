@@ -1,6 +1,6 @@
 //! Walks the part of a snapshot's tree that a restore was asked for.
 //!
-//! 1. An entry is chosen if its directory is, or if the selection names it.
+//! 1. An entry is chosen if its directory is, or if the selection names it. Patterns may leave it out.
 //! 2. A directory that is not chosen is entered only when something below it is: then it is needed as a parent.
 
 use std::ffi::OsStr;
@@ -8,15 +8,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::filesystem::Patterns;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
-/// The entries of a snapshot to restore.
+/// The entries of a snapshot to restore. The default is everything.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Entries to restore with all that is below them. Empty: everything.
     pub paths: Vec<PathBuf>,
+    /// Of these, only entries that match and what is below them. Empty: all.
+    pub include: Patterns,
+    /// Entries to leave out, with all that is below them.
+    pub exclude: Patterns,
 }
 
 /// What is restored of an entry.
@@ -29,13 +34,60 @@ enum TreeChoice {
     Nothing,
 }
 
+/// What a directory hands down to its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectionScope {
+    /// The paths name it, or a directory above it.
+    is_named: bool,
+    /// The patterns include it.
+    is_included: bool,
+}
+
+impl SelectionScope {
+    /// The scope of a directory that is chosen.
+    pub const CHOSEN: SelectionScope = SelectionScope { is_named: true, is_included: true };
+
+    /// Whether the directory itself is chosen.
+    pub fn is_chosen(self) -> bool {
+        self == Self::CHOSEN
+    }
+}
+
 impl Selection {
-    /// Decides about the entry at `path`. `is_below`: its directory is chosen.
-    fn choice(&self, path: &Path, is_below: bool) -> TreeChoice {
-        if is_below || self.paths.iter().any(|chosen| path.starts_with(chosen)) {
-            return TreeChoice::Chosen;
+    /// Whether it leaves nothing out.
+    pub fn is_everything(&self) -> bool {
+        self.paths.is_empty() && self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// The scope of the root.
+    pub fn root(&self) -> SelectionScope {
+        SelectionScope { is_named: self.paths.is_empty(), is_included: self.include.is_empty() }
+    }
+
+    /// Decides about the entry at `path` of a directory with the scope `parent`. Returns the scope of its entries, or
+    /// `None` if neither it nor anything below it is chosen.
+    pub fn enter(&self, parent: SelectionScope, path: &Path, is_directory: bool) -> Option<SelectionScope> {
+        let (choice, scope) = self.choice(parent, path, is_directory);
+        (choice != TreeChoice::Nothing).then_some(scope)
+    }
+
+    fn choice(&self, parent: SelectionScope, path: &Path, is_directory: bool) -> (TreeChoice, SelectionScope) {
+        let mut scope = parent;
+        scope.is_named |= self.paths.iter().any(|chosen| path.starts_with(chosen));
+        if !self.include.is_empty() || !self.exclude.is_empty() {
+            // Patterns see the snapshot as a file system of its own.
+            let absolute = Path::new("/").join(path);
+            if self.exclude.names(&absolute, is_directory) == Some(true) {
+                return (TreeChoice::Nothing, scope);
+            }
+            scope.is_included = self.include.names(&absolute, is_directory).unwrap_or(scope.is_included);
         }
-        if self.paths.iter().any(|chosen| chosen.starts_with(path)) { TreeChoice::Below } else { TreeChoice::Nothing }
+        let may_be_named = || scope.is_named || self.paths.iter().any(|chosen| chosen.starts_with(path));
+        match is_directory {
+            _ if scope.is_chosen() => (TreeChoice::Chosen, scope),
+            true if may_be_named() => (TreeChoice::Below, scope),
+            _ => (TreeChoice::Nothing, scope),
+        }
     }
 }
 
@@ -64,7 +116,7 @@ pub struct Left {
 struct Level {
     cursor: TreeCursor,
     node: Option<Node>,
-    is_chosen: bool,
+    scope: SelectionScope,
     is_entered: bool,
 }
 
@@ -78,22 +130,24 @@ pub struct ChosenTree {
     held: Option<Node>,
     /// Which paths of the selection were found.
     found: Vec<bool>,
+    /// Whether any entry was chosen.
+    has_chosen: bool,
 }
 
 impl ChosenTree {
     /// Starts at the listing of the root.
     pub fn new(root: Option<ContentReference>, selection: Selection) -> Self {
-        let is_chosen = selection.paths.is_empty();
-        let found = vec![false; selection.paths.len()];
-        let mut tree = ChosenTree { selection, levels: Vec::new(), path: PathBuf::new(), held: None, found };
-        tree.descend(None, root, is_chosen);
+        let (scope, found) = (selection.root(), vec![false; selection.paths.len()]);
+        let (levels, path) = (Vec::new(), PathBuf::new());
+        let mut tree = ChosenTree { selection, levels, path, held: None, found, has_chosen: false };
+        tree.descend(None, root, scope);
         tree.levels.iter_mut().for_each(|root| root.is_entered = true);
         tree
     }
 
-    fn descend(&mut self, node: Option<Node>, listing: Option<ContentReference>, is_chosen: bool) {
+    fn descend(&mut self, node: Option<Node>, listing: Option<ContentReference>, scope: SelectionScope) {
         let cursor = TreeCursor::open(listing);
-        self.levels.push(Level { cursor, node, is_chosen, is_entered: false });
+        self.levels.push(Level { cursor, node, scope, is_entered: false });
     }
 
     /// The next step. `None`: the end.
@@ -142,29 +196,28 @@ impl ChosenTree {
 
     fn admit(&mut self, node: Node) {
         let path = self.path.join(OsStr::from_bytes(&node.name));
-        let is_below = self.levels.last().is_some_and(|level| level.is_chosen);
+        let Some(parent) = self.levels.last().map(|level| level.scope) else { return };
         for (chosen, found) in self.selection.paths.iter().zip(&mut self.found) {
             *found |= *chosen == path;
         }
-        match self.selection.choice(&path, is_below) {
-            TreeChoice::Nothing => {}
-            TreeChoice::Below if node.kind != NodeKind::Directory => {}
-            choice => {
-                let is_chosen = choice == TreeChoice::Chosen;
-                if node.kind == NodeKind::Directory {
-                    self.path = path;
-                    self.descend(Some(node.clone()), node.content, is_chosen);
-                }
-                self.held = is_chosen.then_some(node);
-            }
+        let (choice, scope) = self.selection.choice(parent, &path, node.kind == NodeKind::Directory);
+        if choice == TreeChoice::Nothing {
+            return;
         }
+        let is_chosen = choice == TreeChoice::Chosen;
+        self.has_chosen |= is_chosen;
+        if node.kind == NodeKind::Directory {
+            self.path = path;
+            self.descend(Some(node.clone()), node.content, scope);
+        }
+        self.held = is_chosen.then_some(node);
     }
 
     /// Ends the directory on top. `None` if it was never entered.
     fn leave(&mut self) -> Option<TreeStep> {
-        let Level { node, is_chosen, is_entered, .. } = self.levels.pop()?;
+        let Level { node, scope, is_entered, .. } = self.levels.pop()?;
         self.path.pop();
-        is_entered.then_some(TreeStep::Leave(Left { node, is_chosen }))
+        is_entered.then_some(TreeStep::Leave(Left { node, is_chosen: scope.is_chosen() }))
     }
 
     /// Skips the directory of the last [`TreeStep::Enter`].
@@ -175,6 +228,11 @@ impl ChosenTree {
             self.levels.pop();
             self.path.pop();
         }
+    }
+
+    /// Whether patterns were given that include nothing. Only known at the end.
+    pub fn includes_nothing(&self) -> bool {
+        !self.selection.include.is_empty() && !self.has_chosen
     }
 
     /// Paths of the selection that the snapshot does not have. Only known at the end.

@@ -46,6 +46,8 @@ pub struct RestoreCounts {
     pub bytes_reused: Counter,
     /// Entries that were compared after the restore and are the same.
     pub verified: Counter,
+    /// Entries that the snapshot does not have and that were deleted.
+    pub deleted: Counter,
     /// Entries that could not be written, or that only a newer version can read.
     pub problems: Counter,
     /// Files and directories that damage has cost bytes.

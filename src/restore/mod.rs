@@ -12,7 +12,7 @@
 //! | 6 | `finish` | jobs with complete files | files with their metadata and names; hard links |
 //!
 //! `run` connects the stages. Plan decides which frames stay in memory (`item_order`, `frame_cache`), and Gather holds
-//! them. Existing entries of the target stay unless the request says otherwise (`existing`).
+//! them. Existing entries of the target stay unless the request says otherwise (`existing`, and `delete` at the end).
 //! Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not whole never
 //! has its own name.
 
@@ -21,6 +21,7 @@ mod base;
 mod chosen_tree;
 mod comparison;
 mod decode;
+mod delete;
 mod existing;
 mod fetch;
 mod file_plan;

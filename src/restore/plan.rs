@@ -95,6 +95,9 @@ impl<'a> PlanStage<'a> {
         for path in self.tree.missing() {
             self.counts.problem(&Error::Usage(format!("the snapshot has no entry {}", path.display())));
         }
+        if self.tree.includes_nothing() {
+            self.counts.problem(&Error::Usage("the snapshot has no entry that the patterns include".into()));
+        }
         Ok(())
     }
 

@@ -16,6 +16,8 @@ pub struct RestoreRequest {
     pub selection: Selection,
     /// Which existing entries are replaced.
     pub overwrite: Overwrite,
+    /// Delete what the snapshot does not have, as [`super::delete`] says.
+    pub delete: bool,
     /// Count what would be done, and change nothing.
     pub dry_run: bool,
     /// Compare the target with the snapshot afterwards.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::base::RestoreRoot;
 use super::decode::DecodeWorker;
+use super::delete::{Deletion, check_deletion};
 use super::fetch::FetchWorker;
 use super::finish::FinishStage;
 use super::gather::GatherStage;
@@ -51,6 +52,10 @@ pub struct RestoreReport {
     pub left_alone: u64,
     /// Entries that were compared with the snapshot afterwards and are the same.
     pub verified: u64,
+    /// Entries that the snapshot does not have and that were deleted.
+    pub deleted: u64,
+    /// Paths of these below the target, at most 1000.
+    pub deleted_entries: Vec<String>,
     /// Bytes of file content that were written from the repository.
     pub bytes: u64,
     /// Bytes of file content that the target held already.
@@ -95,6 +100,7 @@ pub fn restore(
 ) -> Result<RestoreReport> {
     let (started, mut request) = (Instant::now(), request.into());
     let repository = &repository.stopped_by(stop);
+    check_deletion(&request)?;
     let mut options = TargetOptions { dry_run: request.dry_run, sync: request.sync, ..TargetOptions::default() };
     repository.store.local_path().into_iter().for_each(|path| options.protect(path));
     cache_directory(repository).iter().for_each(|path| options.protect(path));
@@ -141,23 +147,25 @@ pub fn restore(
         rescue: rescue.clone(),
     });
     let ((), stages) = line.run(link, finish)?;
-    let root_node = base.node.as_ref().filter(|_| request.selection.paths.is_empty());
     let mut problems = Vec::new();
-    root.finish_root(root_node, &mut problems);
+    root.finish_root(base.node.as_ref().filter(|_| request.selection.root().is_chosen()), &mut problems);
     problems.iter().for_each(|error| counts.problem(error));
+    let deletion = Deletion::new(reader(), &request, counts.clone(), stop.clone());
+    let deleted = if request.delete { deletion.run(&base, &root, options.clone())? } else { Vec::new() };
     if request.verify && !request.dry_run {
         let target = Target::create(&request.target, TargetOptions { dry_run: true, sync: false, ..options })?;
         let (target, key, counts, stop) = (Arc::new(target), repository.key, counts.clone(), stop.clone());
         let verification = Verification { reader: reader(), target, key, counts, stop };
         verification.run(base.listing, request.selection.clone())?;
     }
-    Ok(report(snapshot, &request, &counts, started, stages))
+    Ok(report(snapshot, &request, &counts, deleted, started, stages))
 }
 
 fn report(
     snapshot: &NamedSnapshot,
     request: &RestoreRequest,
     counts: &RestoreCounts,
+    deleted: Vec<String>,
     started: Instant,
     stages: Vec<StageMetrics>,
 ) -> RestoreReport {
@@ -172,6 +180,8 @@ fn report(
         replaced: counts.replaced.get(),
         left_alone: counts.left_alone.get(),
         verified: counts.verified.get(),
+        deleted: counts.deleted.get(),
+        deleted_entries: deleted,
         bytes: counts.bytes.get(),
         bytes_reused: counts.bytes_reused.get(),
         dry_run: request.dry_run,

@@ -33,8 +33,9 @@ impl Patterns {
         self.matcher.is_none()
     }
 
-    /// Whether the entry at the absolute `path` is excluded; `None` if no pattern matches.
-    pub fn excludes(&self, path: &Path, is_directory: bool) -> Option<bool> {
+    /// Whether the patterns name the entry at the absolute `path`: `Some(false)` if the last one that matches begins
+    /// with `!`, `None` if none matches.
+    pub fn names(&self, path: &Path, is_directory: bool) -> Option<bool> {
         match self.matcher.as_ref()?.matched(path, is_directory) {
             Match::None => None,
             Match::Ignore(_) => Some(true),

@@ -97,7 +97,7 @@ impl EntryChoice {
         let (has_patterns, ignore) = (!self.patterns.is_empty(), scope.ignore.as_deref());
         if has_patterns || ignore.is_some() {
             let absolute = self.current.join(path);
-            match self.patterns.excludes(&absolute, facts.is_directory) {
+            match self.patterns.names(&absolute, facts.is_directory) {
                 Some(true) => return Some(Exclusion::Pattern),
                 Some(false) => {}
                 None if ignore.is_some_and(|rules| rules.excludes(&absolute, facts.is_directory)) => {

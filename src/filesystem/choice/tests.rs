@@ -20,7 +20,7 @@ fn patterns(lines: &[&str]) -> Patterns {
 
 /// Whether the patterns exclude a path; one that ends in a slash is a directory.
 fn excludes(lines: &[&str], path: &str) -> bool {
-    patterns(lines).excludes(Path::new(path.trim_end_matches('/')), path.ends_with('/')) == Some(true)
+    patterns(lines).names(Path::new(path.trim_end_matches('/')), path.ends_with('/')) == Some(true)
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_pattern_matches_at_any_depth_unless_it_is_absolute() {
 fn the_last_matching_pattern_decides() {
     assert!(!excludes(&["*.log", "!keep.log"], "/a/keep.log") && excludes(&["*.log", "!keep.log"], "/a/x.log"));
     assert!(excludes(&["!keep.log", "*.log"], "/a/keep.log"));
-    assert_eq!(patterns(&["!a"]).excludes(Path::new("/a"), false), Some(false));
-    assert_eq!(patterns(&["b"]).excludes(Path::new("/a"), false), None);
+    assert_eq!(patterns(&["!a"]).names(Path::new("/a"), false), Some(false));
+    assert_eq!(patterns(&["b"]).names(Path::new("/a"), false), None);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn the_case_of_letters_counts_unless_ignored() {
     builder.add("*.jpg", true, "test").unwrap();
     builder.add("*.png", false, "test").unwrap();
     let patterns = builder.build().unwrap();
-    let is_excluded = |path: &str| patterns.excludes(Path::new(path), false) == Some(true);
+    let is_excluded = |path: &str| patterns.names(Path::new(path), false) == Some(true);
     assert!(is_excluded("/a.JPG") && is_excluded("/a.jpg") && is_excluded("/a.png") && !is_excluded("/a.PNG"));
 }
 
@@ -62,7 +62,7 @@ fn the_case_of_letters_counts_unless_ignored() {
 fn names_that_are_not_utf8_are_matched_by_wildcards() {
     let path = Path::new(std::ffi::OsStr::from_bytes(b"/a/\xff\xfe.tmp"));
     for (pattern, expected) in [("*.tmp", true), ("a/??.tmp", true), ("*.log", false)] {
-        assert_eq!(patterns(&[pattern]).excludes(path, false) == Some(true), expected, "{pattern}");
+        assert_eq!(patterns(&[pattern]).names(path, false) == Some(true), expected, "{pattern}");
     }
 }
 
@@ -85,8 +85,8 @@ fn megabytes_of_patterns_need_bounded_time() {
     assert!(names.len() > 1 << 20);
     builder.add_lines(&names, false, "names").unwrap();
     let patterns = builder.build().unwrap();
-    assert_eq!(patterns.excludes(Path::new("/x/some/directory/name-039999"), false), Some(true));
-    assert_eq!(patterns.excludes(Path::new("/x/some/directory/name-04"), false), None);
+    assert_eq!(patterns.names(Path::new("/x/some/directory/name-039999"), false), Some(true));
+    assert_eq!(patterns.names(Path::new("/x/some/directory/name-04"), false), None);
     // Wildcards need more memory, and the matcher refuses what is beyond its limit.
     let mut builder = PatternsBuilder::default();
     let wild: String = (0..100_000).map(|number| format!("*a*{number}?*b*\n")).collect();
@@ -97,7 +97,7 @@ fn megabytes_of_patterns_need_bounded_time() {
     assert!(error.to_string().contains("bytes of patterns"), "{error}");
     // A pattern that a backtracking matcher would try for ever.
     let slow = patterns_of("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b");
-    assert_eq!(slow.excludes(Path::new(&format!("/{}", "a".repeat(4000))), false), None);
+    assert_eq!(slow.names(Path::new(&format!("/{}", "a".repeat(4000))), false), None);
     assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
 }
 

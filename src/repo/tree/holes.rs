@@ -32,7 +32,8 @@ impl HoleMap {
     /// Attaches the map to the node of a sparse file, unless the map is too long.
     pub fn attach(self, node: &mut Node) {
         if node.sparse && self.encoded.len() <= BYTES_MAX {
-            node.extra.insert(KEY.into(), self.encoded);
+            // A node that comes from a snapshot has its map.
+            node.extra.entry(KEY.into()).or_insert(self.encoded);
         }
     }
 }

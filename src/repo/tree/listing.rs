@@ -141,12 +141,14 @@ mod tests {
         fn nodes()(node in inner(), kind in 0usize..7, mode in 0u32..0o10000, uid: u32, gid: u32,
             user: Option<String>, group: Option<String>, mtime in times(), atime in prop::option::of(times()),
             ctime in times(), target in prop::collection::vec(1u8.., 1..20), major: u32, minor: u32,
+            partial: bool,
         ) -> Node {
             use NodeKind::{BlockDevice, CharacterDevice, Directory, Fifo, File, Socket, Symlink};
             let kind = [File, Directory, Symlink, Fifo, Socket, CharacterDevice, BlockDevice][kind];
             Node {
                 kind, mode, uid, gid, user, group, mtime, atime, ctime,
                 hard_link: node.hard_link.filter(|_| kind != Directory),
+                partial: partial && kind == Directory,
                 link_target: (kind == Symlink).then_some(target),
                 device_number: matches!(kind, CharacterDevice | BlockDevice).then_some(DeviceNumber { major, minor }),
                 ..node
@@ -267,6 +269,7 @@ mod tests {
             Node { xattrs: vec![xattr(b"b"), xattr(b"a")], ..named(b"a") },
             Node { xattrs: vec![xattr(b"b\0")], ..named(b"a") },
             Node { kind: NodeKind::Directory, hard_link: Some(FileIdentity::default()), ..named(b"a") },
+            Node { partial: true, ..named(b"a") },
             link,
             device,
         ];

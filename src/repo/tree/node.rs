@@ -148,6 +148,9 @@ pub struct Node {
     /// Fields of later versions. Every version preserves them.
     #[cbor(n(20), skip_if = "BTreeMap::is_empty", encode_with = "encode_extra", decode_with = "decode_extra")]
     pub extra: BTreeMap<String, Vec<u8>>,
+    /// Of a directory: whether entries of it may be missing here, because they were left out or could not be read.
+    #[cbor(n(21), skip_if = "is_default")]
+    pub partial: bool,
 }
 
 impl Node {
@@ -175,6 +178,8 @@ impl Node {
             Some("a device number without a device or a device without one")
         } else if self.kind == NodeKind::Directory && self.hard_link.is_some() {
             Some("a directory with several names")
+        } else if self.kind != NodeKind::Directory && self.partial {
+            Some("an incomplete listing of an entry that is no directory")
         } else if self.xattrs.iter().any(is_bad_xattr) {
             Some("an extended attribute whose name is empty or has a NUL")
         } else if !self.xattrs.is_sorted_by(|one, next| one.name < next.name) {
