@@ -12,7 +12,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
-pub use self::profile::{BackupProfile, Hooks, UserProfile};
+pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
 
 /// Largest value of `repository.chunk_bytes_max`, bytes.

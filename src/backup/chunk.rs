@@ -114,6 +114,22 @@ impl ChunkStage {
         self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
     }
 
+    /// Sends a chunk that was cut before. A stored one has no bytes.
+    fn ready_chunk(
+        &mut self,
+        bytes: Bytes,
+        len: u32,
+        fingerprint: Fingerprint,
+        emit: &mut Emit<ChunkBatch>,
+    ) -> Result<()> {
+        let region = self.model.as_ref().map(|model| region(&model.record, self.offset));
+        self.offset += u64::from(len);
+        // A block of this model only if it was cut like one.
+        let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
+        let chunk = Chunk { bytes, len, fingerprint, is_new: false, class: None, anchors: None, block };
+        self.push(ChunkItem::Chunk(chunk), emit)
+    }
+
     /// Cuts the next bytes of a model file, region by region.
     fn model_data(&mut self, file: &ModelFile, mut bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         while !bytes.is_empty() {
@@ -219,6 +235,13 @@ impl Stage for ChunkStage {
                     Some(model) => self.model_data(&model, bytes, emit)?,
                     None => self.data(bytes, emit)?,
                 },
+                ReadItem::Chunk(bytes) => {
+                    let len = bytes.len() as u32;
+                    self.ready_chunk(bytes, len, Fingerprint([0; 32]), emit)?;
+                }
+                ReadItem::Stored { fingerprint, len } => {
+                    self.ready_chunk(Bytes::new(), len, fingerprint, emit)?;
+                }
                 ReadItem::Model(model) => {
                     (self.model, self.offset) = (Some(model.clone()), 0);
                     self.push(ChunkItem::Model(model), emit)?;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use super::indexes::Indexes;
 use super::read::ReadCounts;
 use super::reliance::Reliance;
-use super::report::{BackupRequest, statistics};
+use super::report::{BackupRequest, CopiedSnapshot, CopyPurpose, statistics};
 use super::save::Saved;
 use super::segments::prove_containers;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits};
 use crate::repo::marks::Marks;
-use crate::repo::snapshot::{EXCLUDES_KEY, STARTED_KEY, Snapshot};
+use crate::repo::salts::Salt;
+use crate::repo::snapshot::{COPIED_FROM_KEY, EXCLUDES_KEY, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot};
 use crate::repo::tree::Node;
 use crate::types::SnapshotId;
 
@@ -79,32 +80,71 @@ impl<'a> Commit<'a> {
         let index_hits = self.indexes.finish_chunks()?;
         prove_containers(self.listing, self.indexes)?;
         self.obey_new_marks()?;
-        let mut extra = BTreeMap::new();
-        if self.request.time_ns.is_some() {
-            extra.insert(STARTED_KEY.into(), start.time_ns.to_le_bytes().to_vec().into());
-        }
-        if !self.request.excludes.is_empty() {
-            let excludes =
-                minicbor::to_vec(&self.request.excludes).map_err(|error| Error::internal(error.to_string()))?;
-            extra.insert(EXCLUDES_KEY.into(), excludes.into());
-        }
-        self.request.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
-        let snapshot = Snapshot {
-            time_ns: self.request.time_ns.unwrap_or(start.time_ns),
-            host: self.request.host.clone(),
-            user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-            paths: start.paths.into_iter().map(Into::into).collect(),
-            root: saved.root,
-            parent: start.parent,
-            tags: self.request.tags.clone(),
-            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
-            statistics: statistics(saved, counts),
-            extra,
-            root_node: start.root_node,
-            intent: Some(intent.to_vec()),
-        };
+        let snapshot = self.snapshot(start, saved, counts, &intent)?;
         let id = snapshot.save(self.repository.store.as_ref())?;
         self.reliance.confirm(&id, &intent, &stored)?;
         Ok((id, index_hits))
     }
+
+    fn snapshot(&self, start: SnapshotStart, saved: &Saved, counts: &ReadCounts, intent: &Salt) -> Result<Snapshot> {
+        let root_node = start.root_node.map(|node| Node { partial: node.partial || saved.root_is_partial, ..node });
+        let snapshot = match &self.request.copied {
+            Some(copied) => copied.described()?,
+            None => self.described(start.time_ns)?,
+        };
+        Ok(Snapshot {
+            paths: start.paths.into_iter().map(Into::into).collect(),
+            root: saved.root,
+            parent: start.parent,
+            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
+            statistics: statistics(saved, counts),
+            root_node,
+            intent: Some(intent.to_vec()),
+            ..snapshot
+        })
+    }
+
+    /// What the request says about the snapshot of a backup that began at `time_ns`.
+    fn described(&self, time_ns: i64) -> Result<Snapshot> {
+        let mut extra = BTreeMap::new();
+        if self.request.time_ns.is_some() {
+            extra.insert(STARTED_KEY.into(), time_ns.to_le_bytes().to_vec().into());
+        }
+        if !self.request.excludes.is_empty() {
+            extra.insert(EXCLUDES_KEY.into(), encoded(&self.request.excludes)?.into());
+        }
+        self.request.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.attach(&mut extra))?;
+        Ok(Snapshot {
+            time_ns: self.request.time_ns.unwrap_or(time_ns),
+            host: self.request.host.clone(),
+            user: uzers::get_current_username().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            tags: self.request.tags.clone(),
+            extra,
+            ..Snapshot::default()
+        })
+    }
+}
+
+impl CopiedSnapshot {
+    /// What the original says about itself, and where the new one comes from.
+    fn described(&self) -> Result<Snapshot> {
+        let mut snapshot = self.original.snapshot.clone();
+        match &self.purpose {
+            CopyPurpose::Copy(origin) => {
+                snapshot.extra.insert(COPIED_FROM_KEY.into(), origin.0.to_vec().into());
+            }
+            CopyPurpose::Rewrite(excludes) => {
+                snapshot.extra.insert(REWRITTEN_FROM_KEY.into(), self.original.id.0.to_vec().into());
+                let excludes: Vec<String> = snapshot.excludes().into_iter().chain(excludes.iter().cloned()).collect();
+                snapshot.extra.insert(EXCLUDES_KEY.into(), encoded(&excludes)?.into());
+                // It follows the original.
+                snapshot.time_ns = snapshot.time_ns.saturating_add(1);
+            }
+        }
+        Ok(snapshot)
+    }
+}
+
+fn encoded(excludes: &[String]) -> Result<Vec<u8>> {
+    minicbor::to_vec(excludes).map_err(|error| Error::internal(error.to_string()))
 }

@@ -27,7 +27,10 @@ impl Stage for DedupStage {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         batch.bytes = 0;
         for item in &mut batch.items {
-            if let ChunkItem::Chunk(chunk) = item {
+            // A chunk that came without bytes is stored.
+            if let ChunkItem::Chunk(chunk) = item
+                && !chunk.bytes.is_empty()
+            {
                 chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
                 if chunk.is_new {
                     batch.bytes += u64::from(chunk.len);

@@ -21,7 +21,9 @@ impl Map for HashWorker {
 
     fn map(&mut self, mut batch: ChunkBatch) -> Result<ChunkBatch> {
         for item in &mut batch.items {
-            if let ChunkItem::Chunk(chunk) = item {
+            if let ChunkItem::Chunk(chunk) = item
+                && !chunk.bytes.is_empty()
+            {
                 chunk.fingerprint = self.key.fingerprint(&chunk.bytes);
             }
         }

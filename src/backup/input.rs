@@ -1,7 +1,8 @@
-//! The first stage of a run: it reads a source tree, or one stream.
+//! The first stage of a run: it reads a source tree, a snapshot of another repository, or one stream.
 
 use super::message::ReadBatch;
 use super::read::ReadStage;
+use super::stored::StoredStage;
 use super::stream::StreamStage;
 use crate::error::Result;
 use crate::pipeline::{Emit, Source};
@@ -10,6 +11,8 @@ use crate::pipeline::{Emit, Source};
 pub enum InputStage<'a> {
     /// Reads the files of a source tree.
     Tree(Box<ReadStage<'a>>),
+    /// Reads a snapshot of another repository.
+    Stored(Box<StoredStage<'a>>),
     /// Reads a stream as one file.
     Stream(Box<StreamStage<'a>>),
 }
@@ -20,6 +23,7 @@ impl Source for InputStage<'_> {
     fn name(&self) -> &'static str {
         match self {
             InputStage::Tree(stage) => stage.name(),
+            InputStage::Stored(stage) => stage.name(),
             InputStage::Stream(stage) => stage.name(),
         }
     }
@@ -27,6 +31,7 @@ impl Source for InputStage<'_> {
     fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
         match self {
             InputStage::Tree(stage) => stage.run(emit),
+            InputStage::Stored(stage) => stage.run(emit),
             InputStage::Stream(stage) => stage.run(emit),
         }
     }

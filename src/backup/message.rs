@@ -32,6 +32,8 @@ pub enum TreeItem {
     Enter(Box<Node>),
     /// The current directory ends.
     Leave,
+    /// An entry of the current directory is left out.
+    Omitted,
     /// An entry whose content is not read: another kind than a file, or a file whose content is known.
     Entry(Box<Node>),
     /// A file whose content was sent before: another name of its inode, or a hoisted file.
@@ -60,6 +62,15 @@ pub enum ReadItem {
     PreviousVersion(ContentReference),
     /// The next bytes of the current file.
     Data(Bytes),
+    /// The next bytes of the current file, which are to be one chunk.
+    Chunk(Bytes),
+    /// The next chunk of the current file, which is stored.
+    Stored {
+        /// Its fingerprint.
+        fingerprint: Fingerprint,
+        /// Its bytes.
+        len: u32,
+    },
     /// A hole of this many bytes.
     Hole(u64),
 }
@@ -76,11 +87,11 @@ pub struct ReadBatch {
 /// A chunk in the pipeline.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Content; Dedup empties it if the chunk is a duplicate.
+    /// Content; Dedup empties it if the chunk is a duplicate. Empty from the start if the source knew that.
     pub bytes: Bytes,
     /// Length of the content.
     pub len: u32,
-    /// Set by Hash.
+    /// Set by Hash, unless the chunk came without bytes.
     pub fingerprint: Fingerprint,
     /// Set by Dedup: the chunk is not stored yet.
     pub is_new: bool,

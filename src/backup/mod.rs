@@ -11,7 +11,8 @@
 //! 8. Compress encodes the other frames, in parallel.
 //! 9. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
-//! `stream.rs` takes the place of Read for a single stream. A dry run ends after Dedup, with Estimate.
+//! `stored.rs` takes the place of Read for a stored snapshot, `stream.rs` for a single stream. A dry run ends after
+//! Dedup, with Estimate.
 //!
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
@@ -27,6 +28,7 @@ mod hash;
 mod identify;
 mod indexes;
 mod input;
+mod known;
 mod listing;
 mod message;
 mod metadata;
@@ -39,6 +41,8 @@ mod report;
 mod run;
 mod save;
 mod segments;
+mod stored;
+mod stored_walk;
 mod stream;
 mod subdedup;
 mod wiring;
@@ -46,22 +50,20 @@ mod wiring;
 pub(crate) use adopt::adopt_orphans;
 pub(crate) use listing::OpenDirectory;
 pub(crate) use metadata::MetadataWriter;
-pub use report::{BackupReport, BackupRequest};
+pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose};
 pub use run::backup;
 pub use stream::{StreamRequest, StreamSource};
 
 use crate::error::Result;
 use crate::metrics::StageMetrics;
+use crate::pipeline::Link;
 
 /// Links the nine stages in this order and runs them to the end of the stream.
 fn run_stages<'a>(
     mut wiring: wiring::Wiring<'a>,
     read: input::InputStage<'a>,
 ) -> Result<(save::Saved, Vec<StageMetrics>)> {
-    let link = wiring.read(read);
-    let link = wiring.chunk(link);
-    let link = wiring.hash(link);
-    let link = wiring.dedup(link);
+    let link = find_new_chunks(&mut wiring, read);
     let link = wiring.identify(link);
     let link = wiring.subdedup(link);
     let link = wiring.model_encode(link);
@@ -74,9 +76,14 @@ fn run_dry_stages<'a>(
     mut wiring: wiring::Wiring<'a>,
     read: input::InputStage<'a>,
 ) -> Result<(save::Saved, Vec<StageMetrics>)> {
+    let link = find_new_chunks(&mut wiring, read);
+    wiring.estimate(link)
+}
+
+/// The first four stages.
+fn find_new_chunks<'a>(wiring: &mut wiring::Wiring<'a>, read: input::InputStage<'a>) -> Link<'a, message::ChunkBatch> {
     let link = wiring.read(read);
     let link = wiring.chunk(link);
     let link = wiring.hash(link);
-    let link = wiring.dedup(link);
-    wiring.estimate(link)
+    wiring.dedup(link)
 }

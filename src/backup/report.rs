@@ -1,16 +1,20 @@
 //! Request and report of a backup.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::read::ReadCounts;
 use super::save::Saved;
 use super::stream::StreamRequest;
-use crate::filesystem::EntryChoice;
+use crate::filesystem::{EntryChoice, Patterns};
 use crate::metrics::{StageMetrics, StageSummary};
+use crate::repo::Repository;
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::index::Hits;
+use crate::repo::snapshot::NamedSnapshot;
+use crate::types::SnapshotId;
 
 /// Paths to back up and labels of the snapshot.
 #[derive(Debug, Clone, Default)]
@@ -33,12 +37,44 @@ pub struct BackupRequest {
     pub excludes: Vec<String>,
     /// Store this stream as one file. There are no paths then.
     pub stream: Option<StreamRequest>,
+    /// Store this snapshot again. There are no paths then.
+    pub copied: Option<CopiedSnapshot>,
     /// Read everything that a backup would read, count what is new, and store nothing.
     pub dry_run: bool,
     /// Store the paths under their last names, as [`WalkPlan::bare`](crate::filesystem::WalkPlan::bare) does.
     pub bare: bool,
     /// The step of a training run that the snapshot is, if it is one.
     pub checkpoint: Option<Checkpoint>,
+}
+
+/// A stored snapshot that is to be stored again, in another repository or without some entries.
+#[derive(Clone)]
+pub struct CopiedSnapshot {
+    /// The repository that has it.
+    pub repository: Repository,
+    /// The snapshot.
+    pub original: NamedSnapshot,
+    /// Why it is stored again.
+    pub purpose: CopyPurpose,
+    /// Entries to leave out, with all that is below them.
+    pub exclude: Patterns,
+    /// An earlier snapshot of the other repository, and its copy in this one: what did not change is not read.
+    pub previous: Option<(NamedSnapshot, NamedSnapshot)>,
+}
+
+/// Why a snapshot is stored again. The new one records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyPurpose {
+    /// To be in another repository. The snapshot that it was at first, in the first repository.
+    Copy(SnapshotId),
+    /// To lose entries: what is left out in addition, an option and its value each.
+    Rewrite(Vec<String>),
+}
+
+impl fmt::Debug for CopiedSnapshot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "snapshot {} of repository {}", self.original.id, self.repository.id)
+    }
 }
 
 /// Result of a backup.

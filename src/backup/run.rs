@@ -20,11 +20,13 @@ use super::adopt::adopt_orphans;
 use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
 use super::input::InputStage;
+use super::known::KnownFiles;
 use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
 use super::read::{ReadCounts, ReadStage};
-use super::report::{BackupReport, BackupRequest};
+use super::report::{BackupReport, BackupRequest, CopiedSnapshot};
 use super::segments::{heal_segments, merge_after_commit};
+use super::stored::{StoredStage, StoredTree};
 use super::stream::StreamStage;
 use super::wiring::{RunParts, Wiring};
 use super::{run_dry_stages, run_stages};
@@ -37,15 +39,17 @@ use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes
 use crate::repo::marks::Marks;
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
 
 /// Files that the pre-scan examines for models, at most.
-const MODEL_CANDIDATES_MAX: usize = 1 << 14;
+pub(super) const MODEL_CANDIDATES_MAX: usize = 1 << 14;
 /// Runs over the source, at most: a prune beside a backup may delete what the backup relies on.
 const RUNS_MAX: usize = 4;
 /// Bytes of decoded frames cached while the parent snapshot is walked.
 const PARENT_CACHE_BYTES: usize = 8 << 20;
+/// Bytes of decoded frames cached while a snapshot of another repository is read.
+const SOURCE_CACHE_BYTES: usize = 64 << 20;
 
 /// What a run finds before its stages start.
 struct Prepared {
@@ -100,13 +104,17 @@ fn run_once(
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
     let counts = Arc::new(ReadCounts::default());
-    let (input, root_node) = match &request.stream {
-        Some(stream) => {
+    let (input, root_node) = match (&request.stream, &request.copied) {
+        (Some(stream), _) => {
             let time_ns = request.time_ns.unwrap_or(time_ns);
             let stage = StreamStage::open(stream, time_ns, config, progress, counts.clone())?;
             (InputStage::Stream(Box::new(stage)), None)
         }
-        None => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
+        (None, Some(copied)) => {
+            let input = stored(repository, config, copied, &prepared, (progress, &counts), stop)?;
+            (input, copied.original.snapshot.root_node.clone())
+        }
+        (None, None) => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
     };
     let Prepared { listing, containers_adopted, parents, cache, container_indexes } = prepared;
     let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
@@ -171,12 +179,53 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         heal_segments(repository, &listing)?;
         (listing, containers_adopted)
     };
+    if let Some(copied) = &request.copied {
+        let parents = copied.previous.iter().map(|(_, copy)| copy.clone()).collect();
+        return Ok(Prepared { listing, containers_adopted, parents, cache, container_indexes: Arc::default() });
+    }
     let parents = match &request.parent {
         _ if request.force || request.stream.is_some() => Vec::new(),
         Some(id) => vec![snapshot::find(repository.store.as_ref(), id)?],
         None => find_parents(repository, &request.host, paths)?,
     };
     Ok(Prepared { listing, containers_adopted, parents, cache, container_indexes: Arc::default() })
+}
+
+/// The stage that reads a snapshot of another repository.
+fn stored<'a>(
+    repository: &Repository,
+    config: &Config,
+    copied: &CopiedSnapshot,
+    prepared: &Prepared,
+    (progress, counts): (&'a Progress, &Arc<ReadCounts>),
+    stop: &Arc<AtomicBool>,
+) -> Result<InputStage<'a>> {
+    let source = copied.repository.stopped_by(stop);
+    let source_listing = Arc::new(ContainerListing::take(&source.store)?);
+    let new_reader = {
+        let (source, listing) = (source.clone(), source_listing.clone());
+        move || ChunkReader::new(&source, listing.clone(), SOURCE_CACHE_BYTES)
+    };
+    let (before, copy) = match &copied.previous {
+        Some((before, copy)) => (before.snapshot.clone(), copy.snapshot.clone()),
+        None => (Snapshot::default(), Snapshot::default()),
+    };
+    let same_chunks = source.key == repository.key && source.config == repository.config;
+    let (target, listing) = (repository.clone(), prepared.listing.clone());
+    let (shared, recheck_seconds) = (prepared.container_indexes.clone(), config.read.recheck_seconds);
+    let new_known = move || KnownFiles {
+        same_chunks,
+        before: cursor(&source, &source_listing, &Arc::default(), &before, recheck_seconds),
+        copy: cursor(&target, &listing, &shared, &copy, recheck_seconds),
+    };
+    let stored = StoredTree {
+        root: copied.original.snapshot.root,
+        exclude: copied.exclude.clone(),
+        new_reader: Box::new(new_reader),
+        new_known: Box::new(new_known),
+    };
+    let stage = StoredStage::new(stored, config, progress, counts.clone());
+    Ok(InputStage::Stored(Box::new(stage)))
 }
 
 /// The stage that reads the source tree, and the metadata of the snapshot's root.
@@ -198,7 +247,9 @@ fn tree<'a>(
     };
     let walker = Walker::new(plan, skip, request.choice.clone());
     let root_node = walker.root().cloned();
-    let cursor = |parent| parent_cursor(repository, config, prepared, parent);
+    let (listing, shared) = (&prepared.listing, &prepared.container_indexes);
+    let cursor =
+        |parent: &NamedSnapshot| cursor(repository, listing, shared, &parent.snapshot, config.read.recheck_seconds);
     let cursors = ParentCursors(prepared.parents.iter().map(cursor).collect());
     let stage = ReadStage::new(walker, cursors, candidates, config, progress, counts.clone());
     (InputStage::Tree(Box::new(stage)), root_node)
@@ -207,6 +258,9 @@ fn tree<'a>(
 fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     if let Some(stream) = &request.stream {
         return stream.check().map(|()| WalkPlan::default());
+    }
+    if request.copied.is_some() {
+        return Ok(WalkPlan::default());
     }
     let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
     if plan.found() == 0 {
@@ -217,23 +271,25 @@ fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     Ok(plan)
 }
 
-/// A cursor at the root of the parent snapshot.
-fn parent_cursor(
+/// A cursor at the root of a snapshot.
+fn cursor(
     repository: &Repository,
-    config: &Config,
-    prepared: &Prepared,
-    parent: &NamedSnapshot,
+    listing: &Arc<ContainerListing>,
+    shared: &Arc<SharedContainerIndexes>,
+    snapshot: &Snapshot,
+    recheck_seconds: u64,
 ) -> ParentCursor {
-    let listing = &prepared.listing;
     let reader = ChunkReader::new(repository, listing.clone(), PARENT_CACHE_BYTES);
-    let shared = prepared.container_indexes.clone();
-    let presence = ChunkPresence::new(repository.store.clone(), listing.clone(), shared);
-    ParentCursor::new(reader, presence, &parent.snapshot, config.read.recheck_seconds)
+    let presence = ChunkPresence::new(repository.store.clone(), listing.clone(), shared.clone());
+    ParentCursor::new(reader, presence, snapshot, recheck_seconds)
 }
 
 /// The absolute paths of the request that exist, sorted, without duplicates. A missing path is not recorded: the next
 /// backup of it shall look for a parent that has it.
 fn recorded_paths(request: &BackupRequest) -> Result<Vec<Vec<u8>>> {
+    if let Some(copied) = &request.copied {
+        return Ok(copied.original.snapshot.paths.iter().map(|path| path.to_vec()).collect());
+    }
     if let Some(stream) = &request.stream {
         return Ok(vec![[b"/", stream.name.as_encoded_bytes()].concat()]);
     }

@@ -1,6 +1,8 @@
 //! `fhrd forget`.
 
+use std::fmt::Display;
 use std::io::Write;
+use std::str::FromStr;
 
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -9,12 +11,15 @@ use super::Session;
 use super::args::{ForgetArguments, PruneArguments};
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json, printable, split_ns, time_local};
+use super::output::{failed, print, print_json};
 use super::prune::{DEFAULT_GRACE, prune_now, write_report};
-use super::snapshots::{SnapshotDocument, short_id};
-use crate::error::Result;
-use crate::keep::{ForgetGroup, ForgetPolicy, GroupBy, PruneReport, RetainedSnapshot, forget, plan_forget};
+use super::request::host_name;
+use super::snapshots::{SnapshotDocument, wide_row};
+use crate::config::RetentionProfile;
+use crate::error::{Error, Result};
+use crate::keep::{ForgetGroup, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues};
 use crate::types::SnapshotId;
 
 /// The result as JSON.
@@ -60,28 +65,31 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
         for (name, error) in damaged {
             tracing::warn!("leaving {name} alone: {error}");
         }
+        let rules = rules(session, arguments)?;
         let is_chosen = |named: &NamedSnapshot| {
-            arguments.host.as_ref().is_none_or(|host| named.snapshot.host == *host)
+            rules.host.as_ref().is_none_or(|host| named.snapshot.host == *host)
                 && (arguments.tags.is_empty() || named.snapshot.tags.iter().any(|tag| arguments.tags.contains(tag)))
         };
         let snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(is_chosen).collect();
-        let policy = policy(arguments)?;
-        match policy.is_empty() {
+        match rules.policy.is_empty() {
             true => Vec::new(),
-            false => plan_forget(&snapshots, &policy, &TimeZone::system())?,
+            false => plan_forget(&snapshots, &rules.policy, &TimeZone::system())?,
         }
     } else {
         let find = |id: &String| Ok(RetainedSnapshot { snapshot: snapshot::find(store, id)?, reasons: Vec::new() });
         let snapshots = arguments.ids.iter().map(find).collect::<Result<_>>()?;
-        vec![ForgetGroup { host: None, paths: None, tags: None, snapshots }]
+        vec![ForgetGroup { values: GroupValues::default(), snapshots }]
     };
     let deleted: Vec<SnapshotId> = groups.iter().flat_map(ForgetGroup::deleted).collect();
     if !arguments.dry_run {
         forget(&repository, &deleted)?;
     }
-    let pruned = match arguments.prune {
+    let profile = &session.profile.forget;
+    // Who names snapshots or gives rules also says whether to prune.
+    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
+    let pruned = match arguments.prune || is_by_profile {
         true => {
-            let grace = DEFAULT_GRACE;
+            let grace = parsed("forget.grace", profile.grace.as_deref())?.unwrap_or(DEFAULT_GRACE);
             Some(prune_now(session, &repository, &PruneArguments { grace, dry_run: false, repack: None })?)
         }
         false => None,
@@ -105,19 +113,56 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     Ok(Exit::Fine)
 }
 
-fn policy(arguments: &ForgetArguments) -> Result<ForgetPolicy> {
-    let rules = &arguments.rules;
-    Ok(ForgetPolicy {
-        last: rules.keep_last,
-        hourly: rules.keep_hourly,
-        daily: rules.keep_daily,
-        weekly: rules.keep_weekly,
-        monthly: rules.keep_monthly,
-        yearly: rules.keep_yearly,
-        within: rules.keep_within,
-        tags: rules.keep_tag.clone(),
-        group_by: GroupBy::parse(&arguments.group_by)?,
-    })
+/// What stays.
+struct Rules {
+    policy: ForgetPolicy,
+    /// Only snapshots of this host are decided about.
+    host: Option<String>,
+}
+
+/// The rules of the command line; without any, those of the profile. They hold for the host of the profile alone,
+/// because other machines may use the repository with rules of their own.
+fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
+    let given = &arguments.rules;
+    let mut policy = ForgetPolicy {
+        last: given.keep_last,
+        hourly: given.keep_hourly,
+        daily: given.keep_daily,
+        weekly: given.keep_weekly,
+        monthly: given.keep_monthly,
+        yearly: given.keep_yearly,
+        within: given.keep_within,
+        tags: given.keep_tag.clone(),
+        group_by: GroupBy::default(),
+    };
+    let (mut host, profile) = (arguments.host.clone(), &session.profile.forget);
+    if policy.is_empty() && *profile != RetentionProfile::default() {
+        policy = ForgetPolicy {
+            last: profile.keep_last,
+            hourly: profile.keep_hourly,
+            daily: profile.keep_daily,
+            weekly: profile.keep_weekly,
+            monthly: profile.keep_monthly,
+            yearly: profile.keep_yearly,
+            within: parsed("forget.keep_within", profile.keep_within.as_deref())?,
+            tags: profile.keep_tag.clone(),
+            group_by: GroupBy::default(),
+        };
+        host = host.or_else(|| session.profile.backup.host.clone()).or_else(|| Some(host_name()));
+    }
+    let by_profile = parsed("forget.group_by", profile.group_by.as_deref())?;
+    let by_default = || GroupBy(vec![GroupField::Host, GroupField::Paths]);
+    policy.group_by = arguments.group_by.clone().or(by_profile).unwrap_or_else(by_default);
+    Ok(Rules { policy, host })
+}
+
+/// The value of a key of the profile.
+fn parsed<T: FromStr<Err: Display>>(key: &str, text: Option<&str>) -> Result<Option<T>> {
+    let failed = |text: &str, error: T::Err| Error::Config {
+        origin: format!("profile, `{key}`"),
+        message: format!("cannot use `{text}`: {error}"),
+    };
+    text.map(|text| text.parse().map_err(|error| failed(text, error))).transpose()
 }
 
 fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_dry: bool) -> Result<()> {
@@ -129,10 +174,7 @@ fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_
                 (true, false) => "deleted".into(),
                 (true, true) => "would be deleted".into(),
             };
-            let paths: Vec<_> = named.snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
-            let time = time_local(split_ns(named.snapshot.time_ns).0);
-            let (host, paths) = (printable(&named.snapshot.host), printable(&paths.join(" ")));
-            writeln!(out, "{}  {time}  {host}  {paths}  {verdict}", short_id(named)).map_err(failed)?;
+            writeln!(out, "{}  {verdict}", wide_row(named, []).join("  ")).map_err(failed)?;
         }
         writeln!(out).map_err(failed)?;
     }

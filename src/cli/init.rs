@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Session;
+use super::args::InitArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
@@ -38,9 +39,10 @@ impl From<&Repository> for InitDocument {
 ///
 /// # Errors
 /// Those of the configuration and of [`Repository::init_at`].
-pub fn run(session: &Session) -> Result<Exit> {
+pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
-    let created = InitDocument::from(&location::create(&session.options, &config)?);
+    let like = arguments.from_repo.as_deref().map(|location| location::open_at(session, location)).transpose()?;
+    let created = InitDocument::from(&location::create(&session.options, &config, like.as_ref())?);
     if session.options.json {
         print_json(&created)?;
     } else if !session.options.quiet {

@@ -39,10 +39,22 @@ pub fn open(session: &Session) -> Result<Repository> {
     Ok(open_unstopped(&session.options)?.stopped_by(&session.stop))
 }
 
+/// Opens the repository at `location`.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
+    Ok(open_given(location)?.stopped_by(&session.stop))
+}
+
+fn open_given(location: &Path) -> Result<Repository> {
+    let hint = || format!("`fhrd init --repo {}` creates one", location.display());
+    Repository::open_at(location).map_err(|error| with_hint(error, &hint()))
+}
+
 fn open_unstopped(options: &Options) -> Result<Repository> {
     match &options.repo {
-        Some(location) => Repository::open_at(location)
-            .map_err(|error| with_hint(error, &format!("`fhrd init --repo {}` creates one", location.display()))),
+        Some(location) => open_given(location),
         None => Repository::open_at(default_repository()?)
             .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")),
     }
@@ -56,22 +68,26 @@ fn open_unstopped(options: &Options) -> Result<Repository> {
 pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
     match open_unstopped(options) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
-            create(options, config).map(|repository| (repository, true))
+            create(options, config, None).map(|repository| (repository, true))
         }
         opened => opened.map(|repository| (repository, false)),
     }
 }
 
-/// Creates the repository of `--repo`, or the default one, which only its owner can read.
+/// Creates the repository of `--repo`, or the default one, which only its owner can read. With `like`, it gets the key
+/// and the chunker of that one.
 ///
 /// # Errors
 /// Those of [`Repository::init_at`].
-pub fn create(options: &Options, config: &Config) -> Result<Repository> {
+pub fn create(options: &Options, config: &Config, like: Option<&Repository>) -> Result<Repository> {
     let location = match &options.repo {
         Some(location) => location.clone(),
         None => private_default()?,
     };
-    Repository::init_at(&location, &config.repository)
+    match like {
+        Some(like) => Repository::init_like(&location, like),
+        None => Repository::init_at(&location, &config.repository),
+    }
 }
 
 /// Path of the default repository. Creates its parent directory.

@@ -7,6 +7,7 @@ mod bench;
 mod cat;
 mod check;
 mod choice;
+mod copy;
 mod diff;
 mod distance;
 mod dump;
@@ -31,6 +32,7 @@ mod prune;
 mod repair;
 mod request;
 mod restore;
+mod rewrite;
 mod runs;
 mod scan;
 mod snapshots;
@@ -80,7 +82,7 @@ pub fn main() -> ExitCode {
 fn run(session: &Session, verb: &Verb) -> Result<Exit> {
     process::check_cpu_features()?;
     match verb {
-        Verb::Init => init::run(session),
+        Verb::Init(arguments) => init::run(session, arguments),
         Verb::Backup(arguments) => backup::run(session, arguments),
         Verb::Restore(arguments) => restore::run(session, arguments),
         Verb::Snapshots(arguments) => snapshots::run(session, arguments),
@@ -99,6 +101,8 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Distance(arguments) => distance::run(session, arguments),
         Verb::Stats(arguments) => stats::run(session, arguments),
         Verb::Forget(arguments) => forget::run(session, arguments),
+        Verb::Copy(arguments) => copy::run(session, arguments),
+        Verb::Rewrite(arguments) => rewrite::run(session, arguments),
         Verb::Tag(arguments) => tag::run(session, arguments),
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),

@@ -20,6 +20,8 @@ pub struct UserProfile {
     pub config: Option<PathBuf>,
     /// What `backup` stores.
     pub backup: BackupProfile,
+    /// What `forget` keeps.
+    pub forget: RetentionProfile,
     /// Commands around `backup`.
     pub hooks: Hooks,
 }
@@ -56,6 +58,34 @@ pub struct BackupProfile {
     pub ignore_file: Vec<String>,
     /// `--one-file-system`.
     pub one_file_system: bool,
+}
+
+/// `[forget]`: rules of `forget`. Rules on the command line replace all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionProfile {
+    /// `--keep-last`.
+    pub keep_last: u32,
+    /// `--keep-hourly`.
+    pub keep_hourly: u32,
+    /// `--keep-daily`.
+    pub keep_daily: u32,
+    /// `--keep-weekly`.
+    pub keep_weekly: u32,
+    /// `--keep-monthly`.
+    pub keep_monthly: u32,
+    /// `--keep-yearly`.
+    pub keep_yearly: u32,
+    /// `--keep-within`.
+    pub keep_within: Option<String>,
+    /// `--keep-tag`.
+    pub keep_tag: Vec<String>,
+    /// `--group-by`.
+    pub group_by: Option<String>,
+    /// `--prune`.
+    pub prune: bool,
+    /// `--grace` of that prune.
+    pub grace: Option<String>,
 }
 
 /// `[hooks]`: commands for the shell. They run one after another until one fails.

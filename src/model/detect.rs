@@ -9,16 +9,20 @@ use std::sync::Arc;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileRange, SourceFile};
-use crate::format::{self, Recognised, Recognition, Tensor, card};
+use crate::format::{self, ReadAt, Recognised, Recognition, Tensor, card};
 use crate::model::{ModelRecord, TensorRecord, sample};
 use crate::types::Fingerprint;
 
 /// Files below this size are not models.
-const FILE_BYTES_MIN: u64 = 64 << 10;
+pub const MODEL_BYTES_MIN: u64 = 64 << 10;
 /// Tensors below this size are not cut into blocks: they share content-defined chunks.
 const TENSOR_BYTES_MIN: u64 = 64 << 10;
 /// Bytes read of a card or a configuration, at most.
-const CARD_BYTES_MAX: u64 = 64 << 10;
+pub const CARD_BYTES_MAX: u64 = 64 << 10;
+/// Names of the files that name the base of a model beside them: its card and its configurations.
+pub const CARD: &str = "README.md";
+/// Configurations.
+pub const CONFIGURATIONS: [&str; 2] = ["config.json", "adapter_config.json"];
 /// Blocks of a model, at most: a larger model is cut like any other file.
 const BLOCKS_MAX: u64 = 1 << 17;
 
@@ -61,33 +65,78 @@ pub fn model_file(
     previous_version: Option<Fingerprint>,
     reporting: DefectReporting,
 ) -> Result<Option<Arc<ModelFile>>> {
-    let failed = |error| Error::io("read", source.path(), error);
-    if !config.detect_formats || source.size() < FILE_BYTES_MIN {
+    if !config.detect_formats || source.size() < MODEL_BYTES_MIN {
         return Ok(None);
     }
+    let content = ModelContent {
+        bytes: source.file(),
+        len: source.size(),
+        path: source.path(),
+        has_holes: &|| source.ranges(1).any(|range| matches!(range, FileRange::Hole { .. })),
+        names: &|| names(source.path(), &read),
+    };
+    model_content(&content, config, previous_version, reporting)
+}
+
+/// The content of a file that may be a model.
+pub struct ModelContent<'a> {
+    /// Its bytes.
+    pub bytes: &'a dyn ReadAt,
+    /// Their number.
+    pub len: u64,
+    /// Path of the file.
+    pub path: &'a Path,
+    /// Whether the file has holes.
+    pub has_holes: &'a dyn Fn() -> bool,
+    /// Names from the path and from the cards beside the file.
+    pub names: &'a dyn Fn() -> ModelNames,
+}
+
+/// Whether a file may be a model, as far as its length, the first bytes and the configuration tell.
+pub fn may_be_model(config: &ModelConfig, len: u64, head: &[u8]) -> bool {
+    config.detect_formats && len >= MODEL_BYTES_MIN && format::may_be_model(head)
+}
+
+/// Recognises a content as a model; `None` if it is not one.
+///
+/// # Errors
+/// Those of reading it.
+pub fn model_content(
+    content: &ModelContent<'_>,
+    config: &ModelConfig,
+    previous_version: Option<Fingerprint>,
+    reporting: DefectReporting,
+) -> Result<Option<Arc<ModelFile>>> {
+    let failed = |error| Error::io("read", content.path, error);
     let mut head = [0; format::HEAD_BYTES];
-    let read = std::os::unix::fs::FileExt::read_at(source.file(), &mut head, 0).map_err(failed)?;
-    if !format::may_be_model(head.get(..read).unwrap_or_default()) {
+    let mut filled = 0;
+    while let Some(space) = head.get_mut(filled..).filter(|space| !space.is_empty()) {
+        match content.bytes.read_at(filled as u64, space).map_err(failed)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    if !may_be_model(config, content.len, head.get(..filled).unwrap_or_default()) {
         return Ok(None);
     }
-    let found = match format::recognise(source.file(), source.size()).map_err(failed)? {
+    let found = match format::recognise(content.bytes, content.len).map_err(failed)? {
         Recognition::Opaque => return Ok(None),
         Recognition::Defective { format, reason } => {
             if reporting == DefectReporting::Warn {
-                tracing::warn!("{}: stored as it is, not as {format}: {reason}", source.path().display());
+                tracing::warn!("{}: stored as it is, not as {format}: {reason}", content.path.display());
             }
             return Ok(None);
         }
         Recognition::Model(found) => found,
     };
-    if source.ranges(1).any(|range| matches!(range, FileRange::Hole { .. })) {
+    if (content.has_holes)() {
         return Ok(None);
     }
-    let record = record(source, &found, config.block_bytes.0).map_err(failed)?;
+    let record = record(content, &found, config.block_bytes.0).map_err(failed)?;
     Ok(record.map(|record| Arc::new(ModelFile { record, previous_version })))
 }
 
-fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {
+fn record(content: &ModelContent<'_>, found: &Recognised, block_bytes: u64) -> std::io::Result<Option<ModelRecord>> {
     let large = |tensor: &&Tensor| tensor.len >= TENSOR_BYTES_MIN;
     let count = found.tensors.iter().filter(large).count();
     let blocks: u64 = found.tensors.iter().filter(large).map(|tensor| tensor.len.div_ceil(block_bytes)).sum();
@@ -102,19 +151,19 @@ fn record(source: &SourceFile, found: &Recognised, block_bytes: u64) -> std::io:
             shape: tensor.shape.clone(),
             offset: tensor.offset,
             len: tensor.len,
-            sketch: sample(source.file(), tensor, count)?,
+            sketch: sample(content.bytes, tensor, count)?,
             blocks: Vec::new(),
         });
     }
     let values = |tensor: &Tensor| tensor.shape.iter().fold(1u64, |product, size| product.saturating_mul(*size));
-    let ModelNames { names, bases } = names(source.path());
+    let ModelNames { names, bases } = (content.names)();
     Ok(Some(ModelRecord {
         id: Fingerprint([0; 32]),
         format: found.format.into(),
-        path: source.path().as_os_str().as_encoded_bytes().to_vec(),
+        path: content.path.as_os_str().as_encoded_bytes().to_vec(),
         names,
         bases,
-        bytes: source.size(),
+        bytes: content.len,
         parameters: found.tensors.iter().map(values).fold(0, u64::saturating_add),
         block_bytes,
         tensors,
@@ -132,8 +181,9 @@ pub struct ModelNames {
     pub bases: Vec<String>,
 }
 
-/// Collects the names of the model file at `path` from its directories and from the cards beside it.
-pub fn names(path: &Path) -> ModelNames {
+/// Collects the names of the model file at `path` from its directories and from the cards beside it, which `read`
+/// returns.
+pub fn names(path: &Path, read: &dyn Fn(&Path) -> Option<Vec<u8>>) -> ModelNames {
     let mut found = ModelNames::default();
     let Some(directory) = path.parent() else { return found };
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -152,8 +202,8 @@ pub fn names(path: &Path) -> ModelNames {
     }
     found.names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     for directory in cards {
-        let mut bases = read(&directory.join("README.md")).map(|text| card::base_models(&text)).unwrap_or_default();
-        for name in ["config.json", "adapter_config.json"] {
+        let mut bases = read(&directory.join(CARD)).map(|text| card::base_models(&text)).unwrap_or_default();
+        for name in CONFIGURATIONS {
             bases.extend(read(&directory.join(name)).and_then(|text| card::config_base_model(&text)));
         }
         found.bases.extend(bases.into_iter().flat_map(with_last_part));
@@ -192,7 +242,7 @@ mod tests {
         let model = directory.path().join("my-tune");
         std::fs::create_dir(&model).unwrap();
         std::fs::write(model.join("README.md"), "---\nbase_model: org/base\n---\n# x\n").unwrap();
-        let found = names(&model.join("model.safetensors"));
+        let found = names(&model.join("model.safetensors"), &read);
         assert_eq!(found.names, ["my-tune", "model"]);
         assert_eq!(found.bases, ["base", "org/base"]);
     }
@@ -205,13 +255,13 @@ mod tests {
         std::fs::create_dir_all(&snapshot).unwrap();
         std::fs::create_dir(model.join("blobs")).unwrap();
         std::fs::write(snapshot.join("README.md"), "---\nbase_model: org/base\n---\n").unwrap();
-        let found = names(&model.join("blobs/0123"));
+        let found = names(&model.join("blobs/0123"), &read);
         assert_eq!(found.names, ["tune", "org/tune", "0123"]);
         assert_eq!(found.bases, ["base", "org/base"]);
     }
 
     #[test]
     fn a_file_without_cards_has_no_bases() {
-        assert_eq!(names(Path::new("/nowhere/at/all.gguf")).bases, Vec::<String>::new());
+        assert_eq!(names(Path::new("/nowhere/at/all.gguf"), &read).bases, Vec::<String>::new());
     }
 }

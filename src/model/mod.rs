@@ -31,7 +31,10 @@ mod sketch;
 pub use catalogue::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, PREFIX};
 pub use choice::{BaseChoice, ModelComparison, TensorBase, TensorLookup, choose, compare_models};
 pub use delta_plan::{DeltaPlan, DeltaPlanner, PlannedDelta};
-pub use detect::{DefectReporting, ModelFile, TensorBlock, model_file};
+pub use detect::{
+    CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, MODEL_BYTES_MIN, ModelContent, ModelFile, TensorBlock,
+    may_be_model, model_content, model_file, names,
+};
 pub use family::{Families, RecordLoader};
 pub use order::{HoistCandidate, storing_order};
 pub use record::{BaseModel, ModelRecord, RECORD_BYTES_MAX, TensorRecord};

@@ -75,6 +75,18 @@ impl Repository {
     /// # Errors
     /// [`Error::AlreadyExists`] if the store holds a repository or other files.
     pub fn init(store: Arc<dyn Store>, config: &RepositoryConfig) -> Result<Self> {
+        Self::init_new(store, config, None)
+    }
+
+    /// Creates a repository at `location` with the key and the chunker of another one. Both cut and name chunks alike.
+    ///
+    /// # Errors
+    /// As of [`Repository::init_at`].
+    pub fn init_like(location: impl AsRef<OsStr>, like: &Repository) -> Result<Self> {
+        Self::init_new(store::create(location)?, &like.config, Some(&like.key))
+    }
+
+    fn init_new(store: Arc<dyn Store>, config: &RepositoryConfig, key: Option<&RepositoryKey>) -> Result<Self> {
         if store.head(NAME)?.is_some() || store.head(COPY)?.is_some() {
             return Err(already_exists(&store, "a repository"));
         }
@@ -84,12 +96,15 @@ impl Repository {
         let mut random = [0u8; 48];
         getrandom::fill(&mut random)
             .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
+        if let (Some(key), Some(own)) = (key, random.get_mut(16..)) {
+            own.copy_from_slice(&key.0);
+        }
         Self::init_with(store, config, &random)
     }
 
     /// Creates a repository in an unused store with a given identity: 16 bytes of id and 32 bytes of key.
     ///
-    /// Repositories with equal keys chunk and fingerprint alike. Only measurements may depend on that.
+    /// Repositories with equal keys chunk and fingerprint alike.
     ///
     /// # Errors
     /// [`Error::AlreadyExists`]; those of writing.

@@ -20,10 +20,14 @@ const MAGIC: [u8; 8] = *b"FHRDSNAP";
 pub const STARTED_KEY: &str = "started";
 /// Key of [`Snapshot::extra`]: what the user left out, a CBOR array of texts.
 pub const EXCLUDES_KEY: &str = "excludes";
+/// Key of [`Snapshot::extra`]: id of the snapshot of another repository from which this one was copied, 32 bytes.
+pub const COPIED_FROM_KEY: &str = "copied-from";
+/// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
+pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
 const BYTES_LIMIT: u64 = 64 << 20;
 
 /// One backup: a CBOR map with integer keys in an envelope of type `FHRDSNAP`.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct Snapshot {
     /// Start of the backup, nanoseconds since 1970 (UTC).
@@ -141,6 +145,12 @@ impl Snapshot {
 }
 
 impl NamedSnapshot {
+    /// The snapshot from which this one was copied, from repository to repository; its own id if it was not.
+    pub fn origin(&self) -> SnapshotId {
+        let recorded = self.snapshot.extra.get(COPIED_FROM_KEY);
+        recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map_or(self.id, SnapshotId)
+    }
+
     /// Whether the snapshot was written under one of the intents with these store names.
     fn is_held_by(&self, intents: &HashSet<String>) -> bool {
         let id = self.snapshot.intent.as_deref().and_then(|intent| Salt::try_from(intent).ok());

@@ -89,6 +89,11 @@ impl StoredFile {
         self.len == 0
     }
 
+    /// Whether a part of it is a hole.
+    pub fn has_holes(&self) -> bool {
+        self.ranges.iter().any(|range| range.chunk.is_none())
+    }
+
     /// Number of distinct chunks read.
     pub fn chunks_read(&self) -> u64 {
         self.read.borrow().len() as u64

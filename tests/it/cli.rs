@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod choose;
+mod copy;
 mod damage;
 mod documents;
 mod fixture;
@@ -15,9 +16,11 @@ mod mount;
 mod parents;
 mod profile;
 mod restore;
+mod restore_choice;
 mod runs;
 #[cfg(feature = "bench")]
 mod simulate;
+mod tasks;
 mod tensor;
 mod trace;
 mod tree;

@@ -1,9 +1,84 @@
 //! Arguments of the verbs that decide what stays.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
+use super::look::FilterArguments;
+use crate::repo::snapshot_groups::GroupBy;
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArguments {
+    /// The repository whose parameters are taken
+    #[arg(long, value_name = "DIR", requires = "copy_chunker_params")]
+    pub from_repo: Option<PathBuf>,
+    /// Take the key of fingerprints and the chunker of --from-repo, so that `copy` between the two cuts nothing again
+    #[arg(long, requires = "from_repo")]
+    pub copy_chunker_params: bool,
+}
+
+const COPY_NOTES: &str = "\
+A snapshot that was copied before is skipped. Data that the repository has is not stored again. If it was created with
+`init --copy-chunker-params`, chunks are copied as they are; otherwise files are cut into chunks again. Models and their
+families are found again.";
+
+/// Arguments of `copy`.
+#[derive(Debug, Args)]
+#[command(after_help = COPY_NOTES)]
+pub struct CopyArguments {
+    /// Snapshots of the other repository: ids, unique prefixes, or `latest` [default: all that the filter passes]
+    #[arg(value_name = "SNAPSHOT")]
+    pub ids: Vec<String>,
+    /// The repository to copy from; --repo is the one to copy to
+    #[arg(long, value_name = "DIR", env = "FHRD_FROM_REPO")]
+    pub from_repo: PathBuf,
+    /// Only show what would be copied
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// The snapshots to copy.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
+const REWRITE_NOTES: &str = "\
+The new snapshot keeps the host, tags, run and step of the original, and its time but for a nanosecond. With --forget
+the original is deleted afterwards; `prune` gives back the space of what only it had.";
+
+/// Arguments of `rewrite`.
+#[derive(Debug, Args)]
+#[command(after_help = REWRITE_NOTES)]
+pub struct RewriteArguments {
+    /// Snapshots: ids, unique prefixes, or `latest` [default: all that the filter passes]
+    #[arg(value_name = "SNAPSHOT")]
+    pub ids: Vec<String>,
+    /// Leave out entries that match this pattern; can be given several times. The root of the snapshot is /
+    #[arg(short, long, value_name = "PATTERN")]
+    #[arg(required_unless_present_any = ["iexclude", "exclude_file", "iexclude_file"])]
+    pub exclude: Vec<String>,
+    /// The same, whatever the case of letters
+    #[arg(long, value_name = "PATTERN")]
+    pub iexclude: Vec<String>,
+    /// The same with patterns from a file, one a line
+    #[arg(long, value_name = "FILE")]
+    pub exclude_file: Vec<PathBuf>,
+    /// The same, whatever the case of letters
+    #[arg(long, value_name = "FILE")]
+    pub iexclude_file: Vec<PathBuf>,
+    /// Delete the originals afterwards
+    #[arg(long)]
+    pub forget: bool,
+    /// Only show what would be left out; -vv names it
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// The snapshots to rewrite.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+}
+
 const FORGET_NOTES: &str = "\
-A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules count in groups.";
+A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules count in groups. Without rules
+and ids, those of the profile hold, for snapshots of its host.";
 
 /// Arguments of `forget`.
 #[derive(Debug, Args)]
@@ -21,9 +96,9 @@ pub struct ForgetArguments {
     /// Decide about snapshots with this tag only; can be given several times
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Compare snapshots that have these in common: host, paths, tags; nothing for one group
-    #[arg(long, value_name = "LIST", default_value = "host,paths", conflicts_with = "ids")]
-    pub group_by: String,
+    /// Compare snapshots that have these in common: host, paths, tags; '' for one group [default: host,paths]
+    #[arg(long, value_name = "LIST", conflicts_with = "ids")]
+    pub group_by: Option<GroupBy>,
     /// Only show what would be deleted, and why the others stay
     #[arg(long)]
     pub dry_run: bool,
@@ -60,6 +135,16 @@ pub struct ForgetRules {
     /// Keep snapshots with this tag; can be given several times
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
+}
+
+impl ForgetRules {
+    /// Whether a rule is given.
+    pub fn is_given(&self) -> bool {
+        let counts = [self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly];
+        counts.into_iter().chain([self.keep_monthly, self.keep_yearly]).any(|count| count > 0)
+            || self.keep_within.is_some()
+            || !self.keep_tag.is_empty()
+    }
 }
 
 /// Arguments of `tag`.

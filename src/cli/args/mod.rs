@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
-pub use keep::{ForgetArguments, PruneArguments, TagArguments};
+pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
 pub use look::{
     CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, MountArguments,
     SnapshotsArguments, StatsArguments,
@@ -30,6 +30,7 @@ pub use manual::{CompletionsArguments, ManArguments};
 pub use measure::BenchArguments;
 pub use measure::TraceArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotChoice};
+use options::EXIT_CODES;
 pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb};
 pub use restore::RestoreArguments;
@@ -47,22 +48,11 @@ pub struct Arguments {
     pub options: Options,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    success
-  1    failure, or a restore that could not write every entry
-  2    invalid command line
-  3    the backup or trace is complete except for entries that could not be read
-  10   no repository found
-  11   the repository is set read-only
-  20   the repository is damaged; a restore has written everything else
-  130  interrupted";
-
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Create a repository
-    Init,
+    Init(InitArguments),
     /// Store paths as a new snapshot
     Backup(Box<BackupArguments>),
     /// Write a snapshot, or a part of it, to disk
@@ -98,6 +88,10 @@ pub enum Verb {
     Stats(StatsArguments),
     /// Delete snapshots by rules or ids
     Forget(ForgetArguments),
+    /// Store snapshots of another repository in this one
+    Copy(CopyArguments),
+    /// Store snapshots again without some of their entries
+    Rewrite(RewriteArguments),
     /// Change the tags of snapshots
     Tag(TagArguments),
     /// Give back the space of what no snapshot needs

@@ -27,3 +27,15 @@ pub struct Options {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 }
+
+/// What `--help` says about exit codes.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0    success
+  1    failure, or a restore that could not write every entry
+  2    invalid command line
+  3    the backup or trace is complete except for entries that could not be read
+  10   no repository found
+  11   the repository is set read-only
+  20   the repository is damaged; a restore has written everything else
+  130  interrupted";

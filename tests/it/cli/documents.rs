@@ -40,6 +40,11 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
         ("stats", of(&["stats", "stats latest"])),
         ("forget", of(&["forget --keep-last 9", "forget --keep-last 1 --dry-run"])),
+        ("copy", of(&["copy --from-repo second", "copy latest --from-repo second --dry-run"])),
+        (
+            "rewrite",
+            of(&["rewrite latest --exclude link --dry-run", "rewrite --exclude b --forget", "rewrite -e none"]),
+        ),
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
         ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot"])),
@@ -73,6 +78,8 @@ fn prepared() -> Home {
     home.write("bench.toml", bench.as_bytes());
     std::os::unix::fs::symlink("a", home.path("src/link")).unwrap();
     std::fs::hard_link(home.path("src/a"), home.path("src/b")).unwrap();
+    json(&home.run(&["init", "--repo", "second", "--json"]));
+    home.backup(&["corpus", "--repo", "second"]);
     home.backup(&["src", "--tag", "first", "--run", "tune", "--step", "1", "--metric", "loss=0.5"]);
     home
 }

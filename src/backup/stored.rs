@@ -1,0 +1,388 @@
+//! Stored: the first stage of a copy, instead of Read. It reads a snapshot of another repository, or of this one, to
+//! write it again without what patterns name.
+//!
+//! - The content of a file that the target has is not read (`known`), nor is a chunk that it has.
+//! - If both repositories cut alike, chunks travel as they are. Otherwise Chunk cuts the content again.
+//! - Models are recognised and hoisted as Read does it.
+//! - A file whose content is lost in the source is reported, counted and left out.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use lru::LruCache;
+
+use super::known::KnownFiles;
+use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use super::read::{HOISTED_BYTES_MAX, ITEMS_MAX, ReadCounts, announced};
+use super::run::MODEL_CANDIDATES_MAX;
+use super::stored_walk::{StoredStep, StoredWalk};
+use crate::config::{Config, ModelConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::filesystem::{Patterns, suggests_model};
+use crate::format::HEAD_BYTES;
+use crate::metrics::Progress;
+use crate::model::{
+    CARD, CARD_BYTES_MAX, CONFIGURATIONS, DefectReporting, HoistCandidate, MODEL_BYTES_MIN, ModelContent, ModelFile,
+    may_be_model, model_content, names, storing_order,
+};
+use crate::pipeline::{Emit, Source};
+use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
+use crate::repo::recipe::ContentReference;
+use crate::repo::stored_file::{self, StoredFile};
+use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind, TreeCursor};
+use crate::types::Fingerprint;
+
+/// A model file that may be hoisted.
+struct StoredCandidate {
+    path: PathBuf,
+    node: Node,
+    /// Listing of its directory.
+    listing: Option<ContentReference>,
+    previous_version: Option<ContentReference>,
+}
+
+/// What the stage reads.
+pub struct StoredTree {
+    /// Listing of the root.
+    pub root: Option<ContentReference>,
+    /// Entries to leave out.
+    pub exclude: Patterns,
+    /// Makes a reader of the repository that has the tree.
+    pub new_reader: Box<dyn Fn() -> ChunkReader + Send>,
+    /// What the target has, at the root of the tree.
+    pub new_known: Box<dyn Fn() -> KnownFiles + Send>,
+}
+
+/// The stage.
+pub struct StoredStage<'a> {
+    stored: StoredTree,
+    reader: ChunkReader,
+    batch_bytes: u64,
+    model: ModelConfig,
+    /// Contents of inodes with several names that were sent.
+    links: LruCache<FileIdentity, Option<ContentReference>>,
+    /// Contents of hoisted files.
+    hoisted: HashMap<FileIdentity, Option<ContentReference>>,
+    batch: ReadBatch,
+    progress: &'a Progress,
+    counts: Arc<ReadCounts>,
+}
+
+impl<'a> StoredStage<'a> {
+    /// Reads `stored`.
+    pub fn new(stored: StoredTree, config: &Config, progress: &'a Progress, counts: Arc<ReadCounts>) -> Self {
+        StoredStage {
+            reader: (stored.new_reader)(),
+            stored,
+            batch_bytes: config.pipeline.batch_bytes.0,
+            model: config.model.clone(),
+            links: LruCache::new(at_least_one(config.read.hard_links_max)),
+            hoisted: HashMap::new(),
+            batch: ReadBatch::default(),
+            progress,
+            counts,
+        }
+    }
+
+    fn push(&mut self, item: ReadItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        if let ReadItem::Data(bytes) | ReadItem::Chunk(bytes) = &item {
+            self.batch.bytes += bytes.len() as u64;
+        }
+        self.batch.items.push(item);
+        if self.batch.bytes >= self.batch_bytes || self.batch.items.len() >= ITEMS_MAX {
+            emit.emit(std::mem::take(&mut self.batch))?;
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, item: TreeItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        self.push(ReadItem::Tree(item), emit)
+    }
+
+    fn problem(&self, path: &Path, error: &Error) {
+        tracing::warn!("cannot copy {}: {error}", path.display());
+        self.counts.problems.fetch_add(1, Ordering::Relaxed);
+        self.progress.errors.add(1);
+    }
+
+    fn walk(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let (mut walk, mut known) = (StoredWalk::new(self.stored.root), (self.stored.new_known)());
+        while let Some(step) = walk.next(&mut self.reader)? {
+            emit.check()?;
+            if self.is_excluded(&walk, &step) {
+                tracing::debug!("excluding {}", walk.path_of(&step).display());
+                self.counts.excluded.fetch_add(1, Ordering::Relaxed);
+                walk.skip(&step);
+                self.tree(TreeItem::Omitted, emit)?;
+                continue;
+            }
+            match step {
+                StoredStep::Enter(node) => {
+                    known.enter(&node);
+                    self.tree(TreeItem::Enter(node), emit)?;
+                }
+                StoredStep::Leave => {
+                    known.leave();
+                    self.tree(TreeItem::Leave, emit)?;
+                }
+                StoredStep::Entry(node) if node.kind == NodeKind::File => self.file(*node, &walk, &mut known, emit)?,
+                StoredStep::Entry(node) => self.tree(TreeItem::Entry(node), emit)?,
+                StoredStep::Unreadable(error) => {
+                    self.problem(walk.path(), &error);
+                    self.tree(TreeItem::Omitted, emit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_excluded(&self, walk: &StoredWalk, step: &StoredStep) -> bool {
+        let is_directory = match step {
+            StoredStep::Enter(_) => true,
+            StoredStep::Entry(_) => false,
+            StoredStep::Leave | StoredStep::Unreadable(_) => return false,
+        };
+        let exclude = &self.stored.exclude;
+        !exclude.is_empty() && exclude.names(&Path::new("/").join(walk.path_of(step)), is_directory) == Some(true)
+    }
+
+    fn file(
+        &mut self,
+        node: Node,
+        walk: &StoredWalk,
+        known: &mut KnownFiles,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<()> {
+        let (content, previous_version) = known.find(&node);
+        let linked = node.hard_link.and_then(|identity| self.links.peek(&identity).copied());
+        let is_linked = linked == Some(node.content);
+        let is_hoisted = linked.is_none() && self.hoisted.get(&node.identity()) == Some(&node.content);
+        if is_linked || is_hoisted {
+            if let Some(identity) = node.hard_link.filter(|_| is_linked) {
+                self.links.promote(&identity);
+            }
+            return self.tree(TreeItem::Linked(Box::new(node)), emit);
+        }
+        if let Some(content) = content {
+            self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+            self.progress.bytes_read.add(node.size);
+            if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
+                self.links.put(identity, node.content);
+            }
+            return self.tree(TreeItem::Entry(Box::new(Node { content, ..node })), emit);
+        }
+        let path = walk.path().join(OsStr::from_bytes(&node.name));
+        let model = self.model_of(&node, &path, walk.listing(), previous_version, DefectReporting::Warn);
+        let begin = TreeItem::Begin(Box::new(Node { content: None, ..node.clone() }));
+        let outcome =
+            self.send(&node, &path, begin, announced(model.as_ref(), previous_version, node.size), known, emit)?;
+        if let Some(identity) = node.hard_link.filter(|_| outcome != Outcome::Failed) {
+            self.links.put(identity, node.content);
+        }
+        Ok(())
+    }
+
+    /// Sends a file from its begin item to its end item.
+    fn send(
+        &mut self,
+        node: &Node,
+        path: &Path,
+        begin: TreeItem,
+        announcement: Option<ReadItem>,
+        known: &mut KnownFiles,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<Outcome> {
+        self.tree(begin, emit)?;
+        announcement.map_or(Ok(()), |item| self.push(item, emit))?;
+        let outcome = match self.content(node, known, emit) {
+            Ok(()) if node.changed => Outcome::Changed,
+            Ok(()) => Outcome::Complete,
+            // What vanishes meanwhile may have moved: the run starts again.
+            Err(error) if error.is_unreadable() && error.kind() != ErrorKind::NotFound => {
+                self.problem(path, &error);
+                Outcome::Failed
+            }
+            Err(error) => return Err(error),
+        };
+        self.tree(TreeItem::End { outcome, small_holes: HoleMap::default() }, emit)?;
+        Ok(outcome)
+    }
+
+    /// Sends the content of a file.
+    fn content(&mut self, node: &Node, known: &mut KnownFiles, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let wrong = |len: u64| Error::corrupt("content of a file", 0, format!("{} bytes", node.size), len.to_string());
+        let (mut walk, mut sent) = (node.content.map(RecipeWalk::new), 0u64);
+        while let Some(walk) = &mut walk {
+            emit.check()?;
+            let Some(reference) = walk.next(&mut self.reader)? else { break };
+            let len = reference.content_len();
+            sent = sent.checked_add(len).filter(|sent| *sent <= node.size).ok_or_else(|| wrong(u64::MAX))?;
+            match reference {
+                ContentReference::Chunk { fingerprint, len } => self.chunk(&fingerprint, len, known, emit)?,
+                _ => self.push(ReadItem::Hole(len), emit)?,
+            }
+            self.progress.bytes_read.add(len);
+        }
+        if sent == node.size { Ok(()) } else { Err(wrong(sent)) }
+    }
+
+    fn chunk(
+        &mut self,
+        fingerprint: &Fingerprint,
+        len: u64,
+        known: &mut KnownFiles,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<()> {
+        // What the source says about the length is checked where it has the chunk.
+        let is_stored = known.has(fingerprint)
+            && self.reader.extent_map_of(fingerprint).map_or(true, |extent_map| u64::from(extent_map.len()) == len);
+        if let Some(len) = u32::try_from(len).ok().filter(|_| is_stored) {
+            return self.push(ReadItem::Stored { fingerprint: *fingerprint, len }, emit);
+        }
+        let bytes = Bytes::from(self.reader.read_exact(fingerprint, len)?);
+        self.counts.bytes_read.fetch_add(len, Ordering::Relaxed);
+        match known.same_chunks {
+            true => self.push(ReadItem::Chunk(bytes), emit),
+            false => self.push(ReadItem::Data(bytes), emit),
+        }
+    }
+
+    /// Sends new models before the walk, bases first.
+    fn send_hoisted(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        if !self.model.detect_formats {
+            return Ok(());
+        }
+        let candidates = self.candidates(emit)?;
+        if candidates.len() < 2 {
+            return Ok(());
+        }
+        let (mut models, mut details, mut bytes) = (Vec::new(), HashMap::new(), 0);
+        for StoredCandidate { path, node, listing, previous_version } in candidates {
+            emit.check()?;
+            let found = self.model_of(&node, &path, listing, previous_version, DefectReporting::Silent);
+            let Some(ModelFile { record, .. }) = found.and_then(Arc::into_inner) else { continue };
+            bytes += record.memory_bytes();
+            details.insert(path.clone(), previous_version);
+            models.push(HoistCandidate { path, node, record });
+            if bytes > HOISTED_BYTES_MAX {
+                break;
+            }
+        }
+        let mut known = (self.stored.new_known)();
+        for HoistCandidate { path, node, record } in if models.len() > 1 { storing_order(models) } else { Vec::new() } {
+            let previous_version = details.get(&path).copied().flatten().and_then(ContentReference::fingerprint);
+            let model = ReadItem::Model(Arc::new(ModelFile { record, previous_version }));
+            let begin = TreeItem::Hoisted(Box::new(Node { content: None, ..node.clone() }));
+            if self.send(&node, &path, begin, Some(model), &mut known, emit)? != Outcome::Failed {
+                self.hoisted.insert(node.identity(), node.content);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files whose names suggest models and which the target does not have.
+    fn candidates(&mut self, emit: &mut Emit<ReadBatch>) -> Result<Vec<StoredCandidate>> {
+        let (mut walk, mut known, mut found) =
+            (StoredWalk::new(self.stored.root), (self.stored.new_known)(), Vec::new());
+        while let Some(step) = walk.next(&mut self.reader)?
+            && found.len() < MODEL_CANDIDATES_MAX
+        {
+            emit.check()?;
+            if self.is_excluded(&walk, &step) {
+                walk.skip(&step);
+                continue;
+            }
+            match step {
+                StoredStep::Enter(node) => known.enter(&node),
+                StoredStep::Leave => known.leave(),
+                StoredStep::Entry(node) if node.kind == NodeKind::File && node.content.is_some() => {
+                    let path = walk.path().join(OsStr::from_bytes(&node.name));
+                    if suggests_model(&path)
+                        && let (None, previous_version) = known.find(&node)
+                    {
+                        let listing = walk.listing();
+                        found.push(StoredCandidate { path, node: *node, listing, previous_version });
+                    }
+                }
+                // The walk that follows reports it.
+                StoredStep::Entry(_) | StoredStep::Unreadable(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// The file as a model; `None` if it is not one, or if it cannot be read: then reading its content says so.
+    fn model_of(
+        &mut self,
+        node: &Node,
+        path: &Path,
+        listing: Option<ContentReference>,
+        previous_version: Option<ContentReference>,
+        reporting: DefectReporting,
+    ) -> Option<Arc<ModelFile>> {
+        if node.size < MODEL_BYTES_MIN {
+            return None;
+        }
+        let head = stored_file::head(&mut self.reader, node.content, HEAD_BYTES).ok()?;
+        if !may_be_model(&self.model, node.size, &head) {
+            return None;
+        }
+        let cards = self.cards(listing);
+        let reader = Rc::new(RefCell::new(std::mem::replace(&mut self.reader, (self.stored.new_reader)())));
+        let file = StoredFile::open(reader.clone(), node.content, node.size).ok()?;
+        let card = |card: &Path| {
+            let is_beside = card.parent() == path.parent();
+            card.file_name().filter(|_| is_beside).and_then(|name| cards.get(name.as_bytes()).cloned())
+        };
+        let content = ModelContent {
+            bytes: &file,
+            len: node.size,
+            path,
+            has_holes: &|| file.has_holes(),
+            names: &|| names(path, &card),
+        };
+        let previous_version = previous_version.and_then(ContentReference::fingerprint);
+        let model = model_content(&content, &self.model, previous_version, reporting);
+        drop(file);
+        if let Ok(reader) = Rc::try_unwrap(reader) {
+            self.reader = reader.into_inner();
+        }
+        model.ok().flatten()
+    }
+
+    /// The cards and configurations of models in a directory, by name.
+    fn cards(&mut self, listing: Option<ContentReference>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let (mut cursor, mut cards) = (TreeCursor::open(listing), BTreeMap::new());
+        while let Ok(Some(node)) = cursor.next(&mut self.reader) {
+            let is_card = |name: &str| name.as_bytes() == node.name;
+            if node.kind == NodeKind::File
+                && (is_card(CARD) || CONFIGURATIONS.into_iter().any(is_card))
+                && let Ok(bytes) = stored_file::head(&mut self.reader, node.content, CARD_BYTES_MAX as usize)
+            {
+                cards.insert(node.name, bytes);
+            }
+        }
+        cards
+    }
+}
+
+impl Source for StoredStage<'_> {
+    type Out = ReadBatch;
+
+    fn name(&self) -> &'static str {
+        "read"
+    }
+
+    fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        self.send_hoisted(emit)?;
+        self.walk(emit)?;
+        emit.emit(std::mem::take(&mut self.batch))
+    }
+}

@@ -1,0 +1,122 @@
+//! `fhrd copy`.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::CopyArguments;
+use super::choice;
+use super::exit::Exit;
+use super::location;
+use super::output::{failed, print, print_json, size};
+use super::progress::shown;
+use super::snapshots::{short_id, statistic};
+use crate::error::Result;
+use crate::keep::{Copier, CopyOutcome};
+use crate::metrics::Progress;
+use crate::repo::snapshot::{self, NamedSnapshot};
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct CopyDocument {
+    dry_run: bool,
+    snapshots: Vec<CopiedDocument>,
+}
+
+/// A snapshot as JSON.
+#[derive(Serialize)]
+struct CopiedDocument {
+    original: String,
+    /// None after a dry run.
+    copy: Option<String>,
+    /// Whether the target had it before.
+    existed: bool,
+    files: u64,
+    bytes: u64,
+    /// Bytes read from the other repository.
+    bytes_read: u64,
+    bytes_new: u64,
+    bytes_stored: u64,
+    problems: u64,
+}
+
+impl CopiedDocument {
+    fn new(outcome: &CopyOutcome) -> Self {
+        let report = outcome.report.as_ref();
+        let recorded = |name| statistic(&outcome.original, name);
+        CopiedDocument {
+            original: outcome.original.id.to_string(),
+            copy: outcome.copy.map(|id| id.to_string()),
+            existed: report.is_none(),
+            files: report.map_or_else(|| recorded("files"), |report| report.files),
+            bytes: report.map_or_else(|| recorded("bytes"), |report| report.bytes),
+            bytes_read: report.map_or(0, |report| report.bytes_read),
+            bytes_new: report.map_or(0, |report| report.bytes_new),
+            bytes_stored: report.map_or(0, |report| report.bytes_stored),
+            problems: report.map_or(0, |report| report.problems),
+        }
+    }
+}
+
+/// Copies snapshots of another repository.
+///
+/// # Errors
+/// Those of both repositories, and of [`Copier::copy`].
+pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
+    let config = location::config(&session.options)?;
+    let target = location::open(session)?;
+    let source = location::open_at(session, &arguments.from_repo)?;
+    let (snapshots, mut exit) = match arguments.ids.is_empty() {
+        true => choice::snapshots(&source, &arguments.filter)?,
+        false => {
+            let find = |id: &String| snapshot::find(source.store.as_ref(), id);
+            (arguments.ids.iter().map(find).collect::<Result<Vec<_>>>()?, Exit::Fine)
+        }
+    };
+    let mut copier = Copier::new(&source, &target, &config)?;
+    let mut document = CopyDocument { dry_run: arguments.dry_run, snapshots: Vec::new() };
+    for original in oldest_first(snapshots) {
+        let progress = Progress::default();
+        progress.bytes_total.add(statistic(&original, "bytes"));
+        progress.files_total.add(statistic(&original, "files"));
+        let copied = || copier.copy(&original, arguments.dry_run, &progress, &session.stop);
+        let outcome = shown(&session.options, &progress, None, copied)?;
+        let copied = CopiedDocument::new(&outcome);
+        if copied.problems > 0 && exit == Exit::Fine {
+            exit = Exit::Incomplete;
+        }
+        if !session.options.json && !session.options.quiet {
+            print(|out| write_line(out, &original, &copied))?;
+        }
+        document.snapshots.push(copied);
+    }
+    if session.options.json {
+        print_json(&document)?;
+    }
+    Ok(exit)
+}
+
+/// Each once, so that a copy finds the one before it.
+fn oldest_first(mut snapshots: Vec<NamedSnapshot>) -> Vec<NamedSnapshot> {
+    snapshots.sort_by_key(|named| (named.snapshot.time_ns, named.id));
+    snapshots.dedup_by_key(|named| named.id);
+    snapshots
+}
+
+fn write_line(out: &mut dyn Write, original: &NamedSnapshot, copied: &CopiedDocument) -> Result<()> {
+    let text = match (&copied.copy, copied.existed) {
+        (Some(copy), true) => format!("was copied before, to {}", copy.get(..8).unwrap_or_default()),
+        (Some(copy), false) => format!(
+            "is now {}: {} files, {}, {} new, {} stored, {} problems",
+            copy.get(..8).unwrap_or_default(),
+            copied.files,
+            size(copied.bytes),
+            size(copied.bytes_new),
+            size(copied.bytes_stored),
+            copied.problems
+        ),
+        (None, _) => format!("would be copied: {} new before compression", size(copied.bytes_new)),
+    };
+    writeln!(out, "{} {text}", short_id(original)).map_err(failed)
+}

@@ -1,0 +1,77 @@
+//! Rewrite: stores a snapshot again without what patterns name.
+//!
+//! A backup reads the snapshot in place of a source tree. It finds all contents stored, so only listings are written,
+//! and the commit is that of a backup. The original is deleted afterwards, on request.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::backup::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, backup};
+use crate::config::Config;
+use crate::error::Result;
+use crate::filesystem::Patterns;
+use crate::metrics::Progress;
+use crate::repo::Repository;
+use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::types::SnapshotId;
+
+/// What a rewrite leaves out, and what happens then.
+#[derive(Debug, Clone)]
+pub struct RewriteRequest {
+    /// Entries to leave out, with all that is below them. The root of the snapshot is `/`.
+    pub exclude: Patterns,
+    /// The same as the new snapshot records it, an option and its value each.
+    pub excludes: Vec<String>,
+    /// Delete the original, unless something of it could not be read.
+    pub forget: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// What became of a snapshot.
+#[derive(Debug)]
+pub struct RewriteOutcome {
+    /// Its counts without what is left out. Nothing is stored if it leaves out nothing.
+    pub report: BackupReport,
+    /// The new snapshot.
+    pub rewritten: Option<SnapshotId>,
+    /// Whether the original was deleted.
+    pub forgotten: bool,
+}
+
+/// Rewrites a snapshot.
+///
+/// # Errors
+/// Those of [`backup`], and of the store.
+pub fn rewrite(
+    repository: &Repository,
+    config: &Config,
+    original: &NamedSnapshot,
+    request: &RewriteRequest,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<RewriteOutcome> {
+    let copied = CopiedSnapshot {
+        repository: repository.clone(),
+        original: original.clone(),
+        purpose: CopyPurpose::Rewrite(request.excludes.clone()),
+        exclude: request.exclude.clone(),
+        previous: None,
+    };
+    let run = |dry_run, progress: &Progress| {
+        let request = BackupRequest { copied: Some(copied.clone()), dry_run, ..BackupRequest::default() };
+        backup(repository, config, &request, progress, stop)
+    };
+    repository.check_writable()?;
+    let expected = run(true, &Progress::default())?;
+    if expected.excluded == 0 || request.dry_run {
+        return Ok(RewriteOutcome { report: expected, rewritten: None, forgotten: false });
+    }
+    let report = run(false, progress)?;
+    let rewritten = SnapshotId::parse(&report.snapshot);
+    let forgotten = request.forget && report.problems == 0 && rewritten.is_some();
+    if forgotten {
+        snapshot::delete(repository.store.as_ref(), &original.id)?;
+    }
+    Ok(RewriteOutcome { report, rewritten, forgotten })
+}
