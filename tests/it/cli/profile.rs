@@ -115,3 +115,30 @@ fn no_color_is_respected() {
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_profile_has_the_rules_of_forget() {
+    let rules = "[forget]\nkeep_last = 2\nkeep_tag = ['keep']\ngroup_by = 'host'\nprune = true\ngrace = '0s'\n";
+    let home = home(&[&PROFILE.replace("before = ", "# "), rules].concat());
+    assert_eq!(code(&home.run(&["init", "--profile", "nightly"])), 0);
+    let backup = |options: &[&str]| home.backup(&[&["--profile", "nightly", "--force"], options].concat());
+    for text in ["one", "two", "three", "four"] {
+        home.write("docs/a", text.repeat(10_000).as_bytes());
+        backup(if text == "one" { &["--tag", "keep"] } else { &[] });
+    }
+    backup(&["--host", "another"]);
+    let left = || json(&home.run(&["snapshots", "--profile", "nightly", "--json"])).as_array().unwrap().len();
+    let dry = json(&home.run(&["forget", "--profile", "nightly", "--dry-run", "--json"]));
+    assert_eq!((dry["deleted"].as_array().unwrap().len(), left(), &dry["prune"]), (1, 5, &serde_json::Value::Null));
+    let done = json(&home.run(&["forget", "--profile", "nightly", "--json"]));
+    assert_eq!((done["deleted"].as_array().unwrap().len(), left()), (1, 4), "{done}");
+    assert!(done["prune"]["snapshots"] == 4, "{done}");
+    assert_eq!(code(&home.run(&["check", "--profile", "nightly"])), 0);
+    // Rules on the command line replace them all, and do not prune.
+    let given = json(&home.run(&["forget", "--profile", "nightly", "--keep-last", "1", "--json"]));
+    assert_eq!((given["deleted"].as_array().unwrap().len(), left()), (2, 2), "{given}");
+    assert_eq!(given.get("prune"), None);
+    home.write("config/fhrd/wrong.toml", b"repo = 'store'\n[forget]\nkeep_last = 1\nkeep_within = 'soon'\n");
+    let wrong = home.run(&["forget", "--profile", "wrong"]);
+    assert!(code(&wrong) == 1 && stderr(&wrong).contains("forget.keep_within"), "{}", stderr(&wrong));
+}
