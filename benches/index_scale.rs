@@ -99,7 +99,7 @@ fn put_container(root: &Path, first: u64) -> ContainerId {
     let path = root.join(sealed.blob_name());
     fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
     fs::write(path, sealed.parts.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>().concat()).expect("writes");
-    sealed.id
+    sealed.id()
 }
 
 /// Writes the repository as backups of a million chunks each would.
@@ -208,6 +208,7 @@ fn main() {
         repository: "scale".into(),
         memory_bytes: IndexConfig::default().similarity_bytes.0,
         file_bytes: IndexConfig::default().similarity_file_bytes.0,
+        key: None,
     };
     for what in ["lost cache: open the similarity index", "open the similarity index again"] {
         step(what, 1, &store, || {

@@ -83,7 +83,7 @@ fn container_index_read(bencher: Bencher<'_, '_>) {
     put(&store, &sealed);
     bencher
         .counter(ItemsCount::new(CHUNKS as usize))
-        .bench(|| read_container_index(&store, &sealed.id).expect("reads").entries.len());
+        .bench(|| read_container_index(&store, &sealed.id()).expect("reads").entries.len());
 }
 
 /// The chunk index of a repository of [`CONTAINERS`] containers. It caches one container index.
@@ -93,7 +93,7 @@ fn index(config: IndexConfig) -> ChunkIndex {
     for container in 0..CONTAINERS {
         let sealed = sealed(container * CHUNKS, 1, &Bytes::from_static(&[0; CHUNKS as usize]));
         put(store.as_ref(), &sealed);
-        ids.push(sealed.id);
+        ids.push(sealed.id());
         records.extend((0..CHUNKS as u32).map(|entry| IndexRecord {
             fingerprint: fingerprint(container * CHUNKS + u64::from(entry)),
             container: container as u32,

@@ -44,6 +44,7 @@ fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
         repository: String::new(),
         memory_bytes: 1 << 20,
         file_bytes: 1 << 20,
+        key: None,
     };
     let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Damaged,
     /// The user or the system asked the process to stop.
     Interrupted,
+    /// The repository is encrypted, and the password or key file is missing or wrong.
+    Locked,
     /// The repository is set read-only; nothing was changed.
     ReadOnly,
     /// The store has no blob of that name: list again, or read another copy.
@@ -67,6 +69,14 @@ pub enum Error {
         /// Path or URL that the user gave.
         location: String,
         /// Why it is not a repository.
+        reason: String,
+    },
+    /// The repository is encrypted, and what was given does not open it.
+    #[error("{location} is encrypted: {reason}")]
+    Locked {
+        /// Location of the repository.
+        location: String,
+        /// What is missing or wrong.
         reason: String,
     },
     /// `init` found something at the path.
@@ -318,6 +328,7 @@ impl Error {
             Error::Interrupted => ErrorKind::Interrupted,
             Error::Mark { reason, .. } => reason.kind(),
             Error::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Error::Locked { .. } => ErrorKind::Locked,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,
         }

@@ -10,6 +10,7 @@ pub mod types;
 pub mod wire;
 
 pub mod codec;
+pub mod crypto;
 pub mod format;
 pub mod kernel;
 pub mod pipeline;

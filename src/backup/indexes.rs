@@ -52,6 +52,7 @@ impl Indexes {
             repository: repository.id.clone(),
             memory_bytes: config.similarity_bytes.0,
             file_bytes: config.similarity_file_bytes.0,
+            key: repository.cache_key(),
         };
         let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
         Indexes {

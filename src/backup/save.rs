@@ -26,6 +26,7 @@ use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::salts::Salts;
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
+use crate::types::ContainerId;
 
 /// Totals of Save.
 #[derive(Debug, Clone, Copy, Default)]
@@ -201,18 +202,18 @@ impl<'a> SaveStage<'a> {
         }
         let next = ContainerWriter::new(ContainerKind::Data, &self.salts.draw()?);
         let sealed = std::mem::replace(&mut self.writer, next).seal()?;
-        let frames = sealed.container_index.frames.len() as u32;
+        self.count_stored(sealed.len);
+        let (container, container_index) = store_container(self.store.as_ref(), sealed)?;
+        let frames = container_index.frames.len() as u32;
         let container_range = ContainerRange {
             first_frame: self.first_frame,
             frames,
             first_entry: self.first_entry,
             entries: self.entries,
-            container: sealed.id,
+            container,
         };
         self.first_frame = self.first_frame.plus(u64::from(frames));
         self.first_entry = self.first_entry.plus(u64::from(std::mem::take(&mut self.entries)));
-        self.count_stored(sealed.len);
-        let container_index = store_container(self.store.as_ref(), sealed)?;
         self.index_container(container_range.container, container_index)?;
         self.in_flight.seal(container_range);
         Ok(())
@@ -374,18 +375,18 @@ impl<'a> SaveStage<'a> {
     fn store_metadata(&mut self, at_end: bool) -> Result<()> {
         if let Some(sealed) = self.metadata.take_full(at_end)? {
             self.count_stored(sealed.len);
-            let id = sealed.id;
-            let container_index = store_container(self.store.as_ref(), sealed)?;
+            let (id, container_index) = store_container(self.store.as_ref(), sealed)?;
             self.index_container(id, container_index)?;
         }
         Ok(())
     }
 }
 
-fn store_container(store: &dyn Store, sealed: crate::repo::container::SealedContainer) -> Result<Arc<ContainerIndex>> {
-    let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-    store.put_if_absent(&sealed.blob_name(), &parts)?;
-    Ok(Arc::new(sealed.container_index))
+fn store_container(
+    store: &dyn Store,
+    sealed: crate::repo::container::SealedContainer,
+) -> Result<(ContainerId, Arc<ContainerIndex>)> {
+    Ok((sealed.store(store)?, Arc::new(sealed.container_index)))
 }
 
 impl Drop for SaveStage<'_> {

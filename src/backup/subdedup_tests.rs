@@ -76,7 +76,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool) -> Vec<Packet>
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let directory = tempfile::tempdir().expect("makes a directory");
     let (path, repository) = (directory.path().into(), String::new());
-    let files = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+    let files = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20, key: None };
     let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
     let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
     let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));

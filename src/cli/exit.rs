@@ -17,6 +17,8 @@ pub enum Exit {
     NoRepository,
     /// The repository is set read-only.
     ReadOnly,
+    /// The password or the key file is missing or wrong.
+    Locked,
     /// Stored data is damaged or missing.
     Damaged,
     /// A signal stopped the process.
@@ -32,6 +34,7 @@ impl Exit {
             Exit::Incomplete => 3,
             Exit::NoRepository => 10,
             Exit::ReadOnly => 11,
+            Exit::Locked => 12,
             Exit::Damaged => 20,
             Exit::Interrupted => 130,
         }
@@ -50,6 +53,7 @@ impl From<&Error> for Exit {
             ErrorKind::Failed | ErrorKind::Unsupported | ErrorKind::Internal => Exit::Failed,
             ErrorKind::NoRepository => Exit::NoRepository,
             ErrorKind::ReadOnly => Exit::ReadOnly,
+            ErrorKind::Locked => Exit::Locked,
             // Commands ask for blobs that the repository itself names, so a missing one is lost.
             ErrorKind::Damaged | ErrorKind::NotFound => Exit::Damaged,
             ErrorKind::Interrupted => Exit::Interrupted,

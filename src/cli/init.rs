@@ -3,12 +3,13 @@
 use serde::Serialize;
 
 use super::Session;
-use super::args::InitArguments;
+use super::args::{EncryptionArguments, InitArguments, Options};
 use super::exit::Exit;
-use super::location;
 use super::output::{print, print_json, size, write_pairs};
-use crate::error::Result;
+use super::{key, location, secrets};
+use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::store;
 
 /// The new repository as JSON.
 #[derive(Serialize)]
@@ -19,6 +20,11 @@ struct InitDocument {
     chunk_bytes_min: u64,
     chunk_bytes_avg: u64,
     chunk_bytes_max: u64,
+    /// The cipher, if the repository is encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encryption: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_key: Option<String>,
 }
 
 impl From<&Repository> for InitDocument {
@@ -31,8 +37,16 @@ impl From<&Repository> for InitDocument {
             chunk_bytes_min: config.chunk_bytes_min.0,
             chunk_bytes_avg: config.chunk_bytes_avg.0,
             chunk_bytes_max: config.chunk_bytes_max.0,
+            encryption: repository.encryption.as_ref().map(|encryption| encryption.suite.name()),
+            recovery_key: None,
         }
     }
+}
+
+/// Whether the new repository is encrypted: a remote one is, unless the user says otherwise.
+fn is_encrypted(arguments: &EncryptionArguments, options: &Options) -> bool {
+    let is_remote = options.repo.as_deref().is_some_and(|location| store::is_remote(location.as_os_str()));
+    arguments.encrypt || (is_remote && !arguments.unencrypted)
 }
 
 /// Creates a repository.
@@ -40,19 +54,35 @@ impl From<&Repository> for InitDocument {
 /// # Errors
 /// Those of the configuration and of [`Repository::init_at`].
 pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
-    let config = location::config(&session.options)?;
+    let keys = &arguments.encryption;
+    let (options, config) = (&session.options, location::config(&session.options)?);
     let like = arguments.from_repo.as_deref().map(|location| location::open_at(session, location)).transpose()?;
-    let created = InitDocument::from(&location::create(&session.options, &config, like.as_ref())?);
+    let repository = if is_encrypted(keys, options) {
+        let label = keys.label.clone().unwrap_or_else(secrets::default_label);
+        location::create_encrypted(options, &config, like.as_ref(), &secrets::first(options)?, &label)?
+    } else if keys.recovery_key || keys.label.is_some() {
+        return Err(Error::Usage("--recovery-key and --label need --encrypt: other repositories have no keys".into()));
+    } else {
+        location::create(options, &config, like.as_ref())?
+    };
+    let mut created = InitDocument::from(&repository);
+    if let Some(encryption) = repository.encryption.as_ref().filter(|_| keys.recovery_key) {
+        created.recovery_key = Some(key::add_recovery_key(&repository, encryption, None)?.1);
+    }
     if session.options.json {
         print_json(&created)?;
     } else if !session.options.quiet {
         let [min, avg, max] = [created.chunk_bytes_min, created.chunk_bytes_avg, created.chunk_bytes_max].map(size);
-        let pairs = [
-            ("repository", created.repository),
-            ("id", created.id),
+        let mut pairs = vec![
+            ("repository", created.repository.clone()),
+            ("id", created.id.clone()),
             ("chunks", format!("{}, {avg} on average, {min} to {max}", created.chunker)),
         ];
+        pairs.extend(created.encryption.map(|cipher| ("encrypted", cipher.to_string())));
         print(|out| write_pairs(out, &pairs))?;
+    }
+    if let Some(recovery_key) = created.recovery_key.as_ref().filter(|_| !session.options.json) {
+        key::print_recovery_key(recovery_key)?;
     }
     Ok(Exit::Fine)
 }

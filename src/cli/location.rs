@@ -1,13 +1,17 @@
 //! The repository and the configuration of a command.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Session;
 use super::args::Options;
+use super::secrets;
 use crate::config::{Config, UserProfile};
+use crate::crypto::Unlock;
 use crate::error::{Error, Result};
-use crate::repo::Repository;
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
+use crate::repo::{AskUnlock, KnownRepository, Repository};
+use crate::store::{self, Store};
 
 /// Reads the profile of `--profile`, and takes from it the options that neither the command line nor the environment
 /// gives.
@@ -44,20 +48,31 @@ pub fn open(session: &Session) -> Result<Repository> {
 /// # Errors
 /// As of [`open`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
-    Ok(open_given(location)?.stopped_by(&session.stop))
+    Ok(open_given(location, &|| secrets::other(location))?.stopped_by(&session.stop))
 }
 
-fn open_given(location: &Path) -> Result<Repository> {
+fn open_given(location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
     let hint = || format!("`fhrd init --repo {}` creates one", location.display());
-    Repository::open_at(location).map_err(|error| with_hint(error, &hint()))
+    open_known(location, ask).map_err(|error| with_hint(error, &hint()))
 }
 
 fn open_unstopped(options: &Options) -> Result<Repository> {
     match &options.repo {
-        Some(location) => open_given(location),
-        None => Repository::open_at(default_repository()?)
+        Some(location) => open_given(location, &|| secrets::existing(options, location)),
+        None => open_known(&default_repository()?, &|| secrets::existing(options, &default_repository()?))
             .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")),
     }
+}
+
+/// Opens the repository at `location` with the secret that `ask` gives. If this machine has used an encrypted
+/// repository there before, it must be the same one.
+fn open_known(location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
+    let repository = Repository::open_with(store::open(location)?, ask)?;
+    if let Some(known) = KnownRepository::of(&repository)? {
+        known.check(&repository)?;
+    }
+    KnownRepository::remember(&repository);
+    Ok(repository)
 }
 
 /// Opens the repository for a backup, and creates the default one if it is missing and `may_create`. Also returns
@@ -80,14 +95,49 @@ pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> 
 /// # Errors
 /// Those of [`Repository::init_at`].
 pub fn create(options: &Options, config: &Config, like: Option<&Repository>) -> Result<Repository> {
-    let location = match &options.repo {
-        Some(location) => location.clone(),
-        None => private_default()?,
-    };
+    let location = new_location(options)?;
     match like {
         Some(like) => Repository::init_like(&location, like),
         None => Repository::init_at(&location, &config.repository),
     }
+}
+
+/// As [`create`], encrypted. `unlock` opens its first key slot, called `label`.
+///
+/// # Errors
+/// Those of [`Repository::init_encrypted`].
+pub fn create_encrypted(
+    options: &Options,
+    config: &Config,
+    like: Option<&Repository>,
+    unlock: &Unlock,
+    label: &str,
+) -> Result<Repository> {
+    let store = store::create(new_location(options)?)?;
+    let config = like.map_or(&config.repository, |like| &like.config);
+    let repository = Repository::init_encrypted(store, config, like.map(|like| &like.key), unlock, label)?;
+    KnownRepository::remember(&repository);
+    Ok(repository)
+}
+
+/// Path or URL of the repository of `--repo`, or of the default one.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn path(options: &Options) -> Result<PathBuf> {
+    options.repo.clone().map_or_else(default_repository, Ok)
+}
+
+/// The store of the repository, which is not opened.
+///
+/// # Errors
+/// Those of [`store::open`].
+pub fn store(options: &Options) -> Result<Arc<dyn Store>> {
+    store::open(path(options)?)
+}
+
+fn new_location(options: &Options) -> Result<PathBuf> {
+    options.repo.clone().map_or_else(private_default, Ok)
 }
 
 /// Path of the default repository. Creates its parent directory.

@@ -16,6 +16,7 @@ mod find;
 mod forget;
 mod hooks;
 mod init;
+mod key;
 mod lineage;
 mod location;
 mod logging;
@@ -35,6 +36,7 @@ mod restore;
 mod rewrite;
 mod runs;
 mod scan;
+mod secrets;
 mod snapshots;
 mod stages;
 mod stats;
@@ -83,6 +85,7 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
     process::check_cpu_features()?;
     match verb {
         Verb::Init(arguments) => init::run(session, arguments),
+        Verb::Key(verb) => key::run(session, verb),
         Verb::Backup(arguments) => backup::run(session, arguments),
         Verb::Restore(arguments) => restore::run(session, arguments),
         Verb::Snapshots(arguments) => snapshots::run(session, arguments),

@@ -223,12 +223,11 @@ impl<'a> Mover<'a> {
             return Ok(());
         }
         let sealed = open.writer.seal()?;
-        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-        self.repository.store.put_if_absent(&sealed.blob_name(), &parts)?;
+        let id = sealed.store(self.repository.store.as_ref())?;
         self.bytes_written += sealed.len;
-        self.written.push(sealed.id);
+        self.written.push(id);
         let entries = sealed.container_index.entries.iter().zip(0..);
-        self.batches.add(sealed.id, entries.map(|(entry, position)| (entry.fingerprint, position)))
+        self.batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))
     }
 
     /// Seals what is open and writes the segments of all new containers. Returns the new containers and their bytes.

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 
 use super::record::ModelRecord;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, get_hashed};
 use crate::types::{Fingerprint, hex};
 use crate::wire::Envelope;
 
@@ -79,7 +79,7 @@ impl CatalogueBlob {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the catalogue: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
-        store.put_if_absent(&format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes())), &[&blob]).map(drop)
+        store.put_hashed(|hash| format!("{PREFIX}/{}", hex(hash)), &[&blob]).map(drop)
     }
 
     /// Reads one blob.
@@ -87,12 +87,7 @@ impl CatalogueBlob {
     /// # Errors
     /// Those of the store; [`Error::Corrupt`] or [`Error::ChecksumMismatch`] for a damaged blob.
     pub fn load(store: &dyn Store, name: &str) -> Result<CatalogueBlob> {
-        let blob = store.get(name, BYTES_LIMIT)?;
-        let digest = hex(blake3::hash(&blob).as_bytes());
-        if name.rsplit('/').next() != Some(digest.as_str()) {
-            let (what, expected) = (name.to_string(), name.to_string());
-            return Err(Error::ChecksumMismatch { what, offset: 0, expected, got: digest });
-        }
+        let blob = get_hashed(store, name, BYTES_LIMIT)?;
         let (_, payload) = Envelope::open(MAGIC, name, &blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a catalogue", error.to_string()))
     }

@@ -55,10 +55,9 @@ pub(super) fn store_full(
 
 /// Stores a container and adds it to the index.
 pub(super) fn store_container(store: &dyn Store, index: &Mutex<ChunkIndex>, sealed: SealedContainer) -> Result<()> {
-    let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-    store.put_if_absent(&sealed.blob_name(), &parts)?;
+    let id = sealed.store(store)?;
     let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
-    index.add_container(sealed.id, Arc::new(sealed.container_index))
+    index.add_container(id, Arc::new(sealed.container_index))
 }
 
 /// Stores what is left, and the segment.

@@ -8,6 +8,8 @@ pub mod claims;
 pub mod container;
 pub mod content;
 pub mod index;
+pub mod keys;
+mod known;
 pub mod marks;
 pub mod naming;
 pub mod paths;
@@ -21,4 +23,5 @@ pub mod snapshot_groups;
 pub mod stored_file;
 pub mod tree;
 
-pub use repository::Repository;
+pub use known::KnownRepository;
+pub use repository::{AskUnlock, Encryption, Repository};

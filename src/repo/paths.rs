@@ -21,6 +21,17 @@ pub fn default_repository() -> Result<PathBuf> {
     Ok(directories()?.data_dir().join("fhrd").join("repository"))
 }
 
+/// File in which this machine remembers an encrypted repository at `location`.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn known_repository_file(location: &[u8]) -> Result<PathBuf> {
+    let directories = directories()?;
+    let state = directories.state_dir().unwrap_or_else(|| directories.data_dir());
+    let name = format!("{}.toml", blake3::hash(location).to_hex().get(..16).unwrap_or_default());
+    Ok(state.join("fhrd").join("repositories").join(name))
+}
+
 /// The home directory of the user.
 ///
 /// # Errors

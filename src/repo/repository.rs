@@ -12,9 +12,11 @@ use bytesize::ByteSize;
 use minicbor::{Decode, Encode};
 
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
+use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::repo::keys;
 use crate::repo::salts::Salts;
-use crate::store::{self, StoppingStore, Store};
+use crate::store::{self, SealedStore, StoppingStore, Store};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
 
@@ -22,6 +24,8 @@ const MAGIC: [u8; 8] = *b"FHRDCONF";
 const NAME: &str = "config";
 const COPY: &str = "config-copy";
 const BYTES_LIMIT: u64 = 1 << 20;
+/// Purpose of the key of local caches.
+const CACHE_CONTEXT: &str = "fhrd 2026-11 local cache";
 
 /// The `config` blob: a CBOR map with integer keys in an envelope of type `FHRDCONF`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -30,9 +34,9 @@ struct ConfigRecord {
     /// 16 random bytes.
     #[cbor(n(0), with = "minicbor::bytes")]
     id: Vec<u8>,
-    /// 32 random bytes: the key of fingerprints and the seed of the chunker.
+    /// 32 random bytes: the key of fingerprints and the seed of the chunker. Absent if the repository is encrypted.
     #[cbor(n(1), with = "minicbor::bytes")]
-    key: Vec<u8>,
+    key: Option<Vec<u8>>,
     /// Name of the chunker.
     #[n(2)]
     chunker: String,
@@ -42,7 +46,43 @@ struct ConfigRecord {
     /// Fields of later versions.
     #[n(4)]
     extra: BTreeMap<String, minicbor::bytes::ByteVec>,
+    /// How the repository is encrypted; absent if it is not.
+    #[n(5)]
+    encryption: Option<EncryptionRecord>,
 }
+
+/// How a repository is encrypted.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(map)]
+struct EncryptionRecord {
+    /// Number of the cipher for new blobs.
+    #[n(0)]
+    suite: u8,
+    /// Commitment to the keyring, 32 bytes.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    commitment: Vec<u8>,
+}
+
+/// The record, the features that a writer must support, and the BLAKE3 of the record's bytes.
+struct StoredRecord {
+    record: ConfigRecord,
+    writer_features: u64,
+    hash: [u8; 32],
+}
+
+/// How an open repository is encrypted.
+#[derive(Debug, Clone)]
+pub struct Encryption {
+    /// The cipher for new blobs.
+    pub suite: CipherSuite,
+    /// Its keys.
+    pub keyring: Arc<Keyring>,
+    /// Id of the key slot that opened.
+    pub slot: String,
+}
+
+/// Asks the user for what opens an encrypted repository.
+pub type AskUnlock<'a> = &'a dyn Fn() -> Result<Unlock>;
 
 /// An open repository.
 #[derive(Clone)]
@@ -59,6 +99,8 @@ pub struct Repository {
     pub writer_features: u64,
     /// Salts of what is written into it.
     pub salts: Salts,
+    /// How it is encrypted, if it is.
+    pub encryption: Option<Encryption>,
 }
 
 impl Repository {
@@ -87,12 +129,7 @@ impl Repository {
     }
 
     fn init_new(store: Arc<dyn Store>, config: &RepositoryConfig, key: Option<&RepositoryKey>) -> Result<Self> {
-        if store.head(NAME)?.is_some() || store.head(COPY)?.is_some() {
-            return Err(already_exists(&store, "a repository"));
-        }
-        if !store.is_unused()? {
-            return Err(already_exists(&store, "other files"));
-        }
+        check_unused(&store)?;
         let mut random = [0u8; 48];
         getrandom::fill(&mut random)
             .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
@@ -100,6 +137,35 @@ impl Repository {
             own.copy_from_slice(&key.0);
         }
         Self::init_with(store, config, &random)
+    }
+
+    /// Creates an encrypted repository in a store that holds nothing, with the key of fingerprints `key` or a new one.
+    /// `unlock` opens its first key slot, called `label`.
+    ///
+    /// # Errors
+    /// As of [`Self::init`], and those of [`KeySlot::new`].
+    pub fn init_encrypted(
+        store: Arc<dyn Store>,
+        config: &RepositoryConfig,
+        key: Option<&RepositoryKey>,
+        unlock: &Unlock,
+        label: &str,
+    ) -> Result<Self> {
+        check_unused(&store)?;
+        let suite = CipherSuite::of_this_machine();
+        let fingerprint_key = key.map_or_else(SecretKey::random, |key| Ok(SecretKey::new(key.0)))?;
+        let mut keyring = Keyring::new(fingerprint_key, [0; 32])?;
+        let commitment = keyring.commitment()?.to_vec();
+        let mut id = [0; 16];
+        getrandom::fill(&mut id)
+            .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
+        let encryption = Some(EncryptionRecord { suite: suite.number(), commitment });
+        let payload = encode_record(&config_record(config, &id, None, encryption))?;
+        keyring.configuration = *blake3::hash(&payload).as_bytes();
+        // The slot first: whoever finds a configuration finds a slot that opens it.
+        keys::put(store.as_ref(), &KeySlot::new(&keyring, unlock, label, suite)?)?;
+        put_record(&store, &payload)?;
+        Self::open_with(store, &|| Ok(unlock.clone()))
     }
 
     /// Creates a repository in an unused store with a given identity: 16 bytes of id and 32 bytes of key.
@@ -110,29 +176,11 @@ impl Repository {
     /// [`Error::AlreadyExists`]; those of writing.
     pub(crate) fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
         let (id, key) = identity.split_at(16);
-        let parameters = BTreeMap::from([
-            ("chunk_bytes_min".to_string(), config.chunk_bytes_min.0),
-            ("chunk_bytes_avg".to_string(), config.chunk_bytes_avg.0),
-            ("chunk_bytes_max".to_string(), config.chunk_bytes_max.0),
-        ]);
-        let record = ConfigRecord {
-            id: id.to_vec(),
-            key: key.to_vec(),
-            chunker: config.chunker.to_string(),
-            parameters,
-            extra: BTreeMap::new(),
-        };
-        let payload = minicbor::to_vec(&record)
-            .map_err(|error| Error::internal(format!("cannot encode the configuration: {error}")))?;
-        let blob = Envelope::new(MAGIC).seal(&payload);
-        // Of two concurrent calls, only the one that puts the copy first goes on.
-        if !store.put_if_absent(COPY, &[&blob])? || !store.put_if_absent(NAME, &[&blob])? {
-            return Err(already_exists(&store, "a repository"));
-        }
+        put_record(&store, &encode_record(&config_record(config, id, Some(key), None))?)?;
         Self::open(store)
     }
 
-    /// Opens the repository at `location`, a path or a URL.
+    /// Opens the repository at `location`, a path or a URL. It must not be encrypted.
     ///
     /// # Errors
     /// Those of [`store::open`] and [`Repository::open`].
@@ -140,12 +188,24 @@ impl Repository {
         Self::open(store::open(location)?)
     }
 
-    /// Opens the repository in a store.
+    /// Opens the repository in a store. It must not be encrypted.
+    ///
+    /// # Errors
+    /// As of [`Self::open_with`].
+    pub fn open(store: Arc<dyn Store>) -> Result<Self> {
+        let location = store.location();
+        Self::open_with(store, &|| {
+            let reason = "no password and no key file was given".into();
+            Err(Error::Locked { location: location.clone(), reason })
+        })
+    }
+
+    /// Opens the repository in a store. If it is encrypted, `ask` says with what.
     ///
     /// # Errors
     /// [`Error::NoRepository`] if the store holds none. If both copies of the configuration are unusable, the error of
-    /// the first.
-    pub fn open(store: Arc<dyn Store>) -> Result<Self> {
+    /// the first. [`Error::Locked`] if no key slot opens. Those of `ask`.
+    pub fn open_with(store: Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Self> {
         let record = match (read_record(store.as_ref(), NAME), read_record(store.as_ref(), COPY)) {
             (Ok(record), Ok(_)) => record,
             (Ok(record), Err(error)) => {
@@ -164,7 +224,7 @@ impl Repository {
                 return Err(first);
             }
         };
-        Self::from_record(store, record)
+        Self::from_record(store, record, ask)
     }
 
     /// The same repository, whose reads fail with [`Error::Interrupted`] once `stop` is set.
@@ -172,41 +232,39 @@ impl Repository {
         Repository { store: Arc::new(StoppingStore::new(self.store.clone(), stop.clone())), ..self.clone() }
     }
 
-    fn from_record(store: Arc<dyn Store>, (record, writer_features): (ConfigRecord, u64)) -> Result<Self> {
-        let key = <[u8; 32]>::try_from(record.key.as_slice())
-            .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", record.key.len().to_string()))?;
-        let parameter = |name: &str| {
-            let value = record.parameters.get(name).copied().map(ByteSize);
-            value.ok_or_else(|| Error::corrupt(NAME, 0, format!("the parameter `{name}`"), "none"))
+    fn from_record(store: Arc<dyn Store>, stored: StoredRecord, ask: AskUnlock<'_>) -> Result<Self> {
+        let config = stored.config()?;
+        let StoredRecord { record, writer_features, .. } = &stored;
+        let (id, writer_features, salts) = (hex(&record.id), *writer_features, Salts::default());
+        let Some(encryption) = &record.encryption else {
+            let key = record.key.as_deref().unwrap_or_default();
+            let key = <[u8; 32]>::try_from(key)
+                .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", key.len().to_string()))?;
+            let key = RepositoryKey(key);
+            return Ok(Repository { store, id, key, config, writer_features, salts, encryption: None });
         };
-        let chunker = ChunkerKind::from_name(&record.chunker).ok_or_else(|| Error::Unsupported {
-            what: NAME.into(),
-            unknown: format!("chunker `{}`", record.chunker),
+        let suite = CipherSuite::from_number(encryption.suite)
+            .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", encryption.suite)))?;
+        let (slot, keyring) = keys::open(store.as_ref(), &ask()?, |keyring| {
+            Ok(keyring.configuration == stored.hash && keyring.commitment()?.as_slice() == encryption.commitment)
         })?;
-        let config = RepositoryConfig {
-            chunk_bytes_min: parameter("chunk_bytes_min")?,
-            chunk_bytes_avg: parameter("chunk_bytes_avg")?,
-            chunk_bytes_max: parameter("chunk_bytes_max")?,
-            chunker,
-        };
-        let whole = Config { repository: config.clone(), ..Config::default() };
-        whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
-        Ok(Repository {
-            store,
-            id: hex(&record.id),
-            key: RepositoryKey(key),
-            config,
-            writer_features,
-            salts: Salts::default(),
-        })
+        let (key, keyring) = (RepositoryKey(*keyring.fingerprint_key.bytes()), Arc::new(keyring));
+        let store = Arc::new(SealedStore::new(store, suite, keyring.clone()));
+        let encryption = Some(Encryption { suite, keyring, slot });
+        Ok(Repository { store, id, key, config, writer_features, salts, encryption })
     }
 
     /// Returns the defects of the stored copies of the configuration, with their names.
     pub fn config_defects(&self) -> Vec<(&'static str, Error)> {
         let read = |name| {
-            let repository = Self::from_record(self.store.clone(), read_record(self.store.as_ref(), name)?)?;
-            let same = (&repository.id, repository.key, &repository.config) == (&self.id, self.key, &self.config);
-            if same { Ok(()) } else { Err(Error::corrupt(name, 0, "the other copy's record", "another record")) }
+            let stored = read_record(self.store.as_ref(), name)?;
+            let config = stored.config()?;
+            let is_same = (hex(&stored.record.id), &config) == (self.id.clone(), &self.config)
+                && match &self.encryption {
+                    None => stored.record.key.as_deref() == Some(&self.key.0[..]),
+                    Some(encryption) => stored.hash == encryption.keyring.configuration,
+                };
+            if is_same { Ok(()) } else { Err(Error::corrupt(name, 0, "the other copy's record", "another record")) }
         };
         [NAME, COPY].into_iter().filter_map(|name| read(name).err().map(|error| (name, error))).collect()
     }
@@ -229,6 +287,24 @@ impl Repository {
         self.store.overwrite(name, &[&bytes])?;
         tracing::warn!("{name} is written again from its other copy: {error}");
         Ok(())
+    }
+
+    /// Key of what the local cache directory has of an encrypted repository. It outlives a change of the master key.
+    pub fn cache_key(&self) -> Option<SecretKey> {
+        let keyring = &self.encryption.as_ref()?.keyring;
+        Some(keyring.fingerprint_key.derive(CACHE_CONTEXT, &[]))
+    }
+
+    /// Checks that `keyring` is of this store's repository, for a keyring that did not come from one of its slots.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is not; those of reading the configuration.
+    pub fn check_keyring(store: &dyn Store, keyring: &Keyring) -> Result<()> {
+        let stored = read_record(store, NAME).or_else(|_| read_record(store, COPY))?;
+        if stored.record.encryption.is_some() && keyring.configuration == stored.hash {
+            return Ok(());
+        }
+        Err(Error::Locked { location: store.location(), reason: "these are the keys of another repository".into() })
     }
 
     /// Fails if writing into this repository needs features that this program lacks.
@@ -284,17 +360,88 @@ impl Repository {
     }
 }
 
+impl StoredRecord {
+    /// The configuration that the record fixes.
+    fn config(&self) -> Result<RepositoryConfig> {
+        let record = &self.record;
+        let parameter = |name: &str| {
+            let value = record.parameters.get(name).copied().map(ByteSize);
+            value.ok_or_else(|| Error::corrupt(NAME, 0, format!("the parameter `{name}`"), "none"))
+        };
+        let chunker = ChunkerKind::from_name(&record.chunker).ok_or_else(|| Error::Unsupported {
+            what: NAME.into(),
+            unknown: format!("chunker `{}`", record.chunker),
+        })?;
+        let config = RepositoryConfig {
+            chunk_bytes_min: parameter("chunk_bytes_min")?,
+            chunk_bytes_avg: parameter("chunk_bytes_avg")?,
+            chunk_bytes_max: parameter("chunk_bytes_max")?,
+            chunker,
+        };
+        let whole = Config { repository: config.clone(), ..Config::default() };
+        whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
+        Ok(config)
+    }
+}
+
+fn config_record(
+    config: &RepositoryConfig,
+    id: &[u8],
+    key: Option<&[u8]>,
+    encryption: Option<EncryptionRecord>,
+) -> ConfigRecord {
+    let parameters = BTreeMap::from([
+        ("chunk_bytes_min".to_string(), config.chunk_bytes_min.0),
+        ("chunk_bytes_avg".to_string(), config.chunk_bytes_avg.0),
+        ("chunk_bytes_max".to_string(), config.chunk_bytes_max.0),
+    ]);
+    ConfigRecord {
+        id: id.to_vec(),
+        key: key.map(<[u8]>::to_vec),
+        chunker: config.chunker.to_string(),
+        parameters,
+        extra: BTreeMap::new(),
+        encryption,
+    }
+}
+
+fn encode_record(record: &ConfigRecord) -> Result<Vec<u8>> {
+    minicbor::to_vec(record).map_err(|error| Error::internal(format!("cannot encode the configuration: {error}")))
+}
+
+/// Stores both copies of the record.
+fn put_record(store: &Arc<dyn Store>, payload: &[u8]) -> Result<()> {
+    let blob = Envelope::new(MAGIC).seal(payload);
+    // Of two concurrent calls, only the one that puts the copy first goes on.
+    if !store.put_if_absent(COPY, &[&blob])? || !store.put_if_absent(NAME, &[&blob])? {
+        return Err(already_exists(store, "a repository"));
+    }
+    Ok(())
+}
+
+/// Fails if the store holds a repository or other files.
+fn check_unused(store: &Arc<dyn Store>) -> Result<()> {
+    if store.head(NAME)?.is_some() || store.head(COPY)?.is_some() {
+        return Err(already_exists(store, "a repository"));
+    }
+    if !store.is_unused()? {
+        return Err(already_exists(store, "other files"));
+    }
+    Ok(())
+}
+
 fn already_exists(store: &Arc<dyn Store>, what: &'static str) -> Error {
     Error::AlreadyExists { path: store.location().into(), what }
 }
 
-/// Reads a copy of the record, with the features that a program must support to write into the repository.
-fn read_record(store: &dyn Store, name: &str) -> Result<(ConfigRecord, u64)> {
+/// Reads a copy of the record.
+fn read_record(store: &dyn Store, name: &str) -> Result<StoredRecord> {
     let blob = store.get(name, BYTES_LIMIT)?;
     let (envelope, payload) = Envelope::open(MAGIC, name, &blob)?;
     let record = minicbor::decode(payload);
     let record = record.map_err(|error| Error::corrupt(name, 0, "a configuration record", error.to_string()))?;
-    Ok((record, envelope.writer_features))
+    let hash = *blake3::hash(payload).as_bytes();
+    Ok(StoredRecord { record, writer_features: envelope.writer_features, hash })
 }
 
 #[cfg(test)]
@@ -305,9 +452,9 @@ mod tests {
     fn an_unknown_chunker_on_disk_needs_a_newer_version() {
         let store = Arc::new(store::MemoryStore::new());
         let repository = Repository::init(store, &RepositoryConfig::default()).expect("creates");
-        let (mut record, features) = read_record(repository.store.as_ref(), NAME).expect("reads");
-        record.chunker = "magic".into();
-        let error = Repository::from_record(repository.store, (record, features)).map(|_| ());
+        let mut stored = read_record(repository.store.as_ref(), NAME).expect("reads");
+        stored.record.chunker = "magic".into();
+        let error = stored.config().map(|_| ());
         let Err(Error::Unsupported { what, unknown }) = error else { panic!("{error:?}") };
         assert_eq!((what.as_str(), unknown.as_str()), ("config", "chunker `magic`"));
     }

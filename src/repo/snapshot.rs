@@ -9,8 +9,8 @@ use crate::repo::claims::{ClaimKind, claim_name};
 use crate::repo::recipe::ContentReference;
 use crate::repo::salts::Salt;
 use crate::repo::tree::Node;
-use crate::store::Store;
-use crate::types::{SnapshotId, hex};
+use crate::store::{Store, check_hash};
+use crate::types::SnapshotId;
 use crate::wire::Envelope;
 
 /// Prefix of snapshots in the store.
@@ -106,9 +106,7 @@ impl Snapshot {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
         let blob = Envelope::new(MAGIC).seal(&payload);
-        let id = SnapshotId(*blake3::hash(&blob).as_bytes());
-        store.put_if_absent(&blob_name(&id), &[&blob])?;
-        Ok(id)
+        store.put_hashed(|hash| blob_name(&SnapshotId(*hash)), &[&blob]).map(SnapshotId)
     }
 
     /// Reads the snapshot `id`.
@@ -119,27 +117,24 @@ impl Snapshot {
         Self::read(store, id).map(|(snapshot, _)| snapshot)
     }
 
-    /// Reads the snapshot `id`, and returns its blob, too.
+    /// Reads the snapshot `id`, and returns the bytes that the store keeps of it, too.
     ///
     /// # Errors
     /// As of [`Self::load`].
     pub(super) fn read(store: &dyn Store, id: &SnapshotId) -> Result<(Snapshot, Vec<u8>)> {
-        let blob = store.get(&blob_name(id), BYTES_LIMIT)?;
-        Ok((Self::parse(id, &blob)?, blob))
+        let stored = store.get_stored(&blob_name(id), BYTES_LIMIT)?;
+        Ok((Self::parse(store, id, &stored)?, stored))
     }
 
-    /// Decodes the blob of the snapshot `id`.
+    /// Decodes what the store keeps of the snapshot `id`.
     ///
     /// # Errors
     /// As of [`Self::load`].
-    pub(super) fn parse(id: &SnapshotId, blob: &[u8]) -> Result<Snapshot> {
+    pub(super) fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
         let name = blob_name(id);
-        let digest = blake3::hash(blob);
-        if digest.as_bytes() != &id.0 {
-            let (expected, got) = (id.to_string(), hex(digest.as_bytes()));
-            return Err(Error::ChecksumMismatch { what: name, offset: 0, expected, got });
-        }
-        let (_, payload) = Envelope::open(MAGIC, &name, blob)?;
+        check_hash(&name, stored)?;
+        let blob = store.open_stored(&name, stored.to_vec())?;
+        let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
         minicbor::decode(payload).map_err(|error| Error::corrupt(&name, 0, "a snapshot", error.to_string()))
     }
 }

@@ -40,7 +40,7 @@ pub fn list(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Vec<Unreadab
 }
 
 fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
-    let mut known = path.as_deref().map(KnownSnapshots::load).unwrap_or_default();
+    let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for listed in store.list(snapshot::PREFIX)? {
         let Some(id) = listed.name.rsplit('/').next().and_then(SnapshotId::parse) else { continue };
@@ -78,7 +78,7 @@ struct KnownSnapshots {
 }
 
 impl KnownSnapshots {
-    fn load(path: &Path) -> Self {
+    fn load(path: &Path, store: &dyn Store) -> Self {
         let mut known = KnownSnapshots::default();
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
@@ -90,7 +90,7 @@ impl KnownSnapshots {
             let len = u32::from_le_bytes(*len) as usize;
             let Some((blob, tail)) = tail.split_at_checked(len).filter(|_| len <= SNAPSHOT_BYTES_MAX) else { break };
             let id = SnapshotId(*blake3::hash(blob).as_bytes());
-            match Snapshot::parse(&id, blob) {
+            match Snapshot::parse(store, &id, blob) {
                 Ok(snapshot) => drop(known.snapshots.insert(id, snapshot)),
                 Err(_) => known.is_damaged = true,
             }

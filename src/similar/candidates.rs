@@ -80,7 +80,7 @@ mod tests {
         let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
         let directory = tempfile::tempdir().expect("makes a directory");
         let (directory, repository) = (directory.path().into(), String::new());
-        let files = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20 };
+        let files = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20, key: None };
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, files))));
         let stored = anchors(1..9);
         assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));

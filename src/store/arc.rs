@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{BlobMetadata, ListedBlob, Store};
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::error::Result;
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -14,6 +14,26 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
         (**self).put_stream_if_absent(name, len, content)
+    }
+
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        (**self).put_hashed(name_of, parts)
+    }
+
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        (**self).put_stream_hashed(name_of, len, content)
+    }
+
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        (**self).get_stored(name, bytes_max)
+    }
+
+    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        (**self).open_stored(name, stored)
+    }
+
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        (**self).stored_hash(name, check_stop)
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {

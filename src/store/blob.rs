@@ -1,9 +1,11 @@
 //! What a store reports about a blob without its content, and streams of content.
 
-use std::io::Read;
+use std::io::{Read, SeekFrom};
 use std::time::SystemTime;
 
+use super::{ReadTwice, Store};
 use crate::error::{Error, Result};
+use crate::types::hex;
 
 /// Properties of a blob that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,4 +33,62 @@ pub(super) fn read_stream(name: &str, len: u64, content: &mut dyn Read) -> Resul
         Ok(_) => Err(Error::io("write", name, std::io::Error::other(format!("the stream does not have {len} bytes")))),
         Err(error) => Err(Error::io("write", name, error)),
     }
+}
+
+/// Bytes that are hashed at once.
+const HASH_BYTES: usize = 4 << 20;
+
+/// The BLAKE3 of a stream from its start; leaves the stream there.
+pub(super) fn hash_stream(content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+    let failed = |error| Error::io("read", "the bytes to store", error);
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; HASH_BYTES];
+    content.seek(SeekFrom::Start(0)).map_err(failed)?;
+    loop {
+        match content.read(&mut buffer).map_err(failed)? {
+            0 => break,
+            count => hasher.update(buffer.get(..count).unwrap_or_default()),
+        };
+    }
+    content.seek(SeekFrom::Start(0)).map_err(failed)?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// The BLAKE3 of a blob, read in ranges.
+pub(super) fn stored_hash<S: Store + ?Sized>(
+    store: &S,
+    name: &str,
+    check_stop: &dyn Fn() -> Result<()>,
+) -> Result<[u8; 32]> {
+    let head = store.head(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+    let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
+    while offset < head.len {
+        check_stop()?;
+        let len = usize::try_from(head.len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
+        hasher.update(&store.get_range(name, offset, len)?);
+        offset += len as u64;
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// Reads a blob whose name ends with the BLAKE3 of what the store keeps, and checks that.
+///
+/// # Errors
+/// Those of [`Store::get`]; [`Error::ChecksumMismatch`] if the hash differs.
+pub fn get_hashed(store: &dyn Store, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    let stored = store.get_stored(name, bytes_max)?;
+    check_hash(name, &stored)?;
+    store.open_stored(name, stored)
+}
+
+/// Checks that `name` ends with the BLAKE3 of `stored`, the bytes that the store keeps.
+///
+/// # Errors
+/// [`Error::ChecksumMismatch`] otherwise.
+pub fn check_hash(name: &str, stored: &[u8]) -> Result<()> {
+    let (got, expected) = (hex(blake3::hash(stored).as_bytes()), name.rsplit('/').next().unwrap_or_default());
+    if got == expected {
+        return Ok(());
+    }
+    Err(Error::ChecksumMismatch { what: name.into(), offset: 0, expected: expected.into(), got })
 }

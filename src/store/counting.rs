@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{BlobMetadata, ListedBlob, Store};
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::error::Result;
 use crate::metrics::Counter;
 
@@ -92,6 +92,34 @@ impl<S: Store> Store for CountingStore<S> {
             self.counters.bytes_written.add(len);
         }
         Ok(new)
+    }
+
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        self.counters.puts.add(1);
+        let hash = self.inner.put_hashed(name_of, parts)?;
+        self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
+        Ok(hash)
+    }
+
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        self.counters.puts.add(1);
+        let hash = self.inner.put_stream_hashed(name_of, len, content)?;
+        self.counters.bytes_written.add(len);
+        Ok(hash)
+    }
+
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.counters.gets.add(1);
+        self.read(self.inner.get_stored(name, bytes_max))
+    }
+
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        self.counters.gets.add(1);
+        self.inner.stored_hash(name, check_stop)
+    }
+
+    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        self.inner.open_stored(name, stored)
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {

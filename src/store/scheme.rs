@@ -56,6 +56,11 @@ pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
     (scheme.create)(rest)
 }
 
+/// Whether `location` is not of a path, so that others than the owner of this machine keep what is stored.
+pub fn is_remote(location: &OsStr) -> bool {
+    split_url(location).is_some_and(|(name, _)| !name.eq_ignore_ascii_case("file"))
+}
+
 /// Returns the scheme of `location` and the text after `://`, or the whole location if it is a path.
 fn find_scheme(location: &OsStr) -> Result<(&'static StoreScheme, &OsStr)> {
     let (name, rest) = split_url(location).unwrap_or(("", location));

@@ -3,12 +3,12 @@
 //! Loops over stored data, however long, read from the store again and again. With this wrapper they end without a
 //! check of their own. Writes go on, so what has begun can be finished, except those of a stream, which may be long.
 
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{BlobMetadata, ListedBlob, Store};
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::error::{Error, Result};
 
 /// See the module.
@@ -29,12 +29,20 @@ impl<S> StoppingStore<S> {
 }
 
 /// A stream that fails once the flag is set.
-struct StoppingReader<'a> {
-    inner: &'a mut dyn Read,
-    stop: &'a AtomicBool,
+pub struct StoppingReader<'a, R: ?Sized> {
+    /// The stream itself.
+    pub inner: &'a mut R,
+    /// The flag.
+    pub stop: &'a AtomicBool,
 }
 
-impl Read for StoppingReader<'_> {
+impl<R: Seek + ?Sized> Seek for StoppingReader<'_, R> {
+    fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
+        self.inner.seek(position)
+    }
+}
+
+impl<R: Read + ?Sized> Read for StoppingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         // `ErrorKind::Interrupted` would be repeated.
         if self.stop.load(Ordering::Relaxed) { Err(std::io::Error::other("stopped")) } else { self.inner.read(buffer) }
@@ -53,6 +61,32 @@ impl<S: Store> Store for StoppingStore<S> {
             self.readable()?;
         }
         put
+    }
+
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        self.inner.put_hashed(name_of, parts)
+    }
+
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        let mut content = StoppingReader { inner: content, stop: &self.stop };
+        let put = self.inner.put_stream_hashed(name_of, len, &mut content);
+        if put.is_err() {
+            self.readable()?;
+        }
+        put
+    }
+
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.readable()?.get_stored(name, bytes_max)
+    }
+
+    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        self.inner.open_stored(name, stored)
+    }
+
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        let check = || self.readable().and_then(|_| check_stop());
+        self.readable()?.stored_hash(name, &check)
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {

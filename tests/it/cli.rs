@@ -9,6 +9,7 @@ mod documents;
 mod fixture;
 mod heal;
 mod inspect;
+mod keys;
 mod look;
 mod models;
 #[cfg(target_os = "linux")]

@@ -105,8 +105,8 @@ fn a_container() {
          0001000000513e86195b15777d14a7ad627d253c06000000000000000015898212f1cc914a46485244464f4f54",
         "container",
     );
-    assert_eq!(sealed.id.0, *blake3::hash(&bytes).as_bytes());
-    assert_eq!(sealed.blob_name(), format!("containers/{}/{}", &sealed.id.to_string()[..2], sealed.id));
+    assert_eq!(sealed.id().0, *blake3::hash(&bytes).as_bytes());
+    assert_eq!(sealed.blob_name(), format!("containers/{}/{}", &sealed.id().to_string()[..2], sealed.id()));
     assert_eq!(parse_header("x", &bytes[..64]).unwrap(), ContainerKind::Data);
 
     let footer = Footer::parse("x", bytes.len() as u64, &bytes[bytes.len() - FOOTER_BYTES..]).unwrap();
@@ -130,14 +130,14 @@ fn a_container_with_an_unknown_feature_is_refused() {
     let mut bytes = sealed.parts.concat();
     let store = MemoryStore::new();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
-    read_container_index(&store, &sealed.id).unwrap();
+    read_container_index(&store, &sealed.id()).unwrap();
     bytes[12] = 4;
     let checksum = blake3::hash(&bytes[..48]);
     bytes[48..64].copy_from_slice(&checksum.as_bytes()[..16]);
     store.delete(&sealed.blob_name()).unwrap();
     store.put_if_absent(&sealed.blob_name(), &[&bytes]).unwrap();
     assert!(matches!(
-        read_container_index(&store, &sealed.id),
+        read_container_index(&store, &sealed.id()),
         Err(Error::Unsupported { unknown, .. }) if unknown == "feature bits 0x4"
     ));
 }

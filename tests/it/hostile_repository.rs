@@ -118,7 +118,7 @@ impl HostileRepository {
         store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
         let records = (0..).zip(&self.fingerprints);
         let records = records.map(|(entry, print)| IndexRecord { fingerprint: *print, container: 0, entry });
-        write_segment(store.as_ref(), &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
+        write_segment(store.as_ref(), &[7; 16], &[sealed.id()], &[], records.collect()).unwrap();
         let snapshot = Snapshot {
             time_ns,
             host: "test".into(),

@@ -1,5 +1,6 @@
 //! Arguments of the verbs that decide what stays.
 
+use super::key::EncryptionArguments;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,6 +17,9 @@ pub struct InitArguments {
     /// Take the key of fingerprints and the chunker of --from-repo, so that `copy` between the two cuts nothing again
     #[arg(long, requires = "from_repo")]
     pub copy_chunker_params: bool,
+    /// Encryption.
+    #[command(flatten)]
+    pub encryption: EncryptionArguments,
 }
 
 const COPY_NOTES: &str = "\

@@ -4,6 +4,7 @@
 mod backup;
 mod check;
 mod keep;
+mod key;
 mod look;
 mod manual;
 mod measure;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
+pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{
     CatArguments, DiffArguments, DumpArguments, FilterArguments, FindArguments, LsArguments, MountArguments,
     SnapshotsArguments, StatsArguments,
@@ -53,6 +55,9 @@ pub struct Arguments {
 pub enum Verb {
     /// Create a repository
     Init(InitArguments),
+    /// Manage the keys of an encrypted repository
+    #[command(subcommand)]
+    Key(KeyVerb),
     /// Store paths as a new snapshot
     Backup(Box<BackupArguments>),
     /// Write a snapshot, or a part of it, to disk

@@ -1,5 +1,6 @@
 //! Options of every verb.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
@@ -17,6 +18,15 @@ pub struct Options {
     /// TOML file with parameters; keys that it leaves out keep their defaults
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
     pub config: Option<PathBuf>,
+    /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself]
+    #[arg(long, global = true, value_name = "FILE", env = "FHRD_PASSWORD_FILE", conflicts_with_all = ["password_command", "key_file"])]
+    pub password_file: Option<PathBuf>,
+    /// Shell command whose first line of output is the password
+    #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_PASSWORD_COMMAND", conflicts_with = "key_file")]
+    pub password_command: Option<OsString>,
+    /// Key file of an encrypted repository, in place of a password
+    #[arg(long, global = true, value_name = "FILE", env = "FHRD_KEY_FILE")]
+    pub key_file: Option<PathBuf>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -37,5 +47,6 @@ Exit codes:
   3    the backup or trace is complete except for entries that could not be read
   10   no repository found
   11   the repository is set read-only
+  12   the repository is encrypted, and the password or key file is missing or wrong
   20   the repository is damaged; a restore has written everything else
   130  interrupted";

@@ -15,8 +15,6 @@ use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
 const BATCH_RECORDS: usize = 1 << 19;
-/// Bytes hashed at a time.
-const HASH_BYTES: usize = 1 << 20;
 
 /// Checks every segment of the listing.
 pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &mut DefectLog) -> Result<()> {
@@ -103,20 +101,11 @@ impl SegmentCheck<'_> {
 
 /// The defect of a blob whose bytes do not have the BLAKE3 that its name ends with. Every byte is read.
 pub(super) fn name_defect(run: &CheckRun<'_>, name: &str) -> Result<Option<Error>> {
-    let store = run.repository.store.as_ref();
-    let missing = || Error::BlobMissing { what: name.into() };
-    let Some(head) = store.head(name)? else { return Ok(Some(missing())) };
-    let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
-    while offset < head.len {
-        run.check_stop()?;
-        let len = usize::try_from(head.len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
-        match store.get_range(name, offset, len) {
-            Ok(bytes) => hasher.update(&bytes),
-            Err(error) => return damage(error).map(Some),
-        };
-        offset += len as u64;
-    }
-    let got = hex(hasher.finalize().as_bytes());
+    let got = match run.repository.store.stored_hash(name, &|| run.check_stop()) {
+        Ok(hash) => hex(&hash),
+        Err(error @ Error::BlobMissing { .. }) => return Ok(Some(error)),
+        Err(error) => return damage(error).map(Some),
+    };
     let expected = name.rsplit('/').next().unwrap_or_default();
     let differs =
         || Error::ChecksumMismatch { what: name.into(), offset: 0, expected: expected.into(), got: got.clone() };

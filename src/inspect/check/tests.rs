@@ -46,7 +46,7 @@ fn index(store: &MemoryStore, sealed: &SealedContainer, wrong_entry: bool) {
         container: 0,
         entry: number + u32::from(wrong_entry),
     });
-    write_segment(store, &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
+    write_segment(store, &[7; 16], &[sealed.id()], &[], records.collect()).unwrap();
 }
 
 fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
@@ -57,6 +57,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         config: RepositoryConfig::default(),
         writer_features: 0,
         salts: Salts::default(),
+        encryption: None,
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -183,6 +184,7 @@ fn an_interruption_ends_the_check() {
         config: RepositoryConfig::default(),
         writer_features: 0,
         salts: Salts::default(),
+        encryption: None,
     };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));

@@ -12,6 +12,7 @@ use super::layout::{ContainerKind, Footer, HEADER_BYTES, header};
 use super::operations::OperationList;
 use crate::error::Result;
 use crate::repo::salts::Salt;
+use crate::store::Store;
 use crate::types::ContainerId;
 use crate::wire::checksum;
 
@@ -40,8 +41,6 @@ pub struct ContainerWriter {
 
 /// A container that is ready for the store.
 pub struct SealedContainer {
-    /// BLAKE3 of the bytes.
-    pub id: ContainerId,
     /// The bytes, in parts.
     pub parts: Vec<Bytes>,
     /// Length of all parts.
@@ -51,9 +50,27 @@ pub struct SealedContainer {
 }
 
 impl SealedContainer {
-    /// Name in the store.
+    /// Stores the container and returns its id.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn store(&self, store: &dyn Store) -> Result<ContainerId> {
+        let parts: Vec<&[u8]> = self.parts.iter().map(AsRef::as_ref).collect();
+        store.put_hashed(|hash| blob_name(&ContainerId(*hash)), &parts).map(ContainerId)
+    }
+
+    /// BLAKE3 of the bytes: the id, in a store that keeps them as they are.
+    pub fn id(&self) -> ContainerId {
+        let mut hasher = blake3::Hasher::new();
+        for part in &self.parts {
+            hasher.update(part);
+        }
+        ContainerId(*hasher.finalize().as_bytes())
+    }
+
+    /// Name in a store that keeps the bytes as they are.
     pub fn blob_name(&self) -> String {
-        blob_name(&self.id)
+        blob_name(&self.id())
     }
 }
 
@@ -129,12 +146,7 @@ impl ContainerWriter {
         self.len += (encoded.len() + footer.len()) as u64;
         self.parts.push(encoded.into());
         self.parts.push(footer);
-        let mut hasher = blake3::Hasher::new();
-        for part in &self.parts {
-            hasher.update(part);
-        }
-        let id = ContainerId(*hasher.finalize().as_bytes());
-        Ok(SealedContainer { id, parts: self.parts, len: self.len, container_index: self.container_index.finish() })
+        Ok(SealedContainer { parts: self.parts, len: self.len, container_index: self.container_index.finish() })
     }
 }
 

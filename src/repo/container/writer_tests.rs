@@ -65,7 +65,7 @@ fn a_faulty_entry_is_refused_and_the_container_reads_back_without_it() {
     }
     writer.push_entry(copied, &sound, &[8]).unwrap();
     let sealed = writer.seal().unwrap();
-    assert_eq!(sealed.id, expected.id);
+    assert_eq!(sealed.id(), expected.id());
 
     let bytes = sealed.parts.concat();
     let (rest, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);

@@ -171,10 +171,7 @@ mod tests {
             writer
                 .push_frame(&StoredFrame { codec: 0, raw_len: 1, payload: Bytes::copy_from_slice(&[number]) })
                 .unwrap();
-            let sealed = writer.seal().unwrap();
-            let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-            store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
-            sealed.id
+            writer.seal().unwrap().store(&store).unwrap()
         });
         let ids = ids.collect();
         (Arc::new(store), ids)

@@ -39,8 +39,8 @@ impl Segments {
         let sealed = writer.seal().unwrap();
         let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
         self.store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
-        self.names.push(write_segment(self.store.as_ref(), &[7; 16], &[sealed.id], &[], records).unwrap());
-        sealed.id
+        self.names.push(write_segment(self.store.as_ref(), &[7; 16], &[sealed.id()], &[], records).unwrap());
+        sealed.id()
     }
 
     fn listing(&self) -> ContainerListing {

@@ -104,14 +104,13 @@ mod tests {
             writer.push_entry(fields, &OperationList::default(), &[]).unwrap();
         }
         let sealed = writer.seal().unwrap();
-        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-        store.put_if_absent(&sealed.blob_name(), &parts).unwrap();
+        let id = sealed.store(store).unwrap();
         let records = (0u32..).zip(numbers);
         let records = records.map(|(entry, number)| IndexRecord { fingerprint: print(*number), container: 0, entry });
         if is_listed {
-            write_segment(store, &[7; 16], &[sealed.id], &[], records.collect()).unwrap();
+            write_segment(store, &[7; 16], &[id], &[], records.collect()).unwrap();
         }
-        sealed.id
+        id
     }
 
     fn presence(store: &Arc<dyn Store>) -> ChunkPresence {

@@ -4,8 +4,7 @@
 //! a scratch directory. The counts of the header are known at the end, so the name, the hash of all bytes, is computed
 //! from what was written. Then the store copies it.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,14 +13,12 @@ use tempfile::{SpooledData, SpooledTempFile};
 use super::segment::{HEADER_BYTES, IndexRecord, MAGIC, PAGE_BYTES, PAGE_RECORDS, PREFIX, RECORD_BYTES};
 use crate::error::{Error, Result};
 use crate::repo::salts::Salt;
-use crate::store::Store;
+use crate::store::{StoppingReader, Store};
 use crate::types::{ContainerId, hex};
 use crate::wire::{FORMAT_VERSION, checksum};
 
 /// Bytes of a segment that is written in memory, at most.
 const MEMORY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
-/// Bytes hashed at a time.
-const HASH_BYTES: usize = 1 << 20;
 
 /// Sorts `records`, writes them as a segment and returns its store name. Readers skip the segments called `replaced`
 /// from then on. The salt must be new, so that its name is.
@@ -134,36 +131,21 @@ impl SegmentWriter {
         match self.file.into_inner() {
             SpooledData::InMemory(cursor) => {
                 let blob = cursor.into_inner();
-                let name = format!("{PREFIX}/{}", hex(blake3::hash(&blob).as_bytes()));
-                store.put_if_absent(&name, &[&blob])?;
-                Ok(name)
+                Ok(segment_name(&store.put_hashed(segment_name, &[&blob])?))
             }
             SpooledData::OnDisk(mut file) => {
-                let (digest, len) = hash_file(&mut file, stop)?;
-                let name = format!("{PREFIX}/{}", hex(digest.as_bytes()));
-                store.put_stream_if_absent(&name, len, &mut file)?;
-                Ok(name)
+                let len = file.seek(SeekFrom::End(0)).map_err(failed)?;
+                let mut file = StoppingReader { inner: &mut file, stop };
+                match store.put_stream_hashed(segment_name, len, &mut file) {
+                    Err(_) if stop.load(Ordering::Relaxed) => Err(Error::Interrupted),
+                    hash => Ok(segment_name(&hash?)),
+                }
             }
         }
     }
 }
 
-/// The BLAKE3 and the length of a file, which is then at its start.
-fn hash_file(file: &mut File, stop: &AtomicBool) -> Result<(blake3::Hash, u64)> {
-    let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
-    let mut buffer = vec![0; HASH_BYTES];
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        let count = file.read(&mut buffer).map_err(failed)?;
-        if count == 0 {
-            break;
-        }
-        hasher.update(buffer.get(..count).unwrap_or_default());
-        len += count as u64;
-    }
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    Ok((hasher.finalize(), len))
+/// Store name of the segment with this hash.
+fn segment_name(hash: &[u8; 32]) -> String {
+    format!("{PREFIX}/{}", hex(hash))
 }

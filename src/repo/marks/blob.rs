@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use super::quarantine::{BadParts, PositionSet, Quarantine};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{NameOfHash, Store, get_hashed};
 use crate::types::{ContainerId, hex};
 use crate::wire::Envelope;
 
@@ -112,6 +112,16 @@ impl ContainerRecord {
     }
 }
 
+/// Store name of the mark with this hash that writers may ignore if they do not know it.
+fn optional_name(hash: &[u8; 32]) -> String {
+    format!("{OPTIONAL}/{}", hex(hash))
+}
+
+/// Store name of the mark with this hash that writers must know.
+fn required_name(hash: &[u8; 32]) -> String {
+    format!("{REQUIRED}/{}", hex(hash))
+}
+
 impl Mark {
     /// A mark of this moment.
     pub fn new(kind: MarkKind, reason: impl Into<String>) -> Self {
@@ -123,7 +133,7 @@ impl Mark {
     /// # Errors
     /// Those of the store. [`Error::Internal`] for an unknown kind.
     pub fn save(&self, store: &dyn Store) -> Result<Vec<String>> {
-        let save = |prefix: &str, kind: &str, containers, features| {
+        let save = |name_of: NameOfHash, kind: &str, containers, features| {
             let mut salt = vec![0; 16];
             getrandom::fill(&mut salt)
                 .map_err(|error| Error::io("get random bytes for", store.location(), std::io::Error::other(error)))?;
@@ -132,22 +142,30 @@ impl Mark {
             let payload =
                 minicbor::to_vec(&record).map_err(|error| Error::internal(format!("cannot store a mark: {error}")))?;
             let blob = Envelope::new(MAGIC).seal(&payload);
-            let name = format!("{prefix}/{}", hex(blake3::hash(&blob).as_bytes()));
-            store.put_if_absent(&name, &[&blob])?;
-            Ok(name)
+            Ok(name_of(&store.put_hashed(name_of, &[&blob])?))
         };
         match &self.kind {
             MarkKind::Quarantine(quarantine) => {
                 let record = |(id, parts): (&ContainerId, &BadParts)| ContainerRecord::new(*id, parts);
                 let records: Vec<ContainerRecord> = quarantine.containers().map(record).collect();
                 let batches = records.chunks(CONTAINERS_MAX);
-                batches.map(|batch| save(OPTIONAL, QUARANTINE, Some(batch.to_vec()), None)).collect()
+                batches.map(|batch| save(optional_name, QUARANTINE, Some(batch.to_vec()), None)).collect()
             }
-            MarkKind::WriterFeatures(features) => Ok(vec![save(REQUIRED, WRITER_FEATURES, None, Some(*features))?]),
-            MarkKind::ReadOnly => Ok(vec![save(REQUIRED, READ_ONLY, None, None)?]),
-            MarkKind::SetAside => Ok(vec![save(REQUIRED, SET_ASIDE, None, None)?]),
+            MarkKind::WriterFeatures(features) => {
+                Ok(vec![save(required_name, WRITER_FEATURES, None, Some(*features))?])
+            }
+            MarkKind::ReadOnly => Ok(vec![save(required_name, READ_ONLY, None, None)?]),
+            MarkKind::SetAside => Ok(vec![save(required_name, SET_ASIDE, None, None)?]),
             MarkKind::Unknown(kind) => Err(Error::internal(format!("a mark of the unknown kind {kind}"))),
         }
+    }
+
+    /// Reads the mark called `name`.
+    ///
+    /// # Errors
+    /// Those of the store and of [`Self::parse`]; [`Error::ChecksumMismatch`] if its hash is not in the name.
+    pub fn load(store: &dyn Store, name: &str) -> Result<Mark> {
+        Self::parse(name, &get_hashed(store, name, BYTES_LIMIT)?)
     }
 
     /// Parses the mark called `name`.
@@ -156,11 +174,6 @@ impl Mark {
     /// [`Error::ChecksumMismatch`] or [`Error::Corrupt`] for a damaged mark, [`Error::Unsupported`] for one in a newer
     /// format.
     pub fn parse(name: &str, blob: &[u8]) -> Result<Mark> {
-        let digest = hex(blake3::hash(blob).as_bytes());
-        if name.rsplit('/').next() != Some(digest.as_str()) {
-            let (what, expected) = (name.to_string(), name.to_string());
-            return Err(Error::ChecksumMismatch { what, offset: 0, expected, got: digest });
-        }
         let (_, payload) = Envelope::open(MAGIC, name, blob)?;
         let record: MarkRecord =
             minicbor::decode(payload).map_err(|error| Error::corrupt(name, 0, "a mark", error.to_string()))?;

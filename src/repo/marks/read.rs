@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::blob::{BYTES_LIMIT, Mark, MarkKind, OPTIONAL, PREFIX};
+use super::blob::{Mark, MarkKind, OPTIONAL, PREFIX};
 use super::quarantine::Quarantine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
@@ -48,7 +48,7 @@ impl Marks {
                     let expected = format!("marks of at most {TOTAL_BYTES_MAX} bytes together");
                     return Err(Error::corrupt(&listed.name, 0, expected, total.to_string()));
                 }
-                Mark::parse(&listed.name, &store.get(&listed.name, BYTES_LIMIT)?)
+                Mark::load(store, &listed.name)
             };
             match read() {
                 Ok(mark) => {

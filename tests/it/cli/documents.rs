@@ -13,7 +13,19 @@ const CODES_PAGE: &str = include_str!("../../../docs/EXIT-CODES.md");
 fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
     let of = |lines: &[&'static str]| lines.iter().map(|line| line.split(' ').collect()).collect();
     BTreeMap::from([
-        ("init", of(&["init --repo other"])),
+        ("init", of(&["init --repo other", "init --repo sealed-too --encrypt --key-file key --recovery-key"])),
+        (
+            "key",
+            of(&[
+                "key list --repo sealed",
+                "key add --repo sealed --key-file key --new-key-file key-2 --label second",
+                "key add --repo sealed --key-file key --recovery-key",
+                "key export exported --repo sealed --key-file key",
+                "key import exported --repo sealed --new-key-file key-2",
+                "key rotate --repo sealed --key-file key",
+                "key passwd --repo sealed --key-file key --new-key-file key-2",
+            ]),
+        ),
         ("backup", of(&["backup src", "backup src --dry-run", "backup src --force --exclude x"])),
         (
             "restore",
@@ -76,6 +88,9 @@ fn prepared() -> Home {
     let bench =
         "kind = \"schemes\"\ncorpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n";
     home.write("bench.toml", bench.as_bytes());
+    home.write("key", &[b'k'; 40]);
+    home.write("key-2", &[b'l'; 40]);
+    assert_eq!(code(&home.run(&["init", "--repo", "sealed", "--encrypt", "--key-file", "key", "--quiet"])), 0);
     std::os::unix::fs::symlink("a", home.path("src/link")).unwrap();
     std::fs::hard_link(home.path("src/a"), home.path("src/b")).unwrap();
     json(&home.run(&["init", "--repo", "second", "--json"]));
@@ -196,7 +211,9 @@ fn every_verb_exits_as_documented() {
         let line = &samples[verb.as_str()][0];
         assert_eq!(code(&home.run(&[&verb, "--no-such-option"])), 2, "{verb}");
         if row[2].starts_with("yes") {
-            let output = home.run(&[&line[..], &["--repo", "nowhere", "--json"]].concat());
+            // A sample may name another repository than the default one.
+            let words: Vec<&str> = line.iter().copied().take_while(|word| *word != "--repo").collect();
+            let output = home.run(&[&words[..], &["--repo", "nowhere", "--json"]].concat());
             assert_eq!(code(&output), 10, "{line:?}");
             let text = stderr(&output);
             let last = text.lines().next_back().unwrap_or_default();

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     // Loops
     &["kernel"],
     // Plugs
+    &["crypto"],
     &["codec"],
     &["format"],
     &["store"],

@@ -1,17 +1,21 @@
 //! Pages of slots: a checksummed file behind a bounded cache, or memory alone.
 //!
-//! 1. A page has 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 zero bytes, and 63 buckets
-//!    of eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum and
-//!    counts as empty.
+//! 1. A page has 4096 bytes: a checksum, seeded by the file's seed and the page's number, 56 bytes, and 63 buckets of
+//!    eight 8-byte slots, little-endian. A page that is torn, foreign or not written yet fails its checksum and counts
+//!    as empty. The 56 bytes are zero. If the repository is encrypted, so are the buckets, and the 56 bytes are the
+//!    nonce, zeros, and the tag.
 //! 2. A table of all pages finds the resident ones, so a hit costs no hashing. The clock algorithm chooses the page to
 //!    evict, and a changed page is written back first.
 //! 3. Errors of the file never reach the caller. A page that cannot be read is empty. A page that cannot be written
 //!    makes the whole file [`broken`](Pages::is_broken).
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::crypto::{Cipher, NONCE_BYTES, TAG_BYTES};
 
 /// Bytes of a page on disk.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -24,6 +28,8 @@ const RESIDENT_MIN: usize = 16;
 /// Bytes before the buckets.
 const HEADER_BYTES: usize = PAGE_BYTES - PAGE_BUCKETS * BUCKET_SLOTS * 8;
 const CHECKSUM_BYTES: usize = 8;
+const NONCE: Range<usize> = CHECKSUM_BYTES..CHECKSUM_BYTES + NONCE_BYTES;
+const TAG: Range<usize> = HEADER_BYTES - TAG_BYTES..HEADER_BYTES;
 
 /// Eight slots in one cache line.
 pub(super) type Bucket = [u64; BUCKET_SLOTS];
@@ -44,6 +50,8 @@ struct PageSlot {
 pub(super) struct Pages {
     /// The file and the seed of its checksums.
     file: Option<(File, u64)>,
+    /// Encrypts the pages of the file.
+    cipher: Option<Cipher>,
     slots: Vec<PageSlot>,
     /// Numbers of the resident pages.
     resident: Vec<u32>,
@@ -64,9 +72,14 @@ impl Pages {
         Self::new(Some((file, seed)), count, bytes_max)
     }
 
+    /// The same pages, encrypted in the file.
+    pub(super) fn encrypted(self, cipher: Option<Cipher>) -> Self {
+        Pages { cipher, ..self }
+    }
+
     fn new(file: Option<(File, u64)>, count: usize, bytes_max: usize) -> Self {
         let slots = std::iter::repeat_with(PageSlot::default).take(count).collect();
-        Pages { file, slots, resident: Vec::new(), hand: 0, bytes_max, broken: false }
+        Pages { file, cipher: None, slots, resident: Vec::new(), hand: 0, bytes_max, broken: false }
     }
 
     /// Number of pages.
@@ -187,6 +200,11 @@ impl Pages {
         if recorded != checksum(*seed, number, covered) {
             return;
         }
+        if let Some(cipher) = &self.cipher
+            && open(cipher, number, &mut bytes).is_none()
+        {
+            return;
+        }
         let slots = bytes[HEADER_BYTES..].as_chunks::<8>().0;
         for (slot, bytes) in page.0.as_flattened_mut().iter_mut().zip(slots) {
             *slot = u64::from_le_bytes(*bytes);
@@ -202,6 +220,12 @@ impl Pages {
         for (slot, bytes) in page.0.as_flattened().iter().zip(slots) {
             *bytes = slot.to_le_bytes();
         }
+        if let Some(cipher) = &self.cipher
+            && let Err(error) = seal(cipher, number as usize, &mut bytes)
+        {
+            self.fail(&std::io::Error::other(error));
+            return;
+        }
         let (recorded, covered) = bytes.split_at_mut(CHECKSUM_BYTES);
         recorded.copy_from_slice(&checksum(*seed, number as usize, covered));
         if let Err(error) = file.write_all_at(&bytes, u64::from(number) * PAGE_BYTES as u64) {
@@ -214,6 +238,25 @@ impl Pages {
             tracing::warn!("cannot write the similarity index, which will be rebuilt: {error}");
         }
     }
+}
+
+/// Encrypts the buckets of a page. The nonce is random, because a page is written again and again.
+fn seal(cipher: &Cipher, number: usize, page: &mut [u8; PAGE_BYTES]) -> crate::Result<()> {
+    let (header, buckets) = page.split_at_mut(HEADER_BYTES);
+    let (nonce, tag) = cipher.seal_randomly(&(number as u64).to_le_bytes(), buckets)?;
+    header[NONCE].copy_from_slice(&nonce);
+    header[TAG].copy_from_slice(&tag);
+    Ok(())
+}
+
+/// Decrypts the buckets of a page; `None` if they were not encrypted with this key, or for another page.
+fn open(cipher: &Cipher, number: usize, page: &mut [u8; PAGE_BYTES]) -> Option<()> {
+    let (header, buckets) = page.split_at_mut(HEADER_BYTES);
+    let nonce = header[NONCE].try_into().ok()?;
+    let mut sealed = [buckets, &header[TAG]].concat();
+    cipher.open_in_place(nonce, &(number as u64).to_le_bytes(), &mut sealed)?;
+    buckets.iter_mut().zip(sealed).for_each(|(to, from)| *to = from);
+    Some(())
 }
 
 fn checksum(seed: u64, number: usize, covered: &[u8]) -> [u8; CHECKSUM_BYTES] {

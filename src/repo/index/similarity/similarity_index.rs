@@ -11,10 +11,13 @@ use super::super::listing::ContainerListing;
 use super::numbers::NumberMap;
 use super::pages::{PAGE_BYTES, Pages};
 use super::table::{FeatureTable, PAGES_MIN, pages_in};
+use crate::crypto::{CipherSuite, SecretKey};
 use crate::repo::container::SessionEntryNumber;
 use crate::store::Store;
 use crate::types::ContainerId;
 
+/// Purpose of the key of a pages file.
+const PAGES_CONTEXT: &str = "fhrd 2026-11 similarity pages";
 /// Numbers reserved by one write of the numbers file.
 pub(super) const RESERVED: u64 = 1 << 22;
 /// Beyond this number, opening the index rebuilds it with new numbers.
@@ -35,6 +38,8 @@ pub struct SimilarityFiles {
     pub memory_bytes: u64,
     /// The pages file, bytes, at most. Rounded down to a power of two.
     pub file_bytes: u64,
+    /// Encrypts the pages file, if the repository is encrypted.
+    pub key: Option<SecretKey>,
 }
 
 impl SimilarityFiles {
@@ -201,7 +206,14 @@ impl OpenIndex {
             Some(numbers) => numbers,
             None => reset(&file, &path)?,
         };
+        let cipher = files.key.as_ref().map(|key| {
+            let key = key.derive(PAGES_CONTEXT, &[&numbers.seed.to_le_bytes()]);
+            CipherSuite::of_this_machine().cipher(&key)
+        });
+        let cipher =
+            cipher.transpose().inspect_err(|error| tracing::warn!("similarity index in memory: {error}")).ok()?;
         let pages = Pages::on_file(file, numbers.seed, numbers.pages as usize, files.memory_bytes as usize);
+        let pages = pages.encrypted(cipher);
         let table = FeatureTable::new(pages, numbers.used, pages_max);
         let numbers_file = NumbersFile { path, repository: files.repository.clone(), saved: numbers.clone() };
         Some(OpenIndex { table, session_first: numbers.next, numbers, file: Some(numbers_file), session_entries: 0 })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
+use crate::crypto::SecretKey;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, StoredFrame};
 use crate::store::{CountingStore, MemoryStore};
 use crate::types::Fingerprint;
@@ -18,6 +19,7 @@ struct TestIndex {
     containers: Vec<ContainerId>,
     memory_bytes: u64,
     file_bytes: u64,
+    key: Option<SecretKey>,
 }
 
 /// The eight features of entry `entry` of container `nth`.
@@ -30,7 +32,7 @@ impl TestIndex {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("makes a directory");
         let store = Arc::new(CountingStore::new(MemoryStore::new()));
-        TestIndex { store, directory, containers: Vec::new(), memory_bytes: 1 << 20, file_bytes: 4 << 20 }
+        TestIndex { store, directory, containers: Vec::new(), memory_bytes: 1 << 20, file_bytes: 4 << 20, key: None }
     }
 
     /// Stores the next container, with `entries` entries.
@@ -47,10 +49,9 @@ impl TestIndex {
                 .unwrap();
         }
         let sealed = writer.seal().expect("seals");
-        let parts: Vec<&[u8]> = sealed.parts.iter().map(AsRef::as_ref).collect();
-        self.store.put_if_absent(&sealed.blob_name(), &parts).expect("stores");
-        self.containers.push(sealed.id);
-        sealed.id
+        let id = sealed.store(self.store.as_ref()).expect("stores");
+        self.containers.push(id);
+        id
     }
 
     fn open(&self) -> SimilarityIndex {
@@ -61,6 +62,7 @@ impl TestIndex {
             repository: "id".into(),
             memory_bytes: self.memory_bytes,
             file_bytes: self.file_bytes,
+            key: self.key.clone(),
         };
         SimilarityIndex::new(self.store.clone(), listing, files)
     }
@@ -188,6 +190,30 @@ fn the_numbers_of_a_failed_run_refer_to_nothing_and_are_not_used_again() {
     let found = [0, 1].map(|nth| test.percent(&mut index, nth, ENTRIES));
     assert!(found[0] >= 85 && found[1] >= 98, "changed pages in memory are lost, 16 of 1024: {found:?}");
     assert_eq!(test.reads(), 0);
+}
+
+#[test]
+fn an_encrypted_index_answers_the_same_and_shows_nothing() {
+    let mut clear = TestIndex::new();
+    let mut test = TestIndex { key: Some(SecretKey::new([5; 32])), ..TestIndex::new() };
+    clear.run(3, ENTRIES);
+    test.run(3, ENTRIES);
+    test.check_all();
+    assert_eq!(test.reads(), 0, "pages are read back");
+    // Empty slots are zeros in a page in the clear.
+    let zeros = |test: &TestIndex| {
+        let bytes = std::fs::read(test.file(0)).expect("reads");
+        let written = bytes.chunks(4096).filter(|page| page[..8] != [0; 8]);
+        let slots = written.flat_map(|page| page[64..].chunks(8));
+        slots.fold((0, 0), |(zero, all), slot| (zero + u32::from(slot == [0; 8]), all + 1))
+    };
+    let (zero, all) = zeros(&clear);
+    assert!(zero > 0 && all > zero, "{zero} of {all}");
+    assert_eq!(zeros(&test).0, 0);
+    // Another key finds no page.
+    test.key = Some(SecretKey::new([6; 32]));
+    let mut index = test.open();
+    assert_eq!(test.percent(&mut index, 0, ENTRIES), 0);
 }
 
 #[test]

@@ -1,0 +1,266 @@
+//! `fhrd key`.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Session;
+use super::args::{KeyVerb, NewSecretArguments};
+use super::exit::Exit;
+use super::output::{failed, note, print, print_json};
+use super::{location, secrets};
+use crate::crypto::{KeySlot, Keyring, SecretBytes, SlotKind, Unlock};
+use crate::error::{Error, Result};
+use crate::repo::{Encryption, Repository, keys};
+use crate::store::Store;
+
+/// First line of exported keys.
+const EXPORT_HEADER: &str = "fhrd keys: whoever has this file can read the repository";
+
+/// A key slot as JSON.
+#[derive(Serialize)]
+struct SlotDocument {
+    id: String,
+    label: String,
+    /// `password`, `key file` or `unknown`.
+    kind: &'static str,
+    /// When it was made.
+    time: String,
+}
+
+/// What a change did, as JSON.
+#[derive(Serialize, Default)]
+struct KeyChangeDocument {
+    added: Vec<String>,
+    removed: Vec<String>,
+    /// The new recovery key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_key: Option<String>,
+    /// Generation of the master key for what is written from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u32>,
+}
+
+/// Runs a verb of `key`.
+///
+/// # Errors
+/// Those of the repository; [`Error::Usage`] if it is not encrypted.
+pub fn run(session: &Session, verb: &KeyVerb) -> Result<Exit> {
+    match verb {
+        KeyVerb::List => list(session),
+        KeyVerb::Add { secret, recovery_key: false } => {
+            let open = Open::new(session)?;
+            let id = open.add(&secrets::new(secret)?, &label(secret))?;
+            open.done(&KeyChangeDocument { added: vec![id], ..Default::default() })
+        }
+        KeyVerb::Add { secret, recovery_key: true } => {
+            let open = Open::new(session)?;
+            let (id, key) = add_recovery_key(&open.repository, &open.encryption, secret.label.as_deref())?;
+            open.done(&KeyChangeDocument { added: vec![id], recovery_key: Some(key), ..Default::default() })
+        }
+        KeyVerb::Remove { id } => remove(session, id),
+        KeyVerb::Passwd { secret } => {
+            let open = Open::new(session)?;
+            let id = open.add(&secrets::new(secret)?, &label(secret))?;
+            let old = open.encryption.slot.clone();
+            keys::remove(open.store(), &old)?;
+            open.done(&KeyChangeDocument { added: vec![id], removed: vec![old], ..Default::default() })
+        }
+        KeyVerb::Rotate => rotate(session),
+        KeyVerb::Export { file } => export(session, file),
+        KeyVerb::Import { file, secret } => import(session, file, secret),
+    }
+}
+
+fn label(secret: &NewSecretArguments) -> String {
+    secret.label.clone().unwrap_or_else(secrets::default_label)
+}
+
+/// An open encrypted repository.
+struct Open<'a> {
+    session: &'a Session,
+    repository: Repository,
+    encryption: Encryption,
+}
+
+fn not_encrypted() -> Error {
+    Error::Usage("the repository is not encrypted: it has no keys. `fhrd init --encrypt` creates one that is".into())
+}
+
+impl<'a> Open<'a> {
+    fn new(session: &'a Session) -> Result<Self> {
+        let repository = location::open(session)?;
+        let encryption = repository.encryption.clone().ok_or_else(not_encrypted)?;
+        Ok(Open { session, repository, encryption })
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.repository.store.as_ref()
+    }
+
+    fn add(&self, unlock: &Unlock, label: &str) -> Result<String> {
+        let Encryption { keyring, suite, .. } = &self.encryption;
+        keys::put(self.store(), &KeySlot::new(keyring, unlock, label, *suite)?)
+    }
+
+    fn done(&self, change: &KeyChangeDocument) -> Result<Exit> {
+        report(self.session, change)
+    }
+}
+
+/// Prints what a change did.
+fn report(session: &Session, change: &KeyChangeDocument) -> Result<Exit> {
+    if session.options.json {
+        print_json(change)?;
+        return Ok(Exit::Fine);
+    }
+    let short = |id: &String| id.get(..8).unwrap_or_default().to_string();
+    if !session.options.quiet {
+        print(|out| {
+            let mut line = |what: &str, ids: &[String]| {
+                ids.iter().try_for_each(|id| writeln!(out, "{what} key slot {}", short(id)).map_err(failed))
+            };
+            line("added", &change.added)?;
+            line("removed", &change.removed)
+        })?;
+    }
+    if let Some(key) = &change.recovery_key {
+        print_recovery_key(key)?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// Adds a key slot with a random key, and returns its id and the key.
+pub fn add_recovery_key(
+    repository: &Repository,
+    encryption: &Encryption,
+    label: Option<&str>,
+) -> Result<(String, String)> {
+    let key = secrets::recovery_key()?;
+    let unlock = Unlock::Password(SecretBytes::new(key.clone().into_bytes()));
+    let slot = KeySlot::new(&encryption.keyring, &unlock, label.unwrap_or("recovery key"), encryption.suite)?;
+    Ok((keys::put(repository.store.as_ref(), &slot)?, key))
+}
+
+/// Prints a recovery key as text, and on a terminal as a QR code.
+pub fn print_recovery_key(key: &str) -> Result<()> {
+    use std::io::IsTerminal;
+    let code = std::io::stdout().is_terminal().then(|| qrcode::QrCode::new(key).ok()).flatten();
+    let code = code.map(|code| code.render::<qrcode::render::unicode::Dense1x2>().build());
+    print(|out| {
+        writeln!(out, "recovery key: {key}").map_err(failed)?;
+        code.map_or(Ok(()), |code| writeln!(out, "{code}").map_err(failed))
+    })?;
+    note("keep the recovery key where the repository is not; it is a password like any other, and is not stored");
+    Ok(())
+}
+
+fn list(session: &Session) -> Result<Exit> {
+    let slots = keys::list(location::store(&session.options)?.as_ref())?;
+    let document = |named: keys::NamedSlot| SlotDocument {
+        kind: match named.slot.kind() {
+            Some(SlotKind::Password) => "password",
+            Some(SlotKind::KeyFile) => "key file",
+            None => "unknown",
+        },
+        time: jiff::Timestamp::from_nanosecond(named.slot.time_ns.into())
+            .map(|time| time.to_string())
+            .unwrap_or_default(),
+        label: named.slot.label,
+        id: named.id,
+    };
+    let documents: Vec<SlotDocument> = slots.into_iter().map(document).collect();
+    if documents.is_empty() {
+        return Err(not_encrypted());
+    } else if session.options.json {
+        print_json(&documents)?;
+    } else {
+        print(|out| {
+            documents.iter().try_for_each(|slot| {
+                let (id, day) = (slot.id.get(..8).unwrap_or_default(), slot.time.get(..10).unwrap_or_default());
+                writeln!(out, "{id}  {day}  {:<8}  {}", slot.kind, slot.label).map_err(failed)
+            })
+        })?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn remove(session: &Session, id: &str) -> Result<Exit> {
+    let open = Open::new(session)?;
+    let slots = keys::list(open.store())?;
+    let mut found = slots.iter().filter(|slot| slot.id.starts_with(id));
+    let (Some(slot), None) = (found.next(), found.next()) else {
+        return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
+    };
+    if slots.len() == 1 {
+        return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
+    }
+    keys::remove(open.store(), &slot.id)?;
+    note("whoever has used the key slot may have the keys; `fhrd key rotate` protects what is written from now on");
+    open.done(&KeyChangeDocument { removed: vec![slot.id.clone()], ..Default::default() })
+}
+
+fn rotate(session: &Session) -> Result<Exit> {
+    let open = Open::new(session)?;
+    let slots = keys::list(open.store())?;
+    let mut keyring = Keyring::clone(&open.encryption.keyring);
+    keyring.rotate()?;
+    let generation = keyring.latest()?.generation;
+    let current = slots.iter().find(|slot| slot.id == open.encryption.slot);
+    let label = current.map_or_else(secrets::default_label, |slot| slot.slot.label.clone());
+    let repository_location = location::path(&session.options)?;
+    let unlock = secrets::existing(&session.options, &repository_location)?;
+    // The user may have been asked again: the answer must be the same.
+    if current.is_some_and(|slot| !matches!(slot.slot.open("keys", &unlock), Ok(Some(_)))) {
+        return Err(Error::Locked { location: open.store().location(), reason: "this is another password".into() });
+    }
+    let encryption = Encryption { keyring: Arc::new(keyring), ..open.encryption.clone() };
+    let slot = KeySlot::new(&encryption.keyring, &unlock, &label, encryption.suite)?;
+    let id = keys::put(open.store(), &slot)?;
+    let mut removed = Vec::new();
+    for slot in slots {
+        keys::remove(open.store(), &slot.id)?;
+        removed.push(slot.id);
+    }
+    note(&format!(
+        "from now on, generation {generation} of the master key encrypts. What is stored stays under the older ones; \
+         `fhrd copy` to a new repository leaves them behind. Fingerprints stay the same. Add the other key slots again"
+    ));
+    open.done(&KeyChangeDocument { added: vec![id], removed, generation: Some(generation), ..Default::default() })
+}
+
+fn export(session: &Session, file: &Path) -> Result<Exit> {
+    let open = Open::new(session)?;
+    let keyring = open.encryption.keyring.encode()?;
+    let failed = |error| Error::io("write", file, error);
+    let mut options = std::fs::File::options();
+    let mut out = options.write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
+    let text =
+        format!("{EXPORT_HEADER}\nrepository {}\nkeys {}\n", open.repository.id, crate::types::hex(keyring.bytes()));
+    let text = SecretBytes::new(text.into_bytes());
+    out.write_all(text.bytes()).and_then(|()| out.sync_all()).map_err(failed)?;
+    note("whoever has this file can read the repository: keep it in a safe place");
+    report(session, &KeyChangeDocument::default())
+}
+
+fn import(session: &Session, file: &Path, secret: &NewSecretArguments) -> Result<Exit> {
+    let content = SecretBytes::new(secrets::read_file(file)?);
+    let what = file.display().to_string();
+    let invalid = || Error::corrupt(&what, 0, "a file that `fhrd key export` wrote", "something else");
+    let text = str::from_utf8(content.bytes()).map_err(|_| invalid())?;
+    let digits = text.lines().find_map(|line| line.strip_prefix("keys ")).filter(|_| text.starts_with(EXPORT_HEADER));
+    let digits = digits.ok_or_else(invalid)?.trim().as_bytes();
+    let pairs =
+        digits.chunks(2).map(|pair| str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()));
+    let bytes = SecretBytes::new(pairs.collect::<Option<Vec<u8>>>().ok_or_else(invalid)?);
+    let keyring = Keyring::parse(&what, &bytes)?;
+    let store = location::store(&session.options)?;
+    Repository::check_keyring(store.as_ref(), &keyring)?;
+    let suite = crate::crypto::CipherSuite::of_this_machine();
+    let slot = KeySlot::new(&keyring, &secrets::new(secret)?, &label(secret), suite)?;
+    let id = keys::put(store.as_ref(), &slot)?;
+    report(session, &KeyChangeDocument { added: vec![id], ..Default::default() })
+}

@@ -1,0 +1,147 @@
+//! The trait that every store implements, and every wrapper.
+
+use std::io::{Read, Seek};
+use std::path::Path;
+
+use super::blob::{self, BlobMetadata, ListedBlob};
+use crate::error::Result;
+
+/// Makes the name of a blob from the BLAKE3 of the bytes that the store keeps.
+pub type NameOfHash = fn(&[u8; 32]) -> String;
+
+/// A stream that can be read twice.
+pub trait ReadTwice: Read + Seek {}
+
+impl<T: Read + Seek> ReadTwice for T {}
+
+/// Named, immutable blobs. An invalid name is [`Usage`](crate::Error::Usage) in every method.
+pub trait Store: Send + Sync {
+    /// Stores the concatenation of `parts`. Returns `false`, and writes nothing, if a blob of that name exists. In both
+    /// cases the blob is durable on return.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io) with the path. The blob is then absent or whole, never partial.
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool>;
+
+    /// Stores the `len` bytes of `content`, which may exceed the memory, as [`Store::put_if_absent`] does.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io), also if `content` fails or has another length. Nothing is stored then.
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.put_if_absent(name, &[&blob::read_stream(name, len, content)?])
+    }
+
+    /// Stores the concatenation of `parts` durably, in place of the blob that has the name, if any: for a damaged blob
+    /// whose right bytes are known again. A store that can do so replaces it at once, so that the name is never free.
+    /// Fails with [`Io`](crate::Error::Io).
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.delete(name)?;
+        self.put_if_absent(name, parts).map(drop)
+    }
+
+    /// Stores the concatenation of `parts` as [`Store::put_if_absent`] does, under a name made of the BLAKE3 of what is
+    /// kept, which it returns. A store that encrypts keeps other bytes than it is given.
+    ///
+    /// # Errors
+    /// Those of [`Store::put_if_absent`].
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        let hash = *hasher.finalize().as_bytes();
+        self.put_if_absent(&name_of(&hash), parts)?;
+        Ok(hash)
+    }
+
+    /// Stores the `len` bytes of `content`, which is read twice from its start, as [`Store::put_hashed`] does.
+    ///
+    /// # Errors
+    /// Those of [`Store::put_stream_if_absent`].
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        let hash = blob::hash_stream(content)?;
+        self.put_stream_if_absent(&name_of(&hash), len, content)?;
+        Ok(hash)
+    }
+
+    /// Reads the bytes that the store keeps for a blob, at most those of a blob of `bytes_max` bytes. They differ from
+    /// those of [`Store::get`] if the store encrypts.
+    ///
+    /// # Errors
+    /// As of [`Store::get`].
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.get(name, bytes_max)
+    }
+
+    /// The blob whose kept bytes are `stored`.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::Error::Corrupt) if the store encrypts and these are not bytes that it kept under such a name.
+    fn open_stored(&self, _name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(stored)
+    }
+
+    /// The BLAKE3 of the bytes that the store keeps for a blob. Every one is read. `check_stop` is called in between,
+    /// and its error ends the reading.
+    ///
+    /// # Errors
+    /// As of [`Store::get`].
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        blob::stored_hash(self, name, check_stop)
+    }
+
+    /// Reads the whole blob.
+    ///
+    /// # Errors
+    /// [`BlobMissing`](crate::Error::BlobMissing). [`Corrupt`](crate::Error::Corrupt) if the blob is longer than
+    /// `bytes_max`, before any memory is allocated. [`Unreadable`](crate::Error::Unreadable) if the device has lost it.
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>>;
+
+    /// Reads exactly `len` bytes from byte `offset` on.
+    ///
+    /// # Errors
+    /// As of [`Store::get`]; [`Corrupt`](crate::Error::Corrupt) if the blob ends before that.
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
+
+    /// Returns length and time, or `None` if there is no such blob.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if the device has lost the metadata.
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>>;
+
+    /// Lists the blobs below `prefix`, at any depth, by ascending name. A prefix consists of whole components: `a`
+    /// covers `a/b` but neither `a` nor `ab`. The empty prefix covers all blobs. A blob that is put or deleted during
+    /// the call may or may not be listed.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if the device has lost a part of the list.
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>>;
+
+    /// Deletes a blob. Deleting a missing blob succeeds. Fails with [`Io`](crate::Error::Io).
+    fn delete(&self, name: &str) -> Result<()>;
+
+    /// The location of the store: names it in messages and tells its caches from those of other stores.
+    fn location(&self) -> String;
+
+    /// The directory of a store on the local file system. Backups skip it, and caches are named by its real path.
+    fn local_path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files.
+    ///
+    /// # Errors
+    /// Those of [`Store::list`].
+    fn is_unused(&self) -> Result<bool> {
+        Ok(self.list("")?.is_empty())
+    }
+
+    /// Removes what killed processes left half written, but nothing that live processes are writing. Returns the
+    /// number of files removed.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io).
+    fn clean_temporaries(&self) -> Result<usize> {
+        Ok(0)
+    }
+}

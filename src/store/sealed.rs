@@ -1,0 +1,288 @@
+//! A store that encrypts: what it stores is sealed, what it gives is as it was put.
+//!
+//! 1. Every blob is sealed but those that a program needs before it has the keys: the configuration and the key slots.
+//! 2. Names made of a hash are made of what is stored, so a blob is verified without a key.
+//! 3. Lengths in listings are those before sealing. They follow from the length that is stored.
+//!
+//! Wrappers that count or fail requests belong below this store, because above it they see other bytes.
+
+use std::io::{Read, SeekFrom};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
+use crate::crypto::{
+    BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, unsealed_len,
+};
+use crate::error::{Error, Result};
+
+/// Keys of blobs that were read in ranges last, at most: each saves reading the header again.
+const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Whether the blob is stored as it is: the configuration and the key slots.
+pub fn is_public(name: &str) -> bool {
+    matches!(directory(name), "config" | "config-copy" | "keys")
+}
+
+/// The first component of a name.
+fn directory(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+/// See the module.
+pub struct SealedStore {
+    inner: Arc<dyn Store>,
+    suite: CipherSuite,
+    keyring: Arc<Keyring>,
+    keys: Mutex<LruCache<String, Arc<BlobKey>>>,
+}
+
+impl SealedStore {
+    /// Seals what is put into `inner` with `suite`, under the latest key of `keyring`.
+    pub fn new(inner: Arc<dyn Store>, suite: CipherSuite, keyring: Arc<Keyring>) -> Self {
+        SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)) }
+    }
+
+    /// The key of a new blob of `len` bytes in the directory of `name`.
+    fn new_key(&self, name: &str, len: u64) -> Result<BlobKey> {
+        let master = self.keyring.latest()?;
+        BlobKey::new(master, SealedHeader::new(self.suite, master.generation, len)?, directory(name))
+    }
+
+    fn seal(&self, name: &str, parts: &[&[u8]]) -> Result<Vec<u8>> {
+        self.new_key(name, parts.iter().map(|part| part.len() as u64).sum())?.seal(parts)
+    }
+
+    /// The key of the blob `name`, whose stored bytes begin with `head`.
+    fn key_of(&self, name: &str, head: &[u8]) -> Result<BlobKey> {
+        let header = SealedHeader::parse(name, head)?;
+        let master = self.keyring.master(header.generation).ok_or_else(|| {
+            let got = format!("generation {}", header.generation);
+            Error::corrupt(name, 12, "a generation of the key that this keyring has", got)
+        })?;
+        BlobKey::new(master, header, directory(name))
+    }
+
+    fn open(&self, name: &str, stored: &[u8]) -> Result<Vec<u8>> {
+        self.key_of(name, stored)?.open(name, stored)
+    }
+
+    /// The error of a blob of more than `bytes_max` bytes, in bytes before sealing.
+    fn too_long(&self, name: &str, bytes_max: u64) -> Option<Error> {
+        let len = self.head(name).ok()??.len;
+        let expected = format!("the end, at most {bytes_max} bytes");
+        (len > bytes_max).then(|| Error::corrupt(name, bytes_max, expected, format!("{len} bytes")))
+    }
+
+    fn known_keys(&self) -> std::sync::MutexGuard<'_, LruCache<String, Arc<BlobKey>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of a stored blob, for reading a range of it.
+    fn stored_key(&self, name: &str) -> Result<Arc<BlobKey>> {
+        if let Some(key) = self.known_keys().get(name) {
+            return Ok(key.clone());
+        }
+        let key = Arc::new(self.key_of(name, &self.inner.get_range(name, 0, HEADER_BYTES)?)?);
+        self.known_keys().put(name.into(), key.clone());
+        Ok(key)
+    }
+}
+
+impl Store for SealedStore {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        if is_public(name) {
+            return self.inner.put_if_absent(name, parts);
+        }
+        self.inner.put_if_absent(name, &[&self.seal(name, parts)?])
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        if is_public(name) {
+            return self.inner.put_stream_if_absent(name, len, content);
+        }
+        let key = self.new_key(name, len)?;
+        self.inner.put_stream_if_absent(name, sealed_len(len), &mut SealedReader::new(&key, content))
+    }
+
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        let name = name_of(&[0; 32]);
+        if is_public(&name) {
+            return self.inner.put_hashed(name_of, parts);
+        }
+        self.inner.put_hashed(name_of, &[&self.seal(&name, parts)?])
+    }
+
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        let name = name_of(&[0; 32]);
+        if is_public(&name) {
+            return self.inner.put_stream_hashed(name_of, len, content);
+        }
+        let failed = |error| Error::io("read", "the bytes to store", error);
+        let key = self.new_key(&name, len)?;
+        content.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(SealedReader::new(&key, content)).map_err(failed)?;
+        let hash = *hasher.finalize().as_bytes();
+        // The same key again: a block that was read otherwise than before would leak both. The hash in the name, which
+        // the inner store cannot check, is checked here.
+        content.seek(SeekFrom::Start(0)).map_err(failed)?;
+        self.inner.put_stream_if_absent(&name_of(&hash), sealed_len(len), &mut SealedReader::new(&key, content))?;
+        Ok(hash)
+    }
+
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        if is_public(name) {
+            return self.inner.get_stored(name, bytes_max);
+        }
+        self.inner.get_stored(name, sealed_len(bytes_max))
+    }
+
+    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        if is_public(name) { self.inner.open_stored(name, stored) } else { self.open(name, &stored) }
+    }
+
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        self.inner.stored_hash(name, check_stop)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.known_keys().pop(name);
+        if is_public(name) {
+            return self.inner.overwrite(name, parts);
+        }
+        self.inner.overwrite(name, &[&self.seal(name, parts)?])
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        if is_public(name) {
+            return self.inner.get(name, bytes_max);
+        }
+        let stored = self.inner.get(name, sealed_len(bytes_max)).map_err(|error| match &error {
+            Error::Corrupt { .. } => self.too_long(name, bytes_max).unwrap_or(error),
+            _ => error,
+        });
+        self.open(name, &stored?)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        if is_public(name) {
+            return self.inner.get_range(name, offset, len);
+        }
+        let key = self.stored_key(name)?;
+        let read = |start, len| self.inner.get_range(name, start, len);
+        if len == 0 {
+            // Nothing to read, but a missing blob is an error.
+            self.inner.get_range(name, 0, 0)?;
+        }
+        key.open_range(name, offset, len, read).or_else(|error| {
+            // The blob of that name may be another one by now.
+            self.known_keys().pop(name);
+            let key = self.stored_key(name).map_err(|_| error)?;
+            key.open_range(name, offset, len, read)
+        })
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        let head = self.inner.head(name)?;
+        let len = |len| if is_public(name) { len } else { unsealed_len(len) };
+        Ok(head.map(|head| BlobMetadata { len: len(head.len), ..head }))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        let mut listed = self.inner.list(prefix)?;
+        listed.iter_mut().filter(|blob| !is_public(&blob.name)).for_each(|blob| blob.len = unsealed_len(blob.len));
+        Ok(listed)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.known_keys().pop(name);
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.inner.is_unused()
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.inner.clean_temporaries()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::SecretKey;
+    use crate::store::{MemoryStore, contract, get_hashed};
+
+    fn sealed(inner: &Arc<MemoryStore>, suite: CipherSuite) -> SealedStore {
+        let keyring = Keyring::new(SecretKey::new([1; 32]), [2; 32]).unwrap();
+        SealedStore::new(inner.clone(), suite, Arc::new(keyring))
+    }
+
+    #[test]
+    fn meets_the_contract() {
+        for suite in [CipherSuite::Aes256Gcm, CipherSuite::ChaCha20Poly1305] {
+            contract::check(&sealed(&Arc::default(), suite));
+        }
+    }
+
+    #[test]
+    fn what_is_stored_has_its_own_hash_as_name_and_opens_as_what_was_put() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let store = sealed(&inner, CipherSuite::Aes256Gcm);
+        let name_of: NameOfHash = |hash| format!("index/{}", crate::types::hex(hash));
+        for len in [0, 1, 16 << 10, (16 << 10) + 1, 100_000] {
+            let whole: Vec<u8> = (0..len).map(|at: usize| (at / 5) as u8).collect();
+            let parts = whole.split_at(len / 3);
+            let hashes = [
+                store.put_hashed(name_of, &[parts.0, parts.1]).unwrap(),
+                store.put_stream_hashed(name_of, len as u64, &mut std::io::Cursor::new(&whole)).unwrap(),
+            ];
+            assert_ne!(hashes[0], hashes[1], "each has a salt of its own");
+            for name in hashes.iter().map(name_of) {
+                assert!(get_hashed(&store, &name, len as u64).unwrap() == whole);
+                let stored = inner.get(&name, 1 << 20).unwrap();
+                assert_eq!(name_of(blake3::hash(&stored).as_bytes()), name);
+                assert_eq!(store.stored_hash(&name, &|| Ok(())).unwrap(), *blake3::hash(&stored).as_bytes());
+                assert!(len < 32 || !stored.windows(32).any(|window| window == &whole[len - 32..]), "in the clear");
+                assert_eq!(store.head(&name).unwrap().unwrap().len, len as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_configuration_and_the_key_slots_are_in_the_clear() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let store = sealed(&inner, CipherSuite::Aes256Gcm);
+        for name in ["config", "config-copy", "keys/ab", "keys-2/ab", "containers/ab/keys", "snapshots/config"] {
+            store.put_if_absent(name, &[b"in the clear"]).unwrap();
+            let is_clear = inner.get(name, 1000).unwrap() == b"in the clear";
+            assert_eq!(is_clear, ["config", "config-copy", "keys/ab"].contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_blob_of_another_folder_does_not_open() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let store = sealed(&inner, CipherSuite::Aes256Gcm);
+        store.put_if_absent("intents/a", &[b"text"]).unwrap();
+        let stored = inner.get("intents/a", 1000).unwrap();
+        inner.replace("pending/a", &stored);
+        inner.replace("intents/b", &stored);
+        assert!(matches!(store.get("pending/a", 100), Err(Error::Corrupt { .. })));
+        assert!(matches!(store.get_range("pending/a", 0, 1), Err(Error::Corrupt { .. })));
+        assert_eq!(store.get("intents/b", 100).unwrap(), b"text");
+    }
+}

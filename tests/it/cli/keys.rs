@@ -1,0 +1,227 @@
+//! Encrypted repositories as a user meets them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use super::fixture::{Home, code, json, stderr, stdout};
+use super::tree::{describe, noise};
+
+/// A word that is in the source's contents and names, and must be nowhere else.
+const WORD: &str = "CONFIDENTIAL-PLANS";
+
+/// Runs `fhrd` with a password in the environment, and no terminal.
+fn run(home: &Home, password: Option<&str>, words: &[&str]) -> Output {
+    let mut command = home.command(words);
+    command.env_remove("FHRD_PASSWORD").env_remove("FHRD_NEW_PASSWORD").env("XDG_STATE_HOME", home.path("state"));
+    if let Some(password) = password {
+        command.env("FHRD_PASSWORD", password);
+    }
+    command.env("FHRD_NEW_PASSWORD", "newer").stdin(Stdio::null()).output().unwrap()
+}
+
+fn ok(home: &Home, password: &str, words: &[&str]) -> Output {
+    let output = run(home, Some(password), words);
+    assert_eq!(code(&output), 0, "{words:?}: {}", stderr(&output));
+    output
+}
+
+/// A home with an encrypted repository `r` of two snapshots.
+fn sealed() -> Home {
+    let home = Home::new();
+    ok(&home, "secret", &["init", "--repo", "r", "--encrypt", "--label", "first"]);
+    let text = format!("{WORD} ").repeat(20_000);
+    home.write(&format!("source/{WORD}/text"), text.as_bytes());
+    home.write("source/noise", &noise(1, 400_000));
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    home.write("source/text-2", text.replacen("PLANS ", "plans ", 50).as_bytes());
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    home
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(self::files(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+#[test]
+fn an_encrypted_repository_works_and_shows_nothing() {
+    let home = sealed();
+    ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out"]);
+    assert_eq!(describe(&home.path("source")), describe(&home.path("out")));
+    for words in [
+        &["check", "--read-data"][..],
+        &["ls", "latest"],
+        &["find", "text*"],
+        &["stats", "latest"],
+        &["repair", "index"],
+        &["tag", "latest", "--add", "kept"],
+        &["forget", "--keep-last", "1"],
+        &["prune", "--grace", "0s"],
+        &["check", "--read-data"],
+    ] {
+        ok(&home, "secret", &[words, &["--repo", "r"]].concat());
+    }
+    ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out-2"]);
+    assert_eq!(describe(&home.path("source")), describe(&home.path("out-2")));
+    let (mut salts, mut blobs) = (BTreeSet::new(), 0);
+    for directory in ["r", "cache", "state"] {
+        for path in files(&home.path(directory)) {
+            let bytes = std::fs::read(&path).unwrap();
+            let is_shown = bytes.windows(WORD.len()).any(|window| window == WORD.as_bytes());
+            assert!(!is_shown, "{} shows the source", path.display());
+            if bytes.starts_with(b"FHRDSEAL") && directory == "r" {
+                blobs += 1;
+                salts.insert(bytes[24..56].to_vec());
+            }
+        }
+    }
+    assert!(blobs >= 4 && salts.len() == blobs, "{blobs} blobs, {} keys", salts.len());
+}
+
+#[test]
+fn what_is_stored_looks_like_noise() {
+    let home = sealed();
+    let mut counts = [0u64; 256];
+    for path in files(&home.path("r/containers")) {
+        std::fs::read(&path).unwrap()[64..].iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    }
+    let expected = counts.iter().sum::<u64>() as f64 / 256.0;
+    assert!(expected > 1500.0, "{expected}");
+    let chi_square: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
+    // 255 degrees of freedom: 0.001 of all noise is above 330.
+    assert!(chi_square < 330.5, "{chi_square}");
+}
+
+#[test]
+fn a_missing_or_wrong_password_has_an_exit_code_of_its_own() {
+    let home = sealed();
+    for password in [None, Some("wrong"), Some("")] {
+        for words in [&["snapshots"][..], &["backup", "source"], &["restore", "latest", "--target", "out"], &["check"]]
+        {
+            let output = run(&home, password, &[words, &["--repo", "r"]].concat());
+            assert_eq!(code(&output), 12, "{password:?} {words:?}: {}", stderr(&output));
+        }
+    }
+    assert!(!home.path("out").exists());
+    home.write("password", b"secret\nsecond line\n");
+    for words in [["--password-file", "password"], ["--password-command", "echo secret"]] {
+        let output = run(&home, None, &[&["snapshots", "--repo", "r"][..], &words].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+    }
+}
+
+fn slots(home: &Home) -> Vec<String> {
+    let listed = json(&run(home, None, &["key", "list", "--repo", "r", "--json"]));
+    listed.as_array().unwrap().iter().map(|slot| slot["label"].as_str().unwrap().to_string()).collect()
+}
+
+#[test]
+fn key_slots_are_added_changed_and_removed() {
+    let home = sealed();
+    assert_eq!(slots(&home), ["first"]);
+    ok(&home, "secret", &["key", "add", "--repo", "r", "--label", "second"]);
+    assert_eq!(slots(&home), ["first", "second"]);
+    ok(&home, "newer", &["ls", "latest", "--repo", "r"]);
+    let added = json(&ok(&home, "secret", &["key", "add", "--repo", "r", "--recovery-key", "--json"]));
+    ok(&home, added["recovery_key"].as_str().unwrap(), &["ls", "latest", "--repo", "r"]);
+    let recovery_slot = added["added"][0].as_str().unwrap();
+    let output = ok(&home, "secret", &["key", "remove", recovery_slot, "--repo", "r"]);
+    assert!(stderr(&output).contains("key rotate"), "{}", stderr(&output));
+    assert_eq!(code(&run(&home, added["recovery_key"].as_str(), &["ls", "latest", "--repo", "r"])), 12);
+    ok(&home, "secret", &["key", "passwd", "--repo", "r", "--label", "third"]);
+    assert_eq!(slots(&home), ["second", "third"]);
+    assert_eq!(code(&run(&home, Some("secret"), &["ls", "latest", "--repo", "r"])), 12);
+    for prefix in ["", "zz"] {
+        assert_eq!(code(&run(&home, Some("newer"), &["key", "remove", prefix, "--repo", "r"])), 1, "`{prefix}`");
+    }
+    assert_eq!(slots(&home).len(), 2);
+}
+
+#[test]
+fn a_new_master_key_encrypts_what_is_written_from_then_on() {
+    let home = sealed();
+    ok(&home, "secret", &["key", "add", "--repo", "r", "--label", "second"]);
+    let rotated = json(&ok(&home, "secret", &["key", "rotate", "--repo", "r", "--json"]));
+    assert_eq!(rotated["generation"], 2);
+    assert_eq!(slots(&home), ["first"]);
+    assert_eq!(code(&run(&home, Some("newer"), &["ls", "latest", "--repo", "r"])), 12);
+    home.write("source/more", &noise(2, 100_000));
+    let report = json(&ok(&home, "secret", &["backup", "--repo", "r", "source", "--json"]));
+    assert!(report["chunks_new"].as_u64().is_some_and(|new| new > 0), "{report}");
+    let generations: Vec<u8> =
+        files(&home.path("r/containers")).iter().map(|path| std::fs::read(path).unwrap()[12]).collect();
+    assert!(generations.contains(&1) && generations.contains(&2), "{generations:?}");
+    ok(&home, "secret", &["check", "--read-data", "--repo", "r"]);
+    ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out"]);
+    assert_eq!(describe(&home.path("source")), describe(&home.path("out")));
+}
+
+#[test]
+fn exported_keys_open_a_repository_whose_slots_are_lost() {
+    let home = sealed();
+    ok(&home, "secret", &["key", "export", "exported", "--repo", "r"]);
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(home.path("exported").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::remove_dir_all(home.path("r/keys")).unwrap();
+    assert_eq!(code(&run(&home, Some("secret"), &["ls", "latest", "--repo", "r"])), 12);
+    // Keys of another repository are refused.
+    ok(&home, "secret", &["init", "--repo", "other", "--encrypt"]);
+    assert_eq!(code(&run(&home, None, &["key", "import", "exported", "--repo", "other"])), 12);
+    let output = run(&home, None, &["key", "import", "exported", "--repo", "r"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    ok(&home, "newer", &["check", "--read-data", "--repo", "r"]);
+    for content in [&b""[..], b"keys 00", &home.read("exported")[..100], b"\xff\xfe"] {
+        home.write("bad", content);
+        assert_eq!(code(&run(&home, None, &["key", "import", "bad", "--repo", "r"])), 20, "{content:?}");
+    }
+}
+
+#[test]
+fn an_exchanged_repository_is_noticed() {
+    let home = sealed();
+    // A plain repository, and one with keys of its own, in place of the first.
+    for options in [&[][..], &["--encrypt"]] {
+        std::fs::rename(home.path("r"), home.path("kept")).unwrap();
+        let output = run(&home, Some("secret"), &[&["init", "--repo", "fake"][..], options].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        std::fs::rename(home.path("fake"), home.path("r")).unwrap();
+        let output = run(&home, Some("secret"), &["backup", "source", "--repo", "r"]);
+        assert_eq!(code(&output), 12, "{}", stderr(&output));
+        assert!(stderr(&output).contains("exchanged its files"), "{}", stderr(&output));
+        assert!(files(&home.path("r/containers")).is_empty(), "nothing was stored there");
+        std::fs::remove_dir_all(home.path("r")).unwrap();
+        std::fs::rename(home.path("kept"), home.path("r")).unwrap();
+    }
+    // The configuration of another repository with a slot of this one.
+    ok(&home, "secret", &["init", "--repo", "other", "--encrypt"]);
+    for name in ["config", "config-copy"] {
+        std::fs::copy(home.path(&format!("other/{name}")), home.path(&format!("r/{name}"))).unwrap();
+    }
+    let output = run(&home, Some("secret"), &["ls", "latest", "--repo", "r"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+}
+
+#[test]
+fn a_damaged_blob_costs_its_files_and_is_named() {
+    let home = sealed();
+    let containers = files(&home.path("r/containers"));
+    let largest = containers.iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(largest, &bytes).unwrap();
+    let output = run(&home, Some("secret"), &["check", "--read-data", "--repo", "r"]);
+    assert_eq!(code(&output), 20);
+    let name = largest.file_name().unwrap().to_str().unwrap();
+    assert!(format!("{}{}", stdout(&output), stderr(&output)).contains(name), "{}", stderr(&output));
+    // The next backup of the same source heals.
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out"]);
+    assert_eq!(describe(&home.path("source")), describe(&home.path("out")));
+}
