@@ -69,7 +69,8 @@ impl Drop for Copy {
     }
 }
 
-fn copy_directory(from: &Path, to: &Path) {
+/// Copies a directory with all that is in it.
+pub fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -312,6 +313,45 @@ fn a_killed_backup_harms_nothing() {
     assert!(killed > 4 && adopted > 4, "{killed} killed, {adopted} containers taken over");
     for (id, want) in &snapshots {
         assert_program_restores(&place, id, "source", want);
+    }
+}
+
+/// Bytes of all containers that have their final name.
+fn container_bytes_of(repository: &Path) -> u64 {
+    let directories = fs::read_dir(repository.join("containers")).into_iter().flatten();
+    let files = directories.flat_map(|directory| fs::read_dir(directory.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn a_backup_stopped_at_sixty_percent_stores_again_the_open_container_and_the_queues_at_most() {
+    const FILES: u64 = 30;
+    const FILE_BYTES: u64 = 1_000_000;
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::KILL] {
+        let place = Place::new();
+        let source = place.path("source");
+        let mut random = Random(5);
+        fs::create_dir(&source).unwrap();
+        for number in 0..FILES {
+            fs::write(source.join(number.to_string()), random.bytes(FILE_BYTES as usize)).unwrap();
+        }
+        fs::write(place.path("config.toml"), "[container]\nbytes_target = \"1 MiB\"\n").unwrap();
+        let config = place.path("config.toml");
+        let words = ["backup", "source", "--config", config.to_str().unwrap()];
+        place.run(&["init"]);
+        let mut child = place.start(&words);
+        while container_bytes_of(&place.repository()) < FILES * FILE_BYTES * 6 / 10 {
+            assert!(child.try_wait().unwrap().is_none(), "it was too fast to be stopped");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        let before = container_bytes_of(&place.repository());
+        let again = number(&place.run(&words), "bytes_stored");
+        // What is sealed counts. What was in the open container or in the queues was not stored.
+        let twice = (before + again).saturating_sub(FILES * FILE_BYTES);
+        assert!(twice < (1 << 20) + FILES * FILE_BYTES / 100, "{signal:?}: {before} bytes, then {again}");
+        assert_program_restores(&place, "latest", "source", &describe(&source));
     }
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod cli;
 mod compatibility;
+mod copied;
 mod crash;
 mod determinism;
 mod families;

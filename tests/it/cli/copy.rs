@@ -73,7 +73,7 @@ fn copies_restore_byte_for_byte_and_a_second_copy_stores_nothing() {
             for (repository, id, target) in [("data/fhrd/repository", from, "one"), ("second", to, "two")] {
                 json(&home.run(&["restore", id, "--repo", repository, "--target", target, "--json"]));
             }
-            assert_eq!(describe(&home.path("one")), describe(&home.path("two")));
+            assert_eq!(describe(&home.path("one/source")), describe(&home.path("two/source")));
             std::fs::remove_dir_all(home.path("one")).unwrap();
             std::fs::remove_dir_all(home.path("two")).unwrap();
         }

@@ -56,3 +56,11 @@ fn the_documented_commands_run() {
     assert!(json(&list).as_array().unwrap().len() > 5, "copies are there");
     assert_eq!(home.read("back/docs/a.txt"), home.read("docs/a.txt"));
 }
+
+#[test]
+fn every_verb_has_its_line() {
+    let pages = [PAGE, include_str!("../../../README.md")].concat();
+    for verb in Home::new().verbs() {
+        assert!(pages.contains(&format!("fhrd {verb}")), "neither README.md nor docs/TASKS.md has `fhrd {verb}`");
+    }
+}
