@@ -89,7 +89,8 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
     let pruned = match arguments.prune || is_by_profile {
         true => {
-            let grace = parsed("forget.grace", profile.grace.as_deref())?.unwrap_or(DEFAULT_GRACE);
+            let by_profile = parsed("forget.grace", profile.grace.as_deref())?;
+            let grace = arguments.grace.or(by_profile).unwrap_or(DEFAULT_GRACE);
             Some(prune_now(session, &repository, &PruneArguments { grace, dry_run: false, repack: None })?)
         }
         false => None,
@@ -110,7 +111,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
             print(|out| write_report(out, report))?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(if pruned.is_some_and(|report| report.withdrawn) { Exit::Failed } else { Exit::Fine })
 }
 
 /// What stays.

@@ -11,11 +11,14 @@ use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
 use crate::error::{Error, Result};
-use crate::keep::{PruneOptions, PruneReport, prune};
+use crate::keep::{PruneOptions, PruneReport, SkippedRule, prune};
 use crate::repo::Repository;
 
 /// The grace period unless another one is given.
 pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_hours(24);
+
+/// How long a prune waits for another one, or for a backup, that is in the way.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Gives back the space of what no snapshot needs.
 ///
@@ -45,6 +48,8 @@ pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneAr
         dry_run: arguments.dry_run,
         repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
         container_bytes: config.container.bytes_target.0,
+        patience: PATIENCE,
+        skipped_rule: SkippedRule::Nothing,
     };
     prune(repository, &options, &session.stop)
 }

@@ -4,18 +4,22 @@
 //!    same role, is skipped: a chunk may be a listing in one place and the content of a file in another.
 //! 2. An entry needs its bases, and theirs, whoever wrote them.
 //! 3. If several containers have a chunk, one copy is marked: one outside the candidates for deletion, if there is one.
-//! 4. The record of a model is needed as long as the content of the model is.
+//! 4. A chunk of which no entry and its bases are sound is read as a restore reads it: in place of a lost base any
+//!    entry of the same chunk serves. If its bytes match its fingerprint, what the reader may have used is marked.
+//! 5. The record of a model is needed as long as the content of the model is.
 //!
 //! Anything that cannot be read or found is an error with the name of the snapshot.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::live::LiveSet;
+use super::prune::SkippedRule;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CatalogueBlob;
 use crate::repo::Repository;
-use crate::repo::container::Base;
+use crate::repo::container::{Base, Operation};
 use crate::repo::index::{ContainerListing, LocatedEntry};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -43,8 +47,14 @@ pub struct Marker<'a> {
     retained: ChunkReader,
     /// Finds copies in all containers. `None` if no container is a candidate.
     all: Option<ChunkReader>,
+    /// Reads in all containers as a restore does.
+    rescue: ChunkReader,
     stop: &'a AtomicBool,
     live: LiveSet,
+    /// Entries that were marked before it showed that a base is lost, and those that led to them.
+    doubted: LiveSet,
+    /// What the proof leaves out.
+    pub skipped_rule: SkippedRule,
     file_recipes: LiveSet,
     directory_recipes: LiveSet,
     listings: LiveSet,
@@ -55,16 +65,20 @@ impl<'a> Marker<'a> {
     pub fn new(
         repository: &Repository,
         retained: Arc<ContainerListing>,
-        all: Option<Arc<ContainerListing>>,
+        all: Arc<ContainerListing>,
         stop: &'a AtomicBool,
     ) -> Self {
+        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX);
         // A quarantined copy does not count.
-        let reader = |listing| ChunkReader::new(repository, listing, FRAME_BYTES_MAX).sound_only();
+        let has_candidates = all.containers.len() != retained.containers.len();
         Marker {
-            retained: reader(retained),
-            all: all.map(reader),
+            retained: reader(retained).sound_only(),
+            all: has_candidates.then(|| reader(all.clone()).sound_only()),
+            rescue: reader(all),
             stop,
             live: LiveSet::default(),
+            doubted: LiveSet::default(),
+            skipped_rule: SkippedRule::Nothing,
             file_recipes: LiveSet::default(),
             directory_recipes: LiveSet::default(),
             listings: LiveSet::default(),
@@ -92,31 +106,79 @@ impl<'a> Marker<'a> {
 
     fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         // Bases may be outside the containers that stay.
-        self.all.as_mut().unwrap_or(&mut self.retained).read(fingerprint)
+        match self.all.as_mut().unwrap_or(&mut self.retained).read(fingerprint) {
+            Err(error) if error.is_unreadable() => self.rescue.read(fingerprint),
+            read => read,
+        }
     }
 
     /// Marks the entry of a chunk with its bases. Returns where it is.
     fn chunk(&mut self, fingerprint: &Fingerprint) -> Result<LocatedEntry> {
-        let missing = || Error::ChunkMissing { fingerprint: fingerprint.to_string() };
-        let located = self.locate(fingerprint)?.ok_or_else(missing)?;
-        self.entry(located.clone(), true)?;
-        Ok(located)
+        let failure = match self.locate(fingerprint)? {
+            None => missing(fingerprint),
+            Some(located) => match self.entry(located.clone(), true) {
+                Ok(()) => return Ok(located),
+                Err(error @ Error::ChunkMissing { .. }) => error,
+                Err(error) => return Err(error),
+            },
+        };
+        match self.rescue.readable_entry(fingerprint) {
+            Ok(located) => {
+                self.entry_as_read(located.clone())?;
+                Ok(located)
+            }
+            Err(error) if error.is_unreadable() => Err(failure),
+            Err(error) => Err(error),
+        }
     }
 
     /// Marks an entry with its bases. A base that is nowhere is an error only if the entry `is_needed`.
     fn entry(&mut self, located: LocatedEntry, is_needed: bool) -> Result<()> {
         let mut stack = vec![located];
+        let mut walked = Vec::new();
         while let Some(located) = stack.pop() {
-            if !self.live.insert(located.container, located.entry) {
+            let (container, entry) = (located.container, located.entry);
+            let mut lost = None;
+            if self.doubted.contains(&container, entry) {
+                lost = located.fingerprint();
+            } else if self.live.insert(container, entry) {
+                walked.push((container, entry));
+                let bases = if self.skipped_rule == SkippedRule::Bases { Vec::new() } else { bases_of(&located) };
+                for base in bases {
+                    match self.locate_base(&base)? {
+                        Some(found) => stack.push(found),
+                        None => lost = Some(base.fingerprint),
+                    }
+                }
+            }
+            if let Some(lost) = lost {
+                walked.iter().for_each(|(container, entry)| _ = self.doubted.insert(*container, *entry));
+                if is_needed {
+                    return Err(missing(&lost));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks an entry that a reader has just read, and all that the reader may take for its bases: the entry that each
+    /// names, and a sound one of the same chunk.
+    fn entry_as_read(&mut self, located: LocatedEntry) -> Result<()> {
+        let mut walked = LiveSet::default();
+        let mut stack = vec![located];
+        while let Some(located) = stack.pop() {
+            if !walked.insert(located.container, located.entry) {
                 continue;
             }
-            for base in bases_of(&located) {
-                match self.locate_base(&base)? {
-                    Some(found) if self.live.contains(&found.container, found.entry) => {}
-                    Some(found) => stack.push(found),
-                    None if !is_needed => {}
-                    None => return Err(Error::ChunkMissing { fingerprint: base.fingerprint.to_string() }),
+            self.live.insert(located.container, located.entry);
+            for (base, needs_literals) in bases_with_literals(&located) {
+                let exact = self.rescue.resolver.locator.locate_exact(&base)?;
+                // The literal bytes of another entry are others.
+                let other = if needs_literals { None } else { self.locate(&base.fingerprint)? };
+                if exact.is_none() && other.is_none() {
+                    return Err(missing(&base.fingerprint));
                 }
+                stack.extend(exact.into_iter().chain(other));
             }
         }
         Ok(())
@@ -128,6 +190,7 @@ impl<'a> Marker<'a> {
     /// # Errors
     /// Those of reading.
     pub fn container(&mut self, bases: &[Base]) -> Result<()> {
+        let bases = if self.skipped_rule == SkippedRule::Bases { &[] } else { bases };
         for base in bases {
             // A base in a container that stays is as safe as that container, and its bases are marked with that one.
             if self.retained.resolver.locator.locate_base(base)?.is_none()
@@ -216,13 +279,25 @@ impl<'a> Marker<'a> {
     }
 }
 
+fn missing(fingerprint: &Fingerprint) -> Error {
+    Error::ChunkMissing { fingerprint: fingerprint.to_string() }
+}
+
 /// The bases of an entry, each once.
 fn bases_of(located: &LocatedEntry) -> Vec<Base> {
+    bases_with_literals(located).into_iter().map(|(base, _)| base).collect()
+}
+
+/// The bases of an entry, each once, and whether it copies literal bytes of them.
+fn bases_with_literals(located: &LocatedEntry) -> Vec<(Base, bool)> {
     let index = &located.container_index;
     let Some(entry) = index.entries.get(located.entry as usize) else { return Vec::new() };
-    let mut numbers: Vec<u32> =
-        index.operations(entry).iter().filter_map(|operation| Some(operation.source()?.0)).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers.into_iter().filter_map(|number| index.bases.get(number as usize).copied()).collect()
+    let mut numbers: BTreeMap<u32, bool> = BTreeMap::new();
+    for operation in index.operations(entry).iter() {
+        if let Some((base, _)) = operation.source() {
+            *numbers.entry(base).or_default() |= matches!(operation, Operation::LiteralCopy { .. });
+        }
+    }
+    let base = |(number, needs_literals)| Some((*index.bases.get(number as usize)?, needs_literals));
+    numbers.into_iter().filter_map(base).collect()
 }

@@ -17,6 +17,8 @@ mod tag;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+#[doc(hidden)]
+pub use prune::SkippedRule;
 pub use prune::{PruneOptions, PruneReport, prune};
 pub use rewrite::{RewriteOutcome, RewriteRequest, rewrite};
 pub use tag::{TagChange, tag};

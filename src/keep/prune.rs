@@ -11,28 +11,31 @@
 //! 5. *Move.* What is marked in the candidates is moved to new containers, and a segment lists these.
 //! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
 //!
-//! Whatever cannot be read before step 6 ends the prune, and nothing is deleted. See [`crate::repo::claims`] for why
-//! this is safe.
+//! Whatever cannot be read before step 6 ends the prune, and nothing is deleted. If another prune or a backup is in the
+//! way, everything begins again, for some time. See [`crate::repo::claims`] for why this is safe.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::compact::Mover;
 use super::live::LiveSet;
 use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::{HEADER_BYTES, blob_name, parse_header};
+use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::types::ContainerId;
 
 /// Times that a prune lists everything again because something cannot be read.
 const ATTEMPTS_MAX: u32 = 3;
+/// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
+/// not always meet.
+const PAUSE: Duration = Duration::from_millis(800);
 
 /// What a prune may do.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +48,23 @@ pub struct PruneOptions {
     pub repack_bytes_max: u64,
     /// Bytes of a full container.
     pub container_bytes: u64,
+    /// How long it waits for another prune or a backup that is in the way.
+    pub patience: Duration,
+    /// A rule that is left out.
+    #[doc(hidden)]
+    pub skipped_rule: SkippedRule,
+}
+
+/// A rule that the proof leaves out, to show that data is lost without it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkippedRule {
+    /// None.
+    Nothing,
+    /// The bases of entries in containers that stay do not stay, unless a snapshot needs them.
+    BasesOfStaying,
+    /// Bases do not stay.
+    Bases,
 }
 
 /// Result of a prune.
@@ -85,19 +105,22 @@ pub struct PruneReport {
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
     let repository = &repository.stopped_by(stop);
     repository.check_writable()?;
-    for attempt in 1.. {
-        let report = PruneReport { dry_run: options.dry_run, ..PruneReport::default() };
-        let mut run = PruneRun { repository, options, stop, report };
+    let (started, mut attempt) = (Instant::now(), 1);
+    let mut run = PruneRun { repository, options, stop, report: PruneReport::default() };
+    loop {
+        run.report.withdrawn = false;
         match run.all() {
-            Ok(()) => return Ok(run.report),
+            Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => return Ok(run.report),
+            Ok(()) => tracing::debug!("beginning again"),
             // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
-            Err(error) if attempt < ATTEMPTS_MAX && error.is_unreadable() && run.report.containers_deleted == 0 => {
+            Err(Failure { error, has_deleted: false }) if attempt < ATTEMPTS_MAX && error.is_unreadable() => {
+                attempt += 1;
                 tracing::debug!("{error}; listing again");
             }
-            Err(error) => return Err(error),
+            Err(failure) => return Err(failure.error),
         }
+        run.pause()?;
     }
-    Err(Error::internal("a prune ended without a result"))
 }
 
 struct PruneRun<'a> {
@@ -117,9 +140,24 @@ struct View {
 }
 
 impl PruneRun<'_> {
-    fn all(&mut self) -> Result<()> {
+    /// Waits before everything begins again, if the options allow it.
+    fn pause(&self) -> Result<()> {
+        let mut random = [0];
+        // Any number serves.
+        let _ = getrandom::fill(&mut random);
+        let pause = PAUSE / 2 + PAUSE * u32::from(random[0]) / 512;
+        let until = Instant::now() + pause.min(self.options.patience);
+        while let Some(rest) = until.checked_duration_since(Instant::now()) {
+            self.check_stop()?;
+            std::thread::sleep(rest.min(Duration::from_millis(50)));
+        }
+        self.check_stop()
+    }
+
+    fn all(&mut self) -> Result<(), Failure> {
+        self.report.dry_run = self.options.dry_run;
         let store = self.repository.store.as_ref();
-        let dead = ContainerClaim::list(store, ClaimKind::Pending)?;
+        let dead = self.dead_prunes()?;
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
             return Ok(());
         }
@@ -128,44 +166,60 @@ impl PruneRun<'_> {
             return Ok(());
         }
         if candidates.is_empty() {
-            return self.clean_segments();
+            return Ok(self.clean_segments()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
         let others = store.list(ClaimKind::Pending.prefix())?;
         if others.iter().any(|listed| listed.name != own.name) {
-            tracing::warn!("another prune is running; this one withdraws");
+            tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
-            return store.delete(&own.name);
+            return Ok(store.delete(&own.name)?);
         }
         self.break_intents()?;
         let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
-        if let Err(error) = self.move_and_delete(&doomed) {
-            return Err(self.withdraw(&own, error));
-        }
-        store.delete(&own.name)
+        self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        Ok(store.delete(&own.name)?)
     }
 
     /// Removes the own entry after a failure before the first deletion.
-    fn withdraw(&self, own: &ContainerClaim, error: Failure) -> Error {
-        if !error.has_deleted
+    fn withdraw(&self, own: &ContainerClaim, failure: Failure) -> Failure {
+        if !failure.has_deleted
             && let Err(second) = self.repository.store.delete(&own.name)
         {
             tracing::warn!("{} stays, and the next prune finishes it: {second}", own.name);
         }
-        error.error
+        failure
+    }
+
+    /// The entries of other prunes, which count as dead. One that cannot be read is deleted if it is older than the
+    /// grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
+    fn dead_prunes(&self) -> Result<Vec<ContainerClaim>> {
+        let store = self.repository.store.as_ref();
+        let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
+        for (name, error) in damaged {
+            if !store.head(&name)?.is_some_and(|head| self.bounds().is_old(head.modified)) {
+                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
+                return Err(error);
+            }
+            tracing::warn!("{error}; deleting this entry of a prune that is older than the grace period");
+            if !self.options.dry_run {
+                store.delete(&name)?;
+            }
+        }
+        Ok(dead)
     }
 
     /// Finishes the prunes that left these entries. Returns whether it could: a living intent may hold a container.
-    fn finish(&mut self, dead: &[ContainerClaim]) -> Result<bool> {
+    fn finish(&mut self, dead: &[ContainerClaim]) -> Result<bool, Failure> {
         let store = self.repository.store.as_ref();
         let doomed: HashSet<ContainerId> = dead.iter().flat_map(|claim| claim.containers.iter().copied()).collect();
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         self.break_intents()?;
         let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
         if !doomed.is_disjoint(&held) {
-            tracing::warn!("a backup relies on containers of an earlier prune; a later prune finishes that");
+            tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
             self.report.withdrawn = true;
             // The other entries keep these containers from new writers. This one has deleted nothing.
             store.delete(&own.name)?;
@@ -216,8 +270,8 @@ impl PruneRun<'_> {
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {
-        let all = Some(view.all.clone()).filter(|all| all.containers.len() != view.retained.containers.len());
-        let mut marker = Marker::new(self.repository, view.retained.clone(), all, self.stop);
+        let mut marker = Marker::new(self.repository, view.retained.clone(), view.all.clone(), self.stop);
+        marker.skipped_rule = self.options.skipped_rule;
         view.snapshots.iter().try_for_each(|named| marker.snapshot(named))?;
         marker.models(self.repository)?;
         Ok(marker)
@@ -236,10 +290,14 @@ impl PruneRun<'_> {
             self.check_stop()?;
             let name = blob_name(&id);
             let Some(head) = store.head(&name)? else { continue };
-            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
-            let live_bytes = match live.has_any(&id) {
-                true => Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?,
-                false => 0,
+            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?);
+            let (kind, live_bytes) = match (kind, live.has_any(&id)) {
+                (kind, true) => {
+                    (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
+                }
+                // Whatever it was, nobody needs it.
+                (Err(error), false) if error.kind() == ErrorKind::Damaged => (ContainerKind::Data, 0),
+                (kind, false) => (kind?, 0),
             };
             containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified: head.modified });
         }
@@ -300,11 +358,21 @@ impl PruneRun<'_> {
     fn mark_for_deletion(&self, view: &View) -> Result<LiveSet> {
         let store = self.repository.store.as_ref();
         let mut marker = self.mark(view)?;
+        if self.options.skipped_rule == SkippedRule::BasesOfStaying {
+            return Ok(marker.into_live());
+        }
         let mut retained: Vec<&ContainerId> = view.retained.containers.iter().collect();
         retained.sort_unstable();
         for id in retained {
             self.check_stop()?;
-            marker.container(&read_container_index(store, id)?.bases_elsewhere())?;
+            match read_container_index(store, id) {
+                Ok(container_index) => marker.container(&container_index.bases_elsewhere())?,
+                // Nobody can read its entries, so nobody relies on them.
+                Err(error @ (Error::Corrupt { .. } | Error::ChecksumMismatch { .. })) => {
+                    tracing::warn!("leaving a damaged container that no snapshot needs: {error}");
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(marker.into_live())
     }

@@ -69,6 +69,9 @@ pub struct ContainerClaim {
     pub containers: Vec<ContainerId>,
 }
 
+/// Claims, and the names of those that cannot be read, with the reason.
+pub type ListedClaims = (Vec<ContainerClaim>, Vec<(String, Error)>);
+
 /// Store name of the claim `id`.
 pub fn claim_name(kind: ClaimKind, id: &Salt) -> String {
     let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -125,20 +128,37 @@ impl ContainerClaim {
         Ok(ContainerClaim { name: name.into(), host: record.host, containers })
     }
 
+    /// All claims of a kind, by name, and those that cannot be read, with the reason. One that vanishes meanwhile is
+    /// left out.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
+        let (mut claims, mut damaged) = (Vec::new(), Vec::new());
+        for listed in store.list(kind.prefix())? {
+            match ContainerClaim::load(store, &listed.name) {
+                Ok(claim) => claims.push(claim),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.is_unreadable() => damaged.push((listed.name, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((claims, damaged))
+    }
+
     /// All claims of a kind, by name. One that vanishes meanwhile is left out.
     ///
     /// # Errors
     /// Those of the store. A damaged claim is an error, because it may name any container.
     pub fn list(store: &dyn Store, kind: ClaimKind) -> Result<Vec<ContainerClaim>> {
-        let mut claims = Vec::new();
-        for listed in store.list(kind.prefix())? {
-            match ContainerClaim::load(store, &listed.name) {
-                Ok(claim) => claims.push(claim),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+        let (claims, damaged) = Self::list_with_damaged(store, kind)?;
+        match damaged.into_iter().next() {
+            None => Ok(claims),
+            Some((name, error)) => {
+                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than its grace period");
+                Err(error)
             }
         }
-        Ok(claims)
     }
 
     /// The containers of all claims of a kind.

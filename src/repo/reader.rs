@@ -4,6 +4,7 @@
 //! 2. The frames are decoded through a bounded cache.
 //! 3. The chunk is assembled from the ranges and checked against its fingerprint.
 //! 4. A frame or an entry that proves bad is remembered, and the chunk is read from another entry, if there is one.
+//! 5. If a container is gone, the repository is listed again: a prune may have moved its chunks.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::repo::Repository;
 use crate::repo::container::{
     EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, blob_name, decode_frame,
 };
-use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver};
+use crate::repo::index::{ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, Soundness};
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::Store;
 use crate::types::{Fingerprint, RepositoryKey};
@@ -207,6 +208,12 @@ impl ChunkReader {
                 (found, _) => return Err(first.or(found.err()).unwrap_or_else(|| missing(fingerprint))),
             };
             match attempt(self, number) {
+                // A prune has moved it.
+                Err(error) if self.resolver.locator.list_again_after(&error)? => {
+                    self.resolver.forget_bases();
+                    self.extent_cache = ExtentCache::new(EXTENT_CACHE_BYTES_MAX);
+                    tried.clear();
+                }
                 Err(error) if error.is_unreadable() => {
                     if let (EntryAddress::Stored { position, .. }, Ok((container, ..))) =
                         (number.address(), self.resolver.container_index_of(number))
@@ -219,6 +226,18 @@ impl ChunkReader {
                 result => return result,
             }
         }
+    }
+
+    /// Returns an entry from which the chunk can be read.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn readable_entry(&mut self, fingerprint: &Fingerprint) -> Result<LocatedEntry> {
+        self.try_entries(fingerprint, |reader, number| {
+            reader.read_entry(number, fingerprint)?;
+            let (container, container_index, entry) = reader.resolver.container_index_of(number)?;
+            Ok(LocatedEntry { container, entry, container_index, soundness: Soundness::Sound })
+        })
     }
 
     /// Returns the extent map of a chunk, from an entry whose operations and bases can be read.

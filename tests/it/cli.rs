@@ -16,6 +16,7 @@ mod models;
 mod mount;
 mod parents;
 mod profile;
+mod prune;
 mod restore;
 mod restore_choice;
 mod runs;

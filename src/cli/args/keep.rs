@@ -107,8 +107,11 @@ pub struct ForgetArguments {
     #[arg(long)]
     pub dry_run: bool,
     /// Give back the space afterwards, as `prune` does
-    #[arg(long, conflicts_with = "dry_run", hide = true)]
+    #[arg(long, conflicts_with = "dry_run")]
     pub prune: bool,
+    /// Grace period of --prune [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub grace: Option<jiff::SignedDuration>,
 }
 
 /// The rules of `forget`.

@@ -100,7 +100,6 @@ pub enum Verb {
     /// Change the tags of snapshots
     Tag(TagArguments),
     /// Give back the space of what no snapshot needs
-    #[command(hide = true)]
     Prune(PruneArguments),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),

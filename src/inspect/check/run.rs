@@ -20,6 +20,9 @@ use crate::repo::index::ContainerListing;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::snapshot::{self, NamedSnapshot};
 
+/// Times that the repository is checked because containers vanish meanwhile.
+const ATTEMPTS_MAX: u32 = 3;
+
 /// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
@@ -92,6 +95,29 @@ pub fn check(
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
     let (repository, read_data) = (&repository.stopped_by(stop), read_data.into());
+    for _ in 1..ATTEMPTS_MAX {
+        let (report, listing) = check_once(repository, config, read_data, progress, stop)?;
+        if report.defect_count == 0 || !has_lost_containers(&listing)? {
+            return Ok(report);
+        }
+        tracing::info!("a prune has deleted containers meanwhile; checking again");
+    }
+    Ok(check_once(repository, config, read_data, progress, stop)?.0)
+}
+
+/// Whether a container of the listing was deleted since.
+fn has_lost_containers(listing: &ContainerListing) -> Result<bool> {
+    let now = ContainerListing::take(listing.store())?;
+    Ok(listing.containers.iter().any(|id| !now.containers.contains(id)))
+}
+
+fn check_once(
+    repository: &Repository,
+    config: &Config,
+    read_data: ReadData,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<(CheckReport, Arc<ContainerListing>)> {
     let mut report = CheckReport::default();
     let mut log = DefectLog::default();
     for (name, error) in repository.config_defects() {
@@ -133,7 +159,7 @@ pub fn check(
     stored_data(&run, &snapshots, &mut report, &mut log)?;
     report.defect_count = log.count();
     report.defects = log.into_texts();
-    Ok(report)
+    Ok((report, run.listing))
 }
 
 /// Checks segments, containers and trees.

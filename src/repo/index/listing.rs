@@ -9,6 +9,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::recovery::Recovery;
@@ -35,6 +36,20 @@ pub struct ContainerListing {
     salts: Salts,
     quarantine: RwLock<Arc<Quarantine>>,
     recovery: Recovery,
+    /// Whether there are any changes.
+    has_changed: AtomicBool,
+    changes: RwLock<Changes>,
+}
+
+/// What a reader has learned since the listing was taken.
+#[derive(Default)]
+struct Changes {
+    /// Containers that a prune has deleted.
+    gone: HashSet<ContainerId>,
+    /// Containers that were not there at the start.
+    new: HashSet<ContainerId>,
+    /// A container that a segment names and that is neither listed nor known to be gone.
+    unlisted: Option<ContainerId>,
 }
 
 /// The segments of a repository.
@@ -78,7 +93,9 @@ impl ContainerListing {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
         let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
-        ContainerListing { store, containers, damaged: Vec::new(), segments, salts, quarantine, recovery }
+        let (has_changed, changes) = (AtomicBool::new(false), RwLock::default());
+        let damaged = Vec::new();
+        ContainerListing { store, containers, damaged, segments, salts, quarantine, recovery, has_changed, changes }
     }
 
     /// The same listing without some containers. Its segments are the same.
@@ -151,6 +168,68 @@ impl ContainerListing {
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = segments.clone();
         self.recovery.forget_unlisted();
         Ok(segments.active)
+    }
+
+    /// Whether a look-up may answer with a container: it was in the listing, or is in one that a reader took later.
+    pub fn has(&self, id: &ContainerId) -> bool {
+        if !self.has_changed.load(Ordering::Acquire) {
+            return self.containers.contains(id);
+        }
+        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        changes.new.contains(id) || self.containers.contains(id) && !changes.gone.contains(id)
+    }
+
+    /// Remembers a container that a segment names and the listing has not. Returns false.
+    fn note_unlisted(&self, id: &ContainerId) -> bool {
+        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        if !changes.gone.contains(id) {
+            changes.unlisted = Some(*id);
+        }
+        false
+    }
+
+    /// For readers, which found nothing: if a segment named a container that the listing has not, lists again. Returns
+    /// whether that may help.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn list_again_for_unlisted(&self) -> Result<bool> {
+        let unlisted = self.changes.write().unwrap_or_else(PoisonError::into_inner).unlisted.take();
+        let Some(unlisted) = unlisted else { return Ok(false) };
+        self.list_again()?;
+        if self.has(&unlisted) {
+            return Ok(true);
+        }
+        self.changes.write().unwrap_or_else(PoisonError::into_inner).gone.insert(unlisted);
+        Ok(false)
+    }
+
+    /// For readers, which found that container `gone` is deleted: lists containers and segments again. Returns whether
+    /// it was not known, so that looking again may help.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn list_again_without(&self, gone: &ContainerId) -> Result<bool> {
+        if !self.has(gone) {
+            return Ok(false);
+        }
+        tracing::debug!("container {gone} is gone; listing again");
+        self.list_again()?;
+        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        // A store that lists what it does not have would be asked again and again.
+        changes.gone.insert(*gone);
+        changes.new.remove(gone);
+        Ok(true)
+    }
+
+    fn list_again(&self) -> Result<()> {
+        let segments = ListedSegments { active: self.refresh()?, ..ListedSegments::default() };
+        let (listed, _) = list_containers(&self.store, &segments)?;
+        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        changes.gone.extend(self.containers.difference(&listed).copied());
+        changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();
+        self.has_changed.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Containers that no segment lists, in name order.
@@ -231,7 +310,7 @@ impl ContainerListing {
         hits: Vec<(ContainerId, u32)>,
         visit: &mut impl FnMut(ContainerId, u32) -> Option<T>,
     ) -> Option<T> {
-        let listed = hits.into_iter().filter(|(container, _)| self.containers.contains(container));
+        let listed = hits.into_iter().filter(|(container, _)| self.has(container) || self.note_unlisted(container));
         listed.into_iter().find_map(|(container, entry)| visit(container, entry))
     }
 

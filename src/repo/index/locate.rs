@@ -6,14 +6,15 @@
 //!    found bad.
 //! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
 //!    same chunk: its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
+//! 4. If a container is gone, a prune may have moved its chunks: readers list the repository again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::container_indexes::ContainerIndexes;
 use super::listing::ContainerListing;
-use crate::error::Result;
-use crate::repo::container::{Base, ContainerEntry, ContainerIndex};
+use crate::error::{Error, Result};
+use crate::repo::container::{Base, ContainerEntry, ContainerIndex, parse_name};
 use crate::repo::marks::Quarantine;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -31,6 +32,13 @@ pub struct LocatedEntry {
     pub container_index: Arc<ContainerIndex>,
     /// Whether it can be relied on, as far as is known.
     pub soundness: Soundness,
+}
+
+impl LocatedEntry {
+    /// The chunk that it stores.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.container_index.entries.get(self.entry as usize).map(|entry| entry.fingerprint)
+    }
 }
 
 /// What is known against an entry. The least comes first.
@@ -122,9 +130,14 @@ impl Locator {
         self.find(fingerprint, |_, _| true)
     }
 
+    /// The soundest entry with exactly these operations.
+    pub fn locate_exact(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
+        self.find(&base.fingerprint, |container_index, entry| container_index.digest(entry) == base.digest)
+    }
+
     /// The entry with exactly these operations. For readers, if there is no sound one, any sound entry of the chunk.
     pub fn locate_base(&mut self, base: &Base) -> Result<Option<LocatedEntry>> {
-        let exact = self.find(&base.fingerprint, |container_index, entry| container_index.digest(entry) == base.digest);
+        let exact = self.locate_exact(base);
         let is_found = |located: &LocatedEntry| located.soundness == Soundness::Sound;
         if self.is_sound_only || exact.as_ref().is_ok_and(|found| found.as_ref().is_some_and(is_found)) {
             return exact;
@@ -135,17 +148,43 @@ impl Locator {
         }
     }
 
+    /// For readers: if `error` says that a container is gone, lists the repository again. Returns whether that may
+    /// help.
+    ///
+    /// # Errors
+    /// Those of listing.
+    pub fn list_again_after(&mut self, error: &Error) -> Result<bool> {
+        let Error::BlobMissing { what } = error else { return Ok(false) };
+        let gone = parse_name(what).filter(|_| !self.is_sound_only);
+        gone.map_or(Ok(false), |gone| self.listing.list_again_without(&gone))
+    }
+
     /// The soundest entry that `fits`. A damaged container is an error only if no other has one.
     fn find(
         &mut self,
         fingerprint: &Fingerprint,
         fits: impl Fn(&ContainerIndex, &ContainerEntry) -> bool,
     ) -> Result<Option<LocatedEntry>> {
+        loop {
+            match self.find_listed(fingerprint, &fits) {
+                Err(error) if self.list_again_after(&error)? => {}
+                Ok(None) if !self.is_sound_only && self.listing.list_again_for_unlisted()? => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn find_listed(
+        &mut self,
+        fingerprint: &Fingerprint,
+        fits: &impl Fn(&ContainerIndex, &ContainerEntry) -> bool,
+    ) -> Result<Option<LocatedEntry>> {
         let Locator { listing, container_indexes, doubts, is_sound_only } = self;
         let cached = container_indexes.find_cached(|container, container_index| {
-            container_index.find_where(fingerprint, |entry, position| {
+            let found = container_index.find_where(fingerprint, |entry, position| {
                 doubts.soundness(container, entry, position) == Soundness::Sound && fits(container_index, entry)
-            })
+            });
+            found.filter(|_| listing.has(container))
         });
         if let Some((container, container_index, entry)) = cached {
             return Ok(Some(LocatedEntry { container, entry, container_index, soundness: Soundness::Sound }));

@@ -1,11 +1,12 @@
 //! A scheduler that runs actors one at a time and changes the actor only between their store calls, and a depth-first
 //! search over its choices.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use fhrd::repo::claims::ContainerClaim;
 use fhrd::repo::snapshot::Snapshot;
 use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
 use fhrd::types::SnapshotId;
@@ -16,7 +17,7 @@ use fhrd::{Error, Result};
 pub enum Broken {
     /// Nothing.
     None,
-    /// A backup does not put its intent.
+    /// A backup does not put its intent, and does not notice that.
     NoIntent,
     /// A backup does not look at pending entries.
     NoPendingLook,
@@ -32,8 +33,23 @@ pub enum Broken {
     NoIntentsRead,
     /// A prune decides by snapshots that it listed before the intents.
     StaleSnapshots,
-    /// A prune decides by containers that it listed before it put its entry.
-    StaleContainersOfPrune,
+    /// A prune that finishes a dead one does not put an entry of its own.
+    NoEntryOfFinisher,
+    /// The same bytes get the same name again: a writer deletes nothing late, but a prune does.
+    NamesReturn,
+}
+
+/// How the store behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Calls take effect at once, and lists are atomic.
+    Fair,
+    /// A list has two pages, between which others go on.
+    Pages,
+    /// A DELETE of a container takes effect at once, and once more at any later time.
+    RepeatedDeletes,
+    /// Others go on before each read of a container, not only before a list.
+    SlowReads,
 }
 
 /// Prefixes whose calls are yield points. Other blobs never change, or only help to find containers.
@@ -52,6 +68,8 @@ struct State {
     is_aborted: bool,
     /// Digest of everything that an actor has seen.
     histories: Vec<blake3::Hash>,
+    /// Names whose DELETE will take effect once more.
+    late_deletes: BTreeSet<String>,
 }
 
 /// Gives turns.
@@ -89,14 +107,23 @@ impl Scheduler {
     }
 
     fn saw(&self, actor: usize, what: &str) {
-        let mut state = self.state();
-        let history = state.histories[actor];
-        state.histories[actor] = blake3::hash([history.as_bytes(), what.as_bytes()].concat().as_slice());
+        self.saw_after(actor, None, what);
     }
 
-    pub fn finish(&self, actor: usize) {
+    /// The actor has seen `what`, and of all before that only `base` matters for what it will do.
+    fn saw_after(&self, actor: usize, base: Option<blake3::Hash>, what: &str) -> blake3::Hash {
+        let mut state = self.state();
+        let history = base.unwrap_or(state.histories[actor]);
+        let history = blake3::hash([history.as_bytes(), what.as_bytes()].concat().as_slice());
+        state.histories[actor] = history;
+        history
+    }
+
+    /// The actor ends. What it has seen matters no more, only its `result`.
+    pub fn finish(&self, actor: usize, result: &str) {
         let mut state = self.state();
         state.finished.insert(actor);
+        state.histories[actor] = blake3::hash(format!("finished: {result}").as_bytes());
         self.changed.notify_all();
     }
 
@@ -119,16 +146,45 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
+    fn delete_late(&self, name: &str) {
+        self.state().late_deletes.insert(name.into());
+    }
+
+    fn late_deletes(&self) -> Vec<String> {
+        self.state().late_deletes.iter().cloned().collect()
+    }
+
+    /// Lets the late DELETE of `name` take effect.
+    fn land(&self, store: &MemoryStore, name: &str) {
+        store.delete(name).unwrap();
+        self.state().late_deletes.remove(name);
+    }
+
     fn histories(&self) -> Vec<blake3::Hash> {
         self.state().histories.clone()
     }
 }
 
-/// What a name stands for in every run: names of snapshots depend on the time.
-fn stable_name(store: &dyn Store, name: &str) -> String {
+/// What a name stands for in every run: names of snapshots, and the bytes of claims, depend on the time.
+pub fn stable_name(store: &dyn Store, name: &str) -> String {
+    if name.starts_with("intents/") || name.starts_with("pending/") {
+        let claimed = ContainerClaim::load(store, name).ok().map(|claim| claim.containers);
+        return format!("{name} {claimed:?}");
+    }
     let id = name.strip_prefix("snapshots/").and_then(SnapshotId::parse);
     let snapshot = id.and_then(|id| Snapshot::load(store, &id).ok());
     snapshot.map_or(name.into(), |snapshot| format!("snapshot {:?} {:?}", snapshot.intent, snapshot.root))
+}
+
+/// What of an actor's past matters for what it will do. States that differ in nothing else are the same.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Lists of the pending entries so far, and the last one: attempts of a prune, and what it finishes.
+    pending_lists: usize,
+    last_pending: String,
+    /// Of a backup between its intent and its end: what it has written. Of what its looks list, it remembers nothing
+    /// after its next write: a look that fails and one that passes are followed by different writes.
+    written: Option<blake3::Hash>,
 }
 
 /// The store as one actor sees it.
@@ -138,27 +194,69 @@ pub struct ActorStore {
     pub actor: usize,
     pub run: String,
     pub broken: Broken,
+    pub weather: Weather,
+    /// Prefixes in which others put or delete something. To read elsewhere gives the same at any time, so it is no point
+    /// at which others go on.
+    pub foreign: BTreeSet<&'static str>,
+    /// The container that was read last.
+    pub last_read: Mutex<Option<String>>,
+    pub memory: Mutex<Memory>,
     /// What the first listing of a prefix gave, for broken rules.
     pub first_lists: Mutex<Vec<(String, Vec<ListedBlob>)>>,
 }
 
 impl ActorStore {
-    fn step<T>(&self, name: &str, call: impl FnOnce() -> Result<T>, show: impl FnOnce(&T) -> String) -> Result<T> {
+    /// A read of blobs that actors share.
+    fn look<T>(&self, name: &str, call: impl FnOnce() -> Result<T>, show: impl FnOnce(&T) -> String) -> Result<T> {
+        self.step(name, false, call, show)
+    }
+
+    fn step<T>(
+        &self,
+        name: &str,
+        is_write: bool,
+        call: impl FnOnce() -> Result<T>,
+        show: impl FnOnce(&T) -> String,
+    ) -> Result<T> {
         if !is_shared(name) {
             return call();
         }
-        self.scheduler.wait(self.actor)?;
+        if is_write || self.foreign.contains(name.split('/').next().unwrap_or_default()) {
+            self.scheduler.wait(self.actor)?;
+        }
         let result = call();
         let shown = result.as_ref().map_or_else(|error| format!("{:?}", error.kind()), show);
-        self.scheduler.saw(self.actor, &format!("{} {shown}", stable_name(self.inner.as_ref(), name)));
+        self.remember(name, is_write, &format!("{} {shown}", stable_name(self.inner.as_ref(), name)));
         result
+    }
+
+    fn remember(&self, name: &str, is_write: bool, what: &str) {
+        let mut memory = self.memory.lock().unwrap();
+        let (scheduler, actor) = (&self.scheduler, self.actor);
+        if !is_write {
+            scheduler.saw(actor, what);
+            if name == "pending" {
+                memory.pending_lists += 1;
+                memory.last_pending = what.into();
+            }
+        } else if what.ends_with("put true") && name.starts_with("pending/") {
+            // What a prune has read before it announces its candidates, it reads again.
+            let Memory { pending_lists, last_pending, .. } = &*memory;
+            let start = blake3::hash(format!("{pending_lists} {last_pending}").as_bytes());
+            scheduler.saw_after(actor, Some(start), what);
+        } else if name.starts_with("intents/") && what.ends_with("put true") {
+            memory.written = Some(scheduler.saw_after(actor, memory.written, what));
+        } else if memory.written.is_some() {
+            let written = scheduler.saw_after(actor, memory.written, what);
+            memory.written = Some(written).filter(|_| !name.starts_with("intents/"));
+        } else {
+            scheduler.saw(actor, what);
+        }
     }
 
     fn seen_first(&self, prefix: &str, listed: Vec<ListedBlob>) -> Vec<ListedBlob> {
         let is_stale = match prefix {
-            "containers" => {
-                matches!(self.broken, Broken::StaleContainersOfBackup | Broken::StaleContainersOfPrune)
-            }
+            "containers" => self.broken == Broken::StaleContainersOfBackup,
             "snapshots" => self.broken == Broken::StaleSnapshots,
             _ => false,
         };
@@ -171,9 +269,36 @@ impl ActorStore {
         listed
     }
 
+    /// A read of a container.
+    fn read<T>(&self, name: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let is_new = self.last_read.lock().unwrap().replace(name.into()).is_none_or(|last| last != name);
+        if self.weather == Weather::SlowReads && name.starts_with("containers/") && is_new {
+            return self.look(name, call, |_| "read".into());
+        }
+        call()
+    }
+
     fn drops(&self, name: &str) -> bool {
         self.broken == Broken::NoIntent && name.starts_with("intents/")
             || self.broken == Broken::NoPendingEntry && name.starts_with("pending/")
+            || self.broken == Broken::NoEntryOfFinisher
+                && name.starts_with("pending/")
+                && !self.inner.list("pending").unwrap().is_empty()
+    }
+
+    /// One page of a list: the names whose first digit is in `digits`.
+    fn page(&self, prefix: &str, digits: std::ops::Range<u8>) -> Result<Vec<ListedBlob>> {
+        let is_in = |blob: &ListedBlob| {
+            let digit = blob.name.strip_prefix(prefix).and_then(|name| name.bytes().nth(1));
+            digit.is_some_and(|digit| digits.contains(&digit))
+        };
+        let list = || Ok(self.inner.list(prefix)?.into_iter().filter(is_in).collect());
+        self.look(prefix, list, |listed: &Vec<ListedBlob>| {
+            let names = listed.iter().map(|blob| stable_name(self.inner.as_ref(), &blob.name));
+            let mut names: Vec<String> = names.collect();
+            names.sort();
+            names.join(" ")
+        })
     }
 }
 
@@ -183,7 +308,7 @@ impl Store for ActorStore {
             return Ok(true);
         }
         let put = || self.inner.put_if_absent(name, parts);
-        let result = self.step(name, put, |new| format!("put {new}"));
+        let result = self.step(name, true, put, |new| format!("put {new}"));
         if result.is_ok() && name.starts_with("containers/") {
             let len = parts.iter().map(|part| part.len() as u64).sum();
             let mut first = self.first_lists.lock().unwrap();
@@ -196,36 +321,32 @@ impl Store for ActorStore {
     }
 
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.inner.get(name, bytes_max)
+        self.read(name, || self.inner.get(name, bytes_max))
     }
 
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.inner.get_range(name, offset, len)
+        self.read(name, || self.inner.get_range(name, offset, len))
     }
 
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         if name.starts_with("containers/") {
             // Every container is old.
             let old = |head| BlobMetadata { modified: SystemTime::UNIX_EPOCH, ..head };
-            return self.inner.head(name).map(|head| head.map(old));
+            return self.read(name, || self.inner.head(name)).map(|head| head.map(old));
         }
-        if self.broken == Broken::NoRecheck && name.starts_with("intents/") {
+        if matches!(self.broken, Broken::NoRecheck | Broken::NoIntent) && name.starts_with("intents/") {
             return Ok(Some(BlobMetadata { len: 0, modified: SystemTime::now() }));
         }
-        self.step(name, || self.inner.head(name), |head| format!("head {}", head.is_some()))
+        self.look(name, || self.inner.head(name), |head| format!("head {}", head.is_some()))
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        let listed = self.step(
-            prefix,
-            || self.inner.list(prefix),
-            |listed| {
-                let mut names: Vec<String> =
-                    listed.iter().map(|blob| stable_name(self.inner.as_ref(), &blob.name)).collect();
-                names.sort();
-                names.join(" ")
-            },
-        )?;
+        let mut listed = Vec::new();
+        let middle = if self.weather == Weather::Pages && is_shared(prefix) { b'8' } else { b'0' };
+        if middle > b'0' {
+            listed.extend(self.page(prefix, b'0'..middle)?);
+        }
+        listed.extend(if is_shared(prefix) { self.page(prefix, middle..u8::MAX)? } else { self.inner.list(prefix)? });
         match (prefix, self.broken) {
             ("pending", Broken::NoPendingLook) | ("intents", Broken::NoIntentsRead) => Ok(Vec::new()),
             // Its own entry only: the first list is empty, and later ones have what it put.
@@ -235,7 +356,11 @@ impl Store for ActorStore {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.step(name, || self.inner.delete(name), |()| "deleted".into())
+        self.step(name, true, || self.inner.delete(name), |()| "deleted".into())?;
+        if self.weather == Weather::RepeatedDeletes && name.starts_with("containers/") {
+            self.scheduler.delete_late(name);
+        }
+        Ok(())
     }
 
     fn location(&self) -> String {
@@ -252,6 +377,8 @@ impl Store for ActorStore {
 pub struct Explored {
     pub runs: usize,
     pub states: usize,
+    /// Switches of the last run away from an actor that could have gone on. All runs with fewer were done.
+    pub switches: usize,
     /// Whether nothing was left when the search ended.
     pub is_complete: bool,
     /// The choices of the first run that lost something, and what.
@@ -261,23 +388,39 @@ pub struct Explored {
 /// One run: starts the actors, which end by calling [`Scheduler::finish`]; gives the check of the end.
 pub type Start<'a> = dyn Fn(&Arc<Scheduler>) -> Box<dyn FnOnce() -> std::result::Result<(), String>> + 'a;
 
-/// Runs every order of the actors' store calls, depth-first, up to `runs_max` runs. A state that was seen before, in
-/// which every actor has seen the same, is not searched again.
-pub fn explore(store_of: &dyn Fn() -> Arc<MemoryStore>, actors: usize, runs_max: usize, start: &Start<'_>) -> Explored {
+/// Runs every order of the actors' store calls, depth-first, up to `runs_max` runs, those with few switches first. A state that was
+/// seen before, in which every actor that goes on has seen the same, is not searched again. Late DELETEs count as further actors.
+/// All runs begin with steps of the actors in `begin`.
+pub fn explore(
+    store_of: &dyn Fn() -> Arc<MemoryStore>,
+    actors: usize,
+    begin: &[usize],
+    runs_max: usize,
+    start: &Start<'_>,
+) -> Explored {
     let mut explored = Explored::default();
     let mut seen: HashSet<(blake3::Hash, usize)> = HashSet::new();
-    let mut work: Vec<Vec<usize>> = vec![Vec::new()];
-    while let Some(prefix) = work.pop() {
+    // By the number of switches away from an actor that could have gone on.
+    let mut work: BTreeMap<usize, Vec<Vec<usize>>> = BTreeMap::from([(0, vec![begin.to_vec()])]);
+    while let Some(mut same) = work.first_entry() {
+        let switches = *same.key();
+        let Some(prefix) = same.get_mut().pop() else {
+            same.remove();
+            continue;
+        };
         if explored.runs == runs_max {
             return explored;
         }
         explored.runs += 1;
+        explored.switches = switches;
         let scheduler = Scheduler::new(actors);
         let check = start(&scheduler);
         let store = store_of();
         let (mut choices, mut last, mut is_known) = (Vec::new(), usize::MAX, false);
         loop {
-            let enabled = scheduler.enabled(actors);
+            let mut enabled = scheduler.enabled(actors);
+            let late = scheduler.late_deletes();
+            enabled.extend(actors..actors + late.len());
             let Some(default) = enabled.iter().copied().find(|actor| *actor == last).or(enabled.first().copied())
             else {
                 break;
@@ -290,7 +433,8 @@ pub fn explore(store_of: &dyn Fn() -> Arc<MemoryStore>, actors: usize, runs_max:
                 let key = state_of(store.as_ref(), &scheduler);
                 for other in enabled.iter().filter(|other| **other != default) {
                     if seen.insert((key, *other)) {
-                        work.push(choices.iter().copied().chain([*other]).collect());
+                        let choices = choices.iter().copied().chain([*other]).collect();
+                        work.entry(switches + 1).or_default().push(choices);
                     }
                 }
                 if !seen.insert((key, default)) {
@@ -301,7 +445,10 @@ pub fn explore(store_of: &dyn Fn() -> Arc<MemoryStore>, actors: usize, runs_max:
             }
             choices.push(choice);
             last = choice;
-            scheduler.give(choice);
+            match choice.checked_sub(actors).and_then(|number| late.get(number)) {
+                Some(name) => scheduler.land(store.as_ref(), name),
+                None => scheduler.give(choice),
+            }
         }
         let checked = check();
         if let (false, Err(loss)) = (is_known, checked) {
@@ -320,5 +467,6 @@ fn state_of(store: &MemoryStore, scheduler: &Scheduler) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     names.iter().for_each(|name| _ = hasher.update(name.as_bytes()).update(b"\n"));
     scheduler.histories().iter().for_each(|history| _ = hasher.update(history.as_bytes()));
+    scheduler.late_deletes().iter().for_each(|name| _ = hasher.update(name.as_bytes()).update(b"\n"));
     hasher.finalize()
 }

@@ -1,0 +1,271 @@
+//! `prune` as a user sees it, and beside other processes that are stopped and killed.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use fhrd::store::{LocalStore, Store};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::fixture::{Home, code, json, stderr, stdout};
+use crate::input::edit;
+use crate::trees::Random;
+
+const REPOSITORY: &str = "data/fhrd/repository";
+
+/// Names of the blobs with a prefix.
+fn blobs(home: &Home, prefix: &str) -> Vec<String> {
+    let store = LocalStore::open(&home.path(REPOSITORY)).unwrap();
+    store.list(prefix).unwrap().into_iter().map(|blob| blob.name).collect()
+}
+
+/// Versions of a text, each little different from the one before.
+fn versions(count: usize) -> Vec<Vec<u8>> {
+    let mut random = Random(5);
+    let mut texts = vec![random.text(120_000)];
+    while texts.len() < count {
+        let next = edit(&mut random, texts.last().unwrap(), 12);
+        texts.push(next);
+    }
+    texts
+}
+
+/// Backs up a version as the only file of `data`. The id of the snapshot.
+fn back_up(home: &Home, text: &[u8]) -> String {
+    home.write("tree/text", text);
+    home.write("tree/noise", &text[..3000]);
+    home.backup(&["tree"])["snapshot"].as_str().unwrap().to_string()
+}
+
+fn assert_restores(home: &Home, snapshot: &str, text: &[u8]) {
+    let target = format!("out-{snapshot}");
+    json(&home.run(&["restore", snapshot, "--target", &target, "--json"]));
+    assert!(home.read(&format!("{target}/tree/text")) == text, "{snapshot}");
+    std::fs::remove_dir_all(home.path(&target)).unwrap();
+}
+
+#[test]
+fn forget_with_prune_gives_space_back_and_keeps_what_stays() {
+    let (home, texts) = (Home::new(), versions(4));
+    let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
+    let before = blobs(&home, "containers");
+    // Everything is younger than the grace period.
+    json(&home.run(&["prune", "--json"]));
+    assert_eq!(blobs(&home, "containers"), before);
+    let report = json(&home.run(&["forget", "--keep-last", "1", "--prune", "--json"]));
+    assert_eq!(
+        (report["deleted"].as_array().unwrap().len(), report["prune"]["containers_deleted"].as_u64()),
+        (3, Some(0))
+    );
+    let planned = json(&home.run(&["prune", "--grace", "0s", "--dry-run", "--json"]));
+    assert_eq!(blobs(&home, "containers"), before);
+    let report = json(&home.run(&["prune", "--grace", "0s", "--json"]));
+    assert_eq!(report["containers_deleted"], planned["containers_deleted"]);
+    assert!(report["bytes_deleted"].as_u64() > report["bytes_written"].as_u64(), "{report}");
+    assert!(blobs(&home, "containers").len() < before.len(), "{report}");
+    assert_restores(&home, &ids[3], &texts[3]);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+}
+
+#[test]
+fn prune_goes_on_after_a_backup_has_healed_what_a_check_found_bad() {
+    let texts = versions(3);
+    let mut healed = 0;
+    for damaged in 0.. {
+        let home = Home::new();
+        let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
+        let names = blobs(&home, "containers");
+        let Some(name) = names.get(damaged) else { break };
+        let name = format!("{REPOSITORY}/{name}");
+        let mut bytes = home.read(&name);
+        bytes[100] ^= 4;
+        home.write(&name, &bytes);
+        assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+        // The first version again. The others are copies from it, and stay as they are.
+        back_up(&home, &texts[0]);
+        let sound: Vec<bool> =
+            ids.iter().map(|id| code(&home.run(&["restore", id, "--target", &format!("sound-{id}")])) == 0).collect();
+        let output = home.run(&["prune", "--grace", "0s"]);
+        if sound.contains(&false) {
+            assert_eq!(code(&output), 20, "{}", stderr(&output));
+            continue;
+        }
+        healed += 1;
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        ids.iter().zip(&texts).for_each(|(id, text)| assert_restores(&home, id, text));
+        assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    }
+    assert!(healed > 0, "{healed}");
+}
+
+#[test]
+fn what_cannot_be_read_stops_a_prune_before_the_first_deletion() {
+    let texts = versions(3);
+    let mut refused = 0;
+    for damaged in 0.. {
+        let home = Home::new();
+        let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
+        let before = blobs(&home, "containers");
+        let Some(name) = before.get(damaged) else { break };
+        let name = format!("{REPOSITORY}/{name}");
+        let mut bytes = home.read(&name);
+        bytes[100] ^= 4;
+        home.write(&name, &bytes);
+        json(&home.run(&["forget", &ids[0], "--json"]));
+        let output = home.run(&["prune", "--grace", "0s"]);
+        match code(&output) {
+            // Nobody needs the damaged bytes, or they stay where they are.
+            0 => {}
+            20 => {
+                refused += 1;
+                let message = stderr(&output);
+                let names_it =
+                    ids[1..].iter().any(|id| message.contains(id.as_str())) || message.contains("containers/");
+                assert!(names_it, "{message}");
+                let after = blobs(&home, "containers");
+                assert!(before.iter().all(|name| after.contains(name)), "{message}");
+                assert_eq!(blobs(&home, "pending"), [""; 0], "{message}");
+            }
+            other => panic!("{other}: {}", stderr(&output)),
+        }
+    }
+    assert!(refused > 0, "{refused}");
+}
+
+#[test]
+fn a_damaged_claim_stops_nobody_for_ever() {
+    let (home, texts) = (Home::new(), versions(2));
+    let id = back_up(&home, &texts[0]);
+    let claim = |kind: &str| format!("{REPOSITORY}/{kind}/{}", "ab".repeat(16));
+    home.write(&claim("pending"), b"garbage");
+    for arguments in [&["backup", "tree"][..], &["prune"]] {
+        let output = home.run(arguments);
+        assert_eq!(code(&output), 20, "{}", stderr(&output));
+        assert!(stderr(&output).contains("pending/abab") && stderr(&output).contains("grace"), "{}", stderr(&output));
+    }
+    let output = home.run(&["prune", "--grace", "0s"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stderr(&output).contains("pending/abab"), "{}", stderr(&output));
+    home.write(&claim("intents"), b"garbage");
+    let second = back_up(&home, &texts[1]);
+    json(&home.run(&["forget", &second, "--json"]));
+    // Nothing is old enough, so nothing is decided by intents.
+    assert_eq!(code(&home.run(&["prune"])), 0);
+    let report = json(&home.run(&["prune", "--grace", "0s", "--json"]));
+    assert_eq!(report["intents_broken"].as_u64(), Some(1), "{report}");
+    assert!(report["containers_deleted"].as_u64() > Some(0), "{report}");
+    assert_eq!((blobs(&home, "intents"), blobs(&home, "pending")), (vec![], vec![]));
+    assert_restores(&home, &id, &texts[0]);
+}
+
+/// A process beside others.
+struct Running {
+    child: Child,
+    version: Option<usize>,
+    is_forget: bool,
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // It may have ended.
+    let _ = Pid::from_raw(child.id().cast_signed()).map(|pid| kill_process(pid, signal));
+}
+
+/// Starts a backup of a random version, a prune or a `forget`.
+fn start(home: &Home, random: &mut Random, versions: usize) -> Running {
+    let version = random.below(versions as u64) as usize;
+    let source = format!("version-{version}");
+    let (arguments, version, is_forget): (Vec<&str>, _, _) = match random.below(8) {
+        0..=3 => (vec!["backup", &source, "--force"], Some(version), false),
+        4 => (vec!["forget", "--keep-last", "1", "--group-by", ""], None, true),
+        5 => (vec!["prune", "--grace", "100ms"], None, false),
+        _ => (vec!["prune", "--grace", "0s"], None, false),
+    };
+    let mut command = home.command(&[&arguments[..], &["--json"]].concat());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    Running { child, version, is_forget }
+}
+
+/// One random run of several processes. Afterwards every snapshot that is listed is whole, and every reported one is
+/// listed or was deleted by a `forget`.
+fn random_run(seed: u64, texts: &[Vec<u8>]) {
+    let (home, mut random) = (Home::new(), Random(seed));
+    for (number, text) in texts.iter().enumerate() {
+        home.write(&format!("version-{number}/text"), text);
+        home.write(&format!("version-{number}/noise"), &text[..3000]);
+    }
+    let mut reported: Vec<(String, usize)> = Vec::new();
+    for version in 0..2 {
+        let report = home.backup(&[&format!("version-{version}")]);
+        reported.push((report["snapshot"].as_str().unwrap().into(), version));
+    }
+    let pause = |random: &mut Random, most: u64| std::thread::sleep(Duration::from_millis(random.below(most)));
+    let (mut forgotten, mut is_forget_killed) = (BTreeSet::new(), false);
+    let mut running: Vec<Running> = Vec::new();
+    for _ in 0..5 {
+        running.push(start(&home, &mut random, texts.len()));
+        pause(&mut random, 80);
+        let chosen = random.below(running.len() as u64) as usize;
+        match random.below(6) {
+            0 => {
+                // Longer than every grace period.
+                signal(&running[chosen].child, Signal::STOP);
+                running.push(start(&home, &mut random, texts.len()));
+                std::thread::sleep(Duration::from_millis(300));
+                signal(&running[chosen].child, Signal::CONT);
+            }
+            1 => signal(&running[chosen].child, Signal::KILL),
+            _ => {}
+        }
+    }
+    for Running { child, version, is_forget } in running {
+        let output = child.wait_with_output().unwrap();
+        let document: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        match (output.status.code(), document, version) {
+            (None, ..) => is_forget_killed |= is_forget,
+            (Some(0), Some(document), Some(version)) => {
+                reported.push((document["snapshot"].as_str().unwrap().into(), version));
+            }
+            (Some(0), Some(document), None) if is_forget => {
+                let deleted = document["deleted"].as_array().unwrap().iter();
+                forgotten.extend(deleted.map(|id| id.as_str().unwrap().to_string()));
+            }
+            // Others were in the way too often.
+            (Some(code), ..) => assert!([0, 1, 20].contains(&code), "run {seed}: {code}: {}", stderr(&output)),
+        }
+    }
+    let assert_whole = |what: &str| {
+        let listed = json(&home.run(&["snapshots", "--json"]));
+        let listed: BTreeSet<String> =
+            listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_string()).collect();
+        for (id, version) in &reported {
+            if listed.contains(id) {
+                let output = home.run(&["restore", id, "--target", "out", "--json"]);
+                assert_eq!(code(&output), 0, "run {seed}, {what}: {id}: {}", stderr(&output));
+                assert!(
+                    home.read(&format!("out/version-{version}/text")) == texts[*version],
+                    "run {seed}, {what}: {id}"
+                );
+                std::fs::remove_dir_all(home.path("out")).unwrap();
+            } else {
+                assert!(forgotten.contains(id) || is_forget_killed, "run {seed}, {what}: {id} is gone");
+            }
+        }
+        let output = home.run(&["check", "--read-data"]);
+        assert_eq!(code(&output), 0, "run {seed}, {what}: {}{}", stdout(&output), stderr(&output));
+    };
+    assert_whole("beside others");
+    for _ in 0..2 {
+        json(&home.run(&["prune", "--grace", "0s", "--json"]));
+    }
+    assert_eq!((blobs(&home, "intents"), blobs(&home, "pending")), (vec![], vec![]), "run {seed}");
+    assert_whole("after a prune alone");
+}
+
+/// `FHRD_PROCESS_RUNS` sets the number of runs.
+#[test]
+fn processes_that_are_stopped_and_killed_lose_nothing() {
+    let runs = std::env::var("FHRD_PROCESS_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let texts = versions(3);
+    (0..runs).for_each(|seed| random_run(seed, &texts));
+}
