@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::model;
 use crate::repo::Repository;
-use crate::repo::container::blob_name;
-use crate::repo::index::ContainerListing;
+use crate::repo::container::{self, blob_name};
+use crate::repo::index::{self, ContainerListing};
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::snapshot::{self, NamedSnapshot};
 
@@ -96,19 +96,25 @@ pub fn check(
 ) -> Result<CheckReport> {
     let (repository, read_data) = (&repository.stopped_by(stop), read_data.into());
     for _ in 1..ATTEMPTS_MAX {
-        let (report, listing) = check_once(repository, config, read_data, progress, stop)?;
-        if report.defect_count == 0 || !has_lost_containers(&listing)? {
+        let (report, checked) = check_once(repository, config, read_data, progress, stop)?;
+        if report.defect_count == 0 || !has_lost_any(repository, &checked)? {
             return Ok(report);
         }
-        tracing::info!("a prune has deleted containers meanwhile; checking again");
+        tracing::info!("another process has deleted something meanwhile; checking again");
     }
     Ok(check_once(repository, config, read_data, progress, stop)?.0)
 }
 
-/// Whether a container of the listing was deleted since.
-fn has_lost_containers(listing: &ContainerListing) -> Result<bool> {
-    let now = ContainerListing::take(listing.store())?;
-    Ok(listing.containers.iter().any(|id| !now.containers.contains(id)))
+/// Whether any of these containers and segments was deleted since.
+fn has_lost_any(repository: &Repository, checked: &HashSet<String>) -> Result<bool> {
+    let mut left = checked.len();
+    for prefix in [container::PREFIX, index::PREFIX] {
+        match repository.store.list(prefix) {
+            Err(Error::Unreadable { .. }) => return Ok(false),
+            listed => left -= listed?.iter().filter(|blob| checked.contains(&blob.name)).count(),
+        }
+    }
+    Ok(left > 0)
 }
 
 fn check_once(
@@ -117,7 +123,7 @@ fn check_once(
     read_data: ReadData,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
-) -> Result<(CheckReport, Arc<ContainerListing>)> {
+) -> Result<(CheckReport, HashSet<String>)> {
     let mut report = CheckReport::default();
     let mut log = DefectLog::default();
     for (name, error) in repository.config_defects() {
@@ -155,11 +161,13 @@ fn check_once(
         log.damaged_blob(&name, &damage(error)?);
     }
     report.segments = listing.segments().len() as u64;
+    let mut checked: HashSet<String> = listing.containers.iter().map(blob_name).collect();
+    checked.extend(listing.segments().iter().map(|segment| segment.name().to_string()));
     let run = CheckRun { repository, config, listing: Arc::new(listing), read_data, progress, stop };
     stored_data(&run, &snapshots, &mut report, &mut log)?;
     report.defect_count = log.count();
     report.defects = log.into_texts();
-    Ok((report, run.listing))
+    Ok((report, checked))
 }
 
 /// Checks segments, containers and trees.

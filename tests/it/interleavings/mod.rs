@@ -125,7 +125,7 @@ fn with_dead_intent(scene: &Scene) -> Blobs {
         })
     });
     let has_intent = |blobs: &Blobs| blobs.keys().any(|name| name.starts_with("intents/"));
-    all.find(has_intent).expect("a backup puts an intent")
+    all.find(has_intent).unwrap()
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl ActorStore {
     /// One page of a list: the names whose first digit is in `digits`.
     fn page(&self, prefix: &str, digits: std::ops::Range<u8>) -> Result<Vec<ListedBlob>> {
         let is_in = |blob: &ListedBlob| {
-            let digit = blob.name.strip_prefix(prefix).and_then(|name| name.bytes().nth(1));
+            let digit = blob.name.strip_prefix(prefix).and_then(|name| name.as_bytes().get(1).copied());
             digit.is_some_and(|digit| digits.contains(&digit))
         };
         let list = || Ok(self.inner.list(prefix)?.into_iter().filter(is_in).collect());
