@@ -240,7 +240,7 @@ impl SubDedupStage {
         let anchors = chunk.anchors.as_deref().unwrap_or_default();
         let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
         let capped = self.bases.cap(&mut found.matches);
-        let encoded = capped.and_then(|()| self.encoder.encode(&chunk.bytes, &found.matches, &mut self.bases));
+        let encoded = capped.and_then(|()| self.encoder.encode(&chunk.bytes, &found, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
             Ok((true, encoded)) => Ok((found, encoded)),
             Ok((false, _)) => Ok((found, EncodedChunk::whole(chunk.len))),

@@ -10,9 +10,11 @@
 //!    in both directions, and the longest one is used.
 //! 5. *Gaps*: the bytes between two matches are compared at the distance of the match before and of the match after
 //!    ([`Aligned`](super::aligned::Aligned)).
+//! 6. *Long matches*: if the chunk proves repetitive ([`RateSampler`]), long matches alone are sought.
 
 use super::anchor_matches::{CachedBase, anchor_matches, edge_matches, is_nearly_covered};
 use super::bases::Bases;
+use super::price::{LiteralRate, RateSampler};
 use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
@@ -40,6 +42,7 @@ pub struct Anchors {
     candidates_max: usize,
     /// Bases of the last chunk that had any, the most used first.
     last_bases: Vec<EntryNumber>,
+    rates: RateSampler,
 }
 
 /// An entry that shares features with the chunk.
@@ -65,6 +68,7 @@ impl Anchors {
             copy_bytes_min: config.copy_bytes_min.0 as usize,
             candidates_max: config.candidates_max,
             last_bases: Vec::new(),
+            rates: RateSampler::default(),
         }
     }
 
@@ -139,6 +143,12 @@ impl Anchors {
         Ok(fetched)
     }
 
+    /// The literal rate of `chunk`, and the length from which on matches are worth searching for.
+    fn worth(&mut self, chunk: &[u8], matches: &[Match]) -> Result<(LiteralRate, usize)> {
+        let rate = self.rates.rate(chunk, matches)?;
+        Ok((rate, self.rates.match_bytes_min(chunk, rate, self.copy_bytes_min)?))
+    }
+
     /// Remembers the bases of a chunk, the most used first.
     fn remember(&mut self, matches: &[Match]) {
         let mut used: Vec<(u32, EntryNumber)> = Vec::new();
@@ -179,8 +189,12 @@ impl Strategy for Anchors {
         let features = features(anchors);
         let chosen = self.choose(&features, bases);
         if let Some(matches) = self.nearly_covered(chunk, &chosen, bases)? {
-            self.remember(&matches);
-            return Ok(StrategyOutput { matches, features });
+            let (rate, match_bytes_min) = self.worth(chunk, &matches)?;
+            let long = matches.iter().copied().filter(|found| found.len as usize >= match_bytes_min);
+            if match_bytes_min == self.copy_bytes_min || is_nearly_covered(chunk.len(), &long.collect::<Vec<_>>()) {
+                self.remember(&matches);
+                return Ok(StrategyOutput { matches, features, rate: Some(rate) });
+            }
         }
         let fetched = self.fetch_all(&chosen, bases)?;
         let base_cache = bases.base_cache();
@@ -190,8 +204,12 @@ impl Strategy for Anchors {
             Some(CachedBase { entry: *entry, bytes, anchors })
         };
         let bases: Vec<CachedBase<'_>> = fetched.iter().filter_map(cached).collect();
-        let matches = anchor_matches(chunk, anchors, &bases, self.copy_bytes_min);
+        let mut matches = anchor_matches(chunk, anchors, &bases, self.copy_bytes_min);
+        let (rate, match_bytes_min) = self.worth(chunk, &matches)?;
+        if match_bytes_min > self.copy_bytes_min {
+            matches = anchor_matches(chunk, anchors, &bases, match_bytes_min);
+        }
         self.remember(&matches);
-        Ok(StrategyOutput { matches, features })
+        Ok(StrategyOutput { matches, features, rate: Some(rate) })
     }
 }

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Match;
 use super::bases::Bases;
-use super::price::{RateSampler, prune};
+use super::price::{LiteralRate, RateSampler, prune};
+use super::{Match, StrategyOutput};
 use crate::error::Result;
 use crate::repo::container::{Base, EntryNumber, ExtentMap, Operation};
 
@@ -118,14 +118,18 @@ impl Encoder {
         Encoder { bounds, rates: RateSampler::default() }
     }
 
-    /// Encodes `chunk` with those of `matches` that pay. The matches are in ascending order without overlap. Where
-    /// there are too many operations, copies must save more.
+    /// Encodes `chunk` with those of the matches of `found` that pay. Where there are too many operations, copies must
+    /// save more.
     ///
     /// # Errors
     /// Those of reading the operations of a base. The caller then stores the chunk whole.
-    pub fn encode(&mut self, chunk: &[u8], matches: &[Match], bases: &mut Bases) -> Result<EncodedChunk> {
+    pub fn encode(&mut self, chunk: &[u8], found: &StrategyOutput, bases: &mut Bases) -> Result<EncodedChunk> {
+        let rate = match found.rate {
+            Some(rate) => rate,
+            None => self.rates.rate(chunk, &found.matches)?,
+        };
         for halvings in 0..32 {
-            let encoded = self.encode_at(chunk, matches, halvings, bases)?;
+            let encoded = self.encode_at(chunk, &found.matches, rate, halvings, bases)?;
             if encoded.operations.len() <= self.bounds.operations_max {
                 return Ok(encoded);
             }
@@ -133,10 +137,16 @@ impl Encoder {
         Ok(EncodedChunk::whole(chunk.len() as u32))
     }
 
-    /// Encodes `chunk` as if a literal byte took less than it is expected to, by this many halvings.
-    fn encode_at(&mut self, chunk: &[u8], matches: &[Match], halvings: u32, bases: &mut Bases) -> Result<EncodedChunk> {
+    /// Encodes `chunk` as if a literal byte took less than `rate`, by this many halvings.
+    fn encode_at(
+        &mut self,
+        chunk: &[u8],
+        matches: &[Match],
+        rate: LiteralRate,
+        halvings: u32,
+        bases: &mut Bases,
+    ) -> Result<EncodedChunk> {
         let mut matches = matches.to_vec();
-        let rate = self.rates.rate(chunk, &matches)?;
         prune(&mut matches, rate.halved(halvings));
         let (mut deepest, mut seen) = (0, Vec::new());
         for found in &matches {
@@ -148,7 +158,8 @@ impl Encoder {
         let flatten = deepest.saturating_add(1) > self.bounds.depth_max;
         if flatten {
             matches = literal_matches(&matches, bases)?;
-            let rate = self.rates.rate(chunk, &matches)?;
+            // Flattened copies are shorter, so they may be the first short ones.
+            let rate = if rate == LiteralRate::FULL { self.rates.rate(chunk, &matches)? } else { rate };
             prune(&mut matches, rate.halved(halvings));
         }
         let depth = if flatten { 1 } else { deepest + 1 };

@@ -32,6 +32,7 @@ pub use candidates::Candidates;
 pub use delta::DeltaMatcher;
 pub use encode::{EncodeBounds, EncodedChunk, Encoder};
 pub use none::WholeChunks;
+pub use price::LiteralRate;
 pub use ring::{Ring, SessionEntry};
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
@@ -77,6 +78,8 @@ pub struct StrategyOutput {
     pub matches: Vec<Match>,
     /// Features by which later chunks find this one: 48 bits of hash, and 8 bits of position code above them.
     pub features: Vec<u64>,
+    /// The literal rate, if the strategy knows it.
+    pub rate: Option<LiteralRate>,
 }
 
 /// Finds duplicates below the chunk.

@@ -5,12 +5,14 @@
 //!
 //! 1. *Rate*: samples around the short matches of a chunk are compressed together, and the first of them alone. The
 //!    difference is what a literal byte takes when the compressor has seen similar bytes. Chunks with few short matches
-//!    need no rate.
-//! 2. *Choice*: of all ways to keep or drop each match, the one with the lowest expected stored bytes. One walk along
+//!    need no rate. Ordinary rates differ little, so the next chunks take one without samples of their own.
+//! 2. *Length*: in chunks whose bytes all take little, short matches would cut long ones short. Only long matches are
+//!    sought there.
+//! 3. *Choice*: of all ways to keep or drop each match, the one with the lowest expected stored bytes. One walk along
 //!    the matches finds it with two states: the match before is a copy, or it is not.
-//! 3. *Bases*: a base costs its name. If all its matches together save less, they are dropped.
+//! 4. *Bases*: a base costs its name. If all its matches together save less, they are dropped.
 //!
-//! The choice depends on the chunk and its matches only. Prices are in 1/256 of a stored byte.
+//! The choice depends on the stream of chunks and their matches only. Prices are in 1/256 of a stored byte.
 
 use super::Match;
 use crate::codec::Scratch;
@@ -37,6 +39,16 @@ const SAMPLE_BYTES: usize = 4 << 10;
 const SAMPLES: usize = 4;
 /// zstd level for samples.
 const LEVEL: i32 = 1;
+/// A rate of one stored byte for fewer literal bytes than this is ordinary.
+const ORDINARY: u64 = 8;
+/// Chunks that take an ordinary rate from the chunk before them.
+const BORROWERS: u32 = 7;
+/// A chunk is repetitive if a stored byte stands for more literal bytes than this, ...
+const REPETITIVE: u64 = 12;
+/// ... and then a match must save as many stored bytes as this to be worth searching for, ...
+const MATCH_BYTES_SAVED: u64 = 24;
+/// ... but need not be longer than this.
+const MATCH_BYTES_MIN_MAX: u64 = 1 << 10;
 
 /// Expected stored size of a literal byte, in 1/65536 of a stored byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +64,11 @@ impl LiteralRate {
         (u64::from(len) * u64::from(rate)) >> 8
     }
 
+    /// Whether a stored byte stands for fewer than `count` literal bytes.
+    fn is_above(self, count: u64) -> bool {
+        u64::from(self.0) * count >= u64::from(Self::FULL.0)
+    }
+
     /// The rate divided by two, `count` times.
     #[must_use]
     pub fn halved(self, count: u32) -> Self {
@@ -65,10 +82,13 @@ pub struct RateSampler {
     scratch: Scratch,
     sample: Vec<u8>,
     space: Vec<u8>,
+    /// An ordinary rate, and the number of chunks that may still take it.
+    lent: Option<(LiteralRate, u32)>,
 }
 
 impl RateSampler {
-    /// The rate of the bytes of `chunk` around its short matches; [`LiteralRate::FULL`] if there are few.
+    /// The rate of the bytes of `chunk` around its short matches; [`LiteralRate::FULL`] if there are few. It may be the
+    /// ordinary rate of a chunk shortly before.
     ///
     /// # Errors
     /// Those of the compressor: no memory.
@@ -77,11 +97,46 @@ impl RateSampler {
         if short.len() < SHORT_MATCHES_MIN {
             return Ok(LiteralRate::FULL);
         }
+        if let Some((rate, borrowers)) = self.lent.take()
+            && borrowers > 0
+        {
+            self.lent = Some((rate, borrowers - 1));
+            return Ok(rate);
+        }
+        let middles: [usize; SAMPLES] = std::array::from_fn(|number| {
+            let found = short.get((2 * number + 1) * short.len() / (2 * SAMPLES));
+            found.map_or(0, |found| found.position as usize)
+        });
+        let rate = self.sampled(chunk, middles)?;
+        self.lent = rate.is_above(ORDINARY).then_some((rate, BORROWERS));
+        Ok(rate)
+    }
+
+    /// Length in bytes from which on matches are worth searching for in `chunk`, with `rate` around its short matches.
+    /// It is `bytes_min`, the shortest copy, unless the whole chunk is repetitive.
+    ///
+    /// # Errors
+    /// Those of the compressor: no memory.
+    pub fn match_bytes_min(&mut self, chunk: &[u8], rate: LiteralRate, bytes_min: usize) -> Result<usize> {
+        if rate.is_above(REPETITIVE) {
+            return Ok(bytes_min);
+        }
+        // In archives of text the short matches are in headers, which take less than the text.
+        let middles = std::array::from_fn(|number| (2 * number + 1) * chunk.len() / (2 * SAMPLES));
+        let rate = rate.max(self.sampled(chunk, middles)?);
+        if rate.is_above(REPETITIVE) {
+            return Ok(bytes_min);
+        }
+        let len = (MATCH_BYTES_SAVED << 16) / u64::from(rate.0).max(1);
+        Ok(bytes_min.max(len.min(MATCH_BYTES_MIN_MAX) as usize))
+    }
+
+    /// The rate of samples around these ascending positions.
+    fn sampled(&mut self, chunk: &[u8], middles: [usize; SAMPLES]) -> Result<LiteralRate> {
         self.sample.clear();
         let mut end = 0;
-        for number in 0..SAMPLES {
-            let Some(found) = short.get((2 * number + 1) * short.len() / (2 * SAMPLES)) else { break };
-            let start = (found.position as usize).saturating_sub(SAMPLE_BYTES / 2).max(end);
+        for middle in middles {
+            let start = middle.saturating_sub(SAMPLE_BYTES / 2).max(end);
             end = (start + SAMPLE_BYTES).min(chunk.len());
             self.sample.extend_from_slice(chunk.get(start..end).unwrap_or_default());
         }
@@ -241,23 +296,63 @@ mod tests {
         assert_eq!(found, [near(0, 1, 9000), near(20_000, 1, 100)]);
     }
 
+    /// Rows of 128 bytes, most of them blanks.
+    fn rows() -> Vec<u8> {
+        let row = |number: u32| format!("{:<16}{:<112}", number.wrapping_mul(2_654_435_761), "");
+        (0..500).flat_map(|number| row(number).into_bytes()).collect()
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut noise = vec![0; len];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        noise
+    }
+
+    /// 50 short matches from `at` on.
+    fn short_matches(at: u32) -> Vec<Match> {
+        let found = |number: u32| Match { position: at + 600 * number, base: entry(0), offset: 0, len: 40 };
+        (0..50).map(found).collect()
+    }
+
     #[test]
     fn the_rate_is_that_of_the_bytes_around_short_matches() {
-        // Rows of 128 bytes, most of them blanks, and noise.
-        let row = |number: u32| format!("{:<16}{:<112}", number.wrapping_mul(2_654_435_761), "");
-        let rows: Vec<u8> = (0..500).flat_map(|number| row(number).into_bytes()).collect();
-        let mut noise = vec![0; rows.len()];
-        blake3::Hasher::new().finalize_xof().fill(&mut noise);
-        let of = |chunk: &[u8], at: u32| {
-            let found = |number: u32| Match { position: at + 600 * number, base: entry(0), offset: 0, len: 40 };
-            let found: Vec<Match> = (0..50).map(found).collect();
-            RateSampler::default().rate(chunk, &found).unwrap()
-        };
-        let both = [rows, noise].concat();
+        let of = |chunk: &[u8], at: u32| RateSampler::default().rate(chunk, &short_matches(at)).unwrap();
+        let both = [rows(), noise(rows().len())].concat();
         let (rows, noise) = (of(&both, 10_000), of(&both, 80_000));
         assert!((2048..8192).contains(&rows.0), "{rows:?}");
         assert!(noise.0 > 60_000, "{noise:?}");
         let long = [Match { position: 0, base: entry(0), offset: 0, len: 30_000 }; 50];
         assert_eq!(RateSampler::default().rate(&both, &long).unwrap(), LiteralRate::FULL);
+    }
+
+    #[test]
+    fn only_an_ordinary_rate_is_lent() {
+        let (rows, noise) = (rows(), noise(rows().len()));
+        let mut sampler = RateSampler::default();
+        let of_rows = sampler.rate(&rows, &short_matches(10_000)).unwrap();
+        let of_noise = sampler.rate(&noise, &short_matches(10_000)).unwrap();
+        assert!(of_rows < of_noise, "a low rate is not lent");
+        for _ in 0..BORROWERS {
+            assert_eq!(sampler.rate(&rows, &short_matches(10_000)).unwrap(), of_noise);
+        }
+        assert_eq!(sampler.rate(&rows, &short_matches(10_000)).unwrap(), of_rows);
+        assert_eq!(sampler.rate(&rows, &[]).unwrap(), LiteralRate::FULL);
+    }
+
+    #[test]
+    fn only_long_matches_are_sought_in_chunks_that_are_repetitive_throughout() {
+        let min = |chunk: &[u8]| {
+            let mut sampler = RateSampler::default();
+            let rate = sampler.rate(chunk, &short_matches(10_000)).unwrap();
+            assert!(!rate.is_above(REPETITIVE), "{rate:?}");
+            sampler.match_bytes_min(chunk, rate, 32).unwrap()
+        };
+        assert!((24 * 12..=1024).contains(&min(&rows())), "{}", min(&rows()));
+        assert_eq!(min(&[rows(), noise(rows().len())].concat()), 32, "the other half is not repetitive");
+        assert_eq!(min(&vec![0; 100_000]), 1024);
+        let mut sampler = RateSampler::default();
+        assert_eq!(sampler.match_bytes_min(&rows(), LiteralRate::FULL, 32).unwrap(), 32);
+        assert_eq!(sampler.match_bytes_min(&rows(), LiteralRate(0), 4096).unwrap(), 4096, "copies may be longer");
+        assert_eq!(sampler.match_bytes_min(&[], LiteralRate(0), 32).unwrap(), 1024);
     }
 }
