@@ -23,6 +23,7 @@ use crate::repo::container::{
     ExtentMap, FrameLocation, FrameNumber, FrameReference, FramesInFlight, StoredFrame, blob_name, decode_frame,
 };
 use crate::repo::index::ContainerIndexes;
+use crate::similar::base_problem;
 use crate::store::Store;
 
 /// A worker of ModelEncode.
@@ -154,7 +155,7 @@ impl ModelEncodeWorker {
         let base = match self.bases.read(plan, &mut self.scratch) {
             Ok(base) => base,
             Err(error) if error.is_unreadable() => {
-                tracing::warn!("storing a block without its base: {error}");
+                tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));
                 return Ok(None);
             }
             Err(error) => return Err(error),

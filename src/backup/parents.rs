@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
-use crate::repo::snapshot_cache;
+use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::tree::Node;
 
 /// Parents of a backup, at most. Each is walked beside the source.
@@ -51,17 +51,20 @@ impl ParentCursors {
     }
 }
 
-/// The parents of a backup of the absolute `paths` on `host`, the latest first.
+/// The parents of a backup of the absolute `paths` on `host`, the latest first. Also the number of snapshots.
 ///
 /// # Errors
 /// Those of listing the store.
-pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<Vec<NamedSnapshot>> {
-    let (snapshots, damaged) = match snapshot_cache::list(repository) {
-        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
+pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> Result<(Vec<NamedSnapshot>, usize)> {
+    let SnapshotListing { snapshots, damaged, .. } = match snapshot_cache::list(repository) {
+        Err(error @ Error::Unreadable { .. }) => {
+            SnapshotListing { damaged: vec![(snapshot::PREFIX.into(), error)], ..SnapshotListing::default() }
+        }
         listed => listed?,
     };
     let skip = |name: &str, error: &Error| tracing::warn!("skipping {name}: {error}");
     damaged.iter().for_each(|(name, error)| skip(name, error));
+    let count = snapshots.len();
     let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(|named| named.snapshot.host == host).collect();
     snapshots.reverse();
     loop {
@@ -85,7 +88,7 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
             }
         }
         if unreadable.is_empty() {
-            return Ok(parents);
+            return Ok((parents, count));
         }
         snapshots.retain(|named| !unreadable.contains(&named.id));
     }

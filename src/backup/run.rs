@@ -25,7 +25,7 @@ use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
 use super::read::{ReadCounts, ReadStage};
 use super::report::{BackupReport, BackupRequest, CopiedSnapshot};
-use super::segments::{heal_segments, merge_after_commit};
+use super::segments::{care_after_commit, heal_segments};
 use super::stored::{StoredStage, StoredTree};
 use super::stream::StreamStage;
 use super::wiring::{RunParts, Wiring};
@@ -39,7 +39,8 @@ use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes
 use crate::repo::marks::Marks;
 use crate::repo::paths::{cache_directory, create_private};
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use crate::repo::snapshot::{NamedSnapshot, Snapshot};
+use crate::repo::snapshot_cache;
 use crate::repo::tree::{FileIdentity, Node};
 
 /// Files that the pre-scan examines for models, at most.
@@ -56,6 +57,8 @@ struct Prepared {
     listing: Arc<ContainerListing>,
     containers_adopted: u64,
     parents: Vec<NamedSnapshot>,
+    /// Number of snapshots, if they were listed.
+    snapshots: Option<usize>,
     /// Directory of the caches.
     cache: PathBuf,
     /// What the run loads, it relies on.
@@ -116,7 +119,7 @@ fn run_once(
         }
         (None, None) => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
     };
-    let Prepared { listing, containers_adopted, parents, cache, container_indexes } = prepared;
+    let Prepared { listing, containers_adopted, parents, snapshots, cache, container_indexes } = prepared;
     let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
     let parent = parents.first().map(|parent| parent.id);
@@ -134,7 +137,7 @@ fn run_once(
         commit.release();
         let (saved, metrics, id, index_hits) = committed?;
         indexes.save_filter();
-        merge_after_commit(&listing, &cache, stop);
+        care_after_commit(repository, &listing, &cache, snapshots, stop);
         (saved, metrics, id.to_string(), index_hits)
     };
     Ok(BackupReport {
@@ -181,14 +184,18 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
     };
     if let Some(copied) = &request.copied {
         let parents = copied.previous.iter().map(|(_, copy)| copy.clone()).collect();
-        return Ok(Prepared { listing, containers_adopted, parents, cache, container_indexes: Arc::default() });
+        let container_indexes = Arc::default();
+        return Ok(Prepared { listing, containers_adopted, parents, snapshots: None, cache, container_indexes });
     }
-    let parents = match &request.parent {
-        _ if request.force || request.stream.is_some() => Vec::new(),
-        Some(id) => vec![snapshot::find(repository.store.as_ref(), id)?],
-        None => find_parents(repository, &request.host, paths)?,
+    let (parents, snapshots) = match &request.parent {
+        _ if request.force || request.stream.is_some() => (Vec::new(), None),
+        Some(id) => (vec![snapshot_cache::find(repository, id)?], None),
+        None => {
+            let (parents, count) = find_parents(repository, &request.host, paths)?;
+            (parents, Some(count))
+        }
     };
-    Ok(Prepared { listing, containers_adopted, parents, cache, container_indexes: Arc::default() })
+    Ok(Prepared { listing, containers_adopted, parents, snapshots, cache, container_indexes: Arc::default() })
 }
 
 /// The stage that reads a snapshot of another repository.

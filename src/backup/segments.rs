@@ -1,4 +1,5 @@
 //! Care of the index segments during a backup: heals damaged ones, proves that readers find all containers, and merges.
+//! Also of the bundles of snapshots.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -6,9 +7,11 @@ use std::sync::atomic::AtomicBool;
 use super::indexes::Indexes;
 use crate::error::Result;
 use crate::repo::Repository;
+use crate::repo::bundle;
 use crate::repo::index::{
     ContainerListing, merge_segments, name_all_containers, replace_damaged_segments, verify_segments,
 };
+use crate::repo::snapshot_cache::maintain_bundles;
 
 /// Pages of local segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;
@@ -35,12 +38,25 @@ pub fn prove_containers(listing: &ContainerListing, indexes: &Indexes) -> Result
     name_all_containers(listing, &indexes.stored())
 }
 
-/// Merges index segments after the commit, so that their number stays small. A large one is built in directory `cache`.
-/// The backup has succeeded whatever happens here: a later one merges what is left.
-pub fn merge_after_commit(listing: &ContainerListing, cache: &Path, stop: &AtomicBool) {
+/// Merges index segments after the commit, so that their number stays small, and bundles snapshots once enough have
+/// gathered. A large segment is built in directory `cache`. `before` is the number of snapshots before this backup; if
+/// it is not known, a later backup bundles. The backup has succeeded whatever happens here; a later one does the rest.
+pub fn care_after_commit(
+    repository: &Repository,
+    listing: &ContainerListing,
+    cache: &Path,
+    before: Option<usize>,
+    stop: &AtomicBool,
+) {
     match merge_segments(listing, cache, stop) {
         Ok(merges) => tracing::debug!("{merges} merges of index segments"),
         Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
+    }
+    if before.is_some_and(|before| (before + 1).is_multiple_of(bundle::LOOSE_MIN)) {
+        match maintain_bundles(repository, bundle::LOOSE_MIN / 2) {
+            Ok(count) => tracing::debug!("{count} snapshots are in a new bundle"),
+            Err(error) => tracing::warn!("snapshots are not bundled: {error}; a later backup does it"),
+        }
     }
 }
 

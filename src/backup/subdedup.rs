@@ -26,7 +26,9 @@ use crate::repo::container::{
     Base, EXTENTS_LIMIT, EntryNumber, FrameAddress, FrameNumber, OpenFrame, Operation, OperationList,
     SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
-use crate::similar::{Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, Strategy, StrategyOutput};
+use crate::similar::{
+    Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, Strategy, StrategyOutput, base_problem,
+};
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -245,7 +247,7 @@ impl SubDedupStage {
             Ok((true, encoded)) => Ok((found, encoded)),
             Ok((false, _)) => Ok((found, EncodedChunk::whole(chunk.len))),
             Err(error) if error.is_unreadable() => {
-                tracing::warn!("storing a chunk whole: {error}");
+                tracing::warn!("a chunk is stored whole: {}", base_problem(&error));
                 Ok((found, EncodedChunk::whole(chunk.len)))
             }
             Err(error) => Err(error),

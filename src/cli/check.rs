@@ -4,15 +4,19 @@ use serde::Serialize;
 
 use super::Session;
 use super::args::CheckArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
-use crate::error::Result;
-use crate::inspect::check::{CheckReport, ReadData, check};
+use crate::error::{Error, Result};
+use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots};
 use crate::metrics::Progress;
 use crate::repair::quarantine::{self, QuarantineReport};
+use crate::repo::Repository;
 use crate::repo::marks::Marks;
+use crate::repo::naming::find_snapshot;
+use crate::repo::snapshot::NamedSnapshot;
 
 /// The report as JSON.
 #[derive(Serialize)]
@@ -23,7 +27,7 @@ struct CheckOutput<'a> {
     quarantine: Option<QuarantineReport>,
 }
 
-/// Verifies the repository.
+/// Verifies the repository, or what some snapshots need.
 ///
 /// # Errors
 /// Those of the repository, the configuration and [`check`].
@@ -38,7 +42,12 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     } else {
         Some(Marks::read(repository.store.as_ref())?)
     };
-    let report = shown(options, &progress, None, || check(&repository, &config, read_data, &progress, &session.stop))?;
+    let chosen = chosen_snapshots(&repository, arguments)?;
+    let stop = &session.stop;
+    let report = shown(options, &progress, None, || match &chosen {
+        None => check(&repository, &config, read_data, &progress, stop),
+        Some(chosen) => check_snapshots(&repository, &config, chosen, read_data, &progress, stop),
+    })?;
     // The damage is reported even if it cannot be recorded.
     let quarantine = before.and_then(|before| {
         let done = quarantine::record(&repository, &before, &report);
@@ -71,6 +80,22 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+/// The snapshots that the arguments name or that pass their filter. `None` if they choose none.
+fn chosen_snapshots(repository: &Repository, arguments: &CheckArguments) -> Result<Option<Vec<NamedSnapshot>>> {
+    let filter = choice::filter(&arguments.filter)?;
+    if arguments.snapshots.is_empty() {
+        if filter.is_empty() {
+            return Ok(None);
+        }
+        let (snapshots, _) = choice::snapshots(repository, &arguments.filter)?;
+        if snapshots.is_empty() {
+            return Err(Error::Usage("no readable snapshot has this host, these paths and these tags".into()));
+        }
+        return Ok(Some(snapshots));
+    }
+    arguments.snapshots.iter().map(|name| find_snapshot(repository, name, &filter)).collect::<Result<_>>().map(Some)
 }
 
 fn damaged(report: &CheckReport) -> String {

@@ -5,10 +5,15 @@ use std::path::PathBuf;
 
 use super::args::FilterArguments;
 use super::exit::Exit;
+use super::snapshots::short_id;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::naming::{self, SnapshotFilter};
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot_cache::{self, SnapshotListing};
+
+/// Unreported snapshots that are named, at most.
+const UNREPORTED_SHOWN: usize = 4;
 
 /// The filter of some arguments. Relative paths become absolute, as backups record them.
 ///
@@ -29,7 +34,7 @@ pub fn entry(
     text: &OsStr,
     arguments: &FilterArguments,
 ) -> Result<(NamedSnapshot, Option<PathBuf>)> {
-    naming::find_entry(repository.store.as_ref(), text, &filter(arguments)?)
+    naming::find_entry(repository, text, &filter(arguments)?)
 }
 
 /// The snapshots that pass a filter, oldest first, and the exit code that damaged snapshots cause. Each of those is
@@ -39,10 +44,24 @@ pub fn entry(
 /// Those of listing the snapshots.
 pub fn snapshots(repository: &Repository, arguments: &FilterArguments) -> Result<(Vec<NamedSnapshot>, Exit)> {
     let filter = filter(arguments)?;
-    let (mut snapshots, damaged) = snapshot::list(repository.store.as_ref())?;
+    let (mut snapshots, exit) = reported(repository)?;
+    snapshots.retain(|named| filter.passes(&named.snapshot));
+    Ok((snapshots, exit))
+}
+
+/// The snapshots that their backups have reported, oldest first, and the exit code that damaged ones cause. Both those
+/// and the unreported ones are logged.
+///
+/// # Errors
+/// Those of listing the snapshots.
+pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
+    let SnapshotListing { snapshots, unreported, damaged } = snapshot_cache::list(repository)?;
     for (name, error) in &damaged {
         tracing::error!("cannot read {name}: {error}");
     }
-    snapshots.retain(|named| filter.passes(&named.snapshot));
+    for named in unreported.iter().take(UNREPORTED_SHOWN) {
+        let id = short_id(named);
+        tracing::warn!("snapshot {id} is left out: its backup still runs, or was killed just before it was complete");
+    }
     Ok((snapshots, if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
 }

@@ -61,8 +61,7 @@ impl Opener<'_> {
         let Some((repository, stored)) = &self.repository else {
             return Err(Error::Usage(format!("no repository for {text}")));
         };
-        let (snapshot, inside) =
-            naming::find_entry(repository.store.as_ref(), text.as_ref(), &SnapshotFilter::default())?;
+        let (snapshot, inside) = naming::find_entry(repository, text.as_ref(), &SnapshotFilter::default())?;
         stored.open(&snapshot, &inside.unwrap_or_default(), text)
     }
 }

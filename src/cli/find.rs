@@ -73,7 +73,7 @@ pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
         choice::snapshots(&repository, &arguments.filter)?
     } else {
         let filter = choice::filter(&arguments.filter)?;
-        let find = |name: &String| find_snapshot(repository.store.as_ref(), name, &filter);
+        let find = |name: &String| find_snapshot(&repository, name, &filter);
         let mut chosen = arguments.snapshots.iter().map(find).collect::<Result<Vec<_>>>()?;
         chosen.sort_by_key(|named| (named.snapshot.time_ns, named.id));
         chosen.dedup_by_key(|named| named.id);

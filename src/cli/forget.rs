@@ -18,7 +18,9 @@ use super::snapshots::{SnapshotDocument, wide_row};
 use crate::config::RetentionProfile;
 use crate::error::{Error, Result};
 use crate::keep::{ForgetGroup, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::bundle;
+use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues};
 use crate::types::SnapshotId;
 
@@ -59,9 +61,8 @@ impl<'a> DecisionDocument<'a> {
 /// Those of the repository and of [`plan_forget`].
 pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let store = repository.store.as_ref();
     let groups = if arguments.ids.is_empty() {
-        let (snapshots, damaged) = snapshot::list_reported(store)?;
+        let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(&repository)?;
         for (name, error) in damaged {
             tracing::warn!("leaving {name} alone: {error}");
         }
@@ -76,13 +77,18 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
             false => plan_forget(&snapshots, &rules.policy, &TimeZone::system())?,
         }
     } else {
-        let find = |id: &String| Ok(RetainedSnapshot { snapshot: snapshot::find(store, id)?, reasons: Vec::new() });
+        let find = |id: &String| {
+            Ok(RetainedSnapshot { snapshot: snapshot_cache::find(&repository, id)?, reasons: Vec::new() })
+        };
         let snapshots = arguments.ids.iter().map(find).collect::<Result<_>>()?;
         vec![ForgetGroup { values: GroupValues::default(), snapshots }]
     };
     let deleted: Vec<SnapshotId> = groups.iter().flat_map(ForgetGroup::deleted).collect();
     if !arguments.dry_run {
         forget(&repository, &deleted)?;
+        if let Err(error) = snapshot_cache::maintain_bundles(&repository, bundle::LOOSE_MIN) {
+            tracing::warn!("snapshots are not bundled: {error}; a later backup does it");
+        }
     }
     let profile = &session.profile.forget;
     // Who names snapshots or gives rules also says whether to prune.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use super::args::{ModelsArguments, SnapshotChoice};
+use super::choice::reported;
 use super::exit::Exit;
 use super::location;
 use super::output::{Align, count, hex_unless_utf8, print, print_json, size, write_table};
@@ -15,7 +16,7 @@ use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
 use crate::repo::naming::{LATEST, SnapshotFilter, find_snapshot};
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::NamedSnapshot;
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -84,18 +85,14 @@ pub fn kind(base: &BaseModel) -> &'static str {
 /// # Errors
 /// Those of the repository and the snapshots.
 pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<NamedSnapshot>, Exit)> {
-    let store = repository.store.as_ref();
     if !choice.all {
         let name = choice.id.as_deref().unwrap_or(LATEST);
-        return Ok((vec![find_snapshot(store, name, &SnapshotFilter::default())?], Exit::Fine));
+        return Ok((vec![find_snapshot(repository, name, &SnapshotFilter::default())?], Exit::Fine));
     }
-    let (mut snapshots, damaged) = snapshot::list(store)?;
-    for (name, error) in &damaged {
-        tracing::error!("cannot read {name}: {error}");
-    }
+    let (mut snapshots, exit) = reported(repository)?;
     // The latest snapshot first.
     snapshots.reverse();
-    Ok((snapshots, if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
+    Ok((snapshots, exit))
 }
 
 /// Lists the models.

@@ -29,7 +29,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let mut config = location::config(options)?;
     config.restore.keep_damaged &= !arguments.no_damaged;
     let repository = location::open(session)?;
-    let (named, base) = find_entry(repository.store.as_ref(), &arguments.entry, &SnapshotFilter::default())?;
+    let (named, base) = find_entry(&repository, &arguments.entry, &SnapshotFilter::default())?;
     let request = RestoreRequest {
         target: arguments.target.clone().unwrap_or_else(|| new_directory(&named)),
         base,

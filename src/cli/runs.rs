@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use super::args::{Arguments, BestArguments, StepsArguments};
+use super::choice::reported;
 use super::exit::Exit;
 use super::location;
 use super::output::{
@@ -18,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::inspect::noop::{NoopCount, NoopSteps};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{RunStep, best as best_step, runs as runs_of};
-use crate::repo::snapshot::list_reported;
 
 /// A step as JSON.
 #[derive(Serialize)]
@@ -74,9 +74,8 @@ fn statistic(step: &RunStep, name: &str) -> u64 {
 
 /// The steps of all runs, and the exit code that damaged snapshots cause.
 fn all_runs(repository: &Repository) -> Result<(BTreeMap<String, Vec<RunStep>>, Exit)> {
-    let (snapshots, damaged) = list_reported(repository.store.as_ref())?;
-    damaged.iter().for_each(|(name, error)| tracing::error!("cannot read {name}: {error}"));
-    Ok((runs_of(snapshots), if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
+    let (snapshots, exit) = reported(repository)?;
+    Ok((runs_of(snapshots), exit))
 }
 
 /// The steps of one run.

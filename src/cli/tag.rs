@@ -9,7 +9,7 @@ use super::location;
 use super::output::{failed, print, print_json};
 use crate::error::Result;
 use crate::keep::{TagChange, tag};
-use crate::repo::snapshot;
+use crate::repo::snapshot_cache;
 
 /// A changed snapshot as JSON.
 #[derive(Serialize)]
@@ -29,8 +29,7 @@ pub fn run(session: &Session, arguments: &TagArguments) -> Result<Exit> {
         .then(|| arguments.set.iter().filter(|tag| !tag.is_empty()).cloned().collect::<Vec<_>>());
     let change = TagChange { set, add: arguments.add.clone(), remove: arguments.remove.clone() };
     // All are found before the first changes its id.
-    let found =
-        arguments.ids.iter().map(|id| snapshot::find(repository.store.as_ref(), id)).collect::<Result<Vec<_>>>()?;
+    let found = arguments.ids.iter().map(|id| snapshot_cache::find(&repository, id)).collect::<Result<Vec<_>>>()?;
     let mut documents = Vec::with_capacity(found.len());
     for named in &found {
         let new = tag(&repository, named, &change)?.unwrap_or(named.id);

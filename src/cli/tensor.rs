@@ -15,7 +15,7 @@ use crate::repo::naming::{SnapshotFilter, find_entry};
 /// Those of the repository, the snapshot and [`tensor`].
 pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (named, entry) = find_entry(repository.store.as_ref(), &arguments.entry, &SnapshotFilter::default())?;
+    let (named, entry) = find_entry(&repository, &arguments.entry, &SnapshotFilter::default())?;
     let output = arguments.output.clone().unwrap_or_else(|| default_output(name));
     let path = match (&entry, arguments.paths.as_slice()) {
         (entry, []) => entry.as_deref(),

@@ -15,6 +15,7 @@ use crate::repo::container::{self, ContainerIndex, FOOTER_BYTES, HEADER_BYTES, p
 use crate::repo::index::{self, FILTER_FILE, SimilarityFiles, read_container_index};
 use crate::repo::paths::cache_directory;
 use crate::repo::snapshot;
+use crate::repo::snapshot_cache::{self, SnapshotListing};
 
 /// Stored bytes of the repository by kind of blob.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -107,7 +108,7 @@ pub fn repository_stats(repository: &Repository) -> Result<RepositoryStats> {
             _ => stats.stored_bytes.other += blob.len,
         }
     }
-    let (snapshots, damaged) = snapshot::list(store)?;
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     stats.snapshots = snapshots.len() as u64;
     let recorded = snapshots.iter().filter_map(|named| named.snapshot.statistics.get("bytes"));

@@ -24,7 +24,7 @@ use crate::format::Dtype;
 use crate::model::{BaseChoice, CatalogueBlob, Families, ModelRecord, choose};
 use crate::repo::container::{Base, DEPTH_LIMIT, EntryNumber, ExtentMap, FrameNumber, FrameReference, Operation};
 use crate::repo::recipe::ContentReference;
-use crate::similar::{BaseRange, Bases};
+use crate::similar::{BaseRange, Bases, base_problem};
 use crate::store::Store;
 use crate::types::Fingerprint;
 
@@ -324,7 +324,7 @@ fn derivation_of(new: Dtype, base: Dtype) -> Option<Derivation> {
 fn none_if_unreadable(made: Result<Option<PlannedDelta>>) -> Result<Option<PlannedDelta>> {
     match made {
         Err(error) if error.is_unreadable() => {
-            tracing::warn!("storing a block without its base: {error}");
+            tracing::warn!("a part of a model is stored whole: {}", base_problem(&error));
             Ok(None)
         }
         made => made,

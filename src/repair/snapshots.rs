@@ -15,6 +15,7 @@ use crate::backup::{MetadataWriter, OpenDirectory};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
+use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
 use crate::repo::marks::Marks;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
@@ -80,6 +81,10 @@ pub fn repair_snapshots(
     if !request.dry_run {
         repository.check_writable()?;
         Marks::read(store)?.check_writable()?;
+    }
+    if !request.dry_run {
+        // Damaged bundles only have copies.
+        bundle::maintain(store, bundle::LOOSE_MIN)?;
     }
     let (snapshots, unreadable) = snapshot::list(store)?;
     let mut listing = ContainerListing::take(&repository.store)?;

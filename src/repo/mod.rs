@@ -3,6 +3,7 @@
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
 //! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
 
+pub mod bundle;
 pub mod checkpoint;
 pub mod claims;
 pub mod container;

@@ -15,12 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::repo::Repository;
 use crate::repo::checkpoint::{BestMode, best, runs};
-use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
-use crate::store::Store;
+pub use crate::repo::snapshot::LATEST;
+use crate::repo::snapshot::{NamedSnapshot, Snapshot};
+use crate::repo::snapshot_cache::{self, SnapshotListing};
 
-/// The name of the last snapshot, or of the last step of a run.
-pub const LATEST: &str = "latest";
 /// Start of names of steps of a run.
 const RUN: &str = "run:";
 /// Start of names of the best step of a run.
@@ -109,20 +109,20 @@ impl SnapshotFilter {
 ///
 /// # Errors
 /// [`Error::NoSuchSnapshot`] if none or several match. The error of the snapshot if it is damaged.
-pub fn find_snapshot(store: &dyn Store, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
+pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
     if let Some(step) = name.strip_prefix(RUN) {
-        return find_step(passing(store, filter)?, step).map_err(|hint| no_such(name, hint));
+        return find_step(passing(repository, filter)?, step).map_err(|hint| no_such(name, hint));
     }
     if name != LATEST || filter.is_empty() {
-        return snapshot::find(store, name);
+        return snapshot_cache::find(repository, name);
     }
-    let last = passing(store, filter)?.pop();
+    let last = passing(repository, filter)?.pop();
     last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))
 }
 
 /// The readable snapshots that pass, oldest first.
-fn passing(store: &dyn Store, filter: &SnapshotFilter) -> Result<Vec<NamedSnapshot>> {
-    let (mut snapshots, damaged) = snapshot::list_reported(store)?;
+fn passing(repository: &Repository, filter: &SnapshotFilter) -> Result<Vec<NamedSnapshot>> {
+    let SnapshotListing { mut snapshots, damaged, .. } = snapshot_cache::list(repository)?;
     damaged.iter().for_each(|(name, error)| tracing::warn!("skipping {name}: {error}"));
     snapshots.retain(|named| filter.passes(&named.snapshot));
     Ok(snapshots)
@@ -160,20 +160,26 @@ fn find_step(snapshots: Vec<NamedSnapshot>, name: &str) -> std::result::Result<N
 /// # Errors
 /// As of [`EntryName::parse`] and [`find_snapshot`].
 pub fn find_entry(
-    store: &dyn Store,
+    repository: &Repository,
     text: &OsStr,
     filter: &SnapshotFilter,
 ) -> Result<(NamedSnapshot, Option<PathBuf>)> {
     let name = EntryName::parse(text)?;
-    Ok((find_snapshot(store, &name.snapshot, filter)?, name.path))
+    Ok((find_snapshot(repository, &name.snapshot, filter)?, name.path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RepositoryConfig;
     use crate::repo::checkpoint::Checkpoint;
     use crate::store::MemoryStore;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn repository() -> Repository {
+        Repository::init(Arc::new(MemoryStore::new()), &RepositoryConfig::default()).unwrap()
+    }
 
     fn parsed(text: &str) -> (String, Option<String>) {
         let name = EntryName::parse(OsStr::new(text)).unwrap();
@@ -249,13 +255,15 @@ mod tests {
 
     #[test]
     fn latest_is_the_last_snapshot_that_passes_and_an_id_needs_not_pass() {
-        let store = MemoryStore::new();
+        let repository = repository();
+        let store = repository.store.as_ref();
         let ids: Vec<_> = [("a", "/x"), ("b", "/x"), ("a", "/y"), ("c", "/z")]
             .iter()
             .zip(1..)
-            .map(|((host, path), time)| snapshot(time, host, &[path], &[]).save(&store).unwrap())
+            .map(|((host, path), time)| snapshot(time, host, &[path], &[]).save(store).unwrap())
             .collect();
-        let found = |name: &str, filter: &SnapshotFilter| find_snapshot(&store, name, filter).map(|named| named.id);
+        let found =
+            |name: &str, filter: &SnapshotFilter| find_snapshot(&repository, name, filter).map(|named| named.id);
         assert_eq!(found("latest", &filter(&[], &[], &[])).unwrap(), ids[3]);
         assert_eq!(found("latest", &filter(&["a"], &[], &[])).unwrap(), ids[2]);
         assert_eq!(found("latest", &filter(&["a"], &["/x"], &[])).unwrap(), ids[0]);
@@ -266,16 +274,18 @@ mod tests {
 
     #[test]
     fn a_step_of_a_run_is_named_by_number_place_or_metric() {
-        let store = MemoryStore::new();
+        let repository = repository();
+        let store = repository.store.as_ref();
         let save = |time: i64, host: &str, step: u64, loss: f64| {
             let mut step_snapshot = snapshot(time, host, &["/m"], &[]);
             let metrics = BTreeMap::from([("loss".to_string(), loss)]);
             Checkpoint { run: "a".into(), step, metrics }.attach(&mut step_snapshot.extra).unwrap();
-            step_snapshot.save(&store).unwrap()
+            step_snapshot.save(store).unwrap()
         };
         let ids = [save(1, "x", 10, 0.5), save(2, "x", 30, 0.1), save(3, "y", 20, 0.9), save(4, "x", 10, 0.7)];
-        let found =
-            |name: &str, hosts: &[&str]| find_snapshot(&store, name, &filter(hosts, &[], &[])).map(|found| found.id);
+        let found = |name: &str, hosts: &[&str]| {
+            find_snapshot(&repository, name, &filter(hosts, &[], &[])).map(|found| found.id)
+        };
         assert_eq!(found("run:a@10", &[]).unwrap(), ids[3], "the last snapshot of a step counts");
         assert_eq!(found("run:a@latest", &[]).unwrap(), ids[1], "the highest step, not the last backup");
         assert_eq!(found("run:a@best:loss:min", &[]).unwrap(), ids[1]);

@@ -16,6 +16,8 @@ use crate::wire::Envelope;
 /// Prefix of snapshots in the store.
 pub const PREFIX: &str = "snapshots";
 const MAGIC: [u8; 8] = *b"FHRDSNAP";
+/// The name of the last snapshot, or of the last step of a run.
+pub const LATEST: &str = "latest";
 /// Key of [`Snapshot::extra`]: start of the backup if it differs from the snapshot's time, 8 bytes, little-endian.
 pub const STARTED_KEY: &str = "started";
 /// Key of [`Snapshot::extra`]: what the user left out, a CBOR array of texts.
@@ -81,6 +83,11 @@ pub struct NamedSnapshot {
 /// Store name of a snapshot.
 pub fn blob_name(id: &SnapshotId) -> String {
     format!("{PREFIX}/{id}")
+}
+
+/// Id of the snapshot with this store name.
+pub fn parse_name(name: &str) -> Option<SnapshotId> {
+    name.rsplit('/').next().and_then(SnapshotId::parse)
 }
 
 impl Snapshot {
@@ -167,17 +174,16 @@ pub fn delete(store: &dyn Store, id: &SnapshotId) -> Result<()> {
 /// Those of listing the store.
 pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, damaged) = list(store)?;
-    retain_reported(store, &mut snapshots)?;
+    take_unreported(store, &mut snapshots)?;
     Ok((snapshots, damaged))
 }
 
-/// Removes snapshots that their backup has not reported yet. They must have been listed before: the intent of each was
-/// put before it.
-pub(super) fn retain_reported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<()> {
+/// Removes and returns snapshots that their backup has not reported yet. They must have been listed before: the intent
+/// of each was put before it.
+pub(super) fn take_unreported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<Vec<NamedSnapshot>> {
     let intents: HashSet<String> =
         store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
-    snapshots.retain(|named| !named.is_held_by(&intents));
-    Ok(())
+    Ok(snapshots.extract_if(.., |named| named.is_held_by(&intents)).collect())
 }
 
 /// Name of a blob that could not be read, with the error.
@@ -190,8 +196,7 @@ pub type Unreadable = (String, Error);
 pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let (mut snapshots, mut damaged) = (Vec::new(), Vec::new());
     for listed in store.list(PREFIX)? {
-        let id = listed.name.rsplit('/').next().and_then(SnapshotId::parse);
-        let Some(id) = id else { continue };
+        let Some(id) = parse_name(&listed.name) else { continue };
         match Snapshot::load(store, &id) {
             Ok(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -202,25 +207,35 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
     Ok((snapshots, damaged))
 }
 
+/// The last of some snapshots, as `latest` names it.
+///
+/// # Errors
+/// [`Error::NoSuchSnapshot`] if there is none. The error of a damaged one if there is no other.
+pub(super) fn last(snapshots: Vec<NamedSnapshot>, mut damaged: Vec<Unreadable>) -> Result<NamedSnapshot> {
+    match (snapshots.into_iter().next_back(), damaged.pop()) {
+        (Some(last), damaged) => {
+            if let Some((name, error)) = damaged {
+                tracing::warn!("skipping {name}: {error}");
+            }
+            Ok(last)
+        }
+        (None, Some((_, error))) => Err(error),
+        (None, None) => {
+            let hint = ": the repository has no snapshots yet".into();
+            Err(Error::NoSuchSnapshot { id: LATEST.into(), hint })
+        }
+    }
+}
+
 /// Finds a snapshot by id, unique prefix or `latest`.
 ///
 /// # Errors
 /// [`Error::NoSuchSnapshot`] if none or several match. The error of the snapshot if it is damaged.
 pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
-    if wanted == "latest" {
-        let (snapshots, mut damaged) = list_reported(store)?;
-        let last = snapshots.into_iter().next_back();
-        return match (last, damaged.pop()) {
-            (Some(last), damaged) => {
-                if let Some((name, error)) = damaged {
-                    tracing::warn!("skipping {name}: {error}");
-                }
-                Ok(last)
-            }
-            (None, Some((_, error))) => Err(error),
-            (None, None) => Err(none(": the repository has no snapshots yet".into())),
-        };
+    if wanted == LATEST {
+        let (snapshots, damaged) = list_reported(store)?;
+        return last(snapshots, damaged);
     }
     if wanted.is_empty() || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(none(": give an id of hex digits, a unique prefix of one, or `latest`".into()));

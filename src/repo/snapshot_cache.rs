@@ -1,20 +1,22 @@
-//! Known snapshots in a local file, so that finding the parents of a backup does not read all of them.
+//! Known snapshots in a local file, so that finding some of them by name, host or time does not read all of them.
 //!
 //! 1. A snapshot never changes, and its name is the hash of its bytes. So the file is just their bytes, one after
 //!    another, and what it says is true: a flipped bit gives a snapshot that the store does not list.
-//! 2. Only the snapshots that the store lists count. Those that the file lacks are read and appended.
-//! 3. The file chooses snapshots. The chosen ones are then read from the store.
+//! 2. Only the snapshots that the store lists count. Those that the file lacks are read, many of them from bundles, and
+//!    appended.
+//! 3. A backup reads the chosen parents from the store, too.
 //! 4. The file is a cache. It is written again if its end is damaged or if most of its snapshots are gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Repository;
+use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{cache_directory, create_private};
-use super::snapshot::{self, NamedSnapshot, Snapshot, Unreadable};
+use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::types::SnapshotId;
@@ -22,41 +24,110 @@ use crate::types::SnapshotId;
 /// Name of the file in the local cache directory.
 pub const SNAPSHOTS_FILE: &str = "snapshots.cache";
 
-/// Bytes of a snapshot in the file, at most.
-const SNAPSHOT_BYTES_MAX: usize = 64 << 10;
+/// Snapshots that are read one by one without a look at the bundles.
+const READ_ALONE_MAX: usize = 4;
 /// Bytes of the file, at most. It bounds memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The reported snapshots, oldest first, and those that could not be read, as [`snapshot::list_reported`] gives them.
-/// Those in the file are not read: a caller that relies on one reads it.
+/// The snapshots of a repository, oldest first.
+#[derive(Debug, Default)]
+pub struct SnapshotListing {
+    /// Those that their backup has reported.
+    pub snapshots: Vec<NamedSnapshot>,
+    /// Those that their backup has not reported. It still runs, or was killed before it could.
+    pub unreported: Vec<NamedSnapshot>,
+    /// Those that could not be read.
+    pub damaged: Vec<Unreadable>,
+}
+
+/// The snapshots, as [`snapshot::list_reported`] gives them. What the local file or a bundle has is not read from its
+/// own blob: a caller that must know whether that is readable reads it.
 ///
 /// # Errors
 /// Those of listing the store.
-pub fn list(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
+pub fn list(repository: &Repository) -> Result<SnapshotListing> {
     let path = cache_directory(repository).ok().map(|directory| directory.join(SNAPSHOTS_FILE));
     let (mut snapshots, damaged) = list_with(repository.store.as_ref(), path)?;
-    snapshot::retain_reported(repository.store.as_ref(), &mut snapshots)?;
-    Ok((snapshots, damaged))
+    let unreported = snapshot::take_unreported(repository.store.as_ref(), &mut snapshots)?;
+    Ok(SnapshotListing { snapshots, unreported, damaged })
+}
+
+/// Finds a snapshot by id, unique prefix or `latest`, as [`snapshot::find`] does.
+///
+/// # Errors
+/// Those of [`snapshot::find`].
+pub fn find(repository: &Repository, wanted: &str) -> Result<NamedSnapshot> {
+    if wanted != LATEST {
+        return snapshot::find(repository.store.as_ref(), wanted);
+    }
+    let SnapshotListing { snapshots, damaged, .. } = list(repository)?;
+    snapshot::last(snapshots, damaged)
+}
+
+/// Bundles snapshots as [`bundle::maintain`] does. What the local file has is not read.
+///
+/// # Errors
+/// As of [`bundle::maintain`].
+pub fn maintain_bundles(repository: &Repository, loose_min: usize) -> Result<usize> {
+    let path = cache_directory(repository)?.join(SNAPSHOTS_FILE);
+    bundle::maintain_with(repository.store.as_ref(), loose_min, |wanted| {
+        let (bytes, mut blobs) = (read_file(&path).unwrap_or_default(), HashMap::new());
+        visit(&bytes, |id, blob| {
+            if wanted.contains(&id) {
+                blobs.insert(id, blob.to_vec());
+            }
+        });
+        blobs.into_iter().collect()
+    })
+}
+
+/// The bytes of the file, and one more than it may have if it has too many.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Calls `each` with the blobs of a file and the ids that they have. Returns whether the file is whole.
+fn visit(bytes: &[u8], mut each: impl FnMut(SnapshotId, &[u8])) -> bool {
+    let mut rest = bytes;
+    while let Some((len, tail)) = rest.split_first_chunk() {
+        let len = u32::from_le_bytes(*len) as usize;
+        let Some((blob, tail)) = tail.split_at_checked(len).filter(|_| len <= SNAPSHOT_BYTES_MAX) else { break };
+        each(SnapshotId(*blake3::hash(blob).as_bytes()), blob);
+        rest = tail;
+    }
+    rest.is_empty()
 }
 
 fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> {
     let mut known = path.as_deref().map(|path| KnownSnapshots::load(path, store)).unwrap_or_default();
     let (mut snapshots, mut damaged, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unknown = HashSet::new();
     for listed in store.list(snapshot::PREFIX)? {
-        let Some(id) = listed.name.rsplit('/').next().and_then(SnapshotId::parse) else { continue };
-        if let Some(snapshot) = known.snapshots.remove(&id) {
-            snapshots.push(NamedSnapshot { id, snapshot });
-            continue;
+        let Some(id) = snapshot::parse_name(&listed.name) else { continue };
+        match known.snapshots.remove(&id) {
+            Some(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
+            None => _ = unknown.insert(id),
         }
+    }
+    if unknown.len() > READ_ALONE_MAX {
+        bundle::find(store, &mut unknown, |named, blob| {
+            snapshots.push(named);
+            new.push(blob.to_vec());
+        })?;
+    }
+    for id in unknown {
         match Snapshot::read(store, &id) {
             Ok((snapshot, blob)) => {
                 snapshots.push(NamedSnapshot { id, snapshot });
                 new.push(blob);
             }
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => damaged.push((listed.name, error)),
+            Err(error) => damaged.push((snapshot::blob_name(&id), error)),
         }
     }
+    damaged.sort_by(|(one, _), (other, _)| one.cmp(other));
     if let Some(path) = path
         && let Err(error) = known.save(&path, &snapshots, &new, store)
     {
@@ -80,24 +151,19 @@ struct KnownSnapshots {
 impl KnownSnapshots {
     fn load(path: &Path, store: &dyn Store) -> Self {
         let mut known = KnownSnapshots::default();
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        let bytes = read_file(path).unwrap_or_else(|error| {
+            known.is_damaged = error.kind() != std::io::ErrorKind::NotFound;
+            Vec::new()
+        });
         known.bytes = bytes.len() as u64;
-        known.is_damaged =
-            known.bytes > FILE_BYTES_MAX || read.is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound);
-        let mut rest = bytes.as_slice();
-        while let Some((len, tail)) = rest.split_first_chunk() {
-            let len = u32::from_le_bytes(*len) as usize;
-            let Some((blob, tail)) = tail.split_at_checked(len).filter(|_| len <= SNAPSHOT_BYTES_MAX) else { break };
-            let id = SnapshotId(*blake3::hash(blob).as_bytes());
+        let is_whole = visit(&bytes, |id, blob| {
             match Snapshot::parse(store, &id, blob) {
                 Ok(snapshot) => drop(known.snapshots.insert(id, snapshot)),
                 Err(_) => known.is_damaged = true,
             }
             known.count += 1;
-            rest = tail;
-        }
-        known.is_damaged |= !rest.is_empty();
+        });
+        known.is_damaged |= !is_whole || known.bytes > FILE_BYTES_MAX;
         known
     }
 

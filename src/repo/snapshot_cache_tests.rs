@@ -97,3 +97,23 @@ fn whatever_the_file_holds_the_answer_is_right_and_the_file_heals() {
     fs::create_dir(fixture.path()).unwrap();
     assert_eq!(fixture.listed().0.len(), 12);
 }
+
+#[test]
+fn a_machine_that_knows_no_snapshot_reads_few_blobs() {
+    let fixture = Fixture::new(100);
+    assert_eq!(bundle::maintain(fixture.store.as_ref(), 32).unwrap(), 100);
+    snapshot(100).save(fixture.store.as_ref()).unwrap();
+    assert_eq!(fixture.listed(), ((0..101).collect(), 0, 2), "one bundle, and the one that is in none");
+    assert_eq!(fixture.listed(), ((0..101).collect(), 0, 0));
+    // A bundle does not bring back what was deleted, and damage to it costs reads.
+    fs::remove_file(fixture.path()).unwrap();
+    fixture.store.delete(&format!("snapshots/{}", fixture.ids[7])).unwrap();
+    assert_eq!(fixture.listed(), ((0..7).chain(8..101).collect(), 0, 2));
+    fs::remove_file(fixture.path()).unwrap();
+    let name = fixture.store.list(bundle::PREFIX).unwrap().remove(0).name;
+    let mut damaged = fixture.store.get(&name, 1 << 20).unwrap();
+    damaged[60] ^= 1;
+    fixture.store.delete(&name).unwrap();
+    fixture.store.put_if_absent(&name, &[&damaged]).unwrap();
+    assert_eq!(fixture.listed(), ((0..7).chain(8..101).collect(), 0, 1 + 100));
+}

@@ -26,7 +26,7 @@ mod superfeature;
 mod uniform;
 
 pub use anchors::Anchors;
-pub use bases::Bases;
+pub use bases::{Bases, base_problem};
 pub use burst::Burst;
 pub use candidates::Candidates;
 pub use delta::DeltaMatcher;

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fhrd::Error;
 use fhrd::inspect::check::{CheckReport, check};
 use fhrd::metrics::Progress;
+use fhrd::repo::bundle;
 use fhrd::repo::container::{FOOTER_BYTES, Footer, HEADER_BYTES};
 
 use crate::input::{TestRepository, edit, write, write_sparse};
@@ -35,6 +36,7 @@ fn stored() -> TestRepository {
             write_input(source.path(), version);
             repository.backup(source.path(), &TestRepository::config());
         }
+        assert_eq!(bundle::maintain(repository.open().store.as_ref(), 1).unwrap(), 3);
         repository
     };
     STORED.get_or_init(make).copy()
@@ -92,7 +94,9 @@ fn every_flipped_truncated_or_missing_blob_is_named() {
         assert_named(&repository, &name, true, "longer");
         fs::remove_file(&path).unwrap();
         match name.split('/').next() {
-            Some("snapshots") => assert_eq!(run(&repository, true).defects, [""; 0], "a snapshot deleted is no defect"),
+            Some("snapshots" | "bundles") => {
+                assert_eq!(run(&repository, true).defects, [""; 0], "deleted is no defect")
+            }
             Some("index") => {
                 let report = run(&repository, true);
                 assert!(report.defect_count > 0 && report.unreferenced_containers > 0, "{name}: {report:?}");

@@ -20,6 +20,7 @@ use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
+use fhrd::repo::bundle;
 use fhrd::repo::container::{
     ContainerIndex, EntryNumber, HEADER_BYTES, Operation, OperationSlice, OperationSource, blob_name, parse_name,
 };
@@ -149,6 +150,7 @@ impl Scene {
         }
         let report = run_check(&repository);
         assert!(report.defects.is_empty() && report.notes.len() == 1, "{report:#?}");
+        assert!(bundle::maintain(store.as_ref(), 1).unwrap() > 3);
         let needs = Scene::needs(&repository, &last);
         let listed = store.list("").unwrap();
         let blobs = listed.into_iter().map(|blob| (blob.name.clone(), store.get(&blob.name, 1 << 20).unwrap()));
@@ -238,7 +240,7 @@ impl Scene {
         let area = name.split('/').next().unwrap();
         // A snapshot, a catalogue or a mark that is gone was deleted on purpose, as far as a check can know.
         let is_found = report.defects.iter().chain(&report.notes).any(|text| text.contains(name));
-        let may_be_gone = bytes.is_none() && ["snapshots", "models", "marks", "index"].contains(&area);
+        let may_be_gone = bytes.is_none() && ["snapshots", "models", "marks", "index", "bundles"].contains(&area);
         assert!(is_found || may_be_gone, "{what}: {report:#?}");
         let is_snapshot = name.ends_with(&self.last);
         if !is_snapshot {
@@ -275,7 +277,7 @@ impl Scene {
             // Listings of older snapshots are not what the source looks like now.
             let of_older = defect.starts_with("snapshot ") && !defect.contains(&self.last);
             let is_metadata = name.starts_with("containers/") && self.blobs[name][10] == 1;
-            let needs_repair = name.starts_with("snapshots/") || name.starts_with("models/");
+            let needs_repair = ["snapshots/", "models/", "bundles/"].iter().any(|area| name.starts_with(area));
             (is_metadata && (of_older || defect.contains(name))) || (needs_repair && defect.contains(name))
         };
         let unexpected: Vec<&String> = again.defects.iter().filter(|defect| !cannot_heal(defect)).collect();
@@ -328,7 +330,7 @@ fn the_small_repository_has_every_structure() {
     let total: usize = scene.blobs.values().map(Vec::len).sum();
     assert!((20_000..60_000).contains(&total), "{total} bytes");
     let areas: BTreeSet<&str> = scene.blobs.keys().map(|name| name.split('/').next().unwrap()).collect();
-    let expected = ["config", "config-copy", "containers", "index", "marks", "models", "snapshots"];
+    let expected = ["bundles", "config", "config-copy", "containers", "index", "marks", "models", "snapshots"];
     assert_eq!(areas.into_iter().collect::<Vec<_>>(), expected);
     let store: Arc<dyn Store> = Arc::new(intact(&scene.blobs));
     let (mut codecs, mut kinds, mut features) = (BTreeSet::new(), BTreeSet::new(), 0);

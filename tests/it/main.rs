@@ -4,6 +4,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod check;
+mod check_snapshots;
 mod cli;
 mod compatibility;
 mod copied;

@@ -2,11 +2,16 @@
 
 use clap::Args;
 
+use super::FilterArguments;
 use crate::inspect::check::ReadData;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
+    /// Verify only what these snapshots need: ids, unique prefixes, `latest`, or run:RUN@STEP [default: the whole
+    /// repository]
+    #[arg(value_name = "SNAPSHOT")]
+    pub snapshots: Vec<String>,
     /// Also read, decode and verify all data, not only the metadata. What is bad is quarantined: the next backup that
     /// meets the same content stores it again, which heals all snapshots
     #[arg(long)]
@@ -17,4 +22,7 @@ pub struct CheckArguments {
     /// Write nothing into the repository: do not quarantine what is bad
     #[arg(long)]
     pub report_only: bool,
+    /// Narrows `latest`; without a SNAPSHOT, verify what all snapshots that pass need.
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }

@@ -29,16 +29,23 @@ use crate::types::{ContainerId, Fingerprint};
 /// Minimum frame cache of a worker, bytes.
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
-/// Checks every container of the listing.
-pub(super) fn check(run: &CheckRun<'_>, report: &mut CheckReport, damaged: &mut DamagedContainers) -> Result<()> {
+/// Checks every container of the listing, or those of them that are `needed`.
+pub(super) fn check(
+    run: &CheckRun<'_>,
+    needed: Option<&HashSet<ContainerId>>,
+    report: &mut CheckReport,
+    damaged: &mut DamagedContainers,
+) -> Result<()> {
     let orphans: Arc<HashSet<ContainerId>> = Arc::new(run.listing.orphans().into_iter().collect());
     report.unreferenced_containers = orphans.len() as u64;
-    let jobs = jobs(run)?;
+    let mut jobs = jobs(run)?;
+    jobs.retain(|job| needed.is_none_or(|needed| needed.contains(&job.id)));
     let read = run.read_data.choose(&jobs)?;
     let len_read = jobs.iter().filter(|job| read.contains(&job.id)).map(|job| job.len).sum();
     run.progress.files_total.add(jobs.len() as u64);
     run.progress.bytes_total.add(len_read);
-    (report.containers_read, report.bytes_read) = (read.len() as u64, len_read);
+    report.containers_read += read.len() as u64;
+    report.bytes_read += len_read;
     let workers = run.config.pipeline.workers_of(0);
     let cache_bytes = (run.config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
     let mut line = Pipeline::new(run.config.pipeline.queue_depth, run.stop.clone());
@@ -252,19 +259,7 @@ impl CheckWorker<'_> {
         if is_read {
             return self.reader.read_entry(number, &entry.fingerprint).map(drop);
         }
-        let extent_map = self.reader.extent_map(number)?;
-        for frame in extent_map.frames() {
-            self.reader.resolver.frame_info(*frame)?;
-        }
-        for extent in extent_map.extents() {
-            let (container, frame) = self.reader.resolver.frame_info(extent.frame)?;
-            let end = u64::from(extent.offset) + u64::from(extent.len);
-            if end > u64::from(frame.raw_len) {
-                let (expected, got) = (format!("{end} bytes in the frame"), frame.raw_len.to_string());
-                return Err(Error::corrupt(blob_name(&container), frame.offset, expected, got));
-            }
-        }
-        Ok(())
+        trace_entry(&mut self.reader, number)
     }
 
     fn entry_defect(&self, job: &ContainerJob, entry: u32, text: String, error: Error, defects: &mut Defects) {
@@ -284,6 +279,23 @@ impl CheckWorker<'_> {
             }
         }
     }
+}
+
+/// Checks that the bytes of an entry are ranges of frames that the container indexes list. No frame is read.
+pub(super) fn trace_entry(reader: &mut ChunkReader, number: EntryNumber) -> Result<()> {
+    let extent_map = reader.extent_map(number)?;
+    for frame in extent_map.frames() {
+        reader.resolver.frame_info(*frame)?;
+    }
+    for extent in extent_map.extents() {
+        let (container, frame) = reader.resolver.frame_info(extent.frame)?;
+        let end = u64::from(extent.offset) + u64::from(extent.len);
+        if end > u64::from(frame.raw_len) {
+            let (expected, got) = (format!("{end} bytes in the frame"), frame.raw_len.to_string());
+            return Err(Error::corrupt(blob_name(&container), frame.offset, expected, got));
+        }
+    }
+    Ok(())
 }
 
 /// The last stage: adds the results to the report.

@@ -45,6 +45,11 @@ impl DamagedContainers {
         known.1.merge(log);
     }
 
+    /// Whether nothing is damaged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
     /// Everything that is bad.
     pub(super) fn quarantine(&self) -> Quarantine {
         let mut quarantine = Quarantine::default();

@@ -10,6 +10,9 @@
 //!    with a sound entry is not lost, whatever happened to other entries of it.
 //! 5. Damage that a mark lists and that no snapshot needs is mentioned only (`damaged_containers`).
 //!
+//! A check of chosen snapshots walks their trees first, down to frames, and then checks the containers that these need.
+//! If one of them is damaged, the walk is repeated: it may now need others.
+//!
 //! Snapshots are listed before segments, and segments before containers, which is the reverse of the writing order. So
 //! the data of a concurrent backup is either complete or not needed. A container that no segment lists belongs to an
 //! interrupted or a running backup. It must be sound, but its bases may still be missing.
@@ -25,4 +28,4 @@ mod tests;
 mod trees;
 
 pub use read_data::ReadData;
-pub use run::{CheckReport, check};
+pub use run::{CheckReport, check, check_snapshots};

@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use super::damaged_containers::DamagedContainers;
+use super::damaged_containers::{DamagedContainers, LostChunks};
 use super::defect_log::{DefectLog, damage};
 use super::read_data::ReadData;
-use super::{containers, segments, trees};
+use super::trees::{self, WalkDepth};
+use super::{containers, segments};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::model;
 use crate::repo::Repository;
+use crate::repo::bundle;
 use crate::repo::container::{self, blob_name};
 use crate::repo::index::{self, ContainerListing};
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::types::ContainerId;
 
 /// Times that the repository is checked because containers vanish meanwhile.
 const ATTEMPTS_MAX: u32 = 3;
@@ -69,6 +72,8 @@ pub(super) struct CheckRun<'a> {
     pub config: &'a Config,
     pub listing: Arc<ContainerListing>,
     pub read_data: ReadData,
+    /// Whether all containers are checked, not only those that some snapshots need.
+    pub is_whole: bool,
     pub progress: &'a Progress,
     pub stop: &'a Arc<AtomicBool>,
 }
@@ -94,15 +99,42 @@ pub fn check(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
-    let (repository, read_data) = (&repository.stopped_by(stop), read_data.into());
+    run_check(repository, config, None, read_data.into(), progress, stop)
+}
+
+/// As [`check`], for what a restore of `snapshots` needs: their trees, and the containers that have their chunks, with
+/// the bases of these. The rest of the repository costs nothing.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_snapshots(
+    repository: &Repository,
+    config: &Config,
+    snapshots: &[NamedSnapshot],
+    read_data: impl Into<ReadData>,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<CheckReport> {
+    run_check(repository, config, Some(snapshots), read_data.into(), progress, stop)
+}
+
+fn run_check(
+    repository: &Repository,
+    config: &Config,
+    chosen: Option<&[NamedSnapshot]>,
+    read_data: ReadData,
+    progress: &Progress,
+    stop: &Arc<AtomicBool>,
+) -> Result<CheckReport> {
+    let repository = &repository.stopped_by(stop);
     for _ in 1..ATTEMPTS_MAX {
-        let (report, checked) = check_once(repository, config, read_data, progress, stop)?;
+        let (report, checked) = check_once(repository, config, chosen, read_data, progress, stop)?;
         if report.defect_count == 0 || !has_lost_any(repository, &checked)? {
             return Ok(report);
         }
         tracing::info!("another process has deleted something meanwhile; checking again");
     }
-    Ok(check_once(repository, config, read_data, progress, stop)?.0)
+    Ok(check_once(repository, config, chosen, read_data, progress, stop)?.0)
 }
 
 /// Whether any of these containers and segments was deleted since.
@@ -120,6 +152,7 @@ fn has_lost_any(repository: &Repository, checked: &HashSet<String>) -> Result<bo
 fn check_once(
     repository: &Repository,
     config: &Config,
+    chosen: Option<&[NamedSnapshot]>,
     read_data: ReadData,
     progress: &Progress,
     stop: &Arc<AtomicBool>,
@@ -129,6 +162,48 @@ fn check_once(
     for (name, error) in repository.config_defects() {
         log.damaged_blob(name, &damage(error)?);
     }
+    let all = match chosen {
+        Some(_) => Vec::new(),
+        None => {
+            catalogues(repository, &mut log)?;
+            bundles(repository, &mut log)?;
+            all_snapshots(repository, &mut log)?
+        }
+    };
+    let snapshots = chosen.unwrap_or(&all);
+    report.snapshots = snapshots.len() as u64;
+
+    let mut listing = ContainerListing::take(&repository.store)?;
+    for (name, error) in listing.damaged.drain(..) {
+        log.damaged_blob(&name, &damage(error)?);
+    }
+    for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
+        log.damaged_blob(&name, &damage(error)?);
+    }
+    report.segments = listing.segments().len() as u64;
+    let mut checked: HashSet<String> = listing.containers.iter().map(blob_name).collect();
+    checked.extend(listing.segments().iter().map(|segment| segment.name().to_string()));
+    let run = CheckRun {
+        repository,
+        config,
+        listing: Arc::new(listing),
+        read_data,
+        is_whole: chosen.is_none(),
+        progress,
+        stop,
+    };
+    if chosen.is_some() {
+        needed_data(&run, snapshots, &mut report, &mut log)?;
+    } else {
+        stored_data(&run, snapshots, &mut report, &mut log)?;
+    }
+    report.defect_count = log.count();
+    report.defects = log.into_texts();
+    Ok((report, checked))
+}
+
+/// Loads all snapshots, and logs those that are damaged.
+fn all_snapshots(repository: &Repository, log: &mut DefectLog) -> Result<Vec<NamedSnapshot>> {
     let (snapshots, damaged) = match snapshot::list(repository.store.as_ref()) {
         Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(snapshot::PREFIX.into(), error)]),
         listed => listed?,
@@ -137,7 +212,11 @@ fn check_once(
     for (name, error) in damaged.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NotFound) {
         log.damaged_blob(&name, &damage(error)?);
     }
-    report.snapshots = snapshots.len() as u64;
+    Ok(snapshots)
+}
+
+/// Loads every catalogue of models, and logs those that are damaged.
+fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
     let catalogues = match repository.store.list(model::PREFIX) {
         Err(error @ Error::Unreadable { .. }) => {
             log.damaged_blob(model::PREFIX, &error);
@@ -152,22 +231,26 @@ fn check_once(
             log.damaged_blob(&listed.name, &damage(error)?);
         }
     }
+    Ok(())
+}
 
-    let mut listing = ContainerListing::take(&repository.store)?;
-    for (name, error) in listing.damaged.drain(..) {
-        log.damaged_blob(&name, &damage(error)?);
+/// Reads every bundle of snapshots, and logs those that are damaged.
+fn bundles(repository: &Repository, log: &mut DefectLog) -> Result<()> {
+    let store = repository.store.as_ref();
+    let listed = match store.list(bundle::PREFIX) {
+        Err(error @ Error::Unreadable { .. }) => {
+            log.damaged_blob(bundle::PREFIX, &error);
+            Vec::new()
+        }
+        listed => listed?,
+    };
+    for blob in listed {
+        match bundle::verify(store, &blob.name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => log.damaged_blob(&blob.name, &damage(error)?),
+            _ => {}
+        }
     }
-    for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
-        log.damaged_blob(&name, &damage(error)?);
-    }
-    report.segments = listing.segments().len() as u64;
-    let mut checked: HashSet<String> = listing.containers.iter().map(blob_name).collect();
-    checked.extend(listing.segments().iter().map(|segment| segment.name().to_string()));
-    let run = CheckRun { repository, config, listing: Arc::new(listing), read_data, progress, stop };
-    stored_data(&run, &snapshots, &mut report, &mut log)?;
-    report.defect_count = log.count();
-    report.defects = log.into_texts();
-    Ok((report, checked))
+    Ok(())
 }
 
 /// Checks segments, containers and trees.
@@ -180,28 +263,84 @@ fn stored_data(
     let known = run.listing.quarantine();
     let mut damaged = DamagedContainers::default();
     segments::check(run, &mut damaged, log)?;
-    containers::check(run, report, &mut damaged)?;
-    report.bad = damaged.quarantine();
-    count_bad(report);
-    if run.read_data != ReadData::Everything {
-        report.bad.merge(&known);
-    }
-    // From here on, readers know what is bad.
-    run.listing.set_quarantine(Arc::new(report.bad.clone()));
+    containers::check(run, None, report, &mut damaged)?;
+    take_note(run, &known, &damaged, report);
     run.listing.take_orphans_used();
     let mut trees_log = DefectLog::default();
-    let lost = trees::check(run, snapshots, &mut trees_log)?;
-    let named: HashSet<_> =
-        run.listing.segments().iter().flat_map(|segment| segment.containers().iter().copied()).collect();
-    log.merge(damaged.finish(&known, &lost, &named, report));
+    let walk = trees::check(run, snapshots, WalkDepth::Located, &mut trees_log)?;
+    finish(run, &known, damaged, &walk.lost, report, log);
     log.merge(trees_log);
-    for id in run.listing.take_orphans_used() {
-        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
-    }
+    orphans_used(run, log);
     Ok(())
 }
 
+/// Walks the trees of `snapshots` and checks the containers that they need.
+fn needed_data(
+    run: &CheckRun<'_>,
+    snapshots: &[NamedSnapshot],
+    report: &mut CheckReport,
+    log: &mut DefectLog,
+) -> Result<()> {
+    let known = run.listing.quarantine();
+    let mut damaged = DamagedContainers::default();
+    let mut checked: HashSet<ContainerId> = HashSet::new();
+    loop {
+        run.listing.take_orphans_used();
+        let mut trees_log = DefectLog::default();
+        let walk = trees::check(run, snapshots, WalkDepth::Traced, &mut trees_log)?;
+        let new: HashSet<ContainerId> = walk.needed.iter().filter(|id| checked.insert(**id)).copied().collect();
+        if !new.is_empty() {
+            containers::check(run, Some(&new), report, &mut damaged)?;
+        }
+        // A chunk whose entry proved bad may be in a container that is not checked yet.
+        if new.is_empty() || damaged.is_empty() {
+            take_note(run, &known, &damaged, report);
+            finish(run, &known, damaged, &walk.lost, report, log);
+            log.merge(trees_log);
+            break;
+        }
+        take_note(run, &known, &damaged, report);
+    }
+    for name in run.listing.damaged_segments() {
+        log.add(format!("{name} is damaged; the next backup replaces it"));
+    }
+    orphans_used(run, log);
+    Ok(())
+}
+
+/// Puts what is bad into the report. From here on, readers know it.
+fn take_note(run: &CheckRun<'_>, known: &Quarantine, damaged: &DamagedContainers, report: &mut CheckReport) {
+    report.bad = damaged.quarantine();
+    count_bad(report);
+    if run.read_data != ReadData::Everything || !run.is_whole {
+        report.bad.merge(known);
+    }
+    run.listing.set_quarantine(Arc::new(report.bad.clone()));
+}
+
+/// Logs the damaged containers.
+fn finish(
+    run: &CheckRun<'_>,
+    known: &Quarantine,
+    damaged: DamagedContainers,
+    lost: &LostChunks,
+    report: &mut CheckReport,
+    log: &mut DefectLog,
+) {
+    let named: HashSet<_> =
+        run.listing.segments().iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    log.merge(damaged.finish(known, lost, &named, report));
+}
+
+/// Logs the containers that trees need and no segment lists.
+fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) {
+    for id in run.listing.take_orphans_used() {
+        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
+    }
+}
+
 fn count_bad(report: &mut CheckReport) {
+    (report.bad_containers, report.bad_frames, report.bad_chunks) = (0, 0, 0);
     for (_, parts) in report.bad.containers() {
         match parts {
             BadParts::Whole => report.bad_containers += 1,

@@ -3,11 +3,13 @@
 //! Snapshots share most of their content. A listing or recipe that was checked before is skipped, as long as a bounded
 //! cache remembers its fingerprint.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 
+use super::containers::trace_entry;
 use super::damaged_containers::LostChunks;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
@@ -17,7 +19,7 @@ use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
-use crate::types::Fingerprint;
+use crate::types::{ContainerId, Fingerprint};
 
 /// Number of listings and recipes that the check remembers.
 const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
@@ -25,18 +27,41 @@ const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
 /// Entries of a lost chunk that are looked at, at most.
 const ENTRIES_MAX: usize = 64;
 
-/// Checks the tree of every snapshot. Returns where the chunks are that no entry gives.
-pub(super) fn check(run: &CheckRun<'_>, snapshots: &[NamedSnapshot], log: &mut DefectLog) -> Result<LostChunks> {
+/// How far a chunk of a file is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WalkDepth {
+    /// To its entry: each container is checked by itself.
+    Located,
+    /// To the frames with its bytes, through all bases.
+    Traced,
+}
+
+/// What a walk through trees has found.
+pub(super) struct TreeWalk {
+    /// Where the chunks are that no entry gives.
+    pub(super) lost: LostChunks,
+    /// Containers that the walk used. With [`WalkDepth::Traced`] they are all that a restore needs.
+    pub(super) needed: HashSet<ContainerId>,
+}
+
+/// Checks the tree of every snapshot.
+pub(super) fn check(
+    run: &CheckRun<'_>,
+    snapshots: &[NamedSnapshot],
+    depth: WalkDepth,
+    log: &mut DefectLog,
+) -> Result<TreeWalk> {
     let cache_bytes = run.config.restore.cache_bytes.0 as usize;
     let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
-    let mut check = TreeCheck { run, reader, seen: LruCache::new(SEEN_MAX), log, lost: LostChunks::default() };
+    let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log, lost: LostChunks::default() };
     snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))?;
-    Ok(check.lost)
+    Ok(TreeWalk { needed: check.reader.resolver.containers().iter().copied().collect(), lost: check.lost })
 }
 
 struct TreeCheck<'a> {
     run: &'a CheckRun<'a>,
     reader: ChunkReader,
+    depth: WalkDepth,
     /// Listings and recipes that were checked.
     seen: LruCache<Fingerprint, ()>,
     log: &'a mut DefectLog,
@@ -135,8 +160,10 @@ impl TreeCheck<'_> {
     /// Checks that a chunk has a sound entry of the right length, or another one that can be read all the same.
     fn chunk(&mut self, fingerprint: &Fingerprint, len: u64) -> Result<()> {
         let located = self.reader.resolver.locator.locate(fingerprint);
-        if let Ok(Some(LocatedEntry { entry, container_index, soundness: Soundness::Sound, .. })) = &located
-            && let Some(entry) = container_index.entries.get(*entry as usize)
+        if let Ok(Some(located)) = &located
+            && located.soundness == Soundness::Sound
+            && let Some(entry) = located.container_index.entries.get(located.entry as usize)
+            && self.reaches_frames(located)?
         {
             if u64::from(entry.raw_len) == len {
                 return Ok(());
@@ -149,6 +176,18 @@ impl TreeCheck<'_> {
             self.lose(fingerprint)?;
         }
         read
+    }
+
+    /// Whether the bytes of an entry are where its operations say, as far as this walk looks.
+    fn reaches_frames(&mut self, located: &LocatedEntry) -> Result<bool> {
+        if self.depth == WalkDepth::Located {
+            return Ok(true);
+        }
+        let number = self.reader.resolver.number_of(located);
+        match trace_entry(&mut self.reader, number) {
+            Err(error) => damage(error).map(|_| false),
+            Ok(()) => Ok(true),
+        }
     }
 
     /// Records the containers whose damage costs a chunk: those with entries of it, and with frames of these.

@@ -24,6 +24,11 @@ use crate::types::{ContainerId, Fingerprint};
 /// Listings of the segments that one step takes because a segment has vanished.
 const LISTINGS_MAX: usize = 10;
 
+/// Bytes of the pages of a segment that may stay in memory, at most.
+const SMALL_SEGMENT_BYTES: u64 = 1 << 20;
+/// Bytes of all pages that stay in memory, at most.
+const CACHED_BYTES_MAX: u64 = 16 << 20;
+
 /// Containers and segments of a repository at one moment.
 pub struct ContainerListing {
     store: Arc<dyn Store>,
@@ -145,6 +150,11 @@ impl ContainerListing {
     /// The store that was listed.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Names of the segments in which a look-up met damage.
+    pub fn damaged_segments(&self) -> Vec<String> {
+        self.recovery.damaged()
     }
 
     /// What is known of damaged segments.
@@ -352,7 +362,7 @@ fn list_containers(store: &Arc<dyn Store>, segments: &ListedSegments) -> Result<
 /// Opens the segments of a store, except those in `known`. Also returns those that do not open, with the reason.
 fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(ListedSegments, Vec<(String, Error)>)> {
     let mut opened: Vec<Arc<IndexSegment>> = known.active.iter().chain(known.replaced.iter()).cloned().collect();
-    let mut damaged = Vec::new();
+    let (mut damaged, mut cached_bytes) = (Vec::new(), 0);
     for _ in 0..LISTINGS_MAX {
         let mut listed = match store.list(segment::PREFIX) {
             // Their containers count as unlisted.
@@ -368,7 +378,14 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
         let known: HashSet<String> = opened.iter().map(|segment| segment.name().to_string()).collect();
         for blob in listed.into_iter().filter(|blob| !known.contains(&blob.name)) {
             match IndexSegment::open_listed(store.clone(), &blob.name, blob.len) {
-                Ok(segment) => opened.push(Arc::new(segment)),
+                Ok(mut segment) => {
+                    let bytes = segment.page_bytes();
+                    if bytes <= SMALL_SEGMENT_BYTES && cached_bytes + bytes <= CACHED_BYTES_MAX {
+                        cached_bytes += bytes;
+                        segment.cache_pages();
+                    }
+                    opened.push(Arc::new(segment));
+                }
                 // Its containers are now in a segment that replaces it.
                 Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
                 Err(Error::Interrupted) => return Err(Error::Interrupted),

@@ -40,6 +40,11 @@ impl Resolver {
         self.bases.clear();
     }
 
+    /// Containers that have a number: all whose entries or frames were asked for.
+    pub fn containers(&self) -> &[ContainerId] {
+        &self.containers
+    }
+
     /// Number of a container; an unknown one gets the next number.
     pub fn container_number(&mut self, id: ContainerId) -> ContainerNumber {
         *self.numbers.entry(id).or_insert_with(|| {

@@ -2,11 +2,13 @@
 //!
 //! A segment is an 80-byte header, a table of container ids, a table of the segments that it replaces, and pages. Each
 //! has 4096 bytes: 102 records of 40 bytes in order of their fingerprints, and a checksum. Fingerprints are spread
-//! evenly, so a look-up guesses its page by interpolation and reads one or two pages. Only the container table stays in
-//! memory.
+//! evenly, so a look-up guesses its page by interpolation and reads one or two pages. The container table stays in
+//! memory, and of small segments the pages, once look-ups have read some.
 
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::repo::salts::SALT_BYTES;
@@ -26,6 +28,8 @@ pub(super) const RECORD_BYTES: usize = 40;
 const PAGES_READ: u64 = 64;
 /// Pages that a look-up guesses before it halves the rest.
 const GUESSES_MAX: u32 = 8;
+/// Pages read for look-ups after which a small segment stays in memory.
+const PAGES_BEFORE_CACHED: u32 = 4;
 const CONTAINERS_LIMIT: u32 = 1 << 24;
 /// Keeps page offsets within 64 bits.
 const RECORDS_LIMIT: u64 = 1 << 48;
@@ -49,6 +53,10 @@ pub struct IndexSegment {
     replaced: Vec<String>,
     records: u64,
     pages_offset: u64,
+    /// All pages, if they may stay in memory and look-ups have read some.
+    cached: OnceLock<Option<Vec<u8>>>,
+    may_cache: bool,
+    pages_read: AtomicU32,
 }
 
 impl IndexSegment {
@@ -107,7 +115,27 @@ impl IndexSegment {
             .map(|_| Ok(format!("{PREFIX}/{}", hex(&reader.array::<32>()?))))
             .collect::<Result<_>>()?;
         let pages_offset = (HEADER_BYTES + names_len + 16) as u64;
-        Ok(IndexSegment { store, name: name.into(), containers, replaced, records, pages_offset })
+        Ok(IndexSegment {
+            store,
+            name: name.into(),
+            containers,
+            replaced,
+            records,
+            pages_offset,
+            cached: OnceLock::new(),
+            may_cache: false,
+            pages_read: AtomicU32::new(0),
+        })
+    }
+
+    /// Lets look-ups keep all pages in memory.
+    pub(super) fn cache_pages(&mut self) {
+        self.may_cache = true;
+    }
+
+    /// Bytes of all pages.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.page_count() * PAGE_BYTES as u64
     }
 
     /// Store name.
@@ -135,6 +163,18 @@ impl IndexSegment {
     /// The only place that reads pages: the bytes of `count` pages from page `first` on, not checked yet.
     fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
         self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES)
+    }
+
+    /// The bytes of one page for a look-up, not checked yet.
+    fn page(&self, number: u64) -> Result<Cow<'_, [u8]>> {
+        if self.may_cache && self.pages_read.fetch_add(1, Ordering::Relaxed) >= PAGES_BEFORE_CACHED {
+            let cached = self.cached.get_or_init(|| self.read_pages(0, self.page_count()).ok());
+            let start = number as usize * PAGE_BYTES;
+            if let Some(page) = cached.as_ref().and_then(|cached| cached.get(start..start + PAGE_BYTES)) {
+                return Ok(Cow::Borrowed(page));
+            }
+        }
+        self.read_pages(number, 1).map(Cow::Owned)
     }
 
     fn offset_of(&self, page: u64) -> u64 {
@@ -220,7 +260,7 @@ impl IndexSegment {
             // Evenly spread fingerprints are found in two or three pages. With others, halving bounds their number.
             steps += 1;
             let number = if steps <= GUESSES_MAX { guess.clamp(low, high - 1) } else { low + (high - low) / 2 };
-            let page = self.read_pages(number, 1)?;
+            let page = self.page(number)?;
             let records = self.verified(number, &page)?;
             let (Some(first), Some(last)) = (records.first(), records.last()) else { break };
             if *fingerprint < fingerprint_of(first) {
@@ -259,7 +299,7 @@ impl IndexSegment {
         let before = (is_at(records.first()) && number > 0).then(|| number - 1);
         let after = (is_at(records.last()) && number + 1 < self.page_count()).then_some(number + 1);
         for number in before.into_iter().chain(after) {
-            let page = self.read_pages(number, 1)?;
+            let page = self.page(number)?;
             add(number, self.verified(number, &page)?)?;
         }
         Ok(())
@@ -341,6 +381,31 @@ mod tests {
         }
         let read = store.counts().ranges - before;
         assert!(read < 600 * 5 / 2, "{read} pages for 600 look-ups");
+    }
+
+    #[test]
+    fn the_pages_of_a_small_segment_are_read_once_and_verified_each_time() {
+        let memory = Arc::new(MemoryStore::new());
+        let blob = segment();
+        memory.put_if_absent("index/x", &[&blob]).unwrap();
+        let store = Arc::new(CountingStore::new(memory.clone()));
+        let mut segment = IndexSegment::open(store.clone(), "index/x").unwrap();
+        segment.cache_pages();
+        let find = |segment: &IndexSegment, n: u8| segment.find(&Fingerprint(*blake3::hash(&[n]).as_bytes()));
+        let before = store.counts().ranges;
+        for n in 0..200 {
+            assert_eq!(find(&segment, n).unwrap(), [(ContainerId([5; 32]), n.into())]);
+        }
+        let read = store.counts().ranges - before;
+        assert!(read <= u64::from(PAGES_BEFORE_CACHED) + 1, "{read} reads");
+
+        let mut damaged = blob.clone();
+        damaged[blob.len() - 100] ^= 1;
+        memory.replace("index/x", &damaged);
+        let mut segment = IndexSegment::open(store, "index/x").unwrap();
+        segment.cache_pages();
+        let (good, bad) = (0..200).partition::<Vec<u8>, _>(|n| find(&segment, *n).is_ok());
+        assert!(good.len() > 50 && bad.len() > 50, "{} and {}", good.len(), bad.len());
     }
 
     #[test]

@@ -131,11 +131,21 @@ impl Bases {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_unreadable() => {
-                tracing::warn!("not using a similar chunk: {error}");
+                tracing::warn!("similar data is stored again: {}", base_problem(&error));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Why a base cannot be used, in the words of a user.
+pub fn base_problem(error: &Error) -> String {
+    match error {
+        Error::ChunkMissing { fingerprint } => {
+            format!("chunk {fingerprint}, which stored data builds on, is missing or was found damaged before")
+        }
+        error => format!("{error}; `fhrd check --read-data` shows what is damaged, and lets later backups replace it"),
     }
 }
 

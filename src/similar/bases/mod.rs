@@ -11,6 +11,8 @@ mod cached;
 mod entries;
 mod frame_reader;
 
+pub use entries::base_problem;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
