@@ -57,6 +57,10 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     let keys = &arguments.encryption;
     let (options, config) = (&session.options, location::config(&session.options)?);
     let like = arguments.from_repo.as_deref().map(|location| location::open_at(session, location)).transpose()?;
+    if like.as_ref().is_some_and(|like| like.encryption.is_some()) && !is_encrypted(keys, options) {
+        let what = "--copy-chunker-params would store the key of an encrypted repository in the clear: add --encrypt";
+        return Err(Error::Usage(what.into()));
+    }
     let repository = if is_encrypted(keys, options) {
         let label = keys.label.clone().unwrap_or_else(secrets::default_label);
         location::create_encrypted(options, &config, like.as_ref(), &secrets::first(options)?, &label)?

@@ -150,6 +150,28 @@ fn models_are_families_in_the_copy_too() {
 }
 
 #[test]
+fn encrypted_repositories_are_copied_from_and_to() {
+    let home = stored(false);
+    let run = |words: &[&str], own: &str, other: &str| {
+        home.command(words).env("FHRD_PASSWORD", own).env("FHRD_FROM_PASSWORD", other).output().unwrap()
+    };
+    json(&run(&["init", "--repo", "secret", "--encrypt", "--json"], "one", ""));
+    let there = ["copy", "--repo", "secret", "--from-repo", "data/fhrd/repository", "--json"];
+    assert_eq!(json(&run(&there, "one", ""))["snapshots"].as_array().unwrap().len(), 2);
+    let back = ["copy", "--repo", "second", "--from-repo", "secret", "--json"];
+    assert_eq!(code(&run(&back, "", "wrong")), 12);
+    json(&run(&back, "", "one"));
+    json(&home.run(&["restore", "latest", "--repo", "second", "--target", "back", "--json"]));
+    assert_eq!(describe(&home.path("back/source")), describe(&home.path("source")));
+    let like = ["init", "--repo", "like", "--from-repo", "secret", "--copy-chunker-params"];
+    let plain = run(&like, "", "one");
+    assert!(code(&plain) == 1 && stderr(&plain).contains("--encrypt"), "{}", stderr(&plain));
+    json(&run(&[&like[..], &["--encrypt", "--json"]].concat(), "two", "one"));
+    let copied = json(&run(&["copy", "--repo", "like", "--from-repo", "secret", "--json"], "two", "one"));
+    assert_eq!(copied["snapshots"][1]["problems"], 0, "{copied}");
+}
+
+#[test]
 fn damage_in_the_source_costs_its_files() {
     let home = stored(false);
     // One container of the first backup has most of the data.

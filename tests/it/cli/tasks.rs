@@ -48,7 +48,13 @@ fn the_documented_commands_run() {
             };
         }
         let shell = shell.arg("-c").arg(command.replace("1f3a", &first)).current_dir(home.path(""));
-        let output = shell.env("PATH", &path).env("FHRD_REPO", "backup").stdin(Stdio::null()).output().unwrap();
+        let output = shell
+            .env("PATH", &path)
+            .env("FHRD_REPO", "backup")
+            .env("FHRD_PASSWORD", "pass")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {}: {errors}", output.status);
     }
