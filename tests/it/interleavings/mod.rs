@@ -2,8 +2,8 @@
 //!
 //! Actors run over one store in memory. Each call that touches what they share is a point at which another one may go
 //! on. The search is depth-first, orders with few switches first. `FHRD_INTERLEAVINGS` sets the number of runs of each
-//! case; with 100,000 all searches of the safe cases end by themselves. At the end of each run every reported snapshot
-//! is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
+//! case. Searches of two prunes end by themselves within 3,000 runs; of the others, all orders with at most two switches
+//! are among the first few hundred runs. At the end of each run every reported snapshot is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
 
 mod readers;
 mod scene;
