@@ -166,6 +166,8 @@ impl PruneRun<'_> {
             return Ok(());
         }
         if candidates.is_empty() {
+            // A snapshot under the intent of a dead writer counts for nothing until that is gone.
+            self.break_intents()?;
             return Ok(self.clean_segments()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;

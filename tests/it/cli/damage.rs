@@ -212,6 +212,8 @@ fn a_lost_snapshot_does_not_hide_the_others() {
     home.write("directory/more", b"more");
     home.backup(&["directory"]);
     home.write(&format!("data/fhrd/repository/snapshots/{id}"), b"not a snapshot");
+    // What the local cache knows is not read again.
+    std::fs::remove_dir_all(home.path("data/fhrd/cache")).unwrap();
     let output = home.run(&["snapshots", "--json"]);
     assert_eq!(code(&output), 20);
     assert!(stderr(&output).contains(&id), "{}", stderr(&output));

@@ -71,6 +71,14 @@ fn forget_with_prune_gives_space_back_and_keeps_what_stays() {
 #[test]
 fn prune_goes_on_after_a_backup_has_healed_what_a_check_found_bad() {
     let texts = versions(3);
+    // Whether the others need the first version's own encoding depends on the key of the repository.
+    let healed = (0..8).map(|_| prune_after_each_damage(&texts)).find(|healed| *healed > 0);
+    assert!(healed.is_some());
+}
+
+/// Damages each container of a new repository in turn, and backs up the first version again. Returns how often that
+/// healed all snapshots.
+fn prune_after_each_damage(texts: &[Vec<u8>]) -> u32 {
     let mut healed = 0;
     for damaged in 0.. {
         let home = Home::new();
@@ -93,10 +101,10 @@ fn prune_goes_on_after_a_backup_has_healed_what_a_check_found_bad() {
         }
         healed += 1;
         assert_eq!(code(&output), 0, "{}", stderr(&output));
-        ids.iter().zip(&texts).for_each(|(id, text)| assert_restores(&home, id, text));
+        ids.iter().zip(texts).for_each(|(id, text)| assert_restores(&home, id, text));
         assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
     }
-    assert!(healed > 0, "{healed}");
+    healed
 }
 
 #[test]
