@@ -110,6 +110,13 @@ fn prune_after_each_damage(texts: &[Vec<u8>]) -> u32 {
 #[test]
 fn what_cannot_be_read_stops_a_prune_before_the_first_deletion() {
     let texts = versions(3);
+    // Whether a later version needs what the first one stored depends on the key of the repository.
+    let refused = (0..8).map(|_| refusals_after_each_damage(&texts)).find(|refused| *refused > 0);
+    assert!(refused.is_some());
+}
+
+/// Damages each container of a new repository in turn, and prunes. Returns how often the prune refused.
+fn refusals_after_each_damage(texts: &[Vec<u8>]) -> u32 {
     let mut refused = 0;
     for damaged in 0.. {
         let home = Home::new();
@@ -138,7 +145,7 @@ fn what_cannot_be_read_stops_a_prune_before_the_first_deletion() {
             other => panic!("{other}: {}", stderr(&output)),
         }
     }
-    assert!(refused > 0, "{refused}");
+    refused
 }
 
 #[test]
