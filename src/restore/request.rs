@@ -16,7 +16,7 @@ pub struct RestoreRequest {
     pub selection: Selection,
     /// Which existing entries are replaced.
     pub overwrite: Overwrite,
-    /// Delete what the snapshot does not have, as [`super::delete`] says.
+    /// Delete what the snapshot does not have: only in directories that were read and stored whole.
     pub delete: bool,
     /// Count what would be done, and change nothing.
     pub dry_run: bool,

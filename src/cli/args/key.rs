@@ -14,7 +14,7 @@ pub struct EncryptionArguments {
     /// Do not encrypt the repository: the default for a local one
     #[arg(long)]
     pub unencrypted: bool,
-    /// Name of the first key slot [default: USER@HOST]
+    /// Name of the first key slot [default: the names of user and host]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Also add a random recovery key and print it, as text and on a terminal as a QR code
@@ -34,7 +34,7 @@ pub struct NewSecretArguments {
     /// New key file, at least 32 random bytes
     #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
-    /// Name of the key slot [default: USER@HOST]
+    /// Name of the key slot [default: the names of user and host]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
 }
