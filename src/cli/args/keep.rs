@@ -25,7 +25,9 @@ pub struct InitArguments {
 const COPY_NOTES: &str = "\
 A snapshot that was copied before is skipped. Data that the repository has is not stored again. If it was created with
 `init --copy-chunker-params`, chunks are copied as they are; otherwise files are cut into chunks again. Models and their
-families are found again.";
+families are found again.
+
+If the other repository is encrypted, FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE gives its password or key file.";
 
 /// Arguments of `copy`.
 #[derive(Debug, Args)]
