@@ -4,21 +4,25 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::Session;
-use super::args::BackupArguments;
+use super::args::{BackupArguments, PruneArguments};
 use super::exit::Exit;
+use super::forget::grace_of_profile;
 use super::hooks::run_hooks;
 use super::location;
 use super::output::{failed, note, print, print_json, rate, ratio, size, write_pairs};
 use super::progress::shown;
+use super::prune::prune_now;
 use super::request::request;
 use super::scan::Scan;
 use super::stages::write_stages;
 use crate::backup::{BackupReport, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
+use crate::repo::Repository;
 use crate::repo::paths::cache_directory;
 
 /// The report as JSON, with the location of the repository.
@@ -74,7 +78,25 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     } else if !options.quiet || arguments.stats {
         print(|out| write_summary(out, &report, arguments.stats))?;
     }
+    if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
+        compact(session, &repository, bytes);
+    }
     Ok((if report.problems > 0 { Exit::Incomplete } else { Exit::Fine }, report.snapshot))
+}
+
+/// Prunes after a backup, and moves at most `repack` bytes. The snapshot is stored already, so a failure is a warning.
+fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
+    let compacted = grace_of_profile(session).and_then(|grace| {
+        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack) };
+        prune_now(session, repository, &arguments)
+    });
+    match compacted {
+        Ok(report) => {
+            let (deleted, written) = (report.containers_deleted, report.containers_written);
+            tracing::info!("compacted: {deleted} containers became {written}");
+        }
+        Err(error) => tracing::warn!("the snapshot is stored, but containers could not be compacted: {error}"),
+    }
 }
 
 fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) -> Result<()> {

@@ -95,8 +95,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
     let pruned = match arguments.prune || is_by_profile {
         true => {
-            let by_profile = parsed("forget.grace", profile.grace.as_deref())?;
-            let grace = arguments.grace.or(by_profile).unwrap_or(DEFAULT_GRACE);
+            let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
             Some(prune_now(session, &repository, &PruneArguments { grace, dry_run: false, repack: None })?)
         }
         false => None,
@@ -161,6 +160,14 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
     let by_default = || GroupBy(vec![GroupField::Host, GroupField::Paths]);
     policy.group_by = arguments.group_by.clone().or(by_profile).unwrap_or_else(by_default);
     Ok(Rules { policy, host })
+}
+
+/// The grace period of a prune that the profile asks for.
+///
+/// # Errors
+/// [`Error::Config`] if it does not parse.
+pub fn grace_of_profile(session: &Session) -> Result<jiff::SignedDuration> {
+    Ok(parsed("forget.grace", session.profile.forget.grace.as_deref())?.unwrap_or(DEFAULT_GRACE))
 }
 
 /// The value of a key of the profile.

@@ -58,6 +58,8 @@ pub struct BackupProfile {
     pub ignore_file: Vec<String>,
     /// `--one-file-system`.
     pub one_file_system: bool,
+    /// Bytes that a prune after the backup may move, at most. It merges the small containers of small backups.
+    pub compact: Option<ByteSize>,
 }
 
 /// `[forget]`: rules of `forget`. Rules on the command line replace all of them.

@@ -142,3 +142,25 @@ fn a_profile_has_the_rules_of_forget() {
     let wrong = home.run(&["forget", "--profile", "wrong"]);
     assert!(code(&wrong) == 1 && stderr(&wrong).contains("forget.keep_within"), "{}", stderr(&wrong));
 }
+
+#[test]
+fn a_profile_may_compact_after_each_backup() {
+    let containers = |compact: &str| {
+        let home = home(&format!("repo = 'store'\n[backup]\npaths = ['docs']\n{compact}[forget]\ngrace = '0s'\n"));
+        assert_eq!(code(&home.run(&["init", "--profile", "nightly"])), 0);
+        for number in 0..8 {
+            home.write("docs/a", format!("letter {number}").as_bytes());
+            assert_eq!(code(&home.run(&["backup", "--profile", "nightly"])), 0);
+        }
+        assert_eq!(code(&home.run(&["check", "--profile", "nightly", "--read-data"])), 0);
+        assert_eq!(code(&home.run(&["restore", "latest", "--profile", "nightly", "--target", "out"])), 0);
+        assert_eq!(home.read(&format!("out{}", home.path("docs/a").display())), b"letter 7");
+        let directories = home.names("store/containers");
+        directories.iter().map(|name| home.names(&format!("store/containers/{name}")).len()).sum::<usize>()
+    };
+    assert_eq!(containers(""), 16);
+    let few = containers("compact = '1 MiB'\n");
+    assert!(few <= 4, "{few} containers");
+    let wrong = home("repo = 'store'\n[backup]\ncompact = 'much'\n").run(&["backup", "docs", "--profile", "nightly"]);
+    assert!(code(&wrong) == 1 && stderr(&wrong).contains("compact"), "{}", stderr(&wrong));
+}
