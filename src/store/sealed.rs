@@ -127,8 +127,8 @@ impl Store for SealedStore {
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(SealedReader::new(&key, content)).map_err(failed)?;
         let hash = *hasher.finalize().as_bytes();
-        // The same key again: a block that was read otherwise than before would leak both. The hash in the name, which
-        // the inner store cannot check, is checked here.
+        // The same key again, so the content must not have changed since: two blocks under one nonce would leak both.
+        // Callers pass unnamed files, which nobody else can open.
         content.seek(SeekFrom::Start(0)).map_err(failed)?;
         self.inner.put_stream_if_absent(&name_of(&hash), sealed_len(len), &mut SealedReader::new(&key, content))?;
         Ok(hash)
