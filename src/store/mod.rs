@@ -18,6 +18,7 @@ mod interface;
 mod local;
 mod memory;
 mod name;
+pub mod runtime;
 mod scheme;
 mod sealed;
 mod stopping;
