@@ -67,7 +67,7 @@ fn the_example_of_the_format_is_right() {
     assert_eq!(crate::types::hex(&sealed), EXAMPLE);
 }
 
-/// The example in docs/FORMAT.md; an independent program checks it, too.
+/// The example in docs/FORMAT.md; `tests/independent/read_encrypted.py` opens it, too.
 const EXAMPLE: &str = "464852445345414c01000100010000000c00000000000000\
     04040404040404040404040404040404040404040404040404040404040404\
     04030ce770d39837b4bd2463ae7fbecb1d1cc65df8b8da6f6b6393e2d1f5334e86e36bb976";

@@ -47,7 +47,7 @@ const RELEASED_FORMATS: &[u16] = &[];
 ///
 /// # Panics
 /// If the format is released.
-fn is_rewrite_wanted(name: &str) -> bool {
+pub fn is_rewrite_wanted(name: &str) -> bool {
     let is_wanted = std::env::var_os("FHRD_WRITE_FIXTURES").is_some_and(|value| value == name);
     assert!(!(is_wanted && RELEASED_FORMATS.contains(&FORMAT_VERSION)), "fixtures of a released format are frozen");
     is_wanted
@@ -171,7 +171,7 @@ fn write_fixture(directory: &Path) {
     fs::remove_dir_all(work).unwrap();
 }
 
-fn copy_directory(from: &Path, to: &Path) {
+pub fn copy_directory(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());

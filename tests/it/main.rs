@@ -10,6 +10,7 @@ mod compatibility;
 mod copied;
 mod crash;
 mod determinism;
+mod encrypted_fixture;
 mod families;
 mod flips;
 mod golden;

@@ -286,11 +286,12 @@ impl ActorStore {
                 && !self.inner.list("pending").unwrap().is_empty()
     }
 
-    /// One page of a list: the names whose first digit is in `digits`.
-    fn page(&self, prefix: &str, digits: std::ops::Range<u8>) -> Result<Vec<ListedBlob>> {
+    /// One page of a list: the names of which the first byte of a hash is in `bytes`. What the hash is made of is the
+    /// same in each run, which names are not: those of snapshots depend on the time.
+    fn page(&self, prefix: &str, bytes: std::ops::RangeInclusive<u8>) -> Result<Vec<ListedBlob>> {
         let is_in = |blob: &ListedBlob| {
-            let digit = blob.name.strip_prefix(prefix).and_then(|name| name.as_bytes().get(1).copied());
-            digit.is_some_and(|digit| digits.contains(&digit))
+            let stable = stable_name(self.inner.as_ref(), &blob.name);
+            bytes.contains(&blake3::hash(stable.as_bytes()).as_bytes()[0])
         };
         let list = || Ok(self.inner.list(prefix)?.into_iter().filter(is_in).collect());
         self.look(prefix, list, |listed: &Vec<ListedBlob>| {
@@ -342,11 +343,15 @@ impl Store for ActorStore {
 
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
         let mut listed = Vec::new();
-        let middle = if self.weather == Weather::Pages && is_shared(prefix) { b'8' } else { b'0' };
-        if middle > b'0' {
-            listed.extend(self.page(prefix, b'0'..middle)?);
+        let middle = if self.weather == Weather::Pages && is_shared(prefix) { 128 } else { 0 };
+        if middle > 0 {
+            listed.extend(self.page(prefix, 0..=middle - 1)?);
         }
-        listed.extend(if is_shared(prefix) { self.page(prefix, middle..u8::MAX)? } else { self.inner.list(prefix)? });
+        listed.extend(if is_shared(prefix) {
+            self.page(prefix, middle..=u8::MAX)?
+        } else {
+            self.inner.list(prefix)?
+        });
         match (prefix, self.broken) {
             ("pending", Broken::NoPendingLook) | ("intents", Broken::NoIntentsRead) => Ok(Vec::new()),
             // Its own entry only: the first list is empty, and later ones have what it put.
