@@ -48,26 +48,30 @@ pub fn open(session: &Session) -> Result<Repository> {
 /// # Errors
 /// As of [`open`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
-    Ok(open_given(location, &|| secrets::other(location))?.stopped_by(&session.stop))
+    let ask: AskUnlock<'_> = &|| secrets::other(location);
+    Ok(open_given(&session.options, location, ask)?.stopped_by(&session.stop))
 }
 
-fn open_given(location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
+fn open_given(options: &Options, location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
     let hint = || format!("`fhrd init --repo {}` creates one", location.display());
-    open_known(location, ask).map_err(|error| with_hint(error, &hint()))
+    open_known(options, location, ask).map_err(|error| with_hint(error, &hint()))
 }
 
 fn open_unstopped(options: &Options) -> Result<Repository> {
     match &options.repo {
-        Some(location) => open_given(location, &|| secrets::existing(options, location)),
-        None => open_known(&default_repository()?, &|| secrets::existing(options, &default_repository()?))
-            .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")),
+        Some(location) => open_given(options, location, &|| secrets::existing(options, location)),
+        None => {
+            let location = default_repository()?;
+            open_known(options, &location, &|| secrets::existing(options, &location))
+                .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another"))
+        }
     }
 }
 
 /// Opens the repository at `location` with the secret that `ask` gives. If this machine has used an encrypted
 /// repository there before, it must be the same one.
-fn open_known(location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
-    let repository = Repository::open_with(store::open(location)?, ask)?;
+fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
+    let repository = Repository::open_with(store::open_with(location, &options.store_options())?, ask)?;
     if let Some(known) = KnownRepository::of(&repository)? {
         known.check(&repository)?;
     }
@@ -93,12 +97,12 @@ pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> 
 /// and the chunker of that one.
 ///
 /// # Errors
-/// Those of [`Repository::init_at`].
+/// Those of [`store::create_with`] and [`Repository::init`].
 pub fn create(options: &Options, config: &Config, like: Option<&Repository>) -> Result<Repository> {
-    let location = new_location(options)?;
+    let store = new_store(options)?;
     match like {
-        Some(like) => Repository::init_like(&location, like),
-        None => Repository::init_at(&location, &config.repository),
+        Some(like) => Repository::init_like(store, like),
+        None => Repository::init(store, &config.repository),
     }
 }
 
@@ -113,7 +117,7 @@ pub fn create_encrypted(
     unlock: &Unlock,
     label: &str,
 ) -> Result<Repository> {
-    let store = store::create(new_location(options)?)?;
+    let store = new_store(options)?;
     let config = like.map_or(&config.repository, |like| &like.config);
     let repository = Repository::init_encrypted(store, config, like.map(|like| &like.key), unlock, label)?;
     KnownRepository::remember(&repository);
@@ -131,13 +135,15 @@ pub fn path(options: &Options) -> Result<PathBuf> {
 /// The store of the repository, which is not opened.
 ///
 /// # Errors
-/// Those of [`store::open`].
+/// Those of [`store::open_with`].
 pub fn store(options: &Options) -> Result<Arc<dyn Store>> {
-    store::open(path(options)?)
+    store::open_with(path(options)?, &options.store_options())
 }
 
-fn new_location(options: &Options) -> Result<PathBuf> {
-    options.repo.clone().map_or_else(private_default, Ok)
+/// The store of a repository that is to be created.
+fn new_store(options: &Options) -> Result<Arc<dyn Store>> {
+    let location = options.repo.clone().map_or_else(private_default, Ok)?;
+    store::create_with(location, &options.store_options())
 }
 
 /// Path of the default repository. Creates its parent directory.

@@ -120,12 +120,12 @@ impl Repository {
         Self::init_new(store, config, None)
     }
 
-    /// Creates a repository at `location` with the key and the chunker of another one. Both cut and name chunks alike.
+    /// Creates a repository with the key and the chunker of another one. Both cut and name chunks alike.
     ///
     /// # Errors
-    /// As of [`Repository::init_at`].
-    pub fn init_like(location: impl AsRef<OsStr>, like: &Repository) -> Result<Self> {
-        Self::init_new(store::create(location)?, &like.config, Some(&like.key))
+    /// As of [`Repository::init`].
+    pub fn init_like(store: Arc<dyn Store>, like: &Repository) -> Result<Self> {
+        Self::init_new(store, &like.config, Some(&like.key))
     }
 
     fn init_new(store: Arc<dyn Store>, config: &RepositoryConfig, key: Option<&RepositoryKey>) -> Result<Self> {

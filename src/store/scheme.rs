@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{LocalStore, Store};
+use super::{LocalStore, Store, StoreOptions};
 use crate::error::{Error, Result};
 
 /// How the locations of one scheme are opened.
@@ -17,43 +17,62 @@ struct StoreScheme {
     /// A location of this scheme, for error texts.
     example: &'static str,
     /// Opens an existing store. Gets the text after `://`.
-    open: fn(&OsStr) -> Result<Arc<dyn Store>>,
+    open: OpenStore,
     /// Opens a store and creates it if it does not exist. Gets the text after `://`.
-    create: fn(&OsStr) -> Result<Arc<dyn Store>>,
+    create: OpenStore,
 }
+
+/// Gets the text after `://`.
+type OpenStore = fn(&OsStr, &StoreOptions) -> Result<Arc<dyn Store>>;
 
 /// Every kind of store that a location can name.
 const SCHEMES: [StoreScheme; 2] = [
     StoreScheme {
         name: "",
         example: "a path",
-        open: |path| open_local(Path::new(path)),
-        create: |path| create_local(Path::new(path)),
+        open: |path, _| open_local(Path::new(path)),
+        create: |path, _| create_local(Path::new(path)),
     },
     StoreScheme {
         name: "file",
         example: "file:///absolute/path",
-        open: |rest| open_local(&file_url_path(rest)?),
-        create: |rest| create_local(&file_url_path(rest)?),
+        open: |rest, _| open_local(&file_url_path(rest)?),
+        create: |rest, _| create_local(&file_url_path(rest)?),
     },
 ];
+
+/// Opens the store at `location`, a path or a URL, with default options.
+///
+/// # Errors
+/// As of [`open_with`].
+pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+    open_with(location, &StoreOptions::default())
+}
 
 /// Opens the store at `location`, a path or a URL.
 ///
 /// # Errors
 /// [`Error::NoRepository`] if it does not exist. [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
-pub fn open(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+pub fn open_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
-    (scheme.open)(rest)
+    (scheme.open)(rest, options)
+}
+
+/// Opens the store at `location`, a path or a URL, with default options, and creates it if it does not exist.
+///
+/// # Errors
+/// As of [`create_with`].
+pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+    create_with(location, &StoreOptions::default())
 }
 
 /// Opens the store at `location`, a path or a URL, and creates it if it does not exist.
 ///
 /// # Errors
 /// [`Error::Usage`] if the scheme is unknown. [`Error::Io`].
-pub fn create(location: impl AsRef<OsStr>) -> Result<Arc<dyn Store>> {
+pub fn create_with(location: impl AsRef<OsStr>, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = find_scheme(location.as_ref())?;
-    (scheme.create)(rest)
+    (scheme.create)(rest, options)
 }
 
 /// Whether `location` is not of a path, so that others than the owner of this machine keep what is stored.
@@ -111,7 +130,7 @@ fn file_url_path(rest: &OsStr) -> Result<PathBuf> {
 }
 
 /// Replaces each `%` and its two hex digits by the byte they encode. `None` if the digits are missing.
-fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
     while let Some(byte) = rest.next() {

@@ -85,7 +85,7 @@ fn every_operation_of_a_copy_may_fail() {
             let place = tempfile::tempdir().unwrap();
             let location = place.path().join("repository");
             let mut target = match is_alike {
-                true => Repository::init_like(&location, &from).unwrap(),
+                true => Repository::init_like(fhrd::store::create(&location).unwrap(), &from).unwrap(),
                 false => Repository::init_at(&location, &config().repository).unwrap(),
             };
             let sound = target.clone();

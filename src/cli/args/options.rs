@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
+
+use crate::store::StoreOptions;
 
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +30,12 @@ pub struct Options {
     /// Key file of an encrypted repository, in place of a password
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_KEY_FILE")]
     pub key_file: Option<PathBuf>,
+    /// Use an SFTP server that lacks hardlink@openssh.com or fsync@openssh.com; see docs/REMOTE.md for what is lost
+    #[arg(long, global = true, env = "FHRD_UNSAFE_SFTP", value_parser = FalseyValueParser::new())]
+    pub unsafe_sftp: bool,
+    /// Shell command with options that takes the place of `ssh` for sftp:// repositories
+    #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_SSH_COMMAND")]
+    pub ssh_command: Option<OsString>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -36,6 +45,13 @@ pub struct Options {
     /// Print errors only, and no progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
+}
+
+impl Options {
+    /// What these options say about the way to a store.
+    pub fn store_options(&self) -> StoreOptions {
+        StoreOptions { unsafe_sftp: self.unsafe_sftp, ssh_command: self.ssh_command.clone() }
+    }
 }
 
 /// What `--help` says about exit codes.
