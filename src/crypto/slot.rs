@@ -143,9 +143,7 @@ impl KeySlot {
     /// # Errors
     /// [`Error::Internal`] if it does not encode.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let payload = minicbor::to_vec(self);
-        let payload = payload.map_err(|error| Error::internal(format!("cannot encode a key slot: {error}")))?;
-        Ok(Envelope::new(MAGIC).seal(&payload))
+        Ok(Envelope::new(MAGIC).seal(&self.payload()?))
     }
 
     /// Parses the slot that is stored as `what`.
@@ -154,7 +152,17 @@ impl KeySlot {
     /// [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for a damaged one, [`Error::Unsupported`] for a newer one.
     pub fn parse(what: &str, blob: &[u8]) -> Result<Self> {
         let (_, payload) = Envelope::open(MAGIC, what, blob)?;
-        minicbor::decode(payload).map_err(|error| Error::corrupt(what, 0, "a key slot", error.to_string()))
+        let slot: KeySlot =
+            minicbor::decode(payload).map_err(|error| Error::corrupt(what, 0, "a key slot", error.to_string()))?;
+        // What `open` authenticates is the slot as this program encodes it. Kinds of newer versions may have more.
+        if slot.kind().is_some() && slot.payload()? != payload {
+            return Err(Error::corrupt(what, 0, "a key slot and nothing else", "further or differently encoded bytes"));
+        }
+        Ok(slot)
+    }
+
+    fn payload(&self) -> Result<Vec<u8>> {
+        minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot encode a key slot: {error}")))
     }
 
     /// Opens the slot `what`; `None` if it is of another kind, or was not made with this password or file.
@@ -214,8 +222,7 @@ impl KeySlot {
 
     /// What is authenticated with the keyring: the slot without it.
     fn associated(&self) -> Result<Vec<u8>> {
-        let public = KeySlot { sealed: Vec::new(), ..self.clone() };
-        minicbor::to_vec(&public).map_err(|error| Error::internal(format!("cannot encode a key slot: {error}")))
+        KeySlot { sealed: Vec::new(), ..self.clone() }.payload()
     }
 }
 

@@ -13,6 +13,7 @@ mod determinism;
 mod encrypted_fixture;
 mod families;
 mod flips;
+mod forged;
 mod golden;
 mod golden_codecs;
 mod golden_floats;

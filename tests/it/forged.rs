@@ -1,0 +1,152 @@
+//! Ciphertext that somebody has changed: of every kind of blob, none is accepted.
+//!
+//! `FHRD_FORGERIES` sets how many changes are tried, an equal share for each directory of blobs. Where a checksum needs no
+//! key, the forger makes it right again half of the time.
+
+use std::sync::Arc;
+
+use fhrd::config::RepositoryConfig;
+use fhrd::crypto::{HEADER_BYTES, KeySlot, SecretBytes, Unlock};
+use fhrd::repo::Repository;
+use fhrd::store::{MemoryStore, Store};
+
+use crate::trees::Random;
+
+/// Directories whose blobs are sealed.
+const SEALED: [&str; 9] =
+    ["containers", "index", "snapshots", "bundles", "models", "marks/required", "marks/optional", "intents", "pending"];
+/// Changes without the environment variable.
+const SAMPLE: u64 = 100_000;
+/// Lengths of the blobs: empty, one block, a full block, some blocks.
+const LENGTHS: [usize; 6] = [0, 1, 300, 2000, 16384, 40_000];
+
+fn tries() -> u64 {
+    std::env::var("FHRD_FORGERIES").ok().and_then(|text| text.parse().ok()).unwrap_or(SAMPLE)
+}
+
+fn unlock() -> Unlock {
+    Unlock::KeyFile(SecretBytes::new(vec![7; 32]))
+}
+
+/// Flips up to eight bits, cuts the end off, or appends something. Small blobs are cut more often.
+fn change(random: &mut Random, bytes: &mut Vec<u8>) {
+    match random.below(10) {
+        0 if !bytes.is_empty() => bytes.truncate(random.below(bytes.len() as u64) as usize),
+        1 => {
+            let len = 1 + random.below(40) as usize;
+            bytes.extend(random.bytes(len));
+        }
+        _ => {
+            let original = bytes.clone();
+            while *bytes == original {
+                for _ in 0..=random.below(8) {
+                    let bit = random.below(bytes.len() as u64 * 8) as usize;
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_changed_blob_is_accepted() {
+    let inner = Arc::new(MemoryStore::new());
+    let repository =
+        Repository::init_encrypted(inner.clone(), &RepositoryConfig::default(), None, &unlock(), "test").unwrap();
+    let mut random = Random(0x5ea1);
+    // Small blobs are changed most, because a change of a large one is no harder to see and takes longer to try.
+    let mut blobs = Vec::new();
+    for directory in SEALED {
+        let mut of_directory = Vec::new();
+        for (number, len) in LENGTHS.into_iter().enumerate() {
+            let (name, content) = (format!("{directory}/{number}"), random.bytes(len));
+            repository.store.put_if_absent(&name, &[&content]).unwrap();
+            assert!(repository.store.get(&name, 1 << 20).unwrap() == content);
+            let stored = inner.get(&name, 1 << 20).unwrap();
+            of_directory.push((name, stored, content));
+        }
+        blobs.push(of_directory);
+    }
+    for number in 0..tries() {
+        let of_directory = &blobs[(number % SEALED.len() as u64) as usize];
+        let large = random.below(200) == 0;
+        let (name, stored, content) = &of_directory[random.below(if large { 6 } else { 4 }) as usize];
+        let mut forged = stored.clone();
+        change(&mut random, &mut forged);
+        if forged.len() >= HEADER_BYTES && random.below(2) == 0 {
+            let checksum = blake3::hash(&forged[..HEADER_BYTES - 8]);
+            forged[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&checksum.as_bytes()[..8]);
+        }
+        if forged == *stored {
+            continue;
+        }
+        inner.replace(name, &forged);
+        assert!(repository.store.get(name, 1 << 20).is_err(), "change {number} of {name}: read whole");
+        assert!(repository.store.open_stored(name, forged).is_err(), "change {number} of {name}: opened");
+        // A range may lie beside the change. Then it has the right bytes.
+        if let Some(last) = content.len().checked_sub(1) {
+            let from = random.below(content.len() as u64) as usize;
+            let len = (1 + random.below(500) as usize).min(last + 1 - from);
+            if let Ok(read) = repository.store.get_range(name, from as u64, len) {
+                assert!(read == content[from..from + len], "change {number} of {name}: {len} bytes from {from}");
+            }
+        }
+        if number % 16 == 0 {
+            inner.replace(name, stored);
+            assert!(repository.store.get(name, 1 << 20).is_ok(), "the blob as it was");
+        }
+    }
+}
+
+#[test]
+fn no_changed_key_slot_is_accepted() {
+    let inner = Arc::new(MemoryStore::new());
+    Repository::init_encrypted(inner.clone(), &RepositoryConfig::default(), None, &unlock(), "test").unwrap();
+    let name = inner.list("keys").unwrap()[0].name.clone();
+    let stored = inner.get(&name, 1 << 20).unwrap();
+    let open =
+        |blob: &[u8]| matches!(KeySlot::parse("x", blob).and_then(|slot| slot.open("x", &unlock())), Ok(Some(_)));
+    assert!(open(&stored));
+    let mut random = Random(0x510);
+    for number in 0..tries() / 10 {
+        let mut forged = stored[..stored.len() - 32].to_vec();
+        change(&mut random, &mut forged);
+        // The length in the envelope fits, too.
+        if forged.len() >= 34 {
+            let len = forged.len() as u64 - 34;
+            forged[26..34].copy_from_slice(&len.to_le_bytes());
+        }
+        if forged == stored[..stored.len() - 32] {
+            continue;
+        }
+        let checksum = blake3::hash(&forged);
+        forged.extend(checksum.as_bytes());
+        // Bits of the envelope that only writers heed are the exception: they are not under the key.
+        let payload = |blob: &[u8]| blob.get(34..blob.len() - 32).map(<[u8]>::to_vec);
+        let is_payload_same = payload(&forged) == payload(&stored);
+        assert!(!open(&forged) || is_payload_same, "change {number}: {forged:02x?}");
+    }
+}
+
+#[test]
+fn stored_bytes_look_random_and_no_key_comes_twice() {
+    let inner = Arc::new(MemoryStore::new());
+    let repository =
+        Repository::init_encrypted(inner.clone(), &RepositoryConfig::default(), None, &unlock(), "test").unwrap();
+    let mut counts = [0u64; 256];
+    let (mut salts, mut bytes) = (std::collections::HashSet::new(), 0);
+    for number in 0..400 {
+        let name = format!("containers/{number}");
+        // The same text each time: with the same key its ciphertext would be the same.
+        repository.store.put_if_absent(&name, &[&b"all the same ".repeat(4000)]).unwrap();
+        let stored = inner.get(&name, 1 << 20).unwrap();
+        assert!(salts.insert(stored[24..56].to_vec()), "a salt came twice");
+        stored[HEADER_BYTES..].iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        bytes += (stored.len() - HEADER_BYTES) as u64;
+    }
+    let expected = bytes as f64 / 256.0;
+    let chi_square: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
+    // 255 degrees of freedom: beyond 330.5 with a probability of 0.001, beyond 377 with one of 0.000001.
+    eprintln!("chi-square of {bytes} bytes: {chi_square:.1}");
+    assert!(chi_square < 377.0, "{chi_square}");
+}
