@@ -1,6 +1,7 @@
 //! How stores are reached, beyond their location.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// What a user can say about the way to a store. The defaults suit every store that needs nothing special.
 #[derive(Debug, Clone, Default)]
@@ -9,4 +10,40 @@ pub struct StoreOptions {
     pub unsafe_sftp: bool,
     /// Shell command that takes the place of `ssh`, with options.
     pub ssh_command: Option<OsString>,
+    /// URL of the server in place of the service's own, for servers that speak its protocol. `http://` only if it says
+    /// so.
+    pub endpoint: Option<String>,
+    /// How long failing requests to remote stores are tried again.
+    pub patience: Patience,
+}
+
+/// How often, and for how long, a request that fails is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patience {
+    /// Tries before the server has answered any request: it may not exist.
+    pub first_tries: u32,
+    /// Tries of later requests.
+    pub tries: u32,
+    /// The wait before the second try. Each later one is twice as long, up to `wait_max`; a random part of up to a half
+    /// is left out.
+    pub wait: Duration,
+    /// The longest wait between two tries.
+    pub wait_max: Duration,
+    /// No try begins later than this after the first one.
+    pub total: Duration,
+    /// A request fails if no byte has moved for so long.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            first_tries: 4,
+            tries: 12,
+            wait: Duration::from_millis(250),
+            wait_max: Duration::from_secs(30),
+            total: Duration::from_secs(300),
+            idle: Duration::from_secs(60),
+        }
+    }
 }

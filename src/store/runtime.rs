@@ -60,7 +60,7 @@ mod tests {
         let start = Instant::now();
         thread::scope(|scope| {
             for _ in 0..20 {
-                scope.spawn(|| block_on(tokio::time::sleep(Duration::from_millis(200))).expect("runs"));
+                scope.spawn(|| block_on(async { tokio::time::sleep(Duration::from_millis(200)).await }).expect("runs"));
             }
         });
         assert!(start.elapsed() < Duration::from_secs(3), "one after the other: {:?}", start.elapsed());

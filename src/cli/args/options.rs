@@ -50,7 +50,7 @@ pub struct Options {
 impl Options {
     /// What these options say about the way to a store.
     pub fn store_options(&self) -> StoreOptions {
-        StoreOptions { unsafe_sftp: self.unsafe_sftp, ssh_command: self.ssh_command.clone() }
+        StoreOptions { unsafe_sftp: self.unsafe_sftp, ssh_command: self.ssh_command.clone(), ..StoreOptions::default() }
     }
 }
 

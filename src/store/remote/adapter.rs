@@ -1,0 +1,293 @@
+//! A store whose blobs are the objects of a bucket below a prefix.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures_util::StreamExt;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+
+use super::failure::{Cause, RequestFailure};
+use super::requests::{RequestKind, Requests};
+use crate::error::{Error, Result};
+use crate::store::name::{check_len, check_name, check_prefix, check_range, missing};
+use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
+
+/// Entries of a listing that may repeat earlier ones, besides one for each that is new.
+const REPEATED_ENTRIES_MAX: usize = 10_000;
+
+/// The client of a service.
+pub(super) trait Objects: ObjectStore + MultipartStore {}
+
+impl<T: ObjectStore + MultipartStore> Objects for T {}
+
+/// Blobs as objects.
+#[derive(Debug)]
+pub struct RemoteStore {
+    pub(super) objects: Arc<dyn Objects>,
+    pub(super) requests: Requests,
+    /// Whether the service has not yet refused to put only if the name is free.
+    pub(super) puts_conditionally: AtomicBool,
+    prefix: Path,
+    location: String,
+}
+
+/// How far one listing has come.
+#[derive(Default)]
+struct Listing {
+    blobs: Vec<ListedBlob>,
+    /// The last object, if all came in ascending order.
+    last: Option<Path>,
+    is_unordered: bool,
+    repeated: usize,
+}
+
+impl RemoteStore {
+    /// The objects of `objects` below `prefix`. `location` is how messages and caches name the store.
+    pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, patience: Patience) -> Self {
+        let requests = Requests::new(patience);
+        RemoteStore { objects, requests, puts_conditionally: AtomicBool::new(true), prefix, location }
+    }
+
+    /// The object of a blob. `name` must be valid.
+    pub(super) fn object(&self, name: &str) -> Path {
+        let parts = self.prefix.parts().chain(name.split('/').map(Into::into));
+        parts.collect()
+    }
+
+    /// The error of a failed request for the blob `name`, which may be empty for all of them.
+    pub(super) fn error(&self, failure: RequestFailure, action: &'static str, name: &str) -> Error {
+        match failure.cause() {
+            Cause::Missing => missing(name),
+            Cause::NoBucket => {
+                let reason = "the bucket does not exist. Create it with the tools of the service, or correct its name";
+                Error::NoRepository { location: self.location.clone(), reason: reason.into() }
+            }
+            _ if name.is_empty() => failure.into_error(action, &self.location),
+            _ => failure.into_error(action, &format!("{}: {name}", self.location)),
+        }
+    }
+
+    /// Sends a read for the blob `name`.
+    fn read<T>(
+        &self,
+        action: &'static str,
+        name: &str,
+        request: impl AsyncFn() -> Result<T, RequestFailure>,
+    ) -> Result<T> {
+        self.requests.run(RequestKind::Read, request)?.map_err(|failure| self.error(failure, action, name))
+    }
+
+    /// Reads `len` bytes at `offset`, at most: fewer if the object ends before. `None` if it ends before the first.
+    /// Also the length of the object. Fails without reading if that does not pass `check`.
+    fn read_range(
+        &self,
+        name: &str,
+        offset: u64,
+        len: u64,
+        check: impl Fn(u64) -> Result<()>,
+    ) -> Result<Option<Vec<u8>>> {
+        let object = self.object(name);
+        self.read("read", name, async || match self.fetch(&object, offset, len, &check).await {
+            Err(failure) if failure.cause() == Cause::Range => Ok(Ok(None)),
+            fetched => fetched.map(|fetched| fetched.map(Some)),
+        })?
+    }
+
+    /// One try of [`Self::read_range`].
+    async fn fetch(
+        &self,
+        object: &Path,
+        offset: u64,
+        len: u64,
+        check: &impl Fn(u64) -> Result<()>,
+    ) -> Result<Result<Vec<u8>>, RequestFailure> {
+        let range = GetRange::Bounded(offset..offset.saturating_add(len));
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let answer = self.objects.get_opts(object, options).await?;
+        if let Err(error) = check(answer.meta.size) {
+            return Ok(Err(error));
+        }
+        // The server says twice how much comes: by the range, and by the length of the answer.
+        let expected = answer.range.end.saturating_sub(answer.range.start);
+        let mut bytes = Vec::new();
+        let mut stream = answer.into_stream();
+        while let Some(part) = stream.next().await {
+            let part = part?;
+            if (bytes.len() + part.len()) as u64 > expected {
+                return Err(RequestFailure::new(
+                    Cause::Transient,
+                    format!("more than the {expected} bytes asked for came"),
+                ));
+            }
+            bytes.extend_from_slice(&part);
+        }
+        if (bytes.len() as u64) < expected {
+            let text = format!("only {} of {expected} bytes came", bytes.len());
+            return Err(RequestFailure::new(Cause::Transient, text));
+        }
+        Ok(Ok(bytes))
+    }
+
+    /// Length and time of an object.
+    pub(super) async fn look(&self, object: &Path) -> Result<Option<BlobMetadata>, RequestFailure> {
+        match self.objects.head(object).await {
+            Ok(found) => Ok(Some(BlobMetadata { len: found.size, modified: found.last_modified.into() })),
+            Err(error) => {
+                let failure = RequestFailure::from(error);
+                if failure.cause() == Cause::Missing { Ok(None) } else { Err(failure) }
+            }
+        }
+    }
+
+    /// Goes on with a listing. Returns whether that was its end. A failure after new entries is no failure.
+    async fn list_on(&self, directory: &Path, listing: &RefCell<Listing>) -> Result<bool, RequestFailure> {
+        let before = listing.borrow().blobs.len();
+        let after = listing.borrow().last.clone();
+        let mut stream = match &after {
+            Some(after) => self.objects.list_with_offset(Some(directory), after),
+            None => self.objects.list(Some(directory)),
+        };
+        while let Some(entry) = stream.next().await {
+            let mut listing = listing.borrow_mut();
+            let found = match entry.map_err(RequestFailure::from) {
+                Ok(found) => found,
+                Err(failure) if failure.is_transient() && !listing.is_unordered && listing.blobs.len() > before => {
+                    tracing::debug!("a listing goes on after {:?}: {failure}", listing.last);
+                    return Ok(false);
+                }
+                Err(failure) => {
+                    if listing.is_unordered {
+                        *listing = Listing { is_unordered: true, ..Listing::default() };
+                    }
+                    return Err(failure);
+                }
+            };
+            if listing.last.as_ref().is_some_and(|last| *last >= found.location) {
+                listing.is_unordered = true;
+                listing.repeated += 1;
+                if listing.repeated > listing.blobs.len() + REPEATED_ENTRIES_MAX {
+                    return Err(RequestFailure::new(Cause::Other, "the server repeats the same entries without end"));
+                }
+            } else if !listing.is_unordered {
+                listing.last = Some(found.location.clone());
+            }
+            let Some(name) = self.name(&found.location) else { continue };
+            listing.blobs.push(ListedBlob { name, len: found.size });
+        }
+        Ok(true)
+    }
+
+    /// The name of the blob in an object, or `None` for an object that is no blob.
+    fn name(&self, object: &Path) -> Option<String> {
+        let rest = object.as_ref().strip_prefix(self.prefix.as_ref())?;
+        let name = if self.prefix.as_ref().is_empty() { rest } else { rest.strip_prefix('/')? };
+        if check_name(name).is_err() {
+            tracing::debug!("ignoring the object {object}, which is no blob");
+            return None;
+        }
+        Some(name.into())
+    }
+}
+
+impl Store for RemoteStore {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        check_name(name)?;
+        self.put(name, parts)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        check_name(name)?;
+        self.put_stream(name, len, content)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        check_name(name)?;
+        self.replace(name, parts)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        check_name(name)?;
+        let check = |len| check_len(name, len, bytes_max).map(drop);
+        // A range, so that a length comes with the answer that does not depend on how much of it arrives.
+        if let Some(bytes) = self.read_range(name, 0, bytes_max.max(1), check)? {
+            return Ok(bytes);
+        }
+        // No range of an empty blob exists.
+        match self.head(name)? {
+            None => Err(missing(name)),
+            Some(head) if head.len == 0 => Ok(Vec::new()),
+            Some(head) => Err(Error::io(
+                "read",
+                format!("{}: {name}", self.location),
+                std::io::Error::other(format!("the store says that it has {} bytes, and gives none", head.len)),
+            )),
+        }
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        check_name(name)?;
+        let is_plain = len > 0 && offset.checked_add(len as u64).is_some();
+        if is_plain
+            && let Some(bytes) =
+                self.read_range(name, offset, len as u64, |found| check_range(name, found, offset, len))?
+        {
+            return Ok(bytes);
+        }
+        let head = self.head(name)?.ok_or_else(|| missing(name))?;
+        check_range(name, head.len, offset, len)?;
+        match len {
+            0 => Ok(Vec::new()),
+            _ => Err(Error::corrupt(name, offset, format!("{len} bytes"), "none")),
+        }
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        check_name(name)?;
+        let object = self.object(name);
+        self.read("inspect", name, async || self.look(&object).await)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        check_prefix(prefix)?;
+        let directory = if prefix.is_empty() { self.prefix.clone() } else { self.object(prefix) };
+        let listing = RefCell::new(Listing::default());
+        while !self.read("list", prefix, async || self.list_on(&directory, &listing).await)? {}
+        let mut blobs = listing.into_inner().blobs;
+        blobs.sort_unstable();
+        blobs.dedup_by(|left, right| left.name == right.name);
+        Ok(blobs)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        let object = self.object(name);
+        let deleted = self
+            .requests
+            .run(RequestKind::Write, async || self.objects.delete(&object).await.map_err(RequestFailure::from))?;
+        match deleted {
+            Err(failure) if failure.cause() == Cause::Missing => Ok(()),
+            deleted => deleted.map_err(|failure| self.error(failure, "delete", name)),
+        }
+    }
+
+    fn location(&self) -> String {
+        self.location.clone()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.read("list", "", async || {
+            let mut stream = self.objects.list(Some(&self.prefix));
+            while let Some(entry) = stream.next().await {
+                // Consoles of the services make an object of the prefix's own name to show a directory.
+                if entry?.location != self.prefix {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! Stores of the object storage services: S3, Google Cloud Storage, Azure Blob Storage, and servers that speak their
+//! protocols.
+//!
+//! 1. `location` parses the URL, `open` builds the client of its service, with credentials from where the service's
+//!    own tools take them.
+//! 2. `adapter` is the [`Store`](super::Store). A blob is one object below the prefix of the URL.
+//! 3. `requests` tries failing requests again, and ends them when the user asks to stop. `failure` says what an error
+//!    means, and what the user can do.
+//!
+//! A put asks the service to store only if the name is free. If it says that the name is taken, the store looks: S3
+//! answers 409 also when nothing was stored, and a name may be taken by this store's own put whose answer was lost.
+
+mod adapter;
+mod failure;
+mod location;
+mod open;
+mod put;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+pub use adapter::RemoteStore;
+pub(super) use open::{open_azure, open_gcs, open_s3};

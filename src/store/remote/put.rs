@@ -1,0 +1,176 @@
+//! Puts: only if the name is free, and sure of the outcome whatever the network does.
+//!
+//! 1. A put is one conditional request. A blob whose length is known but which is too long for one request goes up in
+//!    parts, after a look whether the name is free; the object appears when the last part is confirmed.
+//! 2. If the server says that the name is taken, the store looks. If nothing is there, it tries again.
+//! 3. After a request without an answer, the name may be taken by this put itself: then a blob of the same content
+//!    counts as put.
+//! 4. A server that does not know conditional puts says so once. From then on a put looks before it writes. Names are
+//!    hashes or random, so two writers collide only in `config`.
+
+use std::cell::Cell;
+use std::io::Read;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use object_store::multipart::PartId;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutMode, PutPayload};
+
+use super::RemoteStore;
+use super::failure::{Cause, RequestFailure};
+use super::requests::RequestKind;
+use crate::error::{Error, Result};
+use crate::store::blob::read_stream;
+
+/// The longest blob that goes up in one request, bytes.
+const SINGLE_PUT_BYTES_MAX: u64 = 64 << 20;
+/// Length of the parts of longer blobs, bytes.
+const PART_BYTES: u64 = 16 << 20;
+/// Parts of a blob, at most. S3 allows 10 000.
+const PARTS_MAX: u64 = 9_000;
+/// A request is sent in slices of this length, bytes.
+const SLICE_BYTES: usize = 128 << 10;
+/// The longest blob that is read again to see whether it is the one that was put, bytes. Of longer ones the length must
+/// do; their names are hashes.
+const COMPARED_BYTES_MAX: u64 = 1 << 20;
+
+/// A put whose outcome is not known yet.
+struct Pending<'a> {
+    object: &'a Path,
+    payload: &'a PutPayload,
+    /// Whether an earlier request may have stored the blob.
+    is_uncertain: Cell<bool>,
+}
+
+impl RemoteStore {
+    /// Stores the blob unless the name is taken, and says whether it did.
+    pub(super) fn put(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        let object = self.object(name);
+        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+        let put = self.requests.run(RequestKind::Write, async || self.put_once(&pending).await)?;
+        put.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    /// One try of [`Self::put`].
+    async fn put_once(&self, pending: &Pending<'_>) -> Result<bool, RequestFailure> {
+        if self.puts_conditionally.load(Ordering::Relaxed) {
+            match self.send(pending, PutMode::Create).await {
+                Err(failure) if failure.cause() == Cause::Unsupported => {
+                    tracing::debug!("the store does not know conditional puts: {failure}");
+                    self.puts_conditionally.store(false, Ordering::Relaxed);
+                }
+                Err(failure) if failure.cause() == Cause::Taken => {
+                    let conflict =
+                        || RequestFailure::new(Cause::Transient, format!("{failure}, but nothing is stored"));
+                    return self.is_own(pending).await?.ok_or_else(conflict);
+                }
+                Err(failure) => return Err(failure),
+                Ok(()) => return Ok(true),
+            }
+        }
+        if let Some(is_own) = self.is_own(pending).await? {
+            return Ok(is_own);
+        }
+        self.send(pending, PutMode::Overwrite).await.map(|()| true)
+    }
+
+    async fn send(&self, pending: &Pending<'_>, mode: PutMode) -> Result<(), RequestFailure> {
+        let sent = self.objects.put_opts(pending.object, pending.payload.clone(), mode.into()).await;
+        let sent = sent.map(drop).map_err(RequestFailure::from);
+        if sent.as_ref().is_err_and(RequestFailure::is_transient) {
+            pending.is_uncertain.set(true);
+        }
+        sent
+    }
+
+    /// Whether the object is there and was put by this put. `None` if it is not there.
+    async fn is_own(&self, pending: &Pending<'_>) -> Result<Option<bool>, RequestFailure> {
+        let Some(found) = self.look(pending.object).await? else { return Ok(None) };
+        let len = pending.payload.content_length() as u64;
+        if !pending.is_uncertain.get() || found.len != len {
+            return Ok(Some(false));
+        }
+        if len > COMPARED_BYTES_MAX {
+            return Ok(Some(true));
+        }
+        let stored = self.objects.get(pending.object).await?.bytes().await?;
+        let sent = pending.payload.iter().flatten();
+        Ok(Some(stored.iter().eq(sent)))
+    }
+
+    /// Stores the blob in place of the one of that name. The name is never free.
+    pub(super) fn replace(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        let object = self.object(name);
+        let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
+        let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
+        put.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    /// Stores a stream of `len` bytes unless the name is taken, and says whether it did.
+    pub(super) fn put_stream(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        if len <= SINGLE_PUT_BYTES_MAX {
+            return self.put(name, &[&read_stream(name, len, content)?]);
+        }
+        let object = self.object(name);
+        let failed = |failure| self.error(failure, "write", name);
+        if self.requests.run(RequestKind::Write, async || self.look(&object).await)?.map_err(failed)?.is_some() {
+            return Ok(false);
+        }
+        let begin = async || self.objects.create_multipart(&object).await.map_err(RequestFailure::from);
+        let upload = self.requests.run(RequestKind::Write, begin)?.map_err(failed)?;
+        let put = self.put_parts(name, &upload, len, content);
+        if put.is_err() {
+            // The parts cost space until they are removed; what has been put is not there without the last request.
+            let abort = async || self.objects.abort_multipart(&object, &upload).await.map_err(RequestFailure::from);
+            if let Err(failure) = self.requests.run(RequestKind::Write, abort)? {
+                tracing::warn!("an unfinished upload of {name} stays in the bucket: {failure}");
+            }
+        }
+        put.map(|()| true)
+    }
+
+    /// Puts the parts of a stream and makes an object of them.
+    fn put_parts(&self, name: &str, upload: &str, len: u64, content: &mut dyn Read) -> Result<()> {
+        let (object, upload) = (self.object(name), upload.to_string());
+        let failed = |failure| self.error(failure, "write", name);
+        let part_bytes = PART_BYTES.max(len.div_ceil(PARTS_MAX));
+        let mut parts: Vec<PartId> = Vec::new();
+        let mut put = 0;
+        while put < len {
+            let step = part_bytes.min(len - put);
+            // The last part ends where the stream must end.
+            let bytes = match put + step == len {
+                true => read_stream(name, step, content)?,
+                false => read_stream(name, step, &mut content.take(step))?,
+            };
+            let payload = payload(&[&bytes]);
+            let number = parts.len();
+            let part = async || {
+                self.objects.put_part(&object, &upload, number, payload.clone()).await.map_err(RequestFailure::from)
+            };
+            parts.push(self.requests.run(RequestKind::Write, part)?.map_err(failed)?);
+            put += step;
+        }
+        let finish = async || {
+            let finished = self.objects.complete_multipart(&object, &upload, parts.clone()).await;
+            match finished.map_err(RequestFailure::from) {
+                // An earlier request may have finished the upload, which is then unknown.
+                Err(failure) => match self.look(&object).await? {
+                    Some(found) if found.len == len => Ok(()),
+                    _ => Err(failure),
+                },
+                Ok(_) => Ok(()),
+            }
+        };
+        self.requests.run(RequestKind::Write, finish)?.map_err(|failure| match failure.cause() {
+            Cause::Missing => Error::io("write", name, std::io::Error::other(failure.to_string())),
+            _ => self.error(failure, "write", name),
+        })
+    }
+}
+
+/// The bytes of a request, in slices.
+fn payload(parts: &[&[u8]]) -> PutPayload {
+    parts.iter().flat_map(|part| part.chunks(SLICE_BYTES)).map(Bytes::copy_from_slice).collect()
+}
