@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -28,6 +28,10 @@ use crate::trees::Random;
 
 /// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
+/// CPU time of the program for one run. A release build takes a quarter of it.
+const CPU_MAX: Duration = Duration::from_secs(8);
+/// Memory of the program for one run, bytes.
+const MEMORY_MAX: u64 = 256 << 20;
 
 fn restored(repository: &TestRepository, target: &Path) -> RestoreReport {
     let (repository, config) = (repository.open(), TestRepository::config());
@@ -91,6 +95,57 @@ pub(crate) fn assert_bad_is_lost(repository: &TestRepository, what: &str) {
     let report = checked(repository);
     assert!(report.defects.iter().any(|defect| defect.contains(what)), "{what}: {:#?}", report.defects);
     assert!(started.elapsed() < TIME_MAX, "{:?}", started.elapsed());
+    assert_cheap(repository, what);
+}
+
+/// Restores and checks with the program. Each run must name `what`, and end with little memory and CPU time.
+fn assert_cheap(repository: &TestRepository, what: &str) {
+    let target = tempfile::tempdir().unwrap();
+    let (repo, back) = (repository.path(), target.path().join("back"));
+    let restore = ["restore".as_ref(), "latest".as_ref(), "--target".as_ref(), back.as_os_str()];
+    let check = ["check".as_ref(), "--read-data".as_ref(), "--report-only".as_ref()];
+    for arguments in [&restore[..], &check[..]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
+        command.args(arguments).arg("--quiet").arg("--repo").arg(&repo);
+        let run = Measured::run(command, target.path());
+        assert_eq!(run.code, Some(20), "{arguments:?}: {}", run.errors);
+        assert!(arguments.len() == restore.len() || run.errors.contains(what), "{what}: {}", run.errors);
+        assert!(run.memory < MEMORY_MAX, "{arguments:?}: {} MiB", run.memory >> 20);
+        assert!(run.cpu < CPU_MAX, "{arguments:?}: {:?} of CPU", run.cpu);
+    }
+}
+
+/// A run of the program, with what it took as far as Linux tells.
+struct Measured {
+    code: Option<i32>,
+    errors: String,
+    /// Peak memory, bytes.
+    memory: u64,
+    cpu: Duration,
+}
+
+impl Measured {
+    fn run(mut command: Command, directory: &Path) -> Self {
+        let errors = directory.join("errors");
+        let mut child = command.stderr(fs::File::create(&errors).unwrap()).stdout(Stdio::null()).spawn().unwrap();
+        let process = Path::new("/proc").join(child.id().to_string());
+        let (mut memory, mut cpu) = (0, Duration::ZERO);
+        let status = loop {
+            let text = fs::read_to_string(process.join("status")).unwrap_or_default();
+            let peak =
+                text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+            memory = memory.max(peak.unwrap_or(0) << 10);
+            let text = fs::read_to_string(process.join("stat")).unwrap_or_default();
+            let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+            let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+            cpu = cpu.max(Duration::from_millis(ticks * 10));
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        Measured { code: status.code(), errors: fs::read_to_string(errors).unwrap(), memory, cpu }
+    }
 }
 
 /// A section of a container index that decodes to 1 GiB of zeros.

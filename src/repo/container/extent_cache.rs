@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 /// Steps of one resolution, at most. A step is an operation, an extent or a frame. Without this limit, entries whose
 /// extent maps exceed the cache could take time that doubles with every base below them.
-const STEPS_LIMIT: u64 = 1 << 28;
+const STEPS_LIMIT: u64 = 1 << 26;
 /// Steps of one entry besides its operations and extents.
 const ENTRY_STEPS: usize = 256;
 /// Frames of a delta and its bases, at most.

@@ -15,13 +15,16 @@ use crate::error::{Error, Result};
 /// Extents of an entry, at most. A chunk of up to this many bytes cannot exceed it.
 pub const EXTENTS_LIMIT: usize = 1 << 20;
 /// Bytes that decoding one delta may assemble for itself and the deltas below it, at most.
-const DECODED_BYTES_LIMIT: u64 = 64 * CHUNK_BYTES_LIMIT;
+const DECODED_BYTES_LIMIT: u64 = 32 * CHUNK_BYTES_LIMIT;
+/// Bytes of the bases that are unfinished at a time, at most. A chain needs one; only bases that the cache has lost
+/// again nest.
+const HELD_BYTES_LIMIT: u64 = 6 * CHUNK_BYTES_LIMIT;
 /// What a nested delta takes from that limit besides its bytes.
 const DELTA_COST: u64 = 4096;
 /// What a range of a base takes from that limit besides its bytes.
 const RANGE_COST: u64 = 64;
 /// Memory for the content of nested deltas while one delta is decoded, bytes.
-const DECODED_CACHE_BYTES_MAX: usize = 64 << 20;
+const DECODED_CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Number of literal bytes of a session entry that is a delta: all bytes of its frame, which is not encoded yet.
 pub const TO_THE_END: u32 = u32::MAX;
@@ -144,7 +147,8 @@ impl ExtentMap {
         if let Some(delta) = &self.delta {
             let frames = FrameTable { numbers: &self.frames, bytes: frames };
             let cache = ByteLru::new(DECODED_CACHE_BYTES_MAX);
-            return DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT }.decode(delta, out);
+            let mut decoder = DeltaDecoder { frames, scratch, cache, bytes_left: DECODED_BYTES_LIMIT, bytes_held: 0 };
+            return decoder.decode(delta, out);
         }
         out.reserve(self.len() as usize);
         for literals in self.literals(0..self.len()) {
@@ -241,6 +245,8 @@ struct DeltaDecoder<'a, B> {
     cache: ByteLru<EntryNumber, Arc<Vec<u8>>>,
     /// Bytes that may still be assembled.
     bytes_left: u64,
+    /// Bytes of unfinished bases.
+    bytes_held: u64,
 }
 
 impl<B: AsRef<[u8]>> DeltaDecoder<'_, B> {
@@ -267,12 +273,41 @@ impl<B: AsRef<[u8]>> DeltaDecoder<'_, B> {
             out.extend_from_slice(payload);
             return Ok(());
         }
-        let mut base = Vec::new();
+        // Nothing is held while the deltas below are decoded, so that a chain costs memory of one step.
+        for nested in delta.base.iter().filter_map(|(extent_map, _)| extent_map.delta.as_ref()) {
+            self.content(nested)?;
+        }
+        let base_bytes = delta.base.iter().map(|(_, range)| u64::from(range.end.saturating_sub(range.start))).sum();
+        self.hold(base_bytes)?;
+        let mut base = Vec::with_capacity(base_bytes as usize);
         for (extent_map, range) in &delta.base {
             self.spend(u64::from(range.end.saturating_sub(range.start)) + RANGE_COST)?;
             self.append(extent_map, range, &mut base)?;
         }
+        self.bytes_held -= base_bytes;
         delta::decode_tagged(payload, &base, delta.raw_len as usize, self.scratch, out)
+    }
+
+    /// Counts the bytes of a base that is assembled while others wait.
+    fn hold(&mut self, bytes: u64) -> Result<()> {
+        self.bytes_held += bytes;
+        if self.bytes_held <= HELD_BYTES_LIMIT {
+            return Ok(());
+        }
+        let expected = format!("deltas whose bases have at most {HELD_BYTES_LIMIT} bytes at a time");
+        Err(Error::corrupt("chunk operations", 0, expected, self.bytes_held.to_string()))
+    }
+
+    /// The content of a delta below another one.
+    fn content(&mut self, delta: &DeltaSource) -> Result<Arc<Vec<u8>>> {
+        if let Some(content) = self.cache.get(&delta.entry) {
+            return Ok(content);
+        }
+        let mut content = Vec::new();
+        self.decode(delta, &mut content)?;
+        let content = Arc::new(content);
+        self.cache.put(delta.entry, content.clone(), content.len());
+        Ok(content)
     }
 
     /// Appends a range of a base.
@@ -284,16 +319,7 @@ impl<B: AsRef<[u8]>> DeltaDecoder<'_, B> {
             }
             return Ok(());
         };
-        let content = match self.cache.get(&delta.entry) {
-            Some(content) => content,
-            None => {
-                let mut content = Vec::new();
-                self.decode(delta, &mut content)?;
-                let content = Arc::new(content);
-                self.cache.put(delta.entry, content.clone(), content.len());
-                content
-            }
-        };
+        let content = self.content(delta)?;
         let part = content.get(range.start as usize..range.end as usize);
         out.extend_from_slice(part.ok_or_else(|| outside(range, content.len()))?);
         Ok(())
