@@ -3,6 +3,7 @@
 //! `[repository]` is fixed when a repository is created. All other tables belong to one run. An unknown key is an
 //! error that names the key. Sizes are whole bytes or text such as `"64 KiB"`.
 
+mod cache;
 mod names;
 mod profile;
 
@@ -11,6 +12,7 @@ use std::path::Path;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
+pub use self::cache::CacheConfig;
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
 pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
@@ -50,6 +52,8 @@ pub struct Config {
     pub container: ContainerConfig,
     /// Memory of a restore.
     pub restore: RestoreConfig,
+    /// Copies of remote indexes on the local disk.
+    pub cache: CacheConfig,
 }
 
 /// `[repository]`: chunking, fixed for the lifetime of a repository.

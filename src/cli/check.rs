@@ -34,7 +34,7 @@ struct CheckOutput<'a> {
 pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let options = &session.options;
     let config = location::config(options)?;
-    let repository = location::open(session)?;
+    let repository = location::open_fresh(session)?;
     let progress = Progress::default();
     let read_data = arguments.read_data_subset.unwrap_or_else(|| arguments.read_data.into());
     let before = if read_data == ReadData::Nothing || arguments.report_only {

@@ -10,7 +10,7 @@ use crate::config::{Config, UserProfile};
 use crate::crypto::Unlock;
 use crate::error::{Error, Result};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
-use crate::repo::{AskUnlock, KnownRepository, Repository};
+use crate::repo::{AskUnlock, BlobCache, KnownRepository, Repository};
 use crate::store::{self, Store};
 
 /// Reads the profile of `--profile`, and takes from it the options that neither the command line nor the environment
@@ -40,7 +40,15 @@ pub fn config(options: &Options) -> Result<Config> {
 /// # Errors
 /// [`Error::NoRepository`] with the command that creates it; those of [`Repository::open_at`].
 pub fn open(session: &Session) -> Result<Repository> {
-    Ok(open_unstopped(&session.options)?.stopped_by(&session.stop))
+    Ok(open_unstopped(&session.options, BlobCache::Lasting)?.stopped_by(&session.stop))
+}
+
+/// As [`open`], for a verb that must see what is stored, not what the cache holds.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_fresh(session: &Session) -> Result<Repository> {
+    Ok(open_unstopped(&session.options, BlobCache::Fresh)?.stopped_by(&session.stop))
 }
 
 /// Opens the repository at `location`.
@@ -49,20 +57,23 @@ pub fn open(session: &Session) -> Result<Repository> {
 /// As of [`open`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
-    Ok(open_given(&session.options, location, ask)?.stopped_by(&session.stop))
+    Ok(open_given(&session.options, location, ask, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
-fn open_given(options: &Options, location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
+/// Which cache a repository gets that may take so many bytes.
+type ChooseCache = fn(u64) -> BlobCache;
+
+fn open_given(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: ChooseCache) -> Result<Repository> {
     let hint = || format!("`fhrd init --repo {}` creates one", location.display());
-    open_known(options, location, ask).map_err(|error| with_hint(error, &hint()))
+    open_known(options, location, ask, cache).map_err(|error| with_hint(error, &hint()))
 }
 
-fn open_unstopped(options: &Options) -> Result<Repository> {
+fn open_unstopped(options: &Options, cache: ChooseCache) -> Result<Repository> {
     match &options.repo {
-        Some(location) => open_given(options, location, &|| secrets::existing(options, location)),
+        Some(location) => open_given(options, location, &|| secrets::existing(options, location), cache),
         None => {
             let location = default_repository()?;
-            open_known(options, &location, &|| secrets::existing(options, &location))
+            open_known(options, &location, &|| secrets::existing(options, &location), cache)
                 .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another"))
         }
     }
@@ -70,8 +81,10 @@ fn open_unstopped(options: &Options) -> Result<Repository> {
 
 /// Opens the repository at `location` with the secret that `ask` gives. If this machine has used an encrypted
 /// repository there before, it must be the same one.
-fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>) -> Result<Repository> {
-    let repository = Repository::open_with(store::open_with(location, &options.store_options())?, ask)?;
+fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: ChooseCache) -> Result<Repository> {
+    let (store, cache) =
+        (store::open_with(location, &options.store_options())?, cache(config(options)?.cache.bytes_max.0));
+    let repository = Repository::open_cached(store, ask, cache)?;
     if let Some(known) = KnownRepository::of(&repository)? {
         known.check(&repository)?;
     }
@@ -85,7 +98,7 @@ fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>) -> Result<
 /// # Errors
 /// As [`open`] and [`create`].
 pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
-    match open_unstopped(options) {
+    match open_unstopped(options, BlobCache::Lasting) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
             create(options, config, None).map(|repository| (repository, true))
         }

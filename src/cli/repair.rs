@@ -23,7 +23,7 @@ pub fn run(session: &Session, what: &RepairVerb) -> Result<Exit> {
 }
 
 fn index(session: &Session) -> Result<Exit> {
-    let report = repair_index(&location::open(session)?, &session.stop)?;
+    let report = repair_index(&location::open_fresh(session)?, &session.stop)?;
     if session.options.json {
         print_json(&report)?;
     } else {
@@ -48,7 +48,7 @@ fn index(session: &Session) -> Result<Exit> {
 
 fn containers(session: &Session) -> Result<Exit> {
     let config = location::config(&session.options)?;
-    let report = repair_containers(&location::open(session)?, &config, &session.stop)?;
+    let report = repair_containers(&location::open_fresh(session)?, &config, &session.stop)?;
     let lost: u64 = report.containers.iter().map(|container| container.chunks_lost).sum();
     if session.options.json {
         print_json(&report)?;
@@ -84,7 +84,7 @@ fn containers(session: &Session) -> Result<Exit> {
 fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<Exit> {
     let config = location::config(&session.options)?;
     let request = SnapshotRepair { dry_run: arguments.dry_run, forget: arguments.forget };
-    let report = repair_snapshots(&location::open(session)?, &config, request, &session.stop)?;
+    let report = repair_snapshots(&location::open_fresh(session)?, &config, request, &session.stop)?;
     if session.options.json {
         print_json(&report)?;
     } else {

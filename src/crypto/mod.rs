@@ -15,7 +15,9 @@ mod slot;
 mod suite;
 
 pub use keyring::{Keyring, MasterKey};
-pub use sealed_blob::{BLOCK_BYTES, BlobKey, HEADER_BYTES, SealedHeader, SealedReader, sealed_len, unsealed_len};
+pub use sealed_blob::{
+    BLOCK_BYTES, BlobKey, HEADER_BYTES, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
+};
 pub use secret::{SecretBytes, SecretKey};
 pub use slot::{KeySlot, SlotKind, Unlock};
 pub use suite::{Cipher, CipherSuite, NONCE_BYTES, TAG_BYTES};

@@ -32,6 +32,12 @@ pub fn sealed_len(len: u64) -> u64 {
     len.saturating_add(HEADER_BYTES as u64).saturating_add(blocks(len).saturating_mul(TAG_BYTES as u64))
 }
 
+/// Offset in the sealed bytes from which on a reader needs them to open the blob from byte `offset` on, header apart.
+pub fn sealed_offset(offset: u64) -> u64 {
+    let body = (offset / BLOCK_BYTES as u64).saturating_mul(STORED_BLOCK_BYTES as u64);
+    if offset == 0 { 0 } else { body.saturating_add(HEADER_BYTES as u64) }
+}
+
 /// Inverse of [`sealed_len`]. Something for lengths that no sealed blob has.
 pub fn unsealed_len(stored: u64) -> u64 {
     let body = stored.saturating_sub(HEADER_BYTES as u64);

@@ -3,6 +3,7 @@
 //! Containers hold encoded chunks, and the index locates them. Recipes describe files as lists of chunks, trees hold
 //! the metadata of directories, and snapshots name the roots. The reader reassembles all of these.
 
+mod blob_cache;
 pub mod bundle;
 pub mod checkpoint;
 pub mod claims;
@@ -24,5 +25,6 @@ pub mod snapshot_groups;
 pub mod stored_file;
 pub mod tree;
 
+pub use blob_cache::BlobCache;
 pub use known::KnownRepository;
 pub use repository::{AskUnlock, Encryption, Repository};

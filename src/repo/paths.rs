@@ -64,6 +64,14 @@ pub fn cache_directory(repository: &Repository) -> Result<PathBuf> {
     }
 }
 
+/// Directory of the local caches of the repository `id` in a remote store.
+///
+/// # Errors
+/// [`Error::Usage`] if the user has no home directory.
+pub fn remote_cache_directory(location: &str, id: &str) -> Result<PathBuf> {
+    named_cache_directory(location.as_bytes(), id)
+}
+
 /// Directory of the local caches of the repository `id` at `path`.
 ///
 /// The caches of the embedded default repository are beside it. Those of others are in the user's cache directory.

@@ -17,7 +17,8 @@ use crate::config::{CHUNK_BYTES_LIMIT, FRAME_BYTES_LIMIT};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{
-    EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, blob_name, decode_frame,
+    ContainerKind, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, blob_name,
+    decode_frame,
 };
 use crate::repo::index::{ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, Soundness};
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -126,6 +127,14 @@ impl ChunkReader {
         Error::Corrupt { what, offset, expected, got }
     }
 
+    /// What the container of a stored frame holds.
+    fn kind_of(&mut self, number: FrameNumber) -> Result<ContainerKind> {
+        match number.address() {
+            FrameAddress::Stored { container, .. } => Ok(self.resolver.container_index(container)?.1.kind),
+            _ => Ok(ContainerKind::Data),
+        }
+    }
+
     /// Returns frame `number`, decoded.
     pub fn frame(&mut self, number: FrameNumber) -> Result<Bytes> {
         if let Some(frame) = self.frames.get(&number) {
@@ -133,7 +142,11 @@ impl ChunkReader {
         }
         let (container, info) = self.resolver.frame_info(number)?;
         let name = blob_name(&container);
-        let stored = self.store.get_range(&name, info.offset, info.stored_bytes());
+        // Trees are read again by the next run.
+        let stored = match self.kind_of(number)? {
+            ContainerKind::Metadata => self.store.get_range_cached(&name, info.offset, info.stored_bytes()),
+            ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes()),
+        };
         let decoded = stored.and_then(|stored| decode_frame(&name, &info, &stored, &mut self.scratch));
         let frame = match decoded {
             Ok(frame) => Bytes::from(frame),

@@ -14,9 +14,10 @@ use minicbor::{Decode, Encode};
 use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::repo::blob_cache::BlobCache;
 use crate::repo::keys;
 use crate::repo::salts::Salts;
-use crate::store::{self, SealedStore, StoppingStore, Store};
+use crate::store::{self, CountingStore, SealedStore, StoppingStore, Store, StoreCounters};
 use crate::types::{RepositoryKey, hex};
 use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
 
@@ -95,6 +96,8 @@ pub struct Repository {
     pub key: RepositoryKey,
     /// Configuration that was fixed at creation.
     pub config: RepositoryConfig,
+    /// Counts what is asked of the store, below encryption and the cache.
+    pub requests: Arc<StoreCounters>,
     /// Features that a program must support to write into it.
     pub writer_features: u64,
     /// Salts of what is written into it.
@@ -206,6 +209,16 @@ impl Repository {
     /// [`Error::NoRepository`] if the store holds none. If both copies of the configuration are unusable, the error of
     /// the first. [`Error::Locked`] if no key slot opens. Those of `ask`.
     pub fn open_with(store: Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Self> {
+        Self::open_cached(store, ask, BlobCache::None)
+    }
+
+    /// As [`Self::open_with`]; of a remote store, `cache` says what the local disk holds.
+    ///
+    /// # Errors
+    /// As of [`Self::open_with`].
+    pub fn open_cached(store: Arc<dyn Store>, ask: AskUnlock<'_>, cache: BlobCache) -> Result<Self> {
+        let requests = Arc::<StoreCounters>::default();
+        let store: Arc<dyn Store> = Arc::new(CountingStore::with_counters(store, requests.clone()));
         let record = match (read_record(store.as_ref(), NAME), read_record(store.as_ref(), COPY)) {
             (Ok(record), Ok(_)) => record,
             (Ok(record), Err(error)) => {
@@ -224,7 +237,7 @@ impl Repository {
                 return Err(first);
             }
         };
-        Self::from_record(store, record, ask)
+        Self::from_record(store, record, ask, requests, cache)
     }
 
     /// The same repository, whose reads fail with [`Error::Interrupted`] once `stop` is set.
@@ -232,7 +245,13 @@ impl Repository {
         Repository { store: Arc::new(StoppingStore::new(self.store.clone(), stop.clone())), ..self.clone() }
     }
 
-    fn from_record(store: Arc<dyn Store>, stored: StoredRecord, ask: AskUnlock<'_>) -> Result<Self> {
+    fn from_record(
+        store: Arc<dyn Store>,
+        stored: StoredRecord,
+        ask: AskUnlock<'_>,
+        requests: Arc<StoreCounters>,
+        cache: BlobCache,
+    ) -> Result<Self> {
         let config = stored.config()?;
         let StoredRecord { record, writer_features, .. } = &stored;
         let (id, writer_features, salts) = (hex(&record.id), *writer_features, Salts::default());
@@ -240,8 +259,8 @@ impl Repository {
             let key = record.key.as_deref().unwrap_or_default();
             let key = <[u8; 32]>::try_from(key)
                 .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", key.len().to_string()))?;
-            let key = RepositoryKey(key);
-            return Ok(Repository { store, id, key, config, writer_features, salts, encryption: None });
+            let (key, store) = (RepositoryKey(key), cache.below(store, &id)?);
+            return Ok(Repository { store, id, key, config, writer_features, salts, encryption: None, requests });
         };
         let suite = CipherSuite::from_number(encryption.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", encryption.suite)))?;
@@ -249,9 +268,10 @@ impl Repository {
             Ok(keyring.configuration == stored.hash && keyring.commitment()?.as_slice() == encryption.commitment)
         })?;
         let (key, keyring) = (RepositoryKey(*keyring.fingerprint_key.bytes()), Arc::new(keyring));
+        let store = cache.below(store, &id)?;
         let store = Arc::new(SealedStore::new(store, suite, keyring.clone()));
         let encryption = Some(Encryption { suite, keyring, slot });
-        Ok(Repository { store, id, key, config, writer_features, salts, encryption })
+        Ok(Repository { store, id, key, config, writer_features, salts, encryption, requests })
     }
 
     /// Returns the defects of the stored copies of the configuration, with their names.

@@ -24,6 +24,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).put_stream_hashed(name_of, len, content)
     }
 
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
+        (**self).put_hashed_cached(name_of, parts, cached_from)
+    }
+
     fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         (**self).get_stored(name, bytes_max)
     }
@@ -48,6 +52,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).get_range(name, offset, len)
     }
 
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        (**self).get_range_cached(name, offset, len)
+    }
+
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        (**self).len_of(name)
+    }
+
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         (**self).head(name)
     }
@@ -66,6 +78,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn local_path(&self) -> Option<&Path> {
         (**self).local_path()
+    }
+
+    fn requests_max(&self) -> usize {
+        (**self).requests_max()
     }
 
     fn is_unused(&self) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -30,15 +31,38 @@ pub struct StoreCounts {
     pub bytes_read: u64,
 }
 
-/// A store that counts its operations.
+impl StoreCounts {
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &StoreCounts) -> StoreCounts {
+        StoreCounts {
+            puts: self.puts - before.puts,
+            gets: self.gets - before.gets,
+            ranges: self.ranges - before.ranges,
+            heads: self.heads - before.heads,
+            lists: self.lists - before.lists,
+            deletes: self.deletes - before.deletes,
+            bytes_written: self.bytes_written - before.bytes_written,
+            bytes_read: self.bytes_read - before.bytes_read,
+        }
+    }
+
+    /// All operations.
+    pub fn requests(&self) -> u64 {
+        self.puts + self.gets + self.ranges + self.heads + self.lists + self.deletes
+    }
+}
+
+/// A store that counts its operations, and logs each at the level `trace`.
 #[derive(Debug)]
 pub struct CountingStore<S> {
     inner: S,
-    counters: Counters,
+    counters: Arc<StoreCounters>,
 }
 
+/// The counters of a [`CountingStore`], which others may hold, too.
 #[derive(Debug, Default)]
-struct Counters {
+pub struct StoreCounters {
     puts: Counter,
     gets: Counter,
     ranges: Counter,
@@ -49,24 +73,42 @@ struct Counters {
     bytes_read: Counter,
 }
 
+impl StoreCounters {
+    /// The counts so far.
+    pub fn counts(&self) -> StoreCounts {
+        StoreCounts {
+            puts: self.puts.get(),
+            gets: self.gets.get(),
+            ranges: self.ranges.get(),
+            heads: self.heads.get(),
+            lists: self.lists.get(),
+            deletes: self.deletes.get(),
+            bytes_written: self.bytes_written.get(),
+            bytes_read: self.bytes_read.get(),
+        }
+    }
+}
+
 impl<S> CountingStore<S> {
     /// Wraps `inner`.
     pub fn new(inner: S) -> Self {
-        CountingStore { inner, counters: Counters::default() }
+        Self::with_counters(inner, Arc::default())
+    }
+
+    /// Wraps `inner`, and counts with `counters`.
+    pub fn with_counters(inner: S, counters: Arc<StoreCounters>) -> Self {
+        CountingStore { inner, counters }
     }
 
     /// The counts so far.
     pub fn counts(&self) -> StoreCounts {
-        StoreCounts {
-            puts: self.counters.puts.get(),
-            gets: self.counters.gets.get(),
-            ranges: self.counters.ranges.get(),
-            heads: self.counters.heads.get(),
-            lists: self.counters.lists.get(),
-            deletes: self.counters.deletes.get(),
-            bytes_written: self.counters.bytes_written.get(),
-            bytes_read: self.counters.bytes_read.get(),
-        }
+        self.counters.counts()
+    }
+
+    /// Counts a request.
+    fn count(&self, counter: &Counter, verb: &str, name: &str) {
+        counter.add(1);
+        tracing::trace!(target: "fhrd::requests", "{verb} {name}");
     }
 
     /// Counts the bytes of a successful read.
@@ -77,7 +119,7 @@ impl<S> CountingStore<S> {
 
 impl<S: Store> Store for CountingStore<S> {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        self.counters.puts.add(1);
+        self.count(&self.counters.puts, "put", name);
         let new = self.inner.put_if_absent(name, parts)?;
         if new {
             self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
@@ -86,7 +128,7 @@ impl<S: Store> Store for CountingStore<S> {
     }
 
     fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.counters.puts.add(1);
+        self.count(&self.counters.puts, "put", name);
         let new = self.inner.put_stream_if_absent(name, len, content)?;
         if new {
             self.counters.bytes_written.add(len);
@@ -95,26 +137,33 @@ impl<S: Store> Store for CountingStore<S> {
     }
 
     fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
-        self.counters.puts.add(1);
+        self.count(&self.counters.puts, "put", &name_of(&[0; 32]));
         let hash = self.inner.put_hashed(name_of, parts)?;
         self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
         Ok(hash)
     }
 
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
+        self.count(&self.counters.puts, "put", &name_of(&[0; 32]));
+        let hash = self.inner.put_hashed_cached(name_of, parts, cached_from)?;
+        self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
+        Ok(hash)
+    }
+
     fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
-        self.counters.puts.add(1);
+        self.count(&self.counters.puts, "put", &name_of(&[0; 32]));
         let hash = self.inner.put_stream_hashed(name_of, len, content)?;
         self.counters.bytes_written.add(len);
         Ok(hash)
     }
 
     fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.counters.gets.add(1);
+        self.count(&self.counters.gets, "get", name);
         self.read(self.inner.get_stored(name, bytes_max))
     }
 
     fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
-        self.counters.gets.add(1);
+        self.count(&self.counters.gets, "get", name);
         self.inner.stored_hash(name, check_stop)
     }
 
@@ -123,34 +172,44 @@ impl<S: Store> Store for CountingStore<S> {
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        self.counters.puts.add(1);
+        self.count(&self.counters.puts, "put", name);
         self.inner.overwrite(name, parts)?;
         self.counters.bytes_written.add(parts.iter().map(|part| part.len() as u64).sum());
         Ok(())
     }
 
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.counters.gets.add(1);
+        self.count(&self.counters.gets, "get", name);
         self.read(self.inner.get(name, bytes_max))
     }
 
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.counters.ranges.add(1);
+        self.count(&self.counters.ranges, "range", name);
         self.read(self.inner.get_range(name, offset, len))
     }
 
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.count(&self.counters.ranges, "range", name);
+        self.read(self.inner.get_range_cached(name, offset, len))
+    }
+
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        self.count(&self.counters.heads, "head", name);
+        self.inner.len_of(name)
+    }
+
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        self.counters.heads.add(1);
+        self.count(&self.counters.heads, "head", name);
         self.inner.head(name)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        self.counters.lists.add(1);
+        self.count(&self.counters.lists, "list", prefix);
         self.inner.list(prefix)
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.counters.deletes.add(1);
+        self.count(&self.counters.deletes, "delete", name);
         self.inner.delete(name)
     }
 
@@ -162,8 +221,12 @@ impl<S: Store> Store for CountingStore<S> {
         self.inner.local_path()
     }
 
+    fn requests_max(&self) -> usize {
+        self.inner.requests_max()
+    }
+
     fn is_unused(&self) -> Result<bool> {
-        self.counters.lists.add(1);
+        self.count(&self.counters.lists, "list", "");
         self.inner.is_unused()
     }
 

@@ -134,6 +134,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.local_path()
     }
 
+    fn requests_max(&self) -> usize {
+        self.inner.requests_max()
+    }
+
     fn is_unused(&self) -> Result<bool> {
         self.operate("list", "", || self.inner.is_unused())
     }

@@ -64,6 +64,15 @@ pub trait Store: Send + Sync {
         Ok(hash)
     }
 
+    /// As [`Store::put_hashed`], for a blob whose bytes from `cached_from` on will be read again: a store with a cache
+    /// on this machine keeps these there.
+    ///
+    /// # Errors
+    /// Those of [`Store::put_if_absent`].
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], _cached_from: u64) -> Result<[u8; 32]> {
+        self.put_hashed(name_of, parts)
+    }
+
     /// Reads the bytes that the store keeps for a blob, at most those of a blob of `bytes_max` bytes. They differ from
     /// those of [`Store::get`] if the store encrypts.
     ///
@@ -103,6 +112,24 @@ pub trait Store: Send + Sync {
     /// As of [`Store::get`]; [`Corrupt`](crate::Error::Corrupt) if the blob ends before that.
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
 
+    /// As [`Store::get_range`], for what will be read again, such as indexes and trees: a store with a cache on this
+    /// machine keeps this range there, and may answer from it once it has seen that the blob exists.
+    ///
+    /// # Errors
+    /// As of [`Store::get_range`].
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.get_range(name, offset, len)
+    }
+
+    /// The length of a blob, bytes, or `None` if there is no such blob. It may come from the last listing, so the blob
+    /// may be gone.
+    ///
+    /// # Errors
+    /// As of [`Store::head`].
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.head(name)?.map(|head| head.len))
+    }
+
     /// Returns length and time, or `None` if there is no such blob.
     ///
     /// # Errors
@@ -126,6 +153,12 @@ pub trait Store: Send + Sync {
     /// The directory of a store on the local file system. Backups skip it, and caches are named by its real path.
     fn local_path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Requests that are worth having in flight at once. More than one means that the store is remote: each request
+    /// waits for a network, and what is read again is worth keeping on the local disk.
+    fn requests_max(&self) -> usize {
+        1
     }
 
     /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files.

@@ -12,6 +12,8 @@
 
 mod arc;
 mod blob;
+mod cache_files;
+mod cached;
 mod counting;
 mod faulty;
 mod interface;
@@ -30,7 +32,8 @@ mod temporary;
 mod contract;
 
 pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed};
-pub use counting::{CountingStore, StoreCounts};
+pub use cached::CachedStore;
+pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use faulty::{FaultyStore, InjectedFault};
 pub use interface::{NameOfHash, ReadTwice, Store};
 pub use local::LocalStore;

@@ -15,7 +15,7 @@ use lru::LruCache;
 
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::crypto::{
-    BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, unsealed_len,
+    BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
 };
 use crate::error::{Error, Result};
 
@@ -86,9 +86,35 @@ impl SealedStore {
         if let Some(key) = self.known_keys().get(name) {
             return Ok(key.clone());
         }
-        let key = Arc::new(self.key_of(name, &self.inner.get_range(name, 0, HEADER_BYTES)?)?);
+        let key = Arc::new(self.key_of(name, &self.inner.get_range_cached(name, 0, HEADER_BYTES)?)?);
         self.known_keys().put(name.into(), key.clone());
         Ok(key)
+    }
+}
+
+impl SealedStore {
+    /// A range of a blob, whose kept bytes `read` gives.
+    fn range(
+        &self,
+        name: &str,
+        offset: u64,
+        len: usize,
+        read: impl Fn(u64, usize) -> Result<Vec<u8>> + Copy,
+    ) -> Result<Vec<u8>> {
+        if is_public(name) {
+            return read(offset, len);
+        }
+        let key = self.stored_key(name)?;
+        if len == 0 {
+            // Nothing to read, but a missing blob is an error.
+            read(0, 0)?;
+        }
+        key.open_range(name, offset, len, read).or_else(|error| {
+            // The blob of that name may be another one by now.
+            self.known_keys().pop(name);
+            let key = self.stored_key(name).map_err(|_| error)?;
+            key.open_range(name, offset, len, read)
+        })
     }
 }
 
@@ -114,6 +140,14 @@ impl Store for SealedStore {
             return self.inner.put_hashed(name_of, parts);
         }
         self.inner.put_hashed(name_of, &[&self.seal(&name, parts)?])
+    }
+
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
+        let name = name_of(&[0; 32]);
+        if is_public(&name) {
+            return self.inner.put_hashed_cached(name_of, parts, cached_from);
+        }
+        self.inner.put_hashed_cached(name_of, &[&self.seal(&name, parts)?], sealed_offset(cached_from))
     }
 
     fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
@@ -169,21 +203,16 @@ impl Store for SealedStore {
     }
 
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        if is_public(name) {
-            return self.inner.get_range(name, offset, len);
-        }
-        let key = self.stored_key(name)?;
-        let read = |start, len| self.inner.get_range(name, start, len);
-        if len == 0 {
-            // Nothing to read, but a missing blob is an error.
-            self.inner.get_range(name, 0, 0)?;
-        }
-        key.open_range(name, offset, len, read).or_else(|error| {
-            // The blob of that name may be another one by now.
-            self.known_keys().pop(name);
-            let key = self.stored_key(name).map_err(|_| error)?;
-            key.open_range(name, offset, len, read)
-        })
+        self.range(name, offset, len, |start, len| self.inner.get_range(name, start, len))
+    }
+
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.range(name, offset, len, |start, len| self.inner.get_range_cached(name, start, len))
+    }
+
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        let len = self.inner.len_of(name)?;
+        Ok(if is_public(name) { len } else { len.map(unsealed_len) })
     }
 
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
@@ -209,6 +238,10 @@ impl Store for SealedStore {
 
     fn local_path(&self) -> Option<&Path> {
         self.inner.local_path()
+    }
+
+    fn requests_max(&self) -> usize {
+        self.inner.requests_max()
     }
 
     fn is_unused(&self) -> Result<bool> {

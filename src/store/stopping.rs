@@ -67,6 +67,10 @@ impl<S: Store> Store for StoppingStore<S> {
         self.inner.put_hashed(name_of, parts)
     }
 
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
+        self.inner.put_hashed_cached(name_of, parts, cached_from)
+    }
+
     fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
         let mut content = StoppingReader { inner: content, stop: &self.stop };
         let put = self.inner.put_stream_hashed(name_of, len, &mut content);
@@ -101,6 +105,14 @@ impl<S: Store> Store for StoppingStore<S> {
         self.readable()?.get_range(name, offset, len)
     }
 
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.readable()?.get_range_cached(name, offset, len)
+    }
+
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        self.readable()?.len_of(name)
+    }
+
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         self.readable()?.head(name)
     }
@@ -119,6 +131,10 @@ impl<S: Store> Store for StoppingStore<S> {
 
     fn local_path(&self) -> Option<&Path> {
         self.inner.local_path()
+    }
+
+    fn requests_max(&self) -> usize {
+        self.inner.requests_max()
     }
 
     fn is_unused(&self) -> Result<bool> {

@@ -58,6 +58,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         writer_features: 0,
         salts: Salts::default(),
         encryption: None,
+        requests: Arc::default(),
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -185,6 +186,7 @@ fn an_interruption_ends_the_check() {
         writer_features: 0,
         salts: Salts::default(),
         encryption: None,
+        requests: Arc::default(),
     };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));

@@ -7,7 +7,7 @@
 use super::container_index::{ContainerEntry, ContainerIndex, FEATURES_MAX, Span};
 use super::entry_check::{EntryBounds, Violation, check_base, check_frame, check_length, check_offset, check_totals};
 use super::frame::{FRAME_HEADER_BYTES, FrameInfo};
-use super::layout::{Footer, HEADER_BYTES};
+use super::layout::{ContainerKind, Footer, HEADER_BYTES};
 use super::operations::{Base, Operation};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
@@ -235,7 +235,15 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Contai
             section_reader(what, footer, &[]).error(format!("{feature_count} features"), features.len().to_string())
         );
     }
-    Ok(ContainerIndex { frames, entries, bases, operations, features, by_prefix: Vec::new() })
+    Ok(ContainerIndex {
+        frames,
+        entries,
+        bases,
+        kind: ContainerKind::default(),
+        operations,
+        features,
+        by_prefix: Vec::new(),
+    })
 }
 
 /// Decodes only the fingerprints. The sections before them are skipped, those after them are not read.

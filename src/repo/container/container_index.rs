@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::columns;
 use super::entry_check::{Violation, check_entry, check_frame};
 use super::frame::FrameInfo;
-use super::layout::Footer;
+use super::layout::{ContainerKind, Footer};
 use super::operations::{Base, Operation, OperationList, operations_digest};
 use crate::error::{Error, Result};
 use crate::types::Fingerprint;
@@ -62,6 +62,8 @@ pub struct ContainerIndex {
     pub entries: Vec<ContainerEntry>,
     /// Bases of all entries, each once.
     pub bases: Vec<Base>,
+    /// Content of the container, as far as its header was read; the default otherwise.
+    pub kind: ContainerKind,
     pub(super) operations: Vec<Operation>,
     pub(super) features: Vec<u64>,
     /// Prefix of the fingerprint and position of each entry, sorted. A look-up touches little else.

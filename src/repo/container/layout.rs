@@ -13,9 +13,10 @@ const HEADER_MAGIC: [u8; 8] = *b"FHRDCONT";
 const FOOTER_MAGIC: [u8; 8] = *b"FHRDFOOT";
 
 /// Content of a container. Data and metadata never share one, so reading trees reads few bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ContainerKind {
     /// Chunks of files.
+    #[default]
     Data,
     /// Recipes and trees.
     Metadata,

@@ -33,6 +33,7 @@ pub fn entry_weight(list: &OperationList) -> u64 {
 
 /// A container that is being filled.
 pub struct ContainerWriter {
+    kind: ContainerKind,
     parts: Vec<Bytes>,
     len: u64,
     weight: u64,
@@ -45,6 +46,8 @@ pub struct SealedContainer {
     pub parts: Vec<Bytes>,
     /// Length of all parts.
     pub len: u64,
+    /// Offset from which on the bytes will be read again soon: all of metadata, the container index of data.
+    pub cached_from: u64,
     /// The container index.
     pub container_index: ContainerIndex,
 }
@@ -56,7 +59,7 @@ impl SealedContainer {
     /// Those of the store.
     pub fn store(&self, store: &dyn Store) -> Result<ContainerId> {
         let parts: Vec<&[u8]> = self.parts.iter().map(AsRef::as_ref).collect();
-        store.put_hashed(|hash| blob_name(&ContainerId(*hash)), &parts).map(ContainerId)
+        store.put_hashed_cached(|hash| blob_name(&ContainerId(*hash)), &parts, self.cached_from).map(ContainerId)
     }
 
     /// BLAKE3 of the bytes: the id, in a store that keeps them as they are.
@@ -79,6 +82,7 @@ impl ContainerWriter {
     pub fn new(kind: ContainerKind, salt: &Salt) -> Self {
         let header = Bytes::copy_from_slice(&header(kind, salt));
         ContainerWriter {
+            kind,
             parts: vec![header],
             len: HEADER_BYTES as u64,
             weight: 0,
@@ -135,8 +139,9 @@ impl ContainerWriter {
     /// Those of compressing the container index.
     pub fn seal(mut self) -> Result<SealedContainer> {
         let encoded = self.container_index.encode()?;
+        let index_offset = self.len;
         let footer = Footer {
-            index_offset: self.len,
+            index_offset,
             index_len: encoded.len() as u64,
             entries: self.container_index.entries().len() as u32,
             frames: self.container_index.frames().len() as u32,
@@ -146,7 +151,9 @@ impl ContainerWriter {
         self.len += (encoded.len() + footer.len()) as u64;
         self.parts.push(encoded.into());
         self.parts.push(footer);
-        Ok(SealedContainer { parts: self.parts, len: self.len, container_index: self.container_index.finish() })
+        let container_index = ContainerIndex { kind: self.kind, ..self.container_index.finish() };
+        let cached_from = if self.kind == ContainerKind::Metadata { 0 } else { index_offset };
+        Ok(SealedContainer { parts: self.parts, len: self.len, cached_from, container_index })
     }
 }
 

@@ -10,7 +10,7 @@ use lru::LruCache;
 
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    ContainerIndex, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
+    ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
 };
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -128,32 +128,42 @@ impl ContainerIndexes {
 /// Reads and checks the container index of a stored container. The header comes first, because it says whether this
 /// version of fhrd can read the rest.
 pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<ContainerIndex> {
-    let (name, footer, bytes) = read_stored(store, id)?;
-    ContainerIndex::parse(&name, &footer, &bytes)
+    let StoredIndex { name, kind, footer, bytes } = read_stored(store, id)?;
+    let mut container_index = ContainerIndex::parse(&name, &footer, &bytes)?;
+    container_index.kind = kind;
+    Ok(container_index)
 }
 
 /// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].
 pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fingerprint>> {
-    let (name, footer, bytes) = read_stored(store, id)?;
+    let StoredIndex { name, footer, bytes, .. } = read_stored(store, id)?;
     ContainerIndex::parse_fingerprints(&name, &footer, &bytes)
 }
 
-/// Name, footer and encoded container index of a container.
-fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<(String, Footer, Vec<u8>)> {
+/// The encoded container index of a container, and where it is.
+struct StoredIndex {
+    /// Store name of the container.
+    name: String,
+    kind: ContainerKind,
+    footer: Footer,
+    bytes: Vec<u8>,
+}
+
+fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<StoredIndex> {
     let name = blob_name(id);
-    let head = store.head(&name)?.ok_or_else(|| Error::BlobMissing { what: name.clone() })?;
-    let Some(footer_offset) = head.len.checked_sub(FOOTER_BYTES as u64) else {
-        return Err(Error::corrupt(name, 0, "a container with a footer", format!("{} bytes", head.len)));
+    let len = store.len_of(&name)?.ok_or_else(|| Error::BlobMissing { what: name.clone() })?;
+    let Some(footer_offset) = len.checked_sub(FOOTER_BYTES as u64) else {
+        return Err(Error::corrupt(name, 0, "a container with a footer", format!("{len} bytes")));
     };
-    parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?)?;
-    let footer = store.get_range(&name, footer_offset, FOOTER_BYTES)?;
-    let footer = Footer::parse(&name, head.len, &footer)?;
+    let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?)?;
+    let footer = store.get_range_cached(&name, footer_offset, FOOTER_BYTES)?;
+    let footer = Footer::parse(&name, len, &footer)?;
     if footer.index_len > INDEX_BYTES_LIMIT {
         let expected = format!("a container index of at most {INDEX_BYTES_LIMIT} bytes");
         return Err(Error::corrupt(name, footer.index_offset, expected, footer.index_len.to_string()));
     }
-    let bytes = store.get_range(&name, footer.index_offset, footer.index_len as usize)?;
-    Ok((name, footer, bytes))
+    let bytes = store.get_range_cached(&name, footer.index_offset, footer.index_len as usize)?;
+    Ok(StoredIndex { name, kind, footer, bytes })
 }
 
 #[cfg(test)]

@@ -65,8 +65,8 @@ impl IndexSegment {
     /// # Errors
     /// As of [`Self::open_listed`].
     pub fn open(store: Arc<dyn Store>, name: &str) -> Result<Self> {
-        let head = store.head(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
-        Self::open_listed(store, name, head.len)
+        let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+        Self::open_listed(store, name, len)
     }
 
     /// Reads the header and the tables of the segment called `name`, which has `blob_len` bytes. The counts of the

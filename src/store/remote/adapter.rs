@@ -19,6 +19,9 @@ use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
 const REPEATED_ENTRIES_MAX: usize = 10_000;
 
+/// Requests that are worth having in flight at once: with more, one connection of 1 Gbit/s gets no faster.
+const REQUESTS_MAX: usize = 8;
+
 /// The client of a service.
 pub(super) trait Objects: ObjectStore + MultipartStore {}
 
@@ -276,6 +279,10 @@ impl Store for RemoteStore {
 
     fn location(&self) -> String {
         self.location.clone()
+    }
+
+    fn requests_max(&self) -> usize {
+        REQUESTS_MAX
     }
 
     fn is_unused(&self) -> Result<bool> {

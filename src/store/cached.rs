@@ -1,0 +1,468 @@
+//! A store that keeps copies of what is read again and again on the local disk: indexes, trees and snapshots.
+//!
+//! 1. Blobs whose names are hashes never change, so a copy is right for ever. Whether a blob *exists* only the store
+//!    says: a copy counts only while the store's last listing, a put or a read of this process has shown the blob.
+//!    [`Store::head`] and [`Store::list`] always ask the store.
+//! 2. Segments, snapshots, bundles, models and marks are cached whole, in blocks. Of containers, which hold data, only
+//!    what is read with [`Store::get_range_cached`] or put with [`Store::put_hashed_cached`] is cached: the container
+//!    index at the end, the header, and all of a metadata container. So a restore does not wash the index out.
+//! 3. A block that is missing is fetched whole, by one request, while other threads that want it wait.
+//! 4. It belongs below the store that encrypts: the files then hold sealed bytes, and need no key.
+//!
+//! Keys, the configuration, intents and pending entries are never cached.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::cache_files::{CacheFiles, FragmentName};
+use super::name::check_range;
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, blob};
+use crate::error::{Error, Result};
+
+/// Directories whose blobs are cached whole.
+const WHOLE: [&str; 5] = ["index", "snapshots", "bundles", "models", "marks"];
+/// The directory of containers.
+const CONTAINERS: &str = "containers";
+
+/// Bytes of a block of a blob that is cached whole.
+const WHOLE_BLOCK_BYTES: u64 = 8 << 20;
+/// Bytes of a block of a container.
+const CONTAINER_BLOCK_BYTES: u64 = 4 << 20;
+/// Bytes of the first fragment of a container: its header, and in an encrypted repository its first sealed block.
+const HEAD_BYTES: u64 = 32 << 10;
+/// Bytes of the end of a container that are fetched at once, if the range lies in them. The shortest usually has the
+/// whole container index.
+const TAIL_BYTES: [u64; 3] = [128 << 10, 1 << 20, 8 << 20];
+
+/// Numbers of the fragments that are no blocks.
+const HEAD: u64 = u64::MAX;
+const TAIL: u64 = u64::MAX - 1;
+/// Threads that fetch different fragments rarely wait for each other with this many locks.
+const LOCKS: usize = 64;
+
+/// Lengths of the blobs of a directory, by the hash in their names.
+type Lengths = HashMap<[u8; 32], u64>;
+
+/// See the module.
+pub struct CachedStore<S> {
+    inner: S,
+    files: CacheFiles,
+    /// The blobs that this process knows to exist, by directory.
+    known: RwLock<HashMap<&'static str, Lengths>>,
+    fetching: [Mutex<()>; LOCKS],
+}
+
+/// A blob that is cached.
+struct CacheableBlob<'a> {
+    directory: &'static str,
+    name: &'a str,
+    hash: [u8; 32],
+}
+
+/// A fragment: its number and its place in the blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fragment {
+    number: u64,
+    start: u64,
+    len: u64,
+}
+
+impl<'a> CacheableBlob<'a> {
+    /// `None` for blobs that are not cached.
+    fn of(name: &'a str) -> Option<Self> {
+        let (first, last) = (name.split('/').next()?, name.rsplit('/').next()?);
+        let directory = WHOLE.into_iter().chain([CONTAINERS]).find(|directory| *directory == first)?;
+        Some(CacheableBlob { directory, name, hash: parse_hash(last)? })
+    }
+
+    fn is_container(&self) -> bool {
+        self.directory == CONTAINERS
+    }
+
+    fn fragment(&self, fragment: &Fragment) -> FragmentName<'a> {
+        FragmentName { blob: self.name, fragment: fragment.number }
+    }
+
+    /// The fragments with a range of this cached of `len` bytes.
+    fn fragments(&self, len: u64, start: u64, end: u64) -> Vec<Fragment> {
+        let blocks = |block: u64| {
+            let block_of = |number: u64| {
+                let start = number * block;
+                Fragment { number, start, len: block.min(len - start) }
+            };
+            (start / block..end.div_ceil(block).max(start / block + 1)).map(block_of).collect()
+        };
+        if !self.is_container() {
+            return blocks(WHOLE_BLOCK_BYTES);
+        }
+        let tail = |bytes: u64| Fragment { number: TAIL, start: len.saturating_sub(bytes), len: bytes.min(len) };
+        let [short, ..] = TAIL_BYTES.map(tail);
+        if start < short.start && end <= HEAD_BYTES {
+            return vec![Fragment { number: HEAD, start: 0, len: HEAD_BYTES.min(len) }];
+        }
+        match TAIL_BYTES.map(tail).into_iter().find(|tail| tail.start <= start) {
+            Some(tail) => vec![tail],
+            None => blocks(CONTAINER_BLOCK_BYTES),
+        }
+    }
+}
+
+/// The hash that 64 hex digits write.
+fn parse_hash(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    let digits = text.as_bytes().as_chunks::<2>().0;
+    if text.len() != 64 {
+        return None;
+    }
+    for (byte, digits) in hash.iter_mut().zip(digits) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+impl<S: Store> CachedStore<S> {
+    /// Keeps copies of blobs of `inner` in `directory`, together about `bytes_max` bytes.
+    pub fn new(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
+        let fetching = std::array::from_fn(|_| Mutex::default());
+        CachedStore { inner, files: CacheFiles::new(directory, bytes_max), known: RwLock::default(), fetching }
+    }
+
+    /// As [`Self::new`], but nothing is there at the start, and `directory` is deleted with the store.
+    pub fn temporary(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
+        let cached = Self::new(inner, directory, bytes_max);
+        CachedStore { files: cached.files.temporary(), ..cached }
+    }
+
+    fn known_len(&self, blob: &CacheableBlob<'_>) -> Option<u64> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(blob.directory)?.get(&blob.hash).copied()
+    }
+
+    fn note(&self, blob: &CacheableBlob<'_>, len: u64) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.entry(blob.directory).or_default().insert(blob.hash, len);
+    }
+
+    /// Notes that a blob is gone, if that is what an error says.
+    fn note_failure(&self, name: &str, error: &Error) {
+        if let (Error::BlobMissing { .. }, Some(blob)) = (error, CacheableBlob::of(name)) {
+            self.forget(&blob);
+        }
+    }
+
+    fn forget(&self, blob: &CacheableBlob<'_>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.get_mut(blob.directory).map(|lengths| lengths.remove(&blob.hash));
+    }
+
+    /// Notes what a listing of `prefix` shows.
+    fn note_listed(&self, prefix: &str, listed: &[ListedBlob]) {
+        let mut new: HashMap<&'static str, Lengths> = HashMap::new();
+        for (blob, len) in listed.iter().filter_map(|blob| Some((CacheableBlob::of(&blob.name)?, blob.len))) {
+            new.entry(blob.directory).or_default().insert(blob.hash, len);
+        }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for directory in WHOLE.into_iter().chain([CONTAINERS]) {
+            let lengths = new.remove(directory).unwrap_or_default();
+            if prefix.is_empty() || prefix == directory {
+                known.insert(directory, lengths);
+            } else {
+                known.entry(directory).or_default().extend(lengths);
+            }
+        }
+    }
+
+    /// A range of a blob that is cached, or `None` if it is not known to exist.
+    fn cached_range(&self, blob: &CacheableBlob<'_>, offset: u64, len: usize) -> Result<Option<Vec<u8>>> {
+        let Some(blob_len) = self.known_len(blob) else { return Ok(None) };
+        check_range(blob.name, blob_len, offset, len)?;
+        let end = offset + len as u64;
+        if blob.is_container()
+            && let Some(tail_len) = self.files.len(FragmentName { blob: blob.name, fragment: TAIL })
+            && let Some(at) = (tail_len <= blob_len).then(|| offset.checked_sub(blob_len - tail_len)).flatten()
+            && let Some(bytes) = self.files.read(FragmentName { blob: blob.name, fragment: TAIL }, at, len)
+        {
+            // It was put with more than a reader would fetch.
+            return Ok(Some(bytes));
+        }
+        let mut bytes = Vec::new();
+        for fragment in blob.fragments(blob_len, offset, end) {
+            let from = offset.max(fragment.start) - fragment.start;
+            let until = end.min(fragment.start + fragment.len) - fragment.start;
+            let part = self.part(blob, blob_len, &fragment, (from, until.saturating_sub(from) as usize))?;
+            if bytes.is_empty() {
+                bytes = part;
+            } else {
+                bytes.extend_from_slice(&part);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// A part of a fragment, which is fetched if it is not cached.
+    fn part(
+        &self,
+        blob: &CacheableBlob<'_>,
+        blob_len: u64,
+        fragment: &Fragment,
+        part: (u64, usize),
+    ) -> Result<Vec<u8>> {
+        let (from, len) = part;
+        let read = || {
+            let is_whole = || self.files.len(blob.fragment(fragment)) == Some(fragment.len);
+            (fragment.number != TAIL || is_whole())
+                .then(|| self.files.read(blob.fragment(fragment), from, len))
+                .flatten()
+        };
+        if let Some(bytes) = read() {
+            return Ok(bytes);
+        }
+        let _one = self.lock(blob, fragment);
+        if let Some(bytes) = read() {
+            return Ok(bytes);
+        }
+        let fetched = self.inner.get_range(blob.name, fragment.start, fragment.len as usize);
+        let mut bytes = fetched.inspect_err(|error| self.note_failure(blob.name, error))?;
+        // Parts of a blob are checked by those who read them.
+        if fragment.len < blob_len || *blake3::hash(&bytes).as_bytes() == blob.hash {
+            self.files.write(blob.fragment(fragment), &[&bytes]);
+        }
+        bytes.truncate(from as usize + len);
+        bytes.drain(..from as usize);
+        Ok(bytes)
+    }
+
+    /// Held while a fragment is fetched.
+    fn lock(&self, blob: &CacheableBlob<'_>, fragment: &Fragment) -> MutexGuard<'_, ()> {
+        let at = usize::from(blob.hash[0]).wrapping_add(fragment.number as usize) % LOCKS;
+        self.fetching[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a blob that this process has put, from byte `from` on.
+    fn keep_put(&self, name: &str, parts: &[&[u8]], from: u64) {
+        let Some(blob) = CacheableBlob::of(name) else { return };
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let range = |start: u64, end: u64| {
+            let mut at = 0;
+            let cut = parts.iter().filter_map(move |part| {
+                let (first, last) = (start.max(at) - at, end.min(at + part.len() as u64).saturating_sub(at));
+                at += part.len() as u64;
+                part.get(first as usize..last as usize).filter(|cut| !cut.is_empty())
+            });
+            cut.collect::<Vec<&[u8]>>()
+        };
+        if blob.is_container() {
+            if from > 0 {
+                self.files.write(FragmentName { blob: name, fragment: HEAD }, &range(0, HEAD_BYTES.min(len)));
+            }
+            self.files.write(FragmentName { blob: name, fragment: TAIL }, &range(from.min(len), len));
+        } else {
+            for fragment in blob.fragments(len, 0, len) {
+                self.files.write(blob.fragment(&fragment), &range(fragment.start, fragment.start + fragment.len));
+            }
+        }
+        self.note(&blob, len);
+    }
+
+    /// The whole blob.
+    fn whole(&self, name: &str, bytes_max: u64, get: impl Fn() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        let blob = CacheableBlob::of(name).filter(|blob| !blob.is_container());
+        if let Some(blob) = &blob
+            && let Some(len) = self.known_len(blob).filter(|len| *len <= bytes_max)
+            && let Some(bytes) = self.cached_range(blob, 0, usize::try_from(len).unwrap_or(usize::MAX))?
+        {
+            return Ok(bytes);
+        }
+        let bytes = get().inspect_err(|error| self.note_failure(name, error))?;
+        if let Some(blob) = &blob
+            && *blake3::hash(&bytes).as_bytes() == blob.hash
+        {
+            self.keep_put(name, &[&bytes], 0);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A stream of which each block is cached while it passes.
+struct CachedStream<'a, S> {
+    store: &'a CachedStore<S>,
+    blob: CacheableBlob<'a>,
+    content: &'a mut dyn Read,
+    block: Vec<u8>,
+    number: u64,
+}
+
+impl<S: Store> CachedStream<'_, S> {
+    fn keep(&mut self) {
+        let fragment = FragmentName { blob: self.blob.name, fragment: self.number };
+        self.store.files.write(fragment, &[&self.block]);
+        self.block.clear();
+        self.number += 1;
+    }
+}
+
+impl<S: Store> Read for CachedStream<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let space = WHOLE_BLOCK_BYTES as usize - self.block.len();
+        let len = buffer.len().min(space);
+        let read = self.content.read(&mut buffer[..len])?;
+        self.block.extend_from_slice(&buffer[..read]);
+        if self.block.len() as u64 == WHOLE_BLOCK_BYTES {
+            self.keep();
+        }
+        Ok(read)
+    }
+}
+
+impl<S: Store> Store for CachedStore<S> {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        let is_new = self.inner.put_if_absent(name, parts)?;
+        let blob = CacheableBlob::of(name).filter(|blob| is_new && !blob.is_container());
+        if let Some(blob) = blob
+            && parts.iter().fold(&mut blake3::Hasher::new(), |hasher, part| hasher.update(part)).finalize() == blob.hash
+        {
+            self.keep_put(name, parts, 0);
+        }
+        Ok(is_new)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        let Some(blob) = CacheableBlob::of(name).filter(|blob| !blob.is_container()) else {
+            return self.inner.put_stream_if_absent(name, len, content);
+        };
+        let mut stream = CachedStream { store: self, blob, content, block: Vec::new(), number: 0 };
+        let put = self.inner.put_stream_if_absent(name, len, &mut stream);
+        if !stream.block.is_empty() {
+            stream.keep();
+        }
+        let (blob, blocks) = (CacheableBlob { name, ..stream.blob }, stream.number);
+        if matches!(put, Ok(true)) {
+            self.note(&blob, len);
+        } else {
+            (0..blocks).for_each(|fragment| self.files.remove(FragmentName { blob: name, fragment }));
+        }
+        put
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        if let Some(blob) = CacheableBlob::of(name) {
+            self.forget(&blob);
+        }
+        self.inner.overwrite(name, parts)
+    }
+
+    fn put_hashed(&self, name_of: NameOfHash, parts: &[&[u8]]) -> Result<[u8; 32]> {
+        let hash = self.inner.put_hashed(name_of, parts)?;
+        let name = name_of(&hash);
+        if CacheableBlob::of(&name).is_some_and(|blob| !blob.is_container()) {
+            self.keep_put(&name, parts, 0);
+        }
+        Ok(hash)
+    }
+
+    fn put_hashed_cached(&self, name_of: NameOfHash, parts: &[&[u8]], cached_from: u64) -> Result<[u8; 32]> {
+        let hash = self.inner.put_hashed_cached(name_of, parts, cached_from)?;
+        self.keep_put(&name_of(&hash), parts, cached_from);
+        Ok(hash)
+    }
+
+    fn put_stream_hashed(&self, name_of: NameOfHash, len: u64, content: &mut dyn ReadTwice) -> Result<[u8; 32]> {
+        let hash = blob::hash_stream(content)?;
+        self.put_stream_if_absent(&name_of(&hash), len, content)?;
+        Ok(hash)
+    }
+
+    fn get_stored(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.whole(name, bytes_max, || self.inner.get_stored(name, bytes_max))
+    }
+
+    fn open_stored(&self, name: &str, stored: Vec<u8>) -> Result<Vec<u8>> {
+        self.inner.open_stored(name, stored)
+    }
+
+    fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
+        self.inner.stored_hash(name, check_stop)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.whole(name, bytes_max, || self.inner.get(name, bytes_max))
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match CacheableBlob::of(name) {
+            Some(blob) if !blob.is_container() => self.get_range_cached(name, offset, len),
+            _ => self.inner.get_range(name, offset, len).inspect_err(|error| self.note_failure(name, error)),
+        }
+    }
+
+    fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        if let Some(blob) = CacheableBlob::of(name)
+            && let Some(bytes) = self.cached_range(&blob, offset, len)?
+        {
+            return Ok(bytes);
+        }
+        self.inner.get_range_cached(name, offset, len)
+    }
+
+    fn len_of(&self, name: &str) -> Result<Option<u64>> {
+        if let Some(blob) = CacheableBlob::of(name) {
+            if let Some(len) = self.known_len(&blob) {
+                return Ok(Some(len));
+            }
+            let len = self.inner.len_of(name)?;
+            len.into_iter().for_each(|len| self.note(&blob, len));
+            return Ok(len);
+        }
+        self.inner.len_of(name)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        let head = self.inner.head(name)?;
+        if let Some(blob) = CacheableBlob::of(name) {
+            match head {
+                Some(head) => self.note(&blob, head.len),
+                None => self.forget(&blob),
+            }
+        }
+        Ok(head)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        let listed = self.inner.list(prefix)?;
+        self.note_listed(prefix, &listed);
+        Ok(listed)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        if let Some(blob) = CacheableBlob::of(name) {
+            self.forget(&blob);
+        }
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+
+    fn requests_max(&self) -> usize {
+        self.inner.requests_max()
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        self.inner.is_unused()
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        self.inner.clean_temporaries()
+    }
+}
+
+#[cfg(test)]
+#[path = "cached_tests.rs"]
+mod tests;
