@@ -10,7 +10,7 @@ use super::location;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
 use crate::error::{Error, Result};
-use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots};
+use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots, check_stored};
 use crate::metrics::Progress;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
@@ -33,6 +33,9 @@ struct CheckOutput<'a> {
 /// Those of the repository, the configuration and [`check`].
 pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
     let options = &session.options;
+    if arguments.without_key {
+        return run_without_key(session);
+    }
     let config = location::config(options)?;
     let repository = location::open_fresh(session)?;
     let progress = Progress::default();
@@ -57,11 +60,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         print_json(&CheckOutput { report: &report, quarantine })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
-        report.defects.iter().for_each(|defect| note(&format!("error: {defect}")));
-        let more = report.defect_count.saturating_sub(report.defects.len() as u64);
-        if more > 0 {
-            note(&format!("error: {more} more defects"));
-        }
+        note_defects(&report.defects, report.defect_count);
         let pairs = [
             ("snapshots", report.snapshots.to_string()),
             ("index segments", report.segments.to_string()),
@@ -80,6 +79,36 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         }
     }
     Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+/// Compares every blob with its name.
+fn run_without_key(session: &Session) -> Result<Exit> {
+    let (options, progress) = (&session.options, Progress::default());
+    let store = location::store(options)?;
+    let report = shown(options, &progress, None, || check_stored(store.as_ref(), &progress, &session.stop))?;
+    if options.json {
+        print_json(&report)?;
+    } else {
+        note_defects(&report.defects, report.defect_count);
+        let pairs = [
+            ("sound", format!("{} blobs, {}", report.blobs, size(report.bytes))),
+            ("not named by hash", format!("{} blobs", report.unnamed)),
+            ("defects", report.defect_count.to_string()),
+        ];
+        if !options.quiet {
+            print(|out| write_pairs(out, &pairs))?;
+        }
+    }
+    Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+}
+
+/// Prints the first defects, and how many more there are.
+fn note_defects(defects: &[String], count: u64) {
+    defects.iter().for_each(|defect| note(&format!("error: {defect}")));
+    let more = count.saturating_sub(defects.len() as u64);
+    if more > 0 {
+        note(&format!("error: {more} more defects"));
+    }
 }
 
 /// The snapshots that the arguments name or that pass their filter. `None` if they choose none.

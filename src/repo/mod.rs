@@ -27,4 +27,4 @@ pub mod tree;
 
 pub use blob_cache::BlobCache;
 pub use known::KnownRepository;
-pub use repository::{AskUnlock, Encryption, Repository};
+pub use repository::{AskUnlock, Encryption, Repository, check_configuration};

@@ -454,6 +454,14 @@ fn already_exists(store: &Arc<dyn Store>, what: &'static str) -> Error {
     Error::AlreadyExists { path: store.location().into(), what }
 }
 
+/// Reads the blob `name` if it is a copy of the configuration, without a key. Returns whether it is.
+///
+/// # Errors
+/// Those of a damaged copy.
+pub fn check_configuration(store: &dyn Store, name: &str) -> Result<bool> {
+    if matches!(name, NAME | COPY) { read_record(store, name).map(|_| true) } else { Ok(false) }
+}
+
 /// Reads a copy of the record.
 fn read_record(store: &dyn Store, name: &str) -> Result<StoredRecord> {
     let blob = store.get(name, BYTES_LIMIT)?;

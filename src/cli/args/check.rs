@@ -19,6 +19,13 @@ pub struct CheckArguments {
     /// Like --read-data for some containers: random ones (`5%`, `2G`), or part N of T (`3/7`), so that T runs read all
     #[arg(long, value_name = "SHARE", conflicts_with = "read_data")]
     pub read_data_subset: Option<ReadData>,
+    /// Read every blob and compare it with its name, the hash of what is stored. Needs no password: whoever can
+    /// read a store can prove it
+    #[arg(
+        long,
+        conflicts_with_all = ["snapshots", "read_data", "read_data_subset", "report_only", "FilterArguments"]
+    )]
+    pub without_key: bool,
     /// Write nothing into the repository: do not quarantine what is bad
     #[arg(long)]
     pub report_only: bool,

@@ -23,9 +23,11 @@ mod defect_log;
 mod read_data;
 mod run;
 mod segments;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod trees;
 
 pub use read_data::ReadData;
 pub use run::{CheckReport, check, check_snapshots};
+pub use stored::{StoredReport, check_stored};

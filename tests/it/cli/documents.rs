@@ -50,7 +50,6 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("models", of(&["models", "models --all"])),
         ("lineage", of(&["lineage"])),
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
-        ("stats", of(&["stats", "stats latest"])),
         ("forget", of(&["forget --keep-last 9", "forget --keep-last 1 --dry-run"])),
         ("copy", of(&["copy --from-repo second", "copy latest --from-repo second --dry-run"])),
         (
@@ -60,7 +59,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
         ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot"])),
-        ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2"])),
+        ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2", "check --without-key"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
