@@ -238,6 +238,18 @@ pub enum Error {
         /// Why it was set.
         reason: String,
     },
+    /// A remote store refused a request, or did not answer it.
+    #[error("cannot {action} {what}: {reason}")]
+    Remote {
+        /// The verb, as in "cannot read".
+        action: &'static str,
+        /// The blob and the location of the store.
+        what: String,
+        /// What the server said, and what to do.
+        reason: String,
+        /// [`ErrorKind::ReadOnly`] if the credentials may not write.
+        kind: ErrorKind,
+    },
     /// The process was asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -293,6 +305,9 @@ impl Error {
             Error::ChunkMissing { fingerprint } => Error::ChunkMissing { fingerprint: fingerprint.clone() },
             Error::ReadOnly { mark, reason } => Error::ReadOnly { mark: mark.clone(), reason: reason.clone() },
             Error::SetAside { mark, reason } => Error::SetAside { mark: mark.clone(), reason: reason.clone() },
+            Error::Remote { action, what, reason, kind } => {
+                Error::Remote { action, what: what.clone(), reason: reason.clone(), kind: *kind }
+            }
             other => Error::corrupt("a frame", 0, "a readable frame", other.to_string()),
         }
     }
@@ -328,6 +343,7 @@ impl Error {
             Error::Interrupted => ErrorKind::Interrupted,
             Error::Mark { reason, .. } => reason.kind(),
             Error::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Error::Remote { kind, .. } => *kind,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Internal { .. } | Error::StagePanicked { .. } => ErrorKind::Internal,
             _ => ErrorKind::Failed,

@@ -69,6 +69,12 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     } else {
         location::create(options, &config, like.as_ref())?
     };
+    if !repository.was_created_alone()? {
+        tracing::warn!(
+            "this store does not refuse names that are taken: two `fhrd init` there at the same time would overwrite \
+             each other. Backups, also many at the same time, are safe"
+        );
+    }
     let mut created = InitDocument::from(&repository);
     if let Some(encryption) = repository.encryption.as_ref().filter(|_| keys.recovery_key) {
         created.recovery_key = Some(key::add_recovery_key(&repository, encryption, None)?.1);

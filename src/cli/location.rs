@@ -13,17 +13,33 @@ use crate::repo::paths::{create_private, default_repository, home_directory, pro
 use crate::repo::{AskUnlock, BlobCache, KnownRepository, Repository};
 use crate::store::{self, Store};
 
+/// Completes the options of the command, and tells remote stores what holds for all of them.
+///
+/// # Errors
+/// Those of the profile.
+pub fn prepare(session: &mut Session) -> Result<()> {
+    store::runtime::stop_with(&session.stop);
+    read_profile(session)?;
+    let [upload, download] =
+        [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
+    store::limit_rates(upload, download);
+    Ok(())
+}
+
 /// Reads the profile of `--profile`, and takes from it the options that neither the command line nor the environment
 /// gives.
 ///
 /// # Errors
 /// Those of [`UserProfile::load`].
-pub fn read_profile(session: &mut Session) -> Result<()> {
+fn read_profile(session: &mut Session) -> Result<()> {
     let Some(name) = &session.options.profile else { return Ok(()) };
     session.profile = UserProfile::load(&profile_file(name)?, &home_directory()?)?;
     let (options, profile) = (&mut session.options, &session.profile);
     options.repo = options.repo.take().or_else(|| profile.repo.clone());
     options.config = options.config.take().or_else(|| profile.config.clone());
+    options.endpoint = options.endpoint.take().or_else(|| profile.endpoint.clone());
+    options.limit_upload = options.limit_upload.or(profile.limit_upload);
+    options.limit_download = options.limit_download.or(profile.limit_download);
     Ok(())
 }
 
@@ -57,7 +73,7 @@ pub fn open_fresh(session: &Session) -> Result<Repository> {
 /// As of [`open`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
-    Ok(open_given(&session.options, location, ask, BlobCache::Lasting)?.stopped_by(&session.stop))
+    Ok(open_given(&session.options.for_other(), location, ask, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
 /// Which cache a repository gets that may take so many bytes.

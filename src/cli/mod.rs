@@ -69,8 +69,7 @@ pub fn main() -> ExitCode {
     process::raise_open_files();
     let mut session =
         Session { options: arguments.options, profile: UserProfile::default(), stop: process::stop_flag() };
-    crate::store::runtime::stop_with(&session.stop);
-    let result = location::read_profile(&mut session).and_then(|()| run(&session, &arguments.verb));
+    let result = location::prepare(&mut session).and_then(|()| run(&session, &arguments.verb));
     logging::finish();
     match result {
         Ok(exit) => exit.into(),

@@ -18,6 +18,12 @@ pub struct UserProfile {
     pub repo: Option<PathBuf>,
     /// `--config`.
     pub config: Option<PathBuf>,
+    /// `--endpoint`.
+    pub endpoint: Option<String>,
+    /// `--limit-upload`.
+    pub limit_upload: Option<ByteSize>,
+    /// `--limit-download`.
+    pub limit_download: Option<ByteSize>,
     /// What `backup` stores.
     pub backup: BackupProfile,
     /// What `forget` keeps.

@@ -274,6 +274,14 @@ impl Repository {
         Ok(Repository { store, id, key, config, writer_features, salts, encryption, requests })
     }
 
+    /// Whether the store lets only one of two programs create a repository at the same time.
+    ///
+    /// # Errors
+    /// Those of [`Store::puts_exclusively`].
+    pub fn was_created_alone(&self) -> Result<bool> {
+        self.store.puts_exclusively(COPY)
+    }
+
     /// Returns the defects of the stored copies of the configuration, with their names.
     pub fn config_defects(&self) -> Vec<(&'static str, Error)> {
         let read = |name| {
@@ -432,9 +440,12 @@ fn encode_record(record: &ConfigRecord) -> Result<Vec<u8>> {
 /// Stores both copies of the record.
 fn put_record(store: &Arc<dyn Store>, payload: &[u8]) -> Result<()> {
     let blob = Envelope::new(MAGIC).seal(payload);
-    // Of two concurrent calls, only the one that puts the copy first goes on.
-    if !store.put_if_absent(COPY, &[&blob])? || !store.put_if_absent(NAME, &[&blob])? {
-        return Err(already_exists(store, "a repository"));
+    // Of two concurrent calls, only the one that puts the copy first goes on: its record has an id of its own. A server
+    // may call a name taken that this very put has just taken.
+    for name in [COPY, NAME] {
+        if !store.put_if_absent(name, &[&blob])? && store.get(name, BYTES_LIMIT)? != blob {
+            return Err(already_exists(store, "a repository"));
+        }
     }
     Ok(())
 }

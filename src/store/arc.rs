@@ -88,6 +88,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).is_unused()
     }
 
+    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+        (**self).puts_exclusively(name)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         (**self).clean_temporaries()
     }

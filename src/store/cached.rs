@@ -458,6 +458,10 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.is_unused()
     }
 
+    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+        self.inner.puts_exclusively(name)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         self.inner.clean_temporaries()
     }

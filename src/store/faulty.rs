@@ -142,6 +142,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.operate("list", "", || self.inner.is_unused())
     }
 
+    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+        self.inner.puts_exclusively(name)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         self.operate("clean", "", || self.inner.clean_temporaries())
     }

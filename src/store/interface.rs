@@ -169,6 +169,15 @@ pub trait Store: Send + Sync {
         Ok(self.list("")?.is_empty())
     }
 
+    /// Whether of several puts of one name at the same time only one returns `true`. A store that cannot know may put
+    /// the existing blob `name` once more to find out.
+    ///
+    /// # Errors
+    /// [`Io`](crate::Error::Io).
+    fn puts_exclusively(&self, _name: &str) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Removes what killed processes left half written, but nothing that live processes are writing. Returns the
     /// number of files removed.
     ///

@@ -1,6 +1,7 @@
 //! How stores are reached, beyond their location.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::time::Duration;
 
 /// What a user can say about the way to a store. The defaults suit every store that needs nothing special.
@@ -13,8 +14,25 @@ pub struct StoreOptions {
     /// URL of the server in place of the service's own, for servers that speak its protocol. `http://` only if it says
     /// so.
     pub endpoint: Option<String>,
+    /// Access key of S3 in place of that of the environment, for programs that have one.
+    pub access_key: Option<AccessKey>,
     /// How long failing requests to remote stores are tried again.
     pub patience: Patience,
+}
+
+/// A key that signs requests.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessKey {
+    /// Its public id.
+    pub id: String,
+    /// The key itself.
+    pub secret: String,
+}
+
+impl fmt::Debug for AccessKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("AccessKey").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// How often, and for how long, a request that fails is tried again.

@@ -248,6 +248,10 @@ impl Store for SealedStore {
         self.inner.is_unused()
     }
 
+    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+        self.inner.puts_exclusively(name)
+    }
+
     fn clean_temporaries(&self) -> Result<usize> {
         self.inner.clean_temporaries()
     }

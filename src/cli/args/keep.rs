@@ -12,7 +12,7 @@ use crate::repo::snapshot_groups::GroupBy;
 #[derive(Debug, Args)]
 pub struct InitArguments {
     /// The repository whose parameters are taken
-    #[arg(long, value_name = "DIR", requires = "copy_chunker_params")]
+    #[arg(long, value_name = "LOCATION", requires = "copy_chunker_params")]
     pub from_repo: Option<PathBuf>,
     /// Take the key of fingerprints and the chunker of --from-repo, so that `copy` between the two cuts nothing again
     #[arg(long, requires = "from_repo")]
@@ -27,7 +27,8 @@ A snapshot that was copied before is skipped. Data that the repository has is no
 `init --copy-chunker-params`, chunks are copied as they are; otherwise files are cut into chunks again. Models and their
 families are found again.
 
-If the other repository is encrypted, FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE gives its password or key file.";
+If the other repository is encrypted, FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE gives its password or key file.
+If it is in a bucket of another server than the service's own, FHRD_FROM_ENDPOINT gives its endpoint.";
 
 /// Arguments of `copy`.
 #[derive(Debug, Args)]
@@ -37,7 +38,7 @@ pub struct CopyArguments {
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
     /// The repository to copy from; --repo is the one to copy to
-    #[arg(long, value_name = "DIR", env = "FHRD_FROM_REPO")]
+    #[arg(long, value_name = "LOCATION", env = "FHRD_FROM_REPO")]
     pub from_repo: PathBuf,
     /// Only show what would be copied
     #[arg(short = 'n', long)]

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
@@ -11,7 +12,8 @@ use crate::store::StoreOptions;
 /// Options of every verb.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Repository: a path, or a URL like file:///path [default: the one in your data directory]
+    /// Repository: a path, or a URL: s3://bucket/prefix, gs://, az://, sftp://user@host/path or file:///path
+    /// [default: the one in your data directory]
     #[arg(long, global = true, value_name = "LOCATION", env = "FHRD_REPO")]
     pub repo: Option<PathBuf>,
     /// Profile: a name in your configuration directory, or a TOML file with a slash in its path. It gives the
@@ -36,6 +38,16 @@ pub struct Options {
     /// Shell command with options that takes the place of `ssh` for sftp:// repositories
     #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_SSH_COMMAND")]
     pub ssh_command: Option<OsString>,
+    /// Server of an s3://, gs:// or az:// repository in place of the service's own; a bucket is a directory of it. With
+    /// http:// in place of https:// nothing is encrypted on the way
+    #[arg(long, global = true, value_name = "URL", env = "FHRD_ENDPOINT")]
+    pub endpoint: Option<String>,
+    /// Send at most so many bytes per second to remote repositories, such as 10MiB
+    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD")]
+    pub limit_upload: Option<ByteSize>,
+    /// Receive at most so many bytes per second from remote repositories
+    #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_DOWNLOAD")]
+    pub limit_download: Option<ByteSize>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -48,9 +60,21 @@ pub struct Options {
 }
 
 impl Options {
+    /// These options for the other repository of a command, whose server the environment gives.
+    #[must_use]
+    pub fn for_other(&self) -> Self {
+        let endpoint = std::env::var("FHRD_FROM_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
+        Options { endpoint, ..self.clone() }
+    }
+
     /// What these options say about the way to a store.
     pub fn store_options(&self) -> StoreOptions {
-        StoreOptions { unsafe_sftp: self.unsafe_sftp, ssh_command: self.ssh_command.clone(), ..StoreOptions::default() }
+        StoreOptions {
+            unsafe_sftp: self.unsafe_sftp,
+            ssh_command: self.ssh_command.clone(),
+            endpoint: self.endpoint.clone(),
+            ..StoreOptions::default()
+        }
     }
 }
 
@@ -61,8 +85,8 @@ Exit codes:
   1    failure, or a restore that could not write every entry
   2    invalid command line
   3    the backup or trace is complete except for entries that could not be read
-  10   no repository found
-  11   the repository is set read-only
+  10   no repository found, or no such bucket
+  11   the repository is set read-only, or the credentials may not write
   12   the repository is encrypted, and the password or key file is missing or wrong
   20   the repository is damaged; a restore has written everything else
   130  interrupted";

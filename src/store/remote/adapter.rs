@@ -12,7 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 use super::failure::{Cause, RequestFailure};
 use super::requests::{RequestKind, Requests};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_name, check_prefix, check_range, missing};
 use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
 
@@ -63,14 +63,11 @@ impl RemoteStore {
 
     /// The error of a failed request for the blob `name`, which may be empty for all of them.
     pub(super) fn error(&self, failure: RequestFailure, action: &'static str, name: &str) -> Error {
+        let kind = if ["write", "delete"].contains(&action) { RequestKind::Write } else { RequestKind::Read };
         match failure.cause() {
             Cause::Missing => missing(name),
-            Cause::NoBucket => {
-                let reason = "the bucket does not exist. Create it with the tools of the service, or correct its name";
-                Error::NoRepository { location: self.location.clone(), reason: reason.into() }
-            }
-            _ if name.is_empty() => failure.into_error(action, &self.location),
-            _ => failure.into_error(action, &format!("{}: {name}", self.location)),
+            _ if name.is_empty() => failure.into_error(action, &self.location, kind),
+            _ => failure.into_error(action, &format!("{name} in {}", self.location), kind),
         }
     }
 
@@ -101,7 +98,7 @@ impl RemoteStore {
     }
 
     /// One try of [`Self::read_range`].
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         object: &Path,
         offset: u64,
@@ -223,11 +220,12 @@ impl Store for RemoteStore {
         match self.head(name)? {
             None => Err(missing(name)),
             Some(head) if head.len == 0 => Ok(Vec::new()),
-            Some(head) => Err(Error::io(
-                "read",
-                format!("{}: {name}", self.location),
-                std::io::Error::other(format!("the store says that it has {} bytes, and gives none", head.len)),
-            )),
+            Some(head) => Err(Error::Remote {
+                action: "read",
+                what: format!("{name} in {}", self.location),
+                reason: format!("the server says that it has {} bytes, and gives none", head.len),
+                kind: ErrorKind::Failed,
+            }),
         }
     }
 
@@ -283,6 +281,11 @@ impl Store for RemoteStore {
 
     fn requests_max(&self) -> usize {
         REQUESTS_MAX
+    }
+
+    fn puts_exclusively(&self, name: &str) -> Result<bool> {
+        check_name(name)?;
+        self.refuses_taken_names(name)
     }
 
     fn is_unused(&self) -> Result<bool> {

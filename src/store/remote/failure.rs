@@ -4,7 +4,8 @@ use std::fmt;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::error::Error;
+use super::requests::RequestKind;
+use crate::error::{Error, ErrorKind};
 
 /// Why a request has no result.
 #[derive(Debug)]
@@ -33,6 +34,12 @@ pub(super) enum Cause {
     Denied,
     /// The server does not know these credentials.
     Credentials,
+    /// There are no credentials.
+    NoCredentials,
+    /// The bucket is in another region.
+    Region,
+    /// The server does not accept the time of the request.
+    Clock,
     /// No server answered.
     Unreachable,
     /// It may succeed when tried again.
@@ -63,7 +70,7 @@ impl RequestFailure {
 
     /// Whether a server has said so.
     pub(super) fn is_answer(&self) -> bool {
-        !matches!(self.cause, Cause::Unreachable | Cause::Stopped | Cause::Other)
+        !matches!(self.cause, Cause::Unreachable | Cause::Stopped | Cause::NoCredentials | Cause::Other)
     }
 
     /// The failure of a request that was sent `tries` times.
@@ -71,12 +78,35 @@ impl RequestFailure {
         RequestFailure { tries, ..self }
     }
 
-    /// The error of this failure: `action` is a verb, `what` the URL of the object.
-    pub(super) fn into_error(self, action: &'static str, what: &str) -> Error {
-        if self.cause == Cause::Stopped {
-            return Error::Interrupted;
-        }
-        Error::io(action, what, std::io::Error::other(self.to_string()))
+    /// The error of this failure: `action` is a verb, `what` the object.
+    pub(super) fn into_error(self, action: &'static str, what: &str, kind: RequestKind) -> Error {
+        let is_refused_write = self.cause == Cause::Denied && kind == RequestKind::Write;
+        let advice = match self.cause {
+            Cause::Stopped => return Error::Interrupted,
+            Cause::NoBucket => "create it with the tools of the service, or correct its name",
+            Cause::Denied if kind == RequestKind::Write => {
+                "these credentials may not write or delete here. To read, they suffice"
+            }
+            Cause::Denied => "the credentials are wrong, or may not read and list here",
+            Cause::Credentials => "check the credentials in the environment or in the profile",
+            Cause::NoCredentials => {
+                "there are no credentials in the environment, and this machine has no role that gives some; \
+                 docs/REMOTE.md lists where they may come from"
+            }
+            Cause::Region => "the bucket is in another region: set AWS_REGION to it",
+            Cause::Clock => "the clock of this machine is wrong",
+            Cause::Unreachable => "check the network and the endpoint",
+            _ => "",
+        };
+        let what_is_wrong =
+            if self.cause == Cause::NoBucket { "the bucket does not exist".into() } else { self.to_string() };
+        let reason = if advice.is_empty() { what_is_wrong } else { format!("{what_is_wrong}; {advice}") };
+        let kind = match self.cause {
+            Cause::NoBucket => ErrorKind::NoRepository,
+            _ if is_refused_write => ErrorKind::ReadOnly,
+            _ => ErrorKind::Failed,
+        };
+        Error::Remote { action, what: what.into(), reason, kind }
     }
 }
 
@@ -93,36 +123,99 @@ impl fmt::Display for RequestFailure {
 impl From<object_store::Error> for RequestFailure {
     fn from(error: object_store::Error) -> Self {
         let text = error.to_string();
-        RequestFailure::new(cause(&error, &text), text)
+        let cause = cause(&error, &text);
+        RequestFailure::new(cause, shortened(&error, &text))
     }
 }
 
 fn cause(error: &object_store::Error, text: &str) -> Cause {
     use object_store::Error as E;
+    if METADATA_SERVERS.iter().any(|server| text.contains(server)) {
+        return Cause::NoCredentials;
+    }
     match error {
-        E::NotFound { .. } if is_missing_bucket(text) => Cause::NoBucket,
+        _ if is_missing_bucket(text) => Cause::NoBucket,
         E::NotFound { .. } => Cause::Missing,
         E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => Cause::Taken,
         E::NotImplemented { .. } | E::NotSupported { .. } => Cause::Unsupported,
-        E::PermissionDenied { .. } => Cause::Denied,
-        E::Unauthenticated { .. } => Cause::Credentials,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => refusal(error, text),
+        E::Generic { .. } if text.contains("Received redirect without LOCATION") => Cause::Region,
         E::Generic { .. } => match status(text) {
+            Some(300..400) => Cause::Region,
+            Some(400) => refusal(error, text),
             Some(416) => Cause::Range,
             Some(501) => Cause::Unsupported,
             Some(408 | 429 | 500..) => Cause::Transient,
             Some(_) => Cause::Other,
-            None if http_kind(error) == Some(HttpErrorKind::Connect) => Cause::Unreachable,
-            None if text.contains("Invalid range") => Cause::Range,
-            None => Cause::Transient,
+            None => transport_cause(error, text),
         },
         _ => Cause::Other,
     }
 }
 
+/// What a refusal is about.
+fn refusal(error: &object_store::Error, text: &str) -> Cause {
+    match tagged(text, "Code").unwrap_or_default() {
+        "RequestTimeTooSkewed" => Cause::Clock,
+        "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => Cause::Region,
+        "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch"
+        | "ExpiredToken"
+        | "InvalidToken"
+        | "TokenRefreshRequired"
+        | "AuthenticationFailed"
+        | "InvalidSecurity" => Cause::Credentials,
+        // A server that is short of time says so with 400.
+        "RequestTimeout" | "IncompleteBody" | "BadDigest" => Cause::Transient,
+        _ => match error {
+            object_store::Error::Unauthenticated { .. } => Cause::Credentials,
+            object_store::Error::PermissionDenied { .. } => Cause::Denied,
+            _ => Cause::Other,
+        },
+    }
+}
+
+/// What an error without an answer is about.
+fn transport_cause(error: &object_store::Error, text: &str) -> Cause {
+    match http_kind(error) {
+        Some(HttpErrorKind::Connect) => Cause::Unreachable,
+        Some(HttpErrorKind::Unknown) => Cause::Other,
+        Some(_) => Cause::Transient,
+        None if text.contains("Invalid range") => Cause::Range,
+        None => Cause::Transient,
+    }
+}
+
+/// Servers that give credentials to machines of a cloud.
+const METADATA_SERVERS: [&str; 4] =
+    ["//169.254.169.254", "//[fd00:ec2::254]", "//metadata.google.internal", "//169.254.170.2"];
+
 /// The status of the server's answer. The client gives it only in its text.
 fn status(text: &str) -> Option<u16> {
     let (_, rest) = text.split_once("status code: ")?;
     rest.get(..3)?.parse().ok()
+}
+
+/// The content of an XML element in the answer.
+fn tagged<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+    rest.split_once("</").map(|(content, _)| content.trim())
+}
+
+/// What the server says, or the last cause. The client's own text also has the request and the whole answer.
+fn shortened(error: &object_store::Error, text: &str) -> String {
+    if let Some(status) = status(text) {
+        let parts = [tagged(text, "Code"), tagged(text, "Message")];
+        let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+        return format!("the server answered {status} {}", parts.join(": ")).trim_end().into();
+    }
+    let mut last: &dyn std::error::Error = error;
+    let mut is_transport = false;
+    while let Some(source) = last.source() {
+        is_transport |= source.is::<HttpError>();
+        last = source;
+    }
+    if is_transport { last.to_string() } else { text.into() }
 }
 
 /// The kind of a transport error below `error`.

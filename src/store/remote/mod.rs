@@ -1,8 +1,8 @@
 //! Stores of the object storage services: S3, Google Cloud Storage, Azure Blob Storage, and servers that speak their
 //! protocols.
 //!
-//! 1. `location` parses the URL, `open` builds the client of its service, with credentials from where the service's
-//!    own tools take them.
+//! 1. `location` parses the URL. `s3`, `gcs` and `azure` build the client of the service, with credentials from where
+//!    the service's own tools take them; `open` has what they share. `transport` sends the requests.
 //! 2. `adapter` is the [`Store`](super::Store). A blob is one object below the prefix of the URL.
 //! 3. `requests` tries failing requests again, and ends them when the user asks to stop. `failure` says what an error
 //!    means, and what the user can do.
@@ -11,14 +11,21 @@
 //! answers 409 also when nothing was stored, and a name may be taken by this store's own put whose answer was lost.
 
 mod adapter;
+mod aws_profile;
+mod azure;
 mod failure;
+mod gcs;
 mod location;
 mod open;
 mod put;
 mod requests;
+mod s3;
+mod transport;
 
 #[cfg(test)]
 mod tests;
 
 pub use adapter::RemoteStore;
-pub(super) use open::{open_azure, open_gcs, open_s3};
+pub(super) use azure::open_azure;
+pub(super) use gcs::open_gcs;
+pub(super) use s3::open_s3;

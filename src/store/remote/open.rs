@@ -1,83 +1,84 @@
-//! The clients of the services, built from the URL, the options and the environment.
+//! What the clients of all services share.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use etcetera::BaseStrategy;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::adapter::{Objects, RemoteStore};
 use super::location::RemoteLocation;
+use super::transport::{CONNECT_TIMEOUT, Transport};
 use crate::error::{Error, Result};
 use crate::store::{Store, StoreOptions};
 
-/// The time to connect to a server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Opens `s3://` and `rest`.
-pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    let location = RemoteLocation::parse("s3", rest)?;
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(&location.bucket)
-        .with_disable_bulk_delete(true)
-        .with_retry(no_retries())
-        .with_client_options(client_options(options));
-    if let Some(endpoint) = &options.endpoint {
-        builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
-    }
-    let objects = builder.build().map_err(|error| unusable(&location.url("s3"), &error))?;
-    Ok(opened("s3", location, Arc::new(objects), options))
+/// A store on its way.
+pub(super) struct Opening<'a> {
+    pub(super) scheme: &'static str,
+    pub(super) location: RemoteLocation,
+    pub(super) options: &'a StoreOptions,
+    /// URL of the server, if it is not the service's own.
+    pub(super) endpoint: Option<String>,
 }
 
-/// Opens `gs://` and `rest`.
-pub(in crate::store) fn open_gcs(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    let location = RemoteLocation::parse("gs", rest)?;
-    let mut builder = GoogleCloudStorageBuilder::from_env()
-        .with_bucket_name(&location.bucket)
-        .with_retry(no_retries())
-        .with_client_options(client_options(options));
-    if let Some(endpoint) = &options.endpoint {
-        builder = builder.with_base_url(endpoint);
+impl<'a> Opening<'a> {
+    /// Begins with the server that the user names, or one of `variables`.
+    pub(super) fn new(
+        scheme: &'static str,
+        location: RemoteLocation,
+        options: &'a StoreOptions,
+        variables: &[&str],
+    ) -> Self {
+        let endpoint = options.endpoint.clone().or_else(|| variables.iter().find_map(|name| variable(name)));
+        Opening { scheme, location, options, endpoint }
     }
-    let objects = builder.build().map_err(|error| unusable(&location.url("gs"), &error))?;
-    Ok(opened("gs", location, Arc::new(objects), options))
+
+    /// Fails unless the endpoint is a URL.
+    pub(super) fn check_endpoint(&self) -> Result<()> {
+        match self.endpoint.as_deref() {
+            Some(endpoint) if !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) => {
+                Err(Error::Usage(format!("the endpoint `{endpoint}` is no URL: expected https://HOST or http://HOST")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Time limits are those of [`Transport`]. Without encryption only if the endpoint's URL says so.
+    pub(super) fn client_options(&self) -> ClientOptions {
+        let is_plain = self.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_allow_http(is_plain)
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        Transport { idle: self.options.patience.idle }
+    }
+
+    /// The error of a client that cannot be built.
+    pub(super) fn unusable(&self, error: &object_store::Error) -> Error {
+        Error::Usage(format!("cannot use {}: {error}", self.location.url(self.scheme)))
+    }
+
+    /// The store. `account` tells buckets of one name apart.
+    pub(super) fn finish(self, objects: Arc<dyn Objects>, account: Option<String>) -> Arc<dyn Store> {
+        let mut shown = self.location.url(self.scheme);
+        if let Some(at) = self.endpoint.or(account) {
+            shown = format!("{shown} at {}", at.trim_end_matches('/'));
+        }
+        Arc::new(RemoteStore::new(objects, self.location.prefix, shown, self.options.patience.clone()))
+    }
 }
 
-/// Opens `az://` and `rest`.
-pub(in crate::store) fn open_azure(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    let location = RemoteLocation::parse("az", rest)?;
-    let mut builder = MicrosoftAzureBuilder::from_env()
-        .with_container_name(&location.bucket)
-        .with_retry(no_retries())
-        .with_client_options(client_options(options));
-    if let Some(endpoint) = &options.endpoint {
-        builder = builder.with_endpoint(endpoint.clone());
-    }
-    let objects = builder.build().map_err(|error| unusable(&location.url("az"), &error))?;
-    Ok(opened("az", location, Arc::new(objects), options))
+/// A variable of the environment that is not empty.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn opened(scheme: &str, location: RemoteLocation, objects: Arc<dyn Objects>, options: &StoreOptions) -> Arc<dyn Store> {
-    let mut shown = location.url(scheme);
-    if let Some(endpoint) = &options.endpoint {
-        shown = format!("{shown} at {}", endpoint.trim_end_matches('/'));
-    }
-    Arc::new(RemoteStore::new(objects, location.prefix, shown, options.patience.clone()))
+/// The home directory of the user, if there is one.
+pub(super) fn home() -> Option<std::path::PathBuf> {
+    etcetera::choose_base_strategy().ok().map(|directories| directories.home_dir().to_path_buf())
 }
 
 /// The store tries again itself, because it must know what may have happened before.
-fn no_retries() -> RetryConfig {
+pub(super) fn no_retries() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: Duration::ZERO }
-}
-
-fn client_options(options: &StoreOptions) -> ClientOptions {
-    let is_plain = options.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIMEOUT).with_allow_http(is_plain)
-}
-
-fn unusable(location: &str, error: &object_store::Error) -> Error {
-    Error::Usage(format!("cannot use {location}: {error}"))
 }

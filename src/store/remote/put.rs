@@ -15,12 +15,13 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutPayload};
+use object_store::{PutMode, PutPayload};
 
 use super::RemoteStore;
 use super::failure::{Cause, RequestFailure};
 use super::requests::RequestKind;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::store::Store;
 use crate::store::blob::read_stream;
 
 /// The longest blob that goes up in one request, bytes.
@@ -91,12 +92,11 @@ impl RemoteStore {
         if !pending.is_uncertain.get() || found.len != len {
             return Ok(Some(false));
         }
-        if len > COMPARED_BYTES_MAX {
+        if len == 0 || len > COMPARED_BYTES_MAX {
             return Ok(Some(true));
         }
-        let stored = self.objects.get(pending.object).await?.bytes().await?;
-        let sent = pending.payload.iter().flatten();
-        Ok(Some(stored.iter().eq(sent)))
+        let stored = self.fetch(pending.object, 0, len, &|_| Ok(())).await?;
+        Ok(Some(stored.is_ok_and(|stored| stored.iter().eq(pending.payload.iter().flatten()))))
     }
 
     /// Stores the blob in place of the one of that name. The name is never free.
@@ -105,6 +105,26 @@ impl RemoteStore {
         let pending = Pending { object: &object, payload: &payload(parts), is_uncertain: Cell::new(false) };
         let put = self.requests.run(RequestKind::Write, async || self.send(&pending, PutMode::Overwrite).await)?;
         put.map_err(|failure| self.error(failure, "write", name))
+    }
+
+    /// Whether the server refuses to put the blob `name`, which exists, once more. Some servers ignore the condition.
+    pub(super) fn refuses_taken_names(&self, name: &str) -> Result<bool> {
+        if !self.puts_conditionally.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let (object, stored) = (self.object(name), PutPayload::from(self.get(name, COMPARED_BYTES_MAX)?));
+        let answer = self.requests.run(RequestKind::Write, async || {
+            Ok(self.objects.put_opts(&object, stored.clone(), PutMode::Create.into()).await?)
+        })?;
+        match answer {
+            Ok(_) => Ok(false),
+            Err(failure) => match failure.cause() {
+                // Whoever may not replace a blob cannot collide.
+                Cause::Taken | Cause::Denied => Ok(true),
+                Cause::Unsupported => Ok(false),
+                _ => Err(self.error(failure, "write", name)),
+            },
+        }
     }
 
     /// Stores a stream of `len` bytes unless the name is taken, and says whether it did.
@@ -164,7 +184,8 @@ impl RemoteStore {
             }
         };
         self.requests.run(RequestKind::Write, finish)?.map_err(|failure| match failure.cause() {
-            Cause::Missing => Error::io("write", name, std::io::Error::other(failure.to_string())),
+            // The upload is missing, not the blob.
+            Cause::Missing => failure.into_error("write", name, RequestKind::Write),
             _ => self.error(failure, "write", name),
         })
     }

@@ -1,0 +1,69 @@
+//! Limits of what goes over the network, for all remote stores of the process together.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+static UPLOAD: OnceLock<RateLimit> = OnceLock::new();
+static DOWNLOAD: OnceLock<RateLimit> = OnceLock::new();
+
+/// Bytes per second.
+#[derive(Debug)]
+pub struct RateLimit {
+    /// None for no limit.
+    bytes_per_second: Option<u64>,
+    /// When all bytes so far have had their time.
+    free_at: Mutex<Option<Instant>>,
+}
+
+/// Limits uploads and downloads of this process to so many bytes per second. Only the first call counts. Zero would
+/// stop everything, and counts as one.
+pub fn limit_rates(upload: Option<u64>, download: Option<u64>) {
+    let _ = UPLOAD.set(RateLimit::new(upload));
+    let _ = DOWNLOAD.set(RateLimit::new(download));
+}
+
+/// The limit of what is sent.
+pub(super) fn upload() -> &'static RateLimit {
+    UPLOAD.get_or_init(|| RateLimit::new(None))
+}
+
+/// The limit of what is received.
+pub(super) fn download() -> &'static RateLimit {
+    DOWNLOAD.get_or_init(|| RateLimit::new(None))
+}
+
+impl RateLimit {
+    fn new(bytes_per_second: Option<u64>) -> Self {
+        RateLimit { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), free_at: Mutex::default() }
+    }
+
+    /// Takes the time of `bytes` and returns how long the caller must wait after them.
+    pub(super) fn take(&self, bytes: usize) -> Duration {
+        let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
+        let now = Instant::now();
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = free_at.map_or(now, |free_at| free_at.max(now));
+        let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *free_at = Some(end);
+        end.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_share_the_rate_and_an_idle_second_is_not_saved_up() {
+        let limit = RateLimit::new(Some(1000));
+        let first = limit.take(500);
+        let second = limit.take(1000);
+        assert!(first <= Duration::from_millis(500) && first > Duration::from_millis(400), "{first:?}");
+        assert!(second <= Duration::from_millis(1500) && second > Duration::from_millis(1400), "{second:?}");
+        let short = RateLimit::new(Some(1_000_000));
+        short.take(1000);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(short.take(1_000_000) > Duration::from_millis(900));
+        assert_eq!(RateLimit::new(None).take(usize::MAX), Duration::ZERO);
+    }
+}

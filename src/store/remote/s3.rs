@@ -1,0 +1,109 @@
+//! S3, and the many servers that speak its protocol.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ClientOptions;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, resolve_bucket_region};
+
+use super::aws_profile::AwsProfile;
+use super::failure::{Cause, RequestFailure};
+use super::location::RemoteLocation;
+use super::open::{Opening, home, no_retries, variable};
+use super::requests::{RequestKind, Requests};
+use crate::error::{Error, Result};
+use crate::store::{Store, StoreOptions};
+
+/// The time to ask S3 for the region of a bucket.
+const REGION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The region of servers that have none.
+const REGION_OF_OTHERS: &str = "us-east-1";
+
+/// Opens `s3://` and `rest`. The environment goes before the profile, the profile before the role of the machine.
+pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let location = RemoteLocation::parse("s3", rest)?;
+    let mut opening = Opening::new("s3", location, options, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+    let profile = match options.access_key {
+        Some(_) => AwsProfile::default(),
+        None => AwsProfile::load(home().as_deref(), variable)?,
+    };
+    opening.endpoint = opening.endpoint.or_else(|| profile.setting("endpoint_url").map(Into::into));
+    opening.check_endpoint()?;
+    let mut builder = AmazonS3Builder::from_env();
+    if let Some(key) = &options.access_key {
+        builder = builder.with_access_key_id(&key.id).with_secret_access_key(&key.secret);
+    } else if builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_none()
+        && let Some(keys) = profile.keys()?
+    {
+        builder = builder.with_access_key_id(keys.access_key_id).with_secret_access_key(keys.secret_access_key);
+        if let Some(token) = keys.session_token {
+            builder = builder.with_token(token);
+        }
+    }
+    if builder.get_config_value(&AmazonS3ConfigKey::Region).is_none() {
+        let region = match (profile.setting("region"), &opening.endpoint) {
+            (Some(region), _) => region.to_string(),
+            (None, Some(_)) => REGION_OF_OTHERS.into(),
+            (None, None) => find_region(&opening)?,
+        };
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &opening.endpoint {
+        let is_virtual = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
+        let is_virtual = is_virtual.is_some_and(|value| value == "true");
+        let endpoint = if is_virtual { with_bucket(endpoint, &opening.location.bucket) } else { endpoint.clone() };
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    let objects = builder
+        .with_bucket_name(&opening.location.bucket)
+        .with_disable_bulk_delete(true)
+        .with_retry(no_retries())
+        .with_client_options(opening.client_options())
+        .with_http_connector(opening.transport())
+        .build()
+        .map_err(|error| opening.unusable(&error))?;
+    Ok(opening.finish(Arc::new(objects), None))
+}
+
+/// The endpoint of a bucket on a server whose buckets are host names.
+fn with_bucket(endpoint: &str, bucket: &str) -> String {
+    match endpoint.split_once("://") {
+        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => format!("{scheme}://{bucket}.{host}"),
+        _ => endpoint.into(),
+    }
+}
+
+/// Asks S3 for the region of the bucket.
+fn find_region(opening: &Opening<'_>) -> Result<String> {
+    let options = ClientOptions::new().with_timeout(REGION_TIMEOUT).with_connect_timeout(REGION_TIMEOUT);
+    let bucket = &opening.location.bucket;
+    let found = Requests::new(opening.options.patience.clone()).run(RequestKind::Read, async || {
+        resolve_bucket_region(bucket, &options).await.map_err(|error| match error.to_string() {
+            text if text.contains("not found") => RequestFailure::new(Cause::NoBucket, text),
+            text if text.contains("Failed to parse") => RequestFailure::new(Cause::Other, text),
+            _ => RequestFailure::new(Cause::Unreachable, "no answer from s3.amazonaws.com"),
+        })
+    })?;
+    found.map_err(|failure| {
+        let location = opening.location.url("s3");
+        match failure.cause() {
+            Cause::NoBucket => Error::NoRepository { location, reason: "S3 has no bucket of this name".into() },
+            Cause::Stopped => Error::Interrupted,
+            _ => Error::Usage(format!(
+                "cannot find the region of {location}: {failure}. Set AWS_REGION, or give the server with --endpoint"
+            )),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_becomes_a_host_name_once() {
+        assert_eq!(with_bucket("https://s3.example:9000/", "b"), "https://b.s3.example:9000/");
+        assert_eq!(with_bucket("https://b.s3.example", "b"), "https://b.s3.example");
+    }
+}

@@ -1,0 +1,192 @@
+//! Sends requests over HTTP, no faster than the limits allow, and gives up when nothing moves.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use object_store::{ClientConfigKey, ClientOptions};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::store::rate::{self, RateLimit};
+
+/// The time to connect to a server.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Makes HTTP clients.
+#[derive(Debug)]
+pub(super) struct Transport {
+    /// A request fails if no byte has moved for so long.
+    pub(super) idle: Duration,
+}
+
+/// One HTTP client.
+#[derive(Debug)]
+struct PacedClient {
+    client: reqwest::Client,
+    idle: Duration,
+}
+
+/// When a byte of a request has moved last.
+#[derive(Debug)]
+struct LastMove(Mutex<Instant>);
+
+/// A body that moves no faster than a limit allows.
+struct PacedBody<B> {
+    inner: Pin<Box<B>>,
+    limit: &'static RateLimit,
+    last_move: Arc<LastMove>,
+    /// Until when the next bytes must wait.
+    wait: Option<Pin<Box<Sleep>>>,
+    /// When the body fails unless bytes come. Not for uploads, whose request watches them.
+    idle: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl HttpConnector for Transport {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let is_plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|value| value == "true");
+        // Servers that give credentials to machines of a cloud are near, or not there at all.
+        let connect = options.get_config_value(&ClientConfigKey::ConnectTimeout);
+        let connect = connect.and_then(|text| text.parse::<jiff::SignedDuration>().ok());
+        let connect = connect.and_then(|time| Duration::try_from(time).ok()).unwrap_or(CONNECT_TIMEOUT);
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("fhrd/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(connect)
+            .https_only(!is_plain)
+            .http1_only()
+            .build()
+            .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
+        Ok(HttpClient::new(PacedClient { client, idle: self.idle }))
+    }
+}
+
+impl HttpService for PacedClient {
+    fn call<'life, 'future>(
+        &'life self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'future>>
+    where
+        'life: 'future,
+        Self: 'future,
+    {
+        Box::pin(self.send(request))
+    }
+}
+
+impl PacedClient {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let url = parts.uri.to_string().parse().map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
+        *request.body_mut() = Some(match body.as_bytes() {
+            Some(bytes) => bytes.clone().into(),
+            None => reqwest::Body::wrap(PacedBody::new(body, rate::upload(), last_move.clone(), None)),
+        });
+        let answer = match select(pin!(self.client.execute(request)), pin!(last_move.idle(self.idle))).await {
+            Either::Left((answer, _)) => answer.map_err(failed)?,
+            Either::Right(((), _)) => return Err(idle(self.idle)),
+        };
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let body = reqwest::Body::from(answer).map_err(failed);
+        let body = PacedBody::new(body, rate::download(), last_move, Some(self.idle));
+        let mut answer = HttpResponse::new(HttpResponseBody::new(body));
+        (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
+        Ok(answer)
+    }
+}
+
+impl LastMove {
+    fn at(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Ends when nothing has moved for `limit`.
+    async fn idle(&self, limit: Duration) {
+        loop {
+            let end = self.at() + limit;
+            if Instant::now() >= end {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+}
+
+impl<B> PacedBody<B> {
+    fn new(inner: B, limit: &'static RateLimit, last_move: Arc<LastMove>, idle: Option<Duration>) -> Self {
+        let idle = idle.map(|limit| (limit, Box::pin(sleep(limit))));
+        PacedBody { inner: Box::pin(inner), limit, last_move, wait: None, idle }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = HttpError>> Body for PacedBody<B> {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let body = &mut *self;
+        if let Some(wait) = &mut body.wait {
+            ready!(wait.as_mut().poll(context));
+            body.wait = None;
+        }
+        let Poll::Ready(frame) = body.inner.as_mut().poll_frame(context) else {
+            if let Some((limit, timer)) = &mut body.idle {
+                ready!(timer.as_mut().poll(context));
+                return Poll::Ready(Some(Err(idle(*limit))));
+            }
+            return Poll::Pending;
+        };
+        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        let wait = body.limit.take(bytes);
+        let next = Instant::now() + wait;
+        if !wait.is_zero() {
+            body.wait = Some(Box::pin(sleep_until(next)));
+        }
+        body.last_move.set(next);
+        if let Some((limit, timer)) = &mut body.idle {
+            timer.as_mut().reset(next + *limit);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+fn idle(limit: Duration) -> HttpError {
+    let text = format!("nothing came or went for {} s", limit.as_secs_f32());
+    HttpError::new(HttpErrorKind::Timeout, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
+}
+
+fn failed(error: reqwest::Error) -> HttpError {
+    let kind = if error.is_builder() {
+        HttpErrorKind::Unknown
+    } else if error.is_connect() {
+        HttpErrorKind::Connect
+    } else {
+        HttpErrorKind::Interrupted
+    };
+    HttpError::new(kind, error.without_url())
+}
