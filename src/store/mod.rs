@@ -26,11 +26,14 @@ mod remote;
 pub mod runtime;
 mod scheme;
 mod sealed;
+mod sftp;
 mod stopping;
 mod temporary;
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+use crate::error::Error;
 
 pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed};
 pub use cached::CachedStore;
@@ -44,4 +47,5 @@ pub use rate::limit_rates;
 pub use remote::RemoteStore;
 pub use scheme::{create, create_with, is_remote, open, open_with};
 pub use sealed::{SealedStore, is_public};
+pub use sftp::SftpStore;
 pub use stopping::{StoppingReader, StoppingStore};

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{LocalStore, Store, StoreOptions, remote};
+use super::{LocalStore, SftpStore, Store, StoreOptions, remote};
 use crate::error::{Error, Result};
 
 /// How the locations of one scheme are opened.
@@ -26,7 +26,7 @@ struct StoreScheme {
 type OpenStore = fn(&OsStr, &StoreOptions) -> Result<Arc<dyn Store>>;
 
 /// Every kind of store that a location can name.
-const SCHEMES: [StoreScheme; 5] = [
+const SCHEMES: [StoreScheme; 6] = [
     StoreScheme {
         name: "",
         example: "a path",
@@ -43,6 +43,12 @@ const SCHEMES: [StoreScheme; 5] = [
     StoreScheme { name: "s3", example: "s3://bucket/prefix", open: remote::open_s3, create: remote::open_s3 },
     StoreScheme { name: "gs", example: "gs://bucket/prefix", open: remote::open_gcs, create: remote::open_gcs },
     StoreScheme { name: "az", example: "az://container/prefix", open: remote::open_azure, create: remote::open_azure },
+    StoreScheme {
+        name: "sftp",
+        example: "sftp://user@host/path",
+        open: |rest, options| Ok(Arc::new(SftpStore::open(rest, options)?)),
+        create: |rest, options| Ok(Arc::new(SftpStore::create(rest, options)?)),
+    },
 ];
 
 /// Opens the store at `location`, a path or a URL, with default options.

@@ -33,6 +33,7 @@ mod repair;
 mod repeated;
 mod schemes;
 mod segments;
+mod servers;
 mod strategies;
 mod tidy;
 mod trees;

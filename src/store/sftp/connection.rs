@@ -1,0 +1,102 @@
+//! A session that is started again when it is lost.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::address::SftpAddress;
+use super::failure::SftpFailure;
+use super::session::{SftpSession, WaitKind};
+use crate::error::Result;
+
+/// Times to wait before each further try, seconds. A server that restarts is back after about a minute.
+const DELAYS_S: [f64; 7] = [0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0];
+/// Threads that find a session lost together try together: the result of one counts for this time.
+const SHARED_RESULT: Duration = Duration::from_millis(300);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct SftpConnection {
+    pub address: SftpAddress,
+    command: Option<OsString>,
+    state: Mutex<ConnectionState>,
+}
+
+#[derive(Debug, Default)]
+struct ConnectionState {
+    session: Option<Arc<SftpSession>>,
+    /// When and why the last try to connect failed.
+    failed: Option<(Instant, String)>,
+    /// Whether a session has begun before.
+    has_connected: bool,
+}
+
+impl SftpConnection {
+    pub fn new(address: SftpAddress, command: Option<OsString>) -> Self {
+        SftpConnection { address, command, state: Mutex::default() }
+    }
+
+    /// The session, a new one if the last is lost.
+    pub fn session(&self, wait_kind: WaitKind) -> Result<Arc<SftpSession>, SftpFailure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = state.session.as_ref().filter(|session| !session.is_lost()) {
+            return Ok(session.clone());
+        }
+        if let Some((_, why)) = state.failed.as_ref().filter(|(when, _)| when.elapsed() < SHARED_RESULT) {
+            return Err(SftpFailure::Lost(why.clone()));
+        }
+        match SftpSession::connect(&self.address, self.command.as_deref(), wait_kind) {
+            Ok(session) => {
+                let session = Arc::new(session);
+                *state = ConnectionState { session: Some(session.clone()), failed: None, has_connected: true };
+                Ok(session)
+            }
+            Err(failure) => {
+                if let SftpFailure::Lost(why) = &failure {
+                    state.failed = Some((Instant::now(), why.clone()));
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Does `work`, which is given the number of the try, again and again as long as the session is lost meanwhile. If
+    /// no session has ever begun, the first failure is the result, because it is one of the user's.
+    pub fn retry<T>(
+        &self,
+        wait_kind: WaitKind,
+        mut work: impl FnMut(&Arc<SftpSession>, usize) -> Result<T, SftpFailure>,
+    ) -> Result<T, SftpFailure> {
+        let mut delays = DELAYS_S.iter();
+        for number in 0.. {
+            let why = match self.session(wait_kind).and_then(|session| work(&session, number)) {
+                Err(SftpFailure::Lost(why)) => why,
+                result => return result,
+            };
+            let has_connected = self.state.lock().unwrap_or_else(PoisonError::into_inner).has_connected;
+            let Some(delay) = delays.next().filter(|_| has_connected) else { return Err(SftpFailure::Lost(why)) };
+            tracing::warn!("lost the connection to {}, connecting again: {why}", self.address);
+            sleep(Duration::from_secs_f64(delay * (0.75 + 0.5 * fraction())), wait_kind)?;
+        }
+        Err(SftpFailure::Interrupted)
+    }
+}
+
+/// A random number from 0 to 1, so that machines which lost one server do not come back together.
+fn fraction() -> f64 {
+    let mut random = [0; 1];
+    let _ = getrandom::fill(&mut random);
+    f64::from(random[0]) / 255.0
+}
+
+fn sleep(time: Duration, wait_kind: WaitKind) -> Result<(), SftpFailure> {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        if wait_kind.is_over() {
+            return Err(SftpFailure::Interrupted);
+        }
+        thread::sleep(Duration::from_millis(50).min(time));
+    }
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! The store itself: reads, lists and deletes. `put` has the rest.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lru::LruCache;
+
+use super::address::SftpAddress;
+use super::connection::SftpConnection;
+use super::failure::SftpFailure;
+use super::files::{self, RemoteFile};
+use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpRequestKind, StatusCode};
+use super::session::{SftpSession, WaitKind};
+use super::transfer;
+use crate::error::{Error, Result};
+use crate::store::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
+use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
+
+/// Files that stay open for ranged reads.
+const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// Directories that are listed at the same time.
+const DIRECTORIES_AT_ONCE: usize = 64;
+/// A temporary file that nobody has written to for this time is one of a dead writer.
+const TEMPORARY_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Whether directories can be synced, as far as it is known.
+#[derive(Debug)]
+pub(super) struct DirectorySync {
+    pub is_possible: AtomicBool,
+    pub has_worked: AtomicBool,
+}
+
+/// Blobs as files on an SFTP server.
+#[derive(Debug)]
+pub struct SftpStore {
+    pub(super) connection: SftpConnection,
+    pub(super) directory_sync: DirectorySync,
+    open_files: Mutex<LruCache<String, Arc<OpenBlob>>>,
+    /// Directories that this process has created or found.
+    made: Mutex<HashSet<String>>,
+}
+
+/// A file that stays open, as it was when it was opened.
+#[derive(Debug)]
+struct OpenBlob {
+    file: RemoteFile,
+    attributes: Attributes,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SftpStore {
+    /// Opens the store in the existing directory of an URL, of which `rest` is what follows `sftp://`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an invalid URL, or for a server that lacks what a put needs, unless the options allow it.
+    /// [`Error::NoRepository`] if there is no such directory. [`Error::Io`] if the server cannot be reached.
+    pub fn open(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
+        let store = Self::connect(rest, options)?;
+        let found = store.connection.retry(WaitKind::Stoppable, |session, _| {
+            files::look(session, SftpRequestKind::Stat, &store.path(""), WaitKind::Stoppable)
+        });
+        let reason = match found.map_err(|failure| failure.into_error("open", &store.url("")))? {
+            Some(found) if found.is_directory() => return Ok(store),
+            Some(_) => "it is not a directory",
+            None => "the directory does not exist",
+        };
+        Err(Error::NoRepository { location: store.url(""), reason: reason.into() })
+    }
+
+    /// Opens the store. Creates the directory, accessible by its owner only, unless it exists.
+    ///
+    /// # Errors
+    /// As of [`SftpStore::open`].
+    pub fn create(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
+        let store = Self::connect(rest, options)?;
+        let root = store.path("");
+        let is_end = |at: &usize| *at > 0 && (*at == root.len() || root.get(*at) == Some(&b'/'));
+        let created = store.connection.retry(WaitKind::ToTheEnd, |session, _| {
+            for path in (0..=root.len()).filter(is_end).filter_map(|end| root.get(..end)) {
+                let found = files::look(session, SftpRequestKind::Stat, path, WaitKind::ToTheEnd)?;
+                if !found.is_some_and(|found| found.is_directory()) {
+                    files::make_directory(session, path)?;
+                }
+            }
+            Ok(())
+        });
+        created.map_err(|failure| failure.into_error("create", &store.url("")))?;
+        Ok(store)
+    }
+
+    fn connect(rest: &OsStr, options: &StoreOptions) -> Result<Self> {
+        let store = SftpStore {
+            connection: SftpConnection::new(SftpAddress::parse(rest)?, options.ssh_command.clone()),
+            directory_sync: DirectorySync { is_possible: AtomicBool::new(true), has_worked: AtomicBool::new(false) },
+            open_files: Mutex::new(LruCache::new(OPEN_FILES_MAX)),
+            made: Mutex::default(),
+        };
+        let session = store.connection.session(WaitKind::Stoppable);
+        let has = session.map_err(|failure| failure.into_error("connect to", &store.url("")))?.extensions;
+        let needed = [(has.hardlink, "hardlink@openssh.com"), (has.fsync, "fsync@openssh.com")];
+        let lacks: Vec<&str> = needed.iter().filter(|(has, _)| !has).map(|(_, name)| *name).collect();
+        if !lacks.is_empty() && !options.unsafe_sftp {
+            return Err(Error::Usage(format!(
+                "the server of {} lacks {}: without that, a blob can be lost in a power cut, or two writers can replace \
+                 each other's; add --unsafe-sftp to use it nevertheless",
+                store.url(""),
+                lacks.join(" and ")
+            )));
+        }
+        Ok(store)
+    }
+
+    /// The path of a blob or directory on the server. The empty name is the store itself.
+    pub(super) fn path(&self, name: &str) -> Vec<u8> {
+        let root = self.connection.address.path.as_slice();
+        match (root, name) {
+            (_, "") => root.to_vec(),
+            (b"/", _) => [b"/", name.as_bytes()].concat(),
+            _ => [root, b"/", name.as_bytes()].concat(),
+        }
+    }
+
+    /// The URL of a blob, for messages. The empty name is the store itself.
+    pub(super) fn url(&self, name: &str) -> String {
+        let url = self.connection.address.to_string();
+        if name.is_empty() { url } else { format!("{}/{name}", url.trim_end_matches('/')) }
+    }
+
+    pub(super) fn is_made(&self, directory: &str) -> bool {
+        lock(&self.made).contains(directory)
+    }
+
+    pub(super) fn remember_made(&self, directory: &str) {
+        lock(&self.made).insert(directory.into());
+    }
+
+    pub(super) fn forget_directories(&self) {
+        lock(&self.made).clear();
+    }
+
+    /// Does `work`, which reads the blob `name`.
+    fn read<T>(&self, name: &str, mut work: impl FnMut(&Arc<SftpSession>) -> Result<T, SftpFailure>) -> Result<T> {
+        self.connection.retry(WaitKind::Stoppable, |session, _| work(session)).map_err(|failure| match failure {
+            failure if failure.is_missing() => missing(name),
+            failure => failure.into_error("read", &self.url(name)),
+        })
+    }
+
+    /// Opens a blob. Only a regular file is one.
+    fn open_blob(&self, session: &Arc<SftpSession>, name: &str) -> Result<OpenBlob, SftpFailure> {
+        let wait_kind = WaitKind::Stoppable;
+        let file = files::open(session, &self.path(name), OPEN_READ, None, wait_kind)?;
+        let reply = session.call(Request::new(SftpRequestKind::Fstat).text(&file.handle), wait_kind)?;
+        match files::attributes(reply)? {
+            Some(attributes) if attributes.is_file() && attributes.size.is_some() => Ok(OpenBlob { file, attributes }),
+            _ => Err(missing(name).into()),
+        }
+    }
+
+    /// Reads a range of an open blob, whose file must have it.
+    fn read_range(&self, blob: &OpenBlob, name: &str, offset: u64, len: usize) -> Result<Vec<u8>, SftpFailure> {
+        check_range(name, blob.attributes.size.unwrap_or(0), offset, len)?;
+        let bytes = transfer::read(&blob.file, offset, len).map_err(|failure| match failure {
+            SftpFailure::Status(StatusCode::Failure, text) => {
+                // What is open and cannot be read is on a bad disk.
+                let source = std::io::Error::other(format!("the server says: {text}"));
+                Error::Unreadable { what: name.into(), offset, source }.into()
+            }
+            failure => failure,
+        })?;
+        if bytes.len() < len {
+            return Err(Error::corrupt(name, offset, format!("{len} bytes"), "the end of the file").into());
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a range through a file that is open, while the server says whether the name still stands for it. `None` if
+    /// it does not.
+    fn read_cached(
+        &self,
+        session: &Arc<SftpSession>,
+        name: &str,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<Vec<u8>>, SftpFailure> {
+        let cached = lock(&self.open_files).get(name).cloned();
+        let Some(blob) = cached.filter(|blob| Arc::ptr_eq(&blob.file.session, session)) else { return Ok(None) };
+        let now = session.send(Request::new(SftpRequestKind::Stat).text(&self.path(name)))?;
+        let bytes = self.read_range(&blob, name, offset, len);
+        let now = files::attributes(now.wait(WaitKind::Stoppable)?)?;
+        if now == Some(blob.attributes) && bytes.is_ok() {
+            return bytes.map(Some);
+        }
+        lock(&self.open_files).pop(name);
+        Ok(None)
+    }
+
+    /// All entries of the directories, with the name of each directory. Directories that do not exist are left out.
+    fn read_directories(
+        &self,
+        session: &Arc<SftpSession>,
+        directories: Vec<String>,
+    ) -> Result<Vec<(String, Vec<DirectoryEntry>)>, SftpFailure> {
+        let mut asked = Vec::new();
+        for name in directories {
+            let request = Request::new(SftpRequestKind::Opendir).text(&self.path(&name));
+            asked.push((name, session.send(request)?));
+        }
+        let mut open = Vec::new();
+        for (name, request) in asked {
+            match files::opened(session, request.wait(WaitKind::Stoppable)?) {
+                Ok(directory) => open.push((name, directory, Vec::new())),
+                Err(failure) if failure.is_missing() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let mut done = Vec::new();
+        while !open.is_empty() {
+            let ask =
+                |directory: &RemoteFile| session.send(Request::new(SftpRequestKind::Readdir).text(&directory.handle));
+            let asked: Vec<_> = open.iter().map(|(_, directory, _)| ask(directory)).collect::<Result<_, _>>()?;
+            let mut unfinished = Vec::new();
+            for ((name, directory, mut entries), request) in open.into_iter().zip(asked) {
+                match request.wait(WaitKind::Stoppable)? {
+                    Reply::Names(more) if !more.is_empty() => {
+                        entries.extend(more);
+                        unfinished.push((name, directory, entries));
+                    }
+                    Reply::Names(_) | Reply::Status(StatusCode::EndOfFile, _) => done.push((name, entries)),
+                    reply => return Err(SftpFailure::of(reply)),
+                }
+            }
+            open = unfinished;
+        }
+        Ok(done)
+    }
+
+    /// The blobs below `prefix`.
+    fn walk(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<Vec<ListedBlob>, SftpFailure> {
+        let mut listed = Vec::new();
+        let mut directories = vec![prefix.to_string()];
+        while !directories.is_empty() {
+            let batch = directories.split_off(directories.len().saturating_sub(DIRECTORIES_AT_ONCE));
+            for (parent, entries) in self.read_directories(session, batch)? {
+                for DirectoryEntry { name, attributes } in entries {
+                    let Some(component) = std::str::from_utf8(&name).ok().filter(|name| is_component(name)) else {
+                        continue;
+                    };
+                    let name = if parent.is_empty() { component.into() } else { format!("{parent}/{component}") };
+                    if attributes.permissions.is_none() {
+                        let text = "it does not say which entries are files".to_string();
+                        return Err(SftpFailure::Status(StatusCode::Unsupported, text));
+                    }
+                    // A name that is too long, or in `tmp`, is nobody's.
+                    if check_name(&name).is_err() {
+                    } else if attributes.is_directory() {
+                        directories.push(name);
+                    } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
+                        listed.push(ListedBlob { name, len });
+                    }
+                }
+            }
+        }
+        listed.sort_unstable();
+        Ok(listed)
+    }
+
+    /// The names and attributes of the entries of one directory.
+    fn entries(&self, directory: &str) -> Result<Vec<DirectoryEntry>> {
+        let read = self
+            .connection
+            .retry(WaitKind::Stoppable, |session, _| self.read_directories(session, vec![directory.to_string()]));
+        let read = read.map_err(|failure| failure.into_error("list", &self.url(directory)))?;
+        let entries = read.into_iter().flat_map(|(_, entries)| entries);
+        Ok(entries.filter(|entry| !matches!(entry.name.as_ref(), b"." | b"..")).collect())
+    }
+
+    /// The server's time, seconds since 1970: that of a file which is written now.
+    fn server_time(&self) -> Result<Option<u32>> {
+        let mut name = None;
+        let time = self.connection.retry(WaitKind::ToTheEnd, |session, _| {
+            let (created, file) = self.create_temporary(session)?;
+            name = Some(created);
+            let request = Request::new(SftpRequestKind::Fstat).text(&file.handle);
+            Ok(files::attributes(session.call(request, WaitKind::ToTheEnd)?)?.and_then(|found| found.modified))
+        });
+        if let Some(name) = name {
+            self.remove_temporary(&name);
+        }
+        time.map_err(|failure| failure.into_error("clean", &self.url(TEMPORARY_PREFIX)))
+    }
+}
+
+/// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
+fn is_temporary_name(name: &[u8]) -> bool {
+    crate::store::temporary::is_temporary_name(std::os::unix::ffi::OsStrExt::from_bytes(name))
+}
+
+impl Store for SftpStore {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.put(name, len, &mut BlobParts { parts, at: 0 })
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.put(name, len, content)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        lock(&self.open_files).pop(name);
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        let replaced = self.put_over(name, len, &mut BlobParts { parts, at: 0 });
+        lock(&self.open_files).pop(name);
+        replaced
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        check_name(name)?;
+        self.read(name, |session| {
+            let blob = self.open_blob(session, name)?;
+            let len = check_len(name, blob.attributes.size.unwrap_or(0), bytes_max)?;
+            self.read_range(&blob, name, 0, len)
+        })
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        check_name(name)?;
+        self.read(name, |session| {
+            if let Some(bytes) = self.read_cached(session, name, offset, len)? {
+                return Ok(bytes);
+            }
+            let blob = Arc::new(self.open_blob(session, name)?);
+            let bytes = self.read_range(&blob, name, offset, len)?;
+            lock(&self.open_files).put(name.into(), blob);
+            Ok(bytes)
+        })
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        check_name(name)?;
+        let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
+            files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable)
+        });
+        let found = found.map_err(|failure| failure.into_error("inspect", &self.url(name)))?;
+        Ok(found.filter(Attributes::is_file).and_then(|found| {
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(found.modified.unwrap_or(0).into());
+            found.size.map(|len| BlobMetadata { len, modified })
+        }))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        check_prefix(prefix)?;
+        let listed = self.connection.retry(WaitKind::Stoppable, |session, _| self.walk(session, prefix));
+        listed.map_err(|failure| failure.into_error("list", &self.url(prefix)))
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        lock(&self.open_files).pop(name);
+        let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
+        removed.map_err(|failure| failure.into_error("delete", &self.url(name)))
+    }
+
+    fn location(&self) -> String {
+        self.url("")
+    }
+
+    fn is_unused(&self) -> Result<bool> {
+        for entry in self.entries("")? {
+            // All that a killed `init` leaves.
+            let is_leftover = entry.name == TEMPORARY_PREFIX.as_bytes()
+                && entry.attributes.is_directory()
+                && self.entries(TEMPORARY_PREFIX)?.iter().all(|entry| is_temporary_name(&entry.name));
+            if !is_leftover {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn clean_temporaries(&self) -> Result<usize> {
+        let old = self.entries(TEMPORARY_PREFIX)?;
+        let old = old.into_iter().filter(|entry| entry.attributes.is_file() && is_temporary_name(&entry.name));
+        let old: Vec<DirectoryEntry> = old.collect();
+        let Some(now) = (if old.is_empty() { None } else { self.server_time()? }) else { return Ok(0) };
+        let is_old = |entry: &&DirectoryEntry| {
+            let age = entry.attributes.modified.map(|modified| now.saturating_sub(modified));
+            age.is_some_and(|age| Duration::from_secs(age.into()) > TEMPORARY_AGE)
+        };
+        let names = old.iter().filter(is_old).map(|entry| String::from_utf8_lossy(&entry.name));
+        Ok(names.map(|name| self.remove_temporary(&format!("{TEMPORARY_PREFIX}/{name}"))).count())
+    }
+}
+
+/// Reads the concatenation of slices.
+struct BlobParts<'a> {
+    parts: &'a [&'a [u8]],
+    /// Bytes of the first one that are read.
+    at: usize,
+}
+
+impl Read for BlobParts<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while let Some((first, rest)) = self.parts.split_first() {
+            match first.get(self.at..).unwrap_or_default() {
+                [] => (self.parts, self.at) = (rest, 0),
+                mut unread => {
+                    let count = unread.read(buffer)?;
+                    self.at += count;
+                    return Ok(count);
+                }
+            }
+        }
+        Ok(0)
+    }
+}

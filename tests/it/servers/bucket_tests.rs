@@ -1,0 +1,122 @@
+//! The contract and the program on every server of buckets.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fhrd::store::{self, Store, StoreOptions};
+
+use super::buckets::{BucketServer, start};
+use super::contract;
+use super::process::{did_run, not_run};
+use crate::input::write;
+use crate::program::finished;
+use crate::trees::{Random, assert_same, describe};
+
+/// Names the store of [`the_contract_of_one_store`].
+const CONTRACT_URL: &str = "FHRD_TEST_CONTRACT_URL";
+
+/// Set if the store does not refuse names that are taken.
+const UNCONDITIONAL: &str = "FHRD_TEST_UNCONDITIONAL";
+
+/// Runs the contract on the store that the environment names. Clients take their credentials from the environment, so
+/// this test runs in a process of its own, which [`meets_the_contract`] starts.
+#[test]
+fn the_contract_of_one_store() {
+    let Ok(url) = std::env::var(CONTRACT_URL) else { return };
+    let options = StoreOptions { endpoint: std::env::var("FHRD_ENDPOINT").ok(), ..StoreOptions::default() };
+    let store = store::create_with(&url, &options).unwrap();
+    assert!(store.is_unused().unwrap());
+    match std::env::var_os(UNCONDITIONAL) {
+        None => contract::check(&store),
+        Some(_) => contract::check_with(&store, contract::WRITERS),
+    }
+}
+
+fn meets_the_contract(server: &BucketServer) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let name = concat!(module_path!(), "::the_contract_of_one_store");
+    command.args([name.split_once("::").unwrap().1, "--exact", "--nocapture"]).env(CONTRACT_URL, &server.url);
+    server.let_use(&mut command);
+    if server.name == "OpenStack Swift" {
+        command.env(UNCONDITIONAL, "1");
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", server.name);
+}
+
+/// `fhrd` with these words for the repository in the bucket, with caches and data in `home`.
+pub fn fhrd(server: &BucketServer, home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
+    command.args(words).args(["--json", "--repo", &server.url]).env("FHRD_PASSWORD", "secret");
+    server.let_use(&mut command);
+    for name in ["XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"] {
+        command.env(name, home.join(name));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Two machines with homes of their own back up, forget, prune, check and restore.
+fn holds_a_repository(server: &BucketServer) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, source) = (directory.path().join("one"), directory.path().join("two"), directory.path().join("s"));
+    for number in 0..12 {
+        write(source.join(format!("file-{number}")), &Random(number).bytes(100_000));
+    }
+    let run = |home: &Path, words: &[&str]| finished(fhrd(server, home, words).output().unwrap(), &words.join(" "));
+    let init = fhrd(server, &one, &["init"]).output().unwrap();
+    let warning = String::from_utf8_lossy(&init.stderr).into_owned();
+    assert_eq!(finished(init, "init")["encryption"], "AES-256-GCM");
+    assert_eq!(fhrd(server, &two, &["init"]).output().unwrap().status.code(), Some(1), "there is one already");
+    run(&one, &["backup", source.to_str().unwrap()]);
+    fs::remove_file(source.join("file-3")).unwrap();
+    write(source.join("new"), &Random(99).text(50_000));
+    let second = run(&two, &["backup", source.to_str().unwrap()]);
+    assert!(second["bytes_stored"].as_u64().unwrap() < 200_000, "the other machine's chunks are found: {second}");
+    run(&two, &["forget", "--keep-last", "1", "--group-by", ""]);
+    run(&two, &["prune", "--grace", "0s"]);
+    run(&one, &["check", "--read-data"]);
+    // The cache may be lost at any time.
+    fs::remove_dir_all(one.join("XDG_CACHE_HOME")).unwrap();
+    let target = directory.path().join("restored");
+    run(&one, &["restore", "latest", "--target", target.to_str().unwrap()]);
+    assert_same(&describe(&source), &describe(&target.join(source.strip_prefix("/").unwrap())), server.name);
+    warning
+}
+
+#[test]
+fn swift_checks_signatures_and_knows_no_conditional_puts() {
+    let Some(server) = start("OpenStack Swift", "OpenStack Swift") else { return };
+    meets_the_contract(&server);
+    let warning = holds_a_repository(&server);
+    assert!(warning.contains("does not refuse names that are taken"), "{warning}");
+    let mut command = fhrd(&server, &server.path("home"), &["snapshots"]);
+    let wrong = command.env("AWS_SECRET_ACCESS_KEY", "wrong").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{}", String::from_utf8_lossy(&wrong.stderr));
+    did_run("OpenStack Swift", "contract, program, a wrong key");
+}
+
+#[test]
+fn moto_refuses_a_name_that_is_taken() {
+    let Some(server) = start("moto", "moto") else { return };
+    meets_the_contract(&server);
+    let warning = holds_a_repository(&server);
+    assert!(!warning.contains("names that are taken"), "{warning}");
+    did_run("moto", "contract, program");
+}
+
+#[test]
+fn azurite_holds_a_repository() {
+    let Some(server) = start("Azurite", "Azurite") else { return };
+    meets_the_contract(&server);
+    holds_a_repository(&server);
+    did_run("Azurite", "contract, program");
+}
+
+#[test]
+fn no_emulator_of_google_cloud_storage_is_there() {
+    // Those on PyPI and npm speak Google's JSON interface alone; clients that sign requests speak its XML interface.
+    not_run("Google Cloud Storage", "no emulator on PyPI or npm has the XML interface");
+}

@@ -1,0 +1,143 @@
+//! SFTP: the contract, the program, and servers that can do less.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fhrd::error::{Error, ErrorKind};
+use fhrd::store::{self, Store, StoreOptions};
+
+use super::contract;
+use super::process::did_run;
+use super::sshd::Sshd;
+use crate::input::write;
+use crate::program::finished;
+use crate::trees::{Random, assert_same, describe};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn an_sftp_store_meets_the_contract() {
+    let Some(sshd) = Sshd::start("SFTP store", "") else { return };
+    let url = sshd.url("deep/er");
+    assert!(matches!(store::open_with(&url, &sshd.options()), Err(Error::NoRepository { .. })));
+    let store = store::create_with(&url, &sshd.options()).unwrap();
+    assert_eq!(mode(&sshd.data().join("deep/er")), 0o700);
+    contract::check(&store);
+    assert_eq!(fs::read_dir(sshd.data().join("deep/er/tmp")).unwrap().count(), 0, "no temporaries are left");
+    assert!(store.put_if_absent("containers/ab/cd", &[b"x"]).unwrap());
+    let path = |name: &str| sshd.data().join("deep/er").join(name);
+    assert_eq!((mode(&path("containers")), mode(&path("containers/ab/cd"))), (0o700, 0o400));
+    assert_eq!(store::open_with(&url, &sshd.options()).unwrap().get("containers/ab/cd", 9).unwrap(), b"x");
+    let (relative, _) = url.split_at(url.find("/tmp").unwrap_or(url.len()));
+    assert!(store::open_with(format!("{relative}/~/none-of-that-name"), &sshd.options()).is_err());
+    did_run("SFTP store", "sshd");
+}
+
+#[test]
+fn foreign_files_are_not_listed_and_only_old_temporaries_are_removed() {
+    let Some(sshd) = Sshd::start("SFTP foreign files", "") else { return };
+    let store = store::create_with(sshd.url("a"), &sshd.options()).unwrap();
+    assert!(store.is_unused().unwrap());
+    let root = sshd.data().join("a");
+    write(root.join("tmp").join("0".repeat(32)), b"left by a writer that is dead or alive");
+    assert!(store.is_unused().unwrap(), "all that a killed init leaves");
+    let odd = OsStr::new("snapshots/.DS_Store");
+    write(root.join(odd), b"foreign");
+    write(root.join(std::os::unix::ffi::OsStrExt::from_bytes(b"snapshots/\xff") as &OsStr), b"foreign");
+    assert!(!store.is_unused().unwrap());
+    store.put_if_absent("snapshots/a", &[b"x"]).unwrap();
+    std::os::unix::fs::symlink("a", root.join("snapshots/link")).unwrap();
+    let names: Vec<_> = store.list("").unwrap().into_iter().map(|listed| listed.name).collect();
+    assert_eq!(names, ["snapshots/a"]);
+    assert_eq!(store.clean_temporaries().unwrap(), 0, "its writer may live");
+    let day_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
+    let temporary = root.join("tmp").join("0".repeat(32));
+    fs::File::options().write(true).open(temporary).unwrap().set_modified(day_ago).unwrap();
+    assert_eq!(store.clean_temporaries().unwrap(), 1);
+    assert_eq!(fs::read_dir(root.join("tmp")).unwrap().count(), 0);
+}
+
+/// `fhrd` with these words for a repository on the server, with caches and data in `home`.
+fn fhrd(sshd: &Sshd, home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
+    command.args(words).args(["--json", "--quiet", "--repo", &sshd.url("repository")]);
+    command.env("FHRD_SSH_COMMAND", sshd.ssh_command()).env("FHRD_PASSWORD", "secret");
+    for name in ["XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"] {
+        command.env(name, home.join(name));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn two_machines_share_a_repository_over_sftp() {
+    let Some(sshd) = Sshd::start("fhrd over SFTP", "") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, source) = (directory.path().join("one"), directory.path().join("two"), directory.path().join("s"));
+    for number in 0..20 {
+        write(source.join(format!("file-{number}")), &Random(number).bytes(100_000));
+    }
+    let run = |home: &Path, words: &[&str]| finished(fhrd(&sshd, home, words).output().unwrap(), &words.join(" "));
+    assert_eq!(run(&one, &["init"])["encryption"], "AES-256-GCM", "a remote repository is encrypted");
+    let first = run(&one, &["backup", source.to_str().unwrap()]);
+    assert!(first["bytes_stored"].as_u64().unwrap() >= 2_000_000);
+    fs::remove_file(source.join("file-3")).unwrap();
+    write(source.join("new"), &Random(99).text(50_000));
+    let second = run(&two, &["backup", source.to_str().unwrap()]);
+    assert!(second["bytes_stored"].as_u64().unwrap() < 200_000, "the other machine's chunks are found: {second}");
+    run(&two, &["forget", "--keep-last", "1", "--group-by", ""]);
+    run(&two, &["prune", "--grace", "0s"]);
+    run(&one, &["check", "--read-data"]);
+    let target = directory.path().join("restored");
+    run(&one, &["restore", "latest", "--target", target.to_str().unwrap()]);
+    assert_same(&describe(&source), &describe(&target.join(source.strip_prefix("/").unwrap())), "restored");
+    let wrong = fhrd(&sshd, &one, &["snapshots"]).env("FHRD_PASSWORD", "wrong").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(12));
+    did_run("fhrd over SFTP", "sshd");
+}
+
+#[test]
+fn a_server_without_hard_links_or_sync_is_refused_unless_the_user_says_so() {
+    let Some(sshd) = Sshd::start("SFTP without extensions", "-P hardlink,fsync,posix-rename,limits,statvfs") else {
+        return;
+    };
+    for result in [store::create_with(sshd.url("a"), &sshd.options()), store::open_with(sshd.url(""), &sshd.options())]
+    {
+        let Err(Error::Usage(text)) = result else { panic!("accepted") };
+        let parts = ["hardlink@openssh.com and fsync@openssh.com", "--unsafe-sftp"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    let options = StoreOptions { unsafe_sftp: true, ..sshd.options() };
+    let store = store::create_with(sshd.url("a"), &options).unwrap();
+    contract::check(&store);
+    did_run("SFTP without extensions", "sshd");
+}
+
+#[test]
+fn a_read_only_server_serves_readers_and_tells_writers() {
+    let Some(mut sshd) = Sshd::start("read-only SFTP", "") else { return };
+    let url = sshd.url("a");
+    let store = store::create_with(&url, &sshd.options()).unwrap();
+    store.put_if_absent("a/b", &[b"text"]).unwrap();
+    drop(store);
+    let config = fs::read_to_string(sshd.path("sshd.conf")).unwrap();
+    fs::write(sshd.path("sshd.conf"), config.replace("internal-sftp ", "internal-sftp -R ")).unwrap();
+    sshd.restart();
+    let options = StoreOptions { unsafe_sftp: true, ..sshd.options() };
+    let store = store::open_with(&url, &options).unwrap();
+    assert_eq!(store.get("a/b", 10).unwrap(), b"text");
+    assert!(!store.put_if_absent("a/b", &[b"more"]).unwrap(), "it exists");
+    for failed in [store.put_if_absent("a/c", &[b"more"]).map(drop), store.delete("a/b")] {
+        let error = failed.unwrap_err();
+        let Error::Io { source, .. } = &error else { panic!("{error}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Failed);
+        assert!(error.to_string().contains("sftp://127.0.0.1:"), "{error}");
+    }
+    did_run("read-only SFTP", "sshd");
+}
