@@ -68,6 +68,8 @@ pub struct RepositoryConfig {
     pub chunk_bytes_avg: ByteSize,
     /// Largest chunk, bytes (even).
     pub chunk_bytes_max: ByteSize,
+    /// Append zeros to containers, so that their lengths tell little: at most 12 % more.
+    pub pad_containers: bool,
 }
 
 /// `[pipeline]`: worker threads and queues.
@@ -223,6 +225,7 @@ impl Default for RepositoryConfig {
             chunk_bytes_min: ByteSize::kib(64),
             chunk_bytes_avg: ByteSize::kib(128),
             chunk_bytes_max: ByteSize::kib(512),
+            pad_containers: false,
         }
     }
 }

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use super::compress::compress;
 use crate::codec::{Scratch, Zstandard};
 use crate::error::Result;
-use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList, SealedContainer};
+use crate::repo::container::{
+    ContainerKind, ContainerWriter, EntryFields, NewContainers, OperationList, SealedContainer,
+};
 use crate::repo::index::ChunkIndex;
-use crate::repo::salts::Salts;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Raw bytes of a metadata frame. Frames are small because readers of trees jump between them.
@@ -22,7 +23,7 @@ pub struct MetadataWriter {
     key: RepositoryKey,
     index: Arc<Mutex<ChunkIndex>>,
     bytes_target: u64,
-    salts: Salts,
+    containers: NewContainers,
     writer: ContainerWriter,
     frame: Vec<u8>,
     pending: Vec<EntryFields>,
@@ -34,12 +35,17 @@ impl MetadataWriter {
     /// A writer whose containers are full at `bytes_target` bytes.
     ///
     /// # Errors
-    /// As of [`Salts::draw`].
-    pub fn new(key: RepositoryKey, salts: Salts, index: Arc<Mutex<ChunkIndex>>, bytes_target: u64) -> Result<Self> {
-        let writer = ContainerWriter::new(ContainerKind::Metadata, &salts.draw()?);
+    /// As of [`NewContainers::begin`].
+    pub fn new(
+        key: RepositoryKey,
+        containers: NewContainers,
+        index: Arc<Mutex<ChunkIndex>>,
+        bytes_target: u64,
+    ) -> Result<Self> {
+        let writer = containers.begin(ContainerKind::Metadata)?;
         Ok(MetadataWriter {
             key,
-            salts,
+            containers,
             index,
             bytes_target,
             writer,
@@ -92,7 +98,7 @@ impl MetadataWriter {
             self.end_frame()?;
         }
         if self.writer.is_full(self.bytes_target) || at_end && !self.writer.is_empty() {
-            let next = ContainerWriter::new(ContainerKind::Metadata, &self.salts.draw()?);
+            let next = self.containers.begin(ContainerKind::Metadata)?;
             let full = std::mem::replace(&mut self.writer, next);
             return full.seal().map(Some);
         }

@@ -18,12 +18,11 @@ use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord}
 use crate::pipeline::Sink;
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, SessionEntryNumber,
-    SessionFrameNumber, TO_THE_END,
+    ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, NewContainers,
+    SessionEntryNumber, SessionFrameNumber, TO_THE_END,
 };
 use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::salts::Salts;
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
 use crate::types::ContainerId;
@@ -91,7 +90,7 @@ pub struct SaveStage<'a> {
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
     container_bytes: u64,
-    salts: Salts,
+    containers: NewContainers,
     writer: ContainerWriter,
     /// Session number of the open container's first frame.
     first_frame: SessionFrameNumber,
@@ -118,7 +117,7 @@ impl<'a> SaveStage<'a> {
     /// Saves into the store of `repository`, and reports stored containers to `index` and `in_flight`.
     ///
     /// # Errors
-    /// As of [`Salts::draw`].
+    /// As of [`NewContainers::begin`].
     pub fn new(
         repository: &Repository,
         index: Arc<Mutex<ChunkIndex>>,
@@ -127,15 +126,15 @@ impl<'a> SaveStage<'a> {
         options: SaveOptions,
         progress: &'a Progress,
     ) -> Result<Self> {
-        let salts = repository.salts.clone();
-        let writer = ContainerWriter::new(ContainerKind::Data, &salts.draw()?);
+        let containers = repository.new_containers();
+        let writer = containers.begin(ContainerKind::Data)?;
         Ok(SaveStage {
             store: repository.store.clone(),
             index,
             in_flight,
             progress,
             container_bytes: options.container_bytes,
-            salts,
+            containers,
             writer,
             first_frame: SessionFrameNumber::default(),
             first_entry: SessionEntryNumber::default(),
@@ -200,7 +199,7 @@ impl<'a> SaveStage<'a> {
         if self.writer.is_empty() {
             return Ok(());
         }
-        let next = ContainerWriter::new(ContainerKind::Data, &self.salts.draw()?);
+        let next = self.containers.begin(ContainerKind::Data)?;
         let sealed = std::mem::replace(&mut self.writer, next).seal()?;
         self.count_stored(sealed.len);
         let (container, container_index) = store_container(self.store.as_ref(), sealed)?;

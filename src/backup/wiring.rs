@@ -159,7 +159,8 @@ impl<'a> Wiring<'a> {
     pub fn save(self, link: Link<'a, Packet>) -> Result<(Saved, Vec<StageMetrics>)> {
         let RunParts { repository, config, indexes, progress, time_ns } = self.parts;
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
-        let metadata = MetadataWriter::new(repository.key, repository.salts.clone(), index.clone(), container_bytes)?;
+        let metadata =
+            MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
         let options = SaveOptions { container_bytes, hard_links_max: config.read.hard_links_max, time_ns };
         let save = SaveStage::new(repository, index.clone(), self.in_flight.clone(), metadata, options, progress)?;
         let done = self.pipeline.run(link, save)?;

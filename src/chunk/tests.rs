@@ -15,6 +15,7 @@ fn config(chunker: ChunkerKind, [min, avg, max]: [u64; 3]) -> RepositoryConfig {
         chunk_bytes_min: ByteSize(min),
         chunk_bytes_avg: ByteSize(avg),
         chunk_bytes_max: ByteSize(max),
+        pad_containers: false,
     }
 }
 

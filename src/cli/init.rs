@@ -55,7 +55,8 @@ fn is_encrypted(arguments: &EncryptionArguments, options: &Options) -> bool {
 /// Those of the configuration and of [`Repository::init_at`].
 pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     let keys = &arguments.encryption;
-    let (options, config) = (&session.options, location::config(&session.options)?);
+    let (options, mut config) = (&session.options, location::config(&session.options)?);
+    config.repository.pad_containers |= arguments.pad_containers;
     let like = arguments.from_repo.as_deref().map(|location| location::open_at(session, location)).transpose()?;
     if like.as_ref().is_some_and(|like| like.encryption.is_some()) && !is_encrypted(keys, options) {
         let what = "--copy-chunker-params would store the key of an encrypted repository in the clear: add --encrypt";

@@ -230,6 +230,7 @@ mod tests {
             chunk_bytes_min: size,
             chunk_bytes_avg: size,
             chunk_bytes_max: ByteSize(2 * bytes),
+            pad_containers: false,
         }
     }
 

@@ -175,7 +175,7 @@ impl<'a> Mover<'a> {
         let position = match self.open.iter().position(|open| open.kind == kind) {
             Some(position) => position,
             None => {
-                let writer = ContainerWriter::new(kind, &self.repository.salts.draw()?);
+                let writer = self.repository.new_containers().begin(kind)?;
                 self.open.push(OpenContainer { kind, writer, frame: Vec::new(), pending: Vec::new() });
                 self.open.len() - 1
             }

@@ -114,7 +114,7 @@ pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<At
         index: &index,
         config,
         stop,
-        writer: ContainerWriter::new(ContainerKind::Data, &repository.salts.draw()?),
+        writer: repository.new_containers().begin(ContainerKind::Data)?,
         scratch: Scratch::default(),
     };
     for (id, error) in &damaged {
@@ -294,7 +294,7 @@ impl Salvage<'_> {
         if self.writer.is_empty() {
             return Ok(());
         }
-        let next = ContainerWriter::new(ContainerKind::Data, &self.repository.salts.draw()?);
+        let next = self.repository.new_containers().begin(ContainerKind::Data)?;
         let sealed = std::mem::replace(&mut self.writer, next).seal()?;
         store_container(self.repository.store.as_ref(), self.index, sealed)
     }

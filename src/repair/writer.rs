@@ -35,8 +35,8 @@ pub(super) fn metadata_writer(
     listing: &Arc<ContainerListing>,
 ) -> Result<(Arc<Mutex<ChunkIndex>>, MetadataWriter)> {
     let index = chunk_index(repository, config, listing)?;
-    let salts = repository.salts.clone();
-    let metadata = MetadataWriter::new(repository.key, salts, index.clone(), config.container.bytes_target.0)?;
+    let (containers, bytes_target) = (repository.new_containers(), config.container.bytes_target.0);
+    let metadata = MetadataWriter::new(repository.key, containers, index.clone(), bytes_target)?;
     Ok((index, metadata))
 }
 

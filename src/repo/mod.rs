@@ -17,6 +17,7 @@ pub mod naming;
 pub mod paths;
 pub mod reader;
 pub mod recipe;
+mod record;
 mod repository;
 pub mod salts;
 pub mod snapshot;
@@ -27,4 +28,5 @@ pub mod tree;
 
 pub use blob_cache::BlobCache;
 pub use known::KnownRepository;
-pub use repository::{AskUnlock, Encryption, Repository, check_configuration};
+pub use record::check_configuration;
+pub use repository::{AskUnlock, Encryption, Repository};

@@ -3,73 +3,28 @@
 //! The record of both is put once, checksummed, and kept in two copies: `config` and `config-copy`. The copy is
 //! written first.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytesize::ByteSize;
-use minicbor::{Decode, Encode};
 
-use crate::config::{ChunkerKind, Config, RepositoryConfig};
+use crate::config::RepositoryConfig;
 use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::blob_cache::BlobCache;
+use crate::repo::container::NewContainers;
 use crate::repo::keys;
+use crate::repo::record::{
+    BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
+};
 use crate::repo::salts::Salts;
 use crate::store::{self, CountingStore, SealedStore, StoppingStore, Store, StoreCounters};
 use crate::types::{RepositoryKey, hex};
-use crate::wire::{Envelope, WRITER_FEATURES_KNOWN};
+use crate::wire::WRITER_FEATURES_KNOWN;
 
-const MAGIC: [u8; 8] = *b"FHRDCONF";
-const NAME: &str = "config";
-const COPY: &str = "config-copy";
-const BYTES_LIMIT: u64 = 1 << 20;
 /// Purpose of the key of local caches.
 const CACHE_CONTEXT: &str = "fhrd 2026-11 local cache";
-
-/// The `config` blob: a CBOR map with integer keys in an envelope of type `FHRDCONF`.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
-#[cbor(map)]
-struct ConfigRecord {
-    /// 16 random bytes.
-    #[cbor(n(0), with = "minicbor::bytes")]
-    id: Vec<u8>,
-    /// 32 random bytes: the key of fingerprints and the seed of the chunker. Absent if the repository is encrypted.
-    #[cbor(n(1), with = "minicbor::bytes")]
-    key: Option<Vec<u8>>,
-    /// Name of the chunker.
-    #[n(2)]
-    chunker: String,
-    /// Parameters of the chunker by name.
-    #[n(3)]
-    parameters: BTreeMap<String, u64>,
-    /// Fields of later versions.
-    #[n(4)]
-    extra: BTreeMap<String, minicbor::bytes::ByteVec>,
-    /// How the repository is encrypted; absent if it is not.
-    #[n(5)]
-    encryption: Option<EncryptionRecord>,
-}
-
-/// How a repository is encrypted.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
-#[cbor(map)]
-struct EncryptionRecord {
-    /// Number of the cipher for new blobs.
-    #[n(0)]
-    suite: u8,
-    /// Commitment to the keyring, 32 bytes.
-    #[cbor(n(1), with = "minicbor::bytes")]
-    commitment: Vec<u8>,
-}
-
-/// The record, the features that a writer must support, and the BLAKE3 of the record's bytes.
-struct StoredRecord {
-    record: ConfigRecord,
-    writer_features: u64,
-    hash: [u8; 32],
-}
 
 /// How an open repository is encrypted.
 #[derive(Debug, Clone)]
@@ -346,6 +301,11 @@ impl Repository {
         }
     }
 
+    /// What begins containers of this repository.
+    pub fn new_containers(&self) -> NewContainers {
+        NewContainers::new(self.salts.clone(), self.config.pad_containers)
+    }
+
     /// Fails if a run's configuration changes a fixed key. Default values pass, because the user may not have set them.
     ///
     /// # Errors
@@ -378,6 +338,12 @@ impl Repository {
                 text(run.chunk_bytes_max),
                 text(default.chunk_bytes_max),
             ),
+            (
+                "repository.pad_containers",
+                self.config.pad_containers.to_string(),
+                run.pad_containers.to_string(),
+                default.pad_containers.to_string(),
+            ),
         ];
         for (key, repository, run, default) in keys {
             if run != repository && run != default {
@@ -386,68 +352,6 @@ impl Repository {
         }
         Ok(())
     }
-}
-
-impl StoredRecord {
-    /// The configuration that the record fixes.
-    fn config(&self) -> Result<RepositoryConfig> {
-        let record = &self.record;
-        let parameter = |name: &str| {
-            let value = record.parameters.get(name).copied().map(ByteSize);
-            value.ok_or_else(|| Error::corrupt(NAME, 0, format!("the parameter `{name}`"), "none"))
-        };
-        let chunker = ChunkerKind::from_name(&record.chunker).ok_or_else(|| Error::Unsupported {
-            what: NAME.into(),
-            unknown: format!("chunker `{}`", record.chunker),
-        })?;
-        let config = RepositoryConfig {
-            chunk_bytes_min: parameter("chunk_bytes_min")?,
-            chunk_bytes_avg: parameter("chunk_bytes_avg")?,
-            chunk_bytes_max: parameter("chunk_bytes_max")?,
-            chunker,
-        };
-        let whole = Config { repository: config.clone(), ..Config::default() };
-        whole.validate().map_err(|message| Error::corrupt(NAME, 0, "parameters this version supports", message))?;
-        Ok(config)
-    }
-}
-
-fn config_record(
-    config: &RepositoryConfig,
-    id: &[u8],
-    key: Option<&[u8]>,
-    encryption: Option<EncryptionRecord>,
-) -> ConfigRecord {
-    let parameters = BTreeMap::from([
-        ("chunk_bytes_min".to_string(), config.chunk_bytes_min.0),
-        ("chunk_bytes_avg".to_string(), config.chunk_bytes_avg.0),
-        ("chunk_bytes_max".to_string(), config.chunk_bytes_max.0),
-    ]);
-    ConfigRecord {
-        id: id.to_vec(),
-        key: key.map(<[u8]>::to_vec),
-        chunker: config.chunker.to_string(),
-        parameters,
-        extra: BTreeMap::new(),
-        encryption,
-    }
-}
-
-fn encode_record(record: &ConfigRecord) -> Result<Vec<u8>> {
-    minicbor::to_vec(record).map_err(|error| Error::internal(format!("cannot encode the configuration: {error}")))
-}
-
-/// Stores both copies of the record.
-fn put_record(store: &Arc<dyn Store>, payload: &[u8]) -> Result<()> {
-    let blob = Envelope::new(MAGIC).seal(payload);
-    // Of two concurrent calls, only the one that puts the copy first goes on: its record has an id of its own. A server
-    // may call a name taken that this very put has just taken.
-    for name in [COPY, NAME] {
-        if !store.put_if_absent(name, &[&blob])? && store.get(name, BYTES_LIMIT)? != blob {
-            return Err(already_exists(store, "a repository"));
-        }
-    }
-    Ok(())
 }
 
 /// Fails if the store holds a repository or other files.
@@ -463,38 +367,4 @@ fn check_unused(store: &Arc<dyn Store>) -> Result<()> {
 
 fn already_exists(store: &Arc<dyn Store>, what: &'static str) -> Error {
     Error::AlreadyExists { path: store.location().into(), what }
-}
-
-/// Reads the blob `name` if it is a copy of the configuration, without a key. Returns whether it is.
-///
-/// # Errors
-/// Those of a damaged copy.
-pub fn check_configuration(store: &dyn Store, name: &str) -> Result<bool> {
-    if matches!(name, NAME | COPY) { read_record(store, name).map(|_| true) } else { Ok(false) }
-}
-
-/// Reads a copy of the record.
-fn read_record(store: &dyn Store, name: &str) -> Result<StoredRecord> {
-    let blob = store.get(name, BYTES_LIMIT)?;
-    let (envelope, payload) = Envelope::open(MAGIC, name, &blob)?;
-    let record = minicbor::decode(payload);
-    let record = record.map_err(|error| Error::corrupt(name, 0, "a configuration record", error.to_string()))?;
-    let hash = *blake3::hash(payload).as_bytes();
-    Ok(StoredRecord { record, writer_features: envelope.writer_features, hash })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_chunker_on_disk_needs_a_newer_version() {
-        let store = Arc::new(store::MemoryStore::new());
-        let repository = Repository::init(store, &RepositoryConfig::default()).expect("creates");
-        let mut stored = read_record(repository.store.as_ref(), NAME).expect("reads");
-        stored.record.chunker = "magic".into();
-        let error = stored.config().map(|_| ());
-        let Err(Error::Unsupported { what, unknown }) = error else { panic!("{error:?}") };
-        assert_eq!((what.as_str(), unknown.as_str()), ("config", "chunker `magic`"));
-    }
 }

@@ -175,6 +175,7 @@ fn a_container_index_of_six_huge_sections_is_refused_before_it_takes_memory() {
             entries,
             frames: entries,
             index_checksum: checksum(&[&index]),
+            padding: 0,
         };
         let bytes = [&header(ContainerKind::Data, &[7; 16])[..], &index, &footer.encode()].concat();
         assert!(bytes.len() < 2 << 20);

@@ -17,6 +17,9 @@ pub struct InitArguments {
     /// Take the key of fingerprints and the chunker of --from-repo, so that `copy` between the two cuts nothing again
     #[arg(long, requires = "from_repo")]
     pub copy_chunker_params: bool,
+    /// Pad containers with zeros, so that their lengths tell little about what a backup has stored. At most 12 % more
+    #[arg(long, conflicts_with = "copy_chunker_params")]
+    pub pad_containers: bool,
     /// Encryption.
     #[command(flatten)]
     pub encryption: EncryptionArguments,

@@ -284,8 +284,9 @@ fn decode_frames(mut reader: WireReader<'_>, footer: &Footer) -> Result<Vec<Fram
         offset += FRAME_HEADER_BYTES as u64 + stored_len;
     }
     reader.finish()?;
-    if offset != footer.index_offset {
-        return Err(reader.error(format!("frames that end at {}", footer.index_offset), offset.to_string()));
+    if offset.checked_add(footer.padding) != Some(footer.index_offset) {
+        let end = footer.index_offset.saturating_sub(footer.padding);
+        return Err(reader.error(format!("frames that end at {end}"), offset.to_string()));
     }
     Ok(frames)
 }

@@ -12,6 +12,7 @@ fn footer_for(builder: &ContainerIndexBuilder, bytes: &[u8]) -> Footer {
     checksum.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
     Footer {
         index_offset: end,
+        padding: 0,
         index_len: bytes.len() as u64,
         entries: builder.entries().len() as u32,
         frames: frames.len() as u32,

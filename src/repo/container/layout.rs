@@ -76,11 +76,13 @@ pub struct Footer {
     pub frames: u32,
     /// BLAKE3-128 of the container index.
     pub index_checksum: [u8; 16],
+    /// Zeros between the last frame and the container index.
+    pub padding: u64,
 }
 
 impl Footer {
     /// Offset and length of the container index (`u64`), entries, frames (`u32`), checksum of the container index (16),
-    /// zero (8), BLAKE3-64 of the preceding bytes (8), magic (8).
+    /// padding (`u64`), BLAKE3-64 of the preceding bytes (8), magic (8).
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
         let mut footer = [0u8; FOOTER_BYTES];
         let (fields, recorded) = footer.split_at_mut(FOOTER_BYTES - 16);
@@ -89,6 +91,7 @@ impl Footer {
         fields[16..20].copy_from_slice(&self.entries.to_le_bytes());
         fields[20..24].copy_from_slice(&self.frames.to_le_bytes());
         fields[24..40].copy_from_slice(&self.index_checksum);
+        fields[40..].copy_from_slice(&self.padding.to_le_bytes());
         recorded[..8].copy_from_slice(&checksum::<8>(&[fields]));
         recorded[8..].copy_from_slice(&FOOTER_MAGIC);
         footer
@@ -107,8 +110,8 @@ impl Footer {
             entries: reader.u32()?,
             frames: reader.u32()?,
             index_checksum: reader.array()?,
+            padding: reader.u64()?,
         };
-        reader.bytes(8)?;
         let covered = reader.consumed();
         let recorded = reader.bytes(8)?;
         let magic: [u8; 8] = reader.array()?;
@@ -144,7 +147,9 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_footer_is_damage() {
-        let intact = Footer { index_offset: 64, index_len: 9, entries: 1, frames: 1, index_checksum: [7; 16] }.encode();
+        let intact =
+            Footer { index_offset: 64, index_len: 9, entries: 1, frames: 1, index_checksum: [7; 16], padding: 0 }
+                .encode();
         let len = 64 + 9 + FOOTER_BYTES as u64;
         assert!(Footer::parse("x", len, &intact).is_ok());
         for bit in 0..FOOTER_BYTES * 8 {

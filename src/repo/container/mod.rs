@@ -30,7 +30,7 @@ pub use numbers::{
 };
 pub use operation_source::{DEPTH_LIMIT, Extent, OperationSlice, OperationSource, OperationView, SessionOperations};
 pub use operations::{Base, Operation, OperationList, WHOLE_DIGEST, operations_digest};
-pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, SealedContainer, entry_weight};
+pub use writer::{ContainerWriter, ENTRY_WEIGHT_MAX, NewContainers, SealedContainer, entry_weight};
 
 use crate::types::ContainerId;
 

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use super::blob_name;
 use super::container_index::{ContainerIndex, ContainerIndexBuilder, EntryFields};
 use super::frame::{FrameInfo, StoredFrame};
-use super::layout::{ContainerKind, Footer, HEADER_BYTES, header};
+use super::layout::{ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, header};
 use super::operations::OperationList;
 use crate::error::Result;
-use crate::repo::salts::Salt;
+use crate::repo::salts::{Salt, Salts};
 use crate::store::Store;
 use crate::types::ContainerId;
 use crate::wire::checksum;
@@ -31,9 +31,32 @@ pub fn entry_weight(list: &OperationList) -> u64 {
     ENTRY_WEIGHT + list.bases.len() as u64 * BASE_WEIGHT + list.operations.len() as u64 * OPERATION_WEIGHT
 }
 
+/// What begins the containers of a repository. Clones draw salts from the same source.
+#[derive(Debug, Clone)]
+pub struct NewContainers {
+    salts: Salts,
+    is_padded: bool,
+}
+
+impl NewContainers {
+    /// Containers with salts of `salts`, padded or not.
+    pub fn new(salts: Salts, is_padded: bool) -> Self {
+        NewContainers { salts, is_padded }
+    }
+
+    /// An empty container with a new salt.
+    ///
+    /// # Errors
+    /// As of [`Salts::draw`].
+    pub fn begin(&self, kind: ContainerKind) -> Result<ContainerWriter> {
+        Ok(ContainerWriter { is_padded: self.is_padded, ..ContainerWriter::new(kind, &self.salts.draw()?) })
+    }
+}
+
 /// A container that is being filled.
 pub struct ContainerWriter {
     kind: ContainerKind,
+    is_padded: bool,
     parts: Vec<Bytes>,
     len: u64,
     weight: u64,
@@ -83,6 +106,7 @@ impl ContainerWriter {
         let header = Bytes::copy_from_slice(&header(kind, salt));
         ContainerWriter {
             kind,
+            is_padded: false,
             parts: vec![header],
             len: HEADER_BYTES as u64,
             weight: 0,
@@ -139,6 +163,10 @@ impl ContainerWriter {
     /// Those of compressing the container index.
     pub fn seal(mut self) -> Result<SealedContainer> {
         let encoded = self.container_index.encode()?;
+        let len = self.len + (encoded.len() + FOOTER_BYTES) as u64;
+        let padding = if self.is_padded { padded_len(len) - len } else { 0 };
+        self.parts.push(vec![0; padding as usize].into());
+        self.len += padding;
         let index_offset = self.len;
         let footer = Footer {
             index_offset,
@@ -146,6 +174,7 @@ impl ContainerWriter {
             entries: self.container_index.entries().len() as u32,
             frames: self.container_index.frames().len() as u32,
             index_checksum: checksum(&[&encoded]),
+            padding,
         };
         let footer = Bytes::copy_from_slice(&footer.encode());
         self.len += (encoded.len() + footer.len()) as u64;
@@ -155,6 +184,18 @@ impl ContainerWriter {
         let cached_from = if self.kind == ContainerKind::Metadata { 0 } else { index_offset };
         Ok(SealedContainer { parts: self.parts, len: self.len, cached_from, container_index })
     }
+}
+
+/// The length to which `len` bytes are padded: Padmé of Nikitin, Barman, Lueks, Underwood, Hubaux and Ford (*Reducing
+/// Metadata Leakage from Encrypted Files and Communication with PURBs*, 2019). A length keeps as many leading bits as
+/// its logarithm has, so few lengths remain, and none grows by more than 12 %.
+fn padded_len(len: u64) -> u64 {
+    if len < 2 {
+        return len;
+    }
+    let exponent = len.ilog2();
+    let unit = 1u64 << (exponent - (exponent.max(1).ilog2() + 1).min(exponent));
+    len.checked_next_multiple_of(unit).unwrap_or(len)
 }
 
 #[cfg(test)]

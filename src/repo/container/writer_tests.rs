@@ -82,3 +82,38 @@ fn a_frame_beyond_the_limit_is_refused() {
     assert!(matches!(writer.push_frame(&frame), Err(Error::Internal { .. })));
     assert!(writer.is_empty() && writer.stored_bytes() == HEADER_BYTES as u64);
 }
+
+#[test]
+fn padded_lengths_are_few_and_cost_little() {
+    let expected = [(0, 0), (1, 1), (2, 2), (9, 10), (100, 104), (1000, 1024), (33_554_000, 33_554_432)];
+    expected.iter().for_each(|(len, padded)| assert_eq!(padded_len(*len), *padded, "{len}"));
+    let mut lengths = std::collections::BTreeSet::new();
+    for len in 1u64..1 << 20 {
+        let padded = padded_len(len);
+        assert!(padded >= len && padded * 100 <= len * 112 + 100, "{len}: {padded}");
+        assert_eq!(padded_len(padded), padded);
+        lengths.insert(padded);
+    }
+    assert!(lengths.len() < 400, "{}", lengths.len());
+}
+
+#[test]
+fn a_padded_container_reads_back_and_its_padding_is_counted() {
+    let containers = NewContainers::new(Salts::fixed(1), true);
+    let mut writer = containers.begin(ContainerKind::Data).unwrap();
+    let frame = StoredFrame { codec: 0, raw_len: 10, payload: Bytes::from_static(b"0123456789") };
+    writer.push_frame(&frame).unwrap();
+    writer.push_entry(WHOLE, &OperationList::default(), &[]).unwrap();
+    let sealed = writer.seal().unwrap();
+    let bytes = sealed.parts.concat();
+    assert_eq!((bytes.len() as u64, padded_len(sealed.len)), (sealed.len, sealed.len));
+    let (rest, encoded) = bytes.split_at(bytes.len() - FOOTER_BYTES);
+    let footer = Footer::parse("test", sealed.len, encoded).unwrap();
+    assert!(footer.padding > 0, "{footer:?}");
+    let index = &rest[footer.index_offset as usize..];
+    assert_eq!(ContainerIndex::parse("test", &footer, index).unwrap(), sealed.container_index);
+    for padding in [0, footer.padding - 1, footer.padding + 1, u64::MAX] {
+        let error = ContainerIndex::parse("test", &Footer { padding, ..footer }, index).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    }
+}

@@ -225,3 +225,26 @@ fn a_damaged_blob_costs_its_files_and_is_named() {
     ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out"]);
     assert_eq!(describe(&home.path("source")), describe(&home.path("out")));
 }
+
+#[test]
+fn padded_containers_take_few_lengths_and_restore() {
+    let home = Home::new();
+    ok(&home, "secret", &["init", "--repo", "r", "--encrypt", "--pad-containers"]);
+    for (number, len) in [1_000, 30_000, 333_333, 1_234_567].into_iter().enumerate() {
+        home.write(&format!("source/{number}"), &noise(number as u64, len));
+        ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    }
+    ok(&home, "secret", &["forget", "--repo", "r", "--keep-last", "1", "--prune", "--grace", "0s"]);
+    let mut containers = 0;
+    for path in files(&home.path("r/containers")) {
+        let header = std::fs::read(&path).unwrap();
+        let len = u64::from_le_bytes(header[16..24].try_into().unwrap());
+        let significant = 64 - len.leading_zeros() - len.trailing_zeros();
+        assert!(significant <= len.ilog2().ilog2() + 2, "{len} has {significant} significant bits");
+        containers += 1;
+    }
+    assert!(containers > 1, "{containers}");
+    ok(&home, "secret", &["check", "--repo", "r", "--read-data"]);
+    ok(&home, "secret", &["restore", "latest:source", "--repo", "r", "--target", "out"]);
+    assert_eq!(describe(&home.path("source")), describe(&home.path("out")));
+}
