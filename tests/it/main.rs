@@ -9,6 +9,7 @@ mod cli;
 mod compatibility;
 mod copied;
 mod crash;
+mod crash_encrypted;
 mod determinism;
 mod encrypted_fixture;
 mod families;
