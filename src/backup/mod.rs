@@ -45,6 +45,7 @@ mod stored;
 mod stored_walk;
 mod stream;
 mod subdedup;
+mod uploads;
 mod wiring;
 
 pub(crate) use adopt::adopt_orphans;

@@ -1,16 +1,17 @@
 //! Save: packs frames and entries into containers, stores them, and builds recipes and listings.
 //!
-//! Chunks of files go to data containers; recipes, directory listings and model records go to metadata containers. A
-//! container is durable before the index refers to it. Save does not write the snapshot: [`super::backup`] commits it
-//! after the whole stream has been saved.
+//! Chunks of files go to data containers; recipes, directory listings and model records go to metadata containers
+//! ([`super::uploads`] stores both). A container is durable before the index refers to it. Save does not write the
+//! snapshot: [`super::backup`] commits it after the whole stream has been saved.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
 
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
+use super::uploads::{SessionRange, Uploads};
 use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
@@ -18,14 +19,12 @@ use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord}
 use crate::pipeline::Sink;
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerIndex, ContainerKind, ContainerRange, ContainerWriter, EntryFields, FramesInFlight, NewContainers,
-    SessionEntryNumber, SessionFrameNumber, TO_THE_END,
+    ContainerKind, ContainerWriter, EntryFields, FramesInFlight, NewContainers, SessionEntryNumber, SessionFrameNumber,
+    TO_THE_END,
 };
-use crate::repo::index::ChunkIndex;
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
 use crate::repo::tree::{FileIdentity, HoleMap, Node};
 use crate::store::Store;
-use crate::types::ContainerId;
 
 /// Totals of Save.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,7 +85,7 @@ struct OpenFile {
 /// The stage.
 pub struct SaveStage<'a> {
     store: Arc<dyn Store>,
-    index: Arc<Mutex<ChunkIndex>>,
+    uploads: Arc<Uploads>,
     in_flight: Arc<FramesInFlight>,
     progress: &'a Progress,
     container_bytes: u64,
@@ -114,13 +113,13 @@ pub struct SaveStage<'a> {
 }
 
 impl<'a> SaveStage<'a> {
-    /// Saves into the store of `repository`, and reports stored containers to `index` and `in_flight`.
+    /// Saves into the store of `repository` through `uploads`, and publishes frames to `in_flight`.
     ///
     /// # Errors
     /// As of [`NewContainers::begin`].
     pub fn new(
         repository: &Repository,
-        index: Arc<Mutex<ChunkIndex>>,
+        uploads: Arc<Uploads>,
         in_flight: Arc<FramesInFlight>,
         metadata: MetadataWriter,
         options: SaveOptions,
@@ -130,7 +129,7 @@ impl<'a> SaveStage<'a> {
         let writer = containers.begin(ContainerKind::Data)?;
         Ok(SaveStage {
             store: repository.store.clone(),
-            index,
+            uploads,
             in_flight,
             progress,
             container_bytes: options.container_bytes,
@@ -202,34 +201,17 @@ impl<'a> SaveStage<'a> {
         let next = self.containers.begin(ContainerKind::Data)?;
         let sealed = std::mem::replace(&mut self.writer, next).seal()?;
         self.count_stored(sealed.len);
-        let (container, container_index) = store_container(self.store.as_ref(), sealed)?;
-        let frames = container_index.frames.len() as u32;
-        let container_range = ContainerRange {
-            first_frame: self.first_frame,
-            frames,
-            first_entry: self.first_entry,
-            entries: self.entries,
-            container,
-        };
-        self.first_frame = self.first_frame.plus(u64::from(frames));
-        self.first_entry = self.first_entry.plus(u64::from(std::mem::take(&mut self.entries)));
-        self.index_container(container_range.container, container_index)?;
-        self.in_flight.seal(container_range);
-        Ok(())
+        let entries = std::mem::take(&mut self.entries);
+        let range = SessionRange { first_frame: self.first_frame, first_entry: self.first_entry, entries };
+        self.first_frame = self.first_frame.plus(sealed.container_index.frames.len() as u64);
+        self.first_entry = self.first_entry.plus(u64::from(entries));
+        self.uploads.push(sealed, Some(range))
     }
 
     fn count_stored(&mut self, len: u64) {
         self.saved.bytes_stored += len;
         self.saved.containers += 1;
         self.progress.bytes_stored.add(len);
-    }
-
-    fn index_container(
-        &self,
-        container: crate::types::ContainerId,
-        container_index: Arc<ContainerIndex>,
-    ) -> Result<()> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner).add_container(container, container_index)
     }
 
     fn item(&mut self, item: SaveItem) -> Result<()> {
@@ -374,18 +356,10 @@ impl<'a> SaveStage<'a> {
     fn store_metadata(&mut self, at_end: bool) -> Result<()> {
         if let Some(sealed) = self.metadata.take_full(at_end)? {
             self.count_stored(sealed.len);
-            let (id, container_index) = store_container(self.store.as_ref(), sealed)?;
-            self.index_container(id, container_index)?;
+            self.uploads.push(sealed, None)?;
         }
         Ok(())
     }
-}
-
-fn store_container(
-    store: &dyn Store,
-    sealed: crate::repo::container::SealedContainer,
-) -> Result<(ContainerId, Arc<ContainerIndex>)> {
-    Ok((sealed.store(store)?, Arc::new(sealed.container_index)))
 }
 
 impl Drop for SaveStage<'_> {
@@ -419,6 +393,7 @@ impl Sink for SaveStage<'_> {
         self.saved.root_is_partial = root.is_partial();
         self.saved.root = root.finish_root(&mut self.metadata)?;
         self.store_metadata(true)?;
+        self.uploads.finish()?;
         self.catalogue.save(self.store.as_ref())?;
         Ok(self.saved)
     }

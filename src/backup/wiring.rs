@@ -20,6 +20,7 @@ use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
 use super::save::{SaveOptions, SaveStage, Saved};
 use super::subdedup::SubDedupStage;
+use super::uploads::Uploads;
 use crate::chunk::classify::ChunkClassifier;
 use crate::codec::{Scratch, compress_codec};
 use crate::config::{Config, FloatCodec};
@@ -162,8 +163,9 @@ impl<'a> Wiring<'a> {
         let metadata =
             MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
         let options = SaveOptions { container_bytes, hard_links_max: config.read.hard_links_max, time_ns };
-        let save = SaveStage::new(repository, index.clone(), self.in_flight.clone(), metadata, options, progress)?;
-        let done = self.pipeline.run(link, save)?;
+        let uploads = Arc::new(Uploads::new(repository.store.clone(), index.clone(), self.in_flight.clone()));
+        let save = SaveStage::new(repository, uploads.clone(), self.in_flight.clone(), metadata, options, progress)?;
+        let done = uploads.run(|| self.pipeline.run(link, save))?;
         indexes.finish_similarity(&self.in_flight);
         Ok(done)
     }
