@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::assembled::AssembledChunk;
 use super::comparison::FileComparison;
 use super::message::{RestoreCounts, RestoreFile, RestoreJob, WriteChunk};
-use super::window::RestoreWindow;
+use super::window::{JobSize, RestoreWindow};
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileToken, SourceFile};
@@ -42,7 +42,8 @@ impl<'a> FilePlan<'a> {
         counts: Arc<RestoreCounts>,
         progress: &'a Progress,
     ) -> Self {
-        let window = RestoreWindow::new(config.cache_bytes.0, counts.clone());
+        let job_size = JobSize::of_store(reader.store().requests_max());
+        let window = RestoreWindow::new(config.cache_bytes.0, job_size, counts.clone());
         FilePlan { reader, window, comparison: FileComparison::new(key), key, counts, progress }
     }
 

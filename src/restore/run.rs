@@ -134,8 +134,8 @@ pub fn restore(
     let workers = &config.pipeline;
     let mut line = Pipeline::new(workers.queue_depth, stop.clone());
     let link = line.source(plan);
-    let link = line
-        .parallel(link, workers.workers_of(workers.fetch_workers), || FetchWorker { store: repository.store.clone() });
+    let link =
+        line.parallel(link, fetch_workers(config, repository), || FetchWorker { store: repository.store.clone() });
     let link = line.parallel(link, workers.workers_of(workers.decode_workers), DecodeWorker::default);
     let link = line.stage(link, GatherStage::default());
     let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
@@ -159,6 +159,13 @@ pub fn restore(
         verification.run(base.listing, request.selection.clone())?;
     }
     Ok(report(snapshot, &request, &counts, deleted, started, stages))
+}
+
+/// Workers of Fetch: of a remote store as many as it takes requests, unless the configuration says how many.
+fn fetch_workers(config: &Config, repository: &Repository) -> usize {
+    let (workers, requests_max) = (&config.pipeline, repository.store.requests_max());
+    let is_set = workers.fetch_workers > 0 || requests_max == 1;
+    if is_set { workers.workers_of(workers.fetch_workers) } else { requests_max }
 }
 
 fn report(

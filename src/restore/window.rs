@@ -14,12 +14,28 @@ use crate::repo::container::{FrameInfo, FrameNumber};
 use crate::repo::index::Resolver;
 use crate::types::ContainerId;
 
-/// A job is sent once it has this many bytes to write.
-const JOB_BYTES: u64 = 1 << 20;
-/// A job is sent once its frames decode to this many bytes.
-const LOAD_BYTES: u64 = 4 << 20;
-/// A job is sent once it has this many complete files.
-const JOB_FILES: usize = 16;
+/// When a job is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct JobSize {
+    /// Once it has this many bytes to write.
+    bytes: u64,
+    /// Once its frames decode to this many bytes.
+    load_bytes: u64,
+    /// Once it has this many complete files.
+    files: usize,
+}
+
+impl JobSize {
+    /// Jobs for a store that takes `requests_max` requests at once. The frames of a job are read together, and each
+    /// request to a remote store takes long.
+    pub fn of_store(requests_max: usize) -> Self {
+        match requests_max {
+            1 => JobSize { bytes: 1 << 20, load_bytes: 4 << 20, files: 16 },
+            _ => JobSize { bytes: 4 << 20, load_bytes: 8 << 20, files: 128 },
+        }
+    }
+}
+
 /// The window takes at most one part in this many of the cache's bytes.
 const WINDOW_SHARE: u64 = 5;
 
@@ -51,14 +67,15 @@ pub struct RestoreWindow {
     /// Memory of the items. It counts against `cache_bytes_max`.
     bytes: u64,
     cache_bytes_max: u64,
+    job_size: JobSize,
     entered: u64,
 }
 
 impl RestoreWindow {
-    /// An empty window. Frames and items take at most `cache_bytes_max` bytes.
-    pub fn new(cache_bytes_max: u64, counts: Arc<RestoreCounts>) -> Self {
+    /// An empty window, which sends jobs of `job_size`. Frames and items take at most `cache_bytes_max` bytes.
+    pub fn new(cache_bytes_max: u64, job_size: JobSize, counts: Arc<RestoreCounts>) -> Self {
         let (job, items) = (RestoreJob::default(), ItemOrder::default());
-        RestoreWindow { counts, job, items, bytes: 0, cache_bytes_max, entered: 0 }
+        RestoreWindow { counts, job, items, bytes: 0, cache_bytes_max, job_size, entered: 0 }
     }
 
     /// Adds a chunk to write.
@@ -119,7 +136,8 @@ impl RestoreWindow {
             }
         }
         let RestoreJob { bytes, load_bytes, finished, .. } = &self.job;
-        let is_full = *bytes >= JOB_BYTES || *load_bytes >= LOAD_BYTES || finished.len() >= JOB_FILES;
+        let size = &self.job_size;
+        let is_full = *bytes >= size.bytes || *load_bytes >= size.load_bytes || finished.len() >= size.files;
         if is_full {
             self.flush(emit)?;
         }
