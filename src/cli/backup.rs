@@ -17,6 +17,7 @@ use super::output::{failed, note, print, print_json, rate, ratio, size, write_pa
 use super::progress::shown;
 use super::prune::prune_now;
 use super::request::request;
+use super::requests::{self, WithRequests};
 use super::scan::Scan;
 use super::stages::write_stages;
 use crate::backup::{BackupReport, backup};
@@ -30,7 +31,7 @@ use crate::repo::paths::cache_directory;
 struct BackupDocument<'a> {
     repository: String,
     #[serde(flatten)]
-    report: &'a BackupReport,
+    report: WithRequests<'a, BackupReport>,
 }
 
 /// Stores the paths as a new snapshot, between the hooks of the profile.
@@ -74,9 +75,10 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
     if options.json {
-        print_json(&BackupDocument { repository: location::of_repository(&repository), report: &report })?;
+        let with_requests = WithRequests::new(&report, &repository);
+        print_json(&BackupDocument { repository: location::of_repository(&repository), report: with_requests })?;
     } else if !options.quiet || arguments.stats {
-        print(|out| write_summary(out, &report, arguments.stats))?;
+        print(|out| write_summary(out, &report, requests::summary(&repository), arguments.stats))?;
     }
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
@@ -99,7 +101,12 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     }
 }
 
-fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) -> Result<()> {
+fn write_summary(
+    out: &mut dyn Write,
+    report: &BackupReport,
+    requests: Option<(&'static str, String)>,
+    with_stages: bool,
+) -> Result<()> {
     let parent = report.parent.as_deref().and_then(|id| id.get(..8));
     let parent = parent.map_or(String::new(), |id| format!(" (parent {id})"));
     let read = report.files.saturating_sub(report.files_unchanged);
@@ -109,7 +116,7 @@ fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) 
         true => "nothing".into(),
         false => format!("{} (ratio {})", size(report.bytes_stored), ratio(report.bytes, report.bytes_stored)),
     };
-    let pairs = [
+    let mut pairs = vec![
         ("snapshot", format!("{snapshot}{parent}")),
         ("files", format!("{} ({read} read, {} unchanged)", report.files, report.files_unchanged)),
         ("directories", format!("{} and {} other entries", report.directories, report.others)),
@@ -120,6 +127,7 @@ fn write_summary(out: &mut dyn Write, report: &BackupReport, with_stages: bool) 
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
         ("problems", report.problems.to_string()),
     ];
+    pairs.extend(requests);
     write_pairs(out, &pairs)?;
     if with_stages {
         let hits = &report.index_hits;

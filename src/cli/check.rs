@@ -9,6 +9,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{note, print, print_json, size, write_pairs};
 use super::progress::shown;
+use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots, check_stored};
 use crate::metrics::Progress;
@@ -22,7 +23,7 @@ use crate::repo::snapshot::NamedSnapshot;
 #[derive(Serialize)]
 struct CheckOutput<'a> {
     #[serde(flatten)]
-    report: &'a CheckReport,
+    report: WithRequests<'a, CheckReport>,
     /// What was quarantined. Absent if nothing may be written.
     quarantine: Option<QuarantineReport>,
 }
@@ -57,11 +58,11 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
     });
     if options.json {
-        print_json(&CheckOutput { report: &report, quarantine })?;
+        print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
         note_defects(&report.defects, report.defect_count);
-        let pairs = [
+        let mut pairs = vec![
             ("snapshots", report.snapshots.to_string()),
             ("index segments", report.segments.to_string()),
             ("containers", format!("{} ({} unreferenced)", report.containers, report.unreferenced_containers)),
@@ -74,6 +75,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("quarantined", quarantined(&report, quarantine.as_ref())),
             ("defects", report.defect_count.to_string()),
         ];
+        pairs.extend(requests::summary(&repository));
         if !options.quiet {
             print(|out| write_pairs(out, &pairs))?;
         }

@@ -32,6 +32,7 @@ mod progress;
 mod prune;
 mod repair;
 mod request;
+mod requests;
 mod restore;
 mod rewrite;
 mod runs;
@@ -44,8 +45,7 @@ mod tag;
 mod tensor;
 mod trace;
 
-use std::process::ExitCode;
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
 use clap::Parser;
 

@@ -10,6 +10,7 @@ use super::args::PruneArguments;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
+use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
 use crate::keep::{PruneOptions, PruneReport, SkippedRule, prune};
 use crate::repo::Repository;
@@ -28,9 +29,12 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let report = prune_now(session, &repository, arguments)?;
     if session.options.json {
-        print_json(&report)?;
+        print_json(&WithRequests::new(&report, &repository))?;
     } else if !session.options.quiet {
-        print(|out| write_report(out, &report))?;
+        print(|out| {
+            write_report(out, &report)?;
+            requests::summary(&repository).map_or(Ok(()), |pair| write_pairs(out, &[pair]))
+        })?;
     }
     Ok(if report.withdrawn { Exit::Failed } else { Exit::Fine })
 }

@@ -9,6 +9,7 @@ use super::location;
 use super::output::{failed, print, print_json, printable, rate, size, write_pairs};
 use super::progress::shown;
 use super::request::PatternLists;
+use super::requests::{self, WithRequests};
 use super::tensor;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
@@ -49,12 +50,14 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let restored = || restore(&repository, &config, &named, request, &progress, &session.stop);
     let report = shown(options, &progress, None, restored)?;
     if options.json {
-        print_json(&report)?;
+        print_json(&WithRequests::new(&report, &repository))?;
     } else if !options.quiet {
         print(|out| {
             let mut entries = report.deleted_entries.iter().filter(|_| report.dry_run);
             entries.try_for_each(|path| writeln!(out, "would delete {}", printable(path)).map_err(failed))?;
-            write_pairs(out, &summary(&report))
+            let mut pairs = summary(&report);
+            pairs.extend(requests::summary(&repository));
+            write_pairs(out, &pairs)
         })?;
     }
     Ok(match &report {
