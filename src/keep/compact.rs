@@ -6,6 +6,7 @@
 //!    move whole.
 //! 3. Operations, bases and features stay the same, so an entry keeps its identity.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -15,10 +16,11 @@ use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::{
-    ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, HEADER_BYTES, OperationList,
-    StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
+    ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FrameInfo, HEADER_BYTES,
+    OperationList, StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
 };
 use crate::repo::index::{SegmentBatches, read_container_index};
+use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Raw bytes of a new solid frame of data, and entries in it.
@@ -26,6 +28,8 @@ const DATA_FRAME_BYTES: usize = 512 << 10;
 const DATA_FRAME_ENTRIES: usize = 16;
 /// Raw bytes of a new frame of metadata.
 const METADATA_FRAME_BYTES: usize = 256 << 10;
+/// Bytes of a container that are read by one request, at most.
+const LOADED_BYTES_MAX: u64 = 128 << 20;
 /// zstd level of new frames.
 const LEVEL: i32 = 3;
 
@@ -45,6 +49,32 @@ struct OpenContainer {
     pending: Vec<MovedEntry>,
 }
 
+/// Bytes of a container of a remote store, read by one request.
+#[derive(Default)]
+struct LoadedRange {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl LoadedRange {
+    /// From the first of these frames to the last one, unless that is too long.
+    fn read<'f>(store: &dyn Store, name: &str, frames: impl Iterator<Item = &'f FrameInfo> + Clone) -> Result<Self> {
+        let ends = frames.clone().map(|info| info.offset.saturating_add(info.stored_bytes() as u64));
+        let (Some(offset), Some(end)) = (frames.map(|info| info.offset).min(), ends.max()) else {
+            return Ok(LoadedRange::default());
+        };
+        let len = end - offset;
+        let bytes = if len > LOADED_BYTES_MAX { Vec::new() } else { store.get_range(name, offset, len as usize)? };
+        Ok(LoadedRange { offset, bytes })
+    }
+
+    /// The stored bytes of a frame.
+    fn frame(&self, info: &FrameInfo) -> Option<&[u8]> {
+        let start = usize::try_from(info.offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(info.stored_bytes())?)
+    }
+}
+
 /// Moves entries.
 pub struct Mover<'a> {
     repository: &'a Repository,
@@ -52,6 +82,7 @@ pub struct Mover<'a> {
     open: Vec<OpenContainer>,
     batches: SegmentBatches<'a>,
     scratch: Scratch,
+    loaded: LoadedRange,
     /// Bytes of the containers written.
     pub bytes_written: u64,
     /// Containers written.
@@ -67,6 +98,7 @@ impl<'a> Mover<'a> {
             open: Vec::new(),
             batches: SegmentBatches::new(repository.store.as_ref(), &repository.salts),
             scratch: Scratch::default(),
+            loaded: LoadedRange::default(),
             bytes_written: 0,
             written: Vec::new(),
         }
@@ -98,6 +130,11 @@ impl<'a> Mover<'a> {
                 self.push_entries(kind, 0, vec![moved])?;
             }
         }
+        self.loaded = LoadedRange::default();
+        if store.requests_max() > 1 {
+            let infos = by_frame.keys().filter_map(|frame| container_index.frames.get(*frame as usize));
+            self.loaded = LoadedRange::read(store.as_ref(), &name, infos)?;
+        }
         for (frame, entries) in by_frame {
             let is_whole = entries_of_frame.get(&frame) == Some(&entries.len());
             self.move_frame(&name, kind, &container_index, frame, &entries, is_whole)?;
@@ -116,7 +153,10 @@ impl<'a> Mover<'a> {
     ) -> Result<()> {
         let info = container_index.frames.get(frame as usize).copied();
         let info = info.ok_or_else(|| Error::corrupt(name, 0, "a frame of each entry", frame.to_string()))?;
-        let stored = self.repository.store.get_range(name, info.offset, info.stored_bytes())?;
+        let stored = self.loaded.frame(&info).map_or_else(
+            || self.repository.store.get_range(name, info.offset, info.stored_bytes()).map(Cow::Owned),
+            |loaded| Ok(Cow::Borrowed(loaded)),
+        )?;
         let raw = decode_frame(name, &info, &stored, &mut self.scratch)?;
         let literal = |entry: &ContainerEntry| {
             let start = entry.literal_offset as usize;

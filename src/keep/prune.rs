@@ -27,8 +27,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
-use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
+use crate::repo::index::{
+    ContainerListing, cache_container_indexes, drop_gone_containers, name_containers, read_container_index,
+};
 use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::store::map_parallel;
 use crate::types::ContainerId;
 
 /// Times that a prune lists everything again because something cannot be read.
@@ -267,6 +270,7 @@ impl PruneRun<'_> {
             return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
         }
         let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
+        cache_container_indexes(store.as_ref(), &listing.containers);
         let retained = listing.without(doomed);
         Ok(View { snapshots, all: Arc::new(listing), retained: Arc::new(retained) })
     }
@@ -288,11 +292,15 @@ impl PruneRun<'_> {
         let mut ids: Vec<ContainerId> = view.all.containers.iter().copied().collect();
         ids.sort_unstable();
         let mut containers = Vec::with_capacity(ids.len());
-        for id in ids {
+        let heads = map_parallel(store.requests_max(), &ids, |id| {
+            self.check_stop()?;
+            store.head(&blob_name(id))
+        });
+        for (id, head) in ids.into_iter().zip(heads) {
             self.check_stop()?;
             let name = blob_name(&id);
-            let Some(head) = store.head(&name)? else { continue };
-            let kind = parse_header(&name, &store.get_range(&name, 0, HEADER_BYTES)?);
+            let Some(head) = head? else { continue };
+            let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?);
             let (kind, live_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
                     (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)

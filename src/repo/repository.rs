@@ -4,8 +4,7 @@
 //! written first.
 
 use std::ffi::OsStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use bytesize::ByteSize;
 
@@ -51,6 +50,8 @@ pub struct Repository {
     pub key: RepositoryKey,
     /// Configuration that was fixed at creation.
     pub config: RepositoryConfig,
+    /// Whether a backup looks at both copies of the configuration: not in a remote store if the first is intact.
+    pub config_is_doubtful: bool,
     /// Counts what is asked of the store, below encryption and the cache.
     pub requests: Arc<StoreCounters>,
     /// Features that a program must support to write into it.
@@ -172,15 +173,20 @@ impl Repository {
     /// # Errors
     /// As of [`Self::open_with`].
     pub fn open_cached(store: Arc<dyn Store>, ask: AskUnlock<'_>, cache: BlobCache) -> Result<Self> {
-        let requests = Arc::<StoreCounters>::default();
-        let store: Arc<dyn Store> = Arc::new(CountingStore::with_counters(store, requests.clone()));
-        let record = match (read_record(store.as_ref(), NAME), read_record(store.as_ref(), COPY)) {
+        let counting = CountingStore::new(store);
+        let (requests, store) = (counting.counters(), Arc::new(counting) as Arc<dyn Store>);
+        let first = read_record(store.as_ref(), NAME);
+        // Of a remote store, `check` looks at both copies. Here each costs a request.
+        let needs_second = first.is_err() || store.requests_max() == 1;
+        let second = needs_second.then(|| read_record(store.as_ref(), COPY)).transpose();
+        let record = match (first, second) {
             (Ok(record), Ok(_)) => record,
             (Ok(record), Err(error)) => {
                 tracing::warn!("the second copy of the configuration is unusable: {error}");
                 record
             }
-            (Err(first), Ok(record)) => {
+            (Err(first), Ok(None)) => return Err(first),
+            (Err(first), Ok(Some(record))) => {
                 tracing::warn!("using the second copy of the configuration: {first}");
                 record
             }
@@ -192,7 +198,7 @@ impl Repository {
                 return Err(first);
             }
         };
-        Self::from_record(store, record, ask, requests, cache)
+        Ok(Repository { config_is_doubtful: needs_second, ..Self::from_record(store, record, ask, requests, cache)? })
     }
 
     /// The same repository, whose reads fail with [`Error::Interrupted`] once `stop` is set.
@@ -215,7 +221,17 @@ impl Repository {
             let key = <[u8; 32]>::try_from(key)
                 .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", key.len().to_string()))?;
             let (key, store) = (RepositoryKey(key), cache.below(store, &id)?);
-            return Ok(Repository { store, id, key, config, writer_features, salts, encryption: None, requests });
+            return Ok(Repository {
+                store,
+                id,
+                key,
+                config,
+                writer_features,
+                salts,
+                encryption: None,
+                requests,
+                config_is_doubtful: true,
+            });
         };
         let suite = CipherSuite::from_number(encryption.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", encryption.suite)))?;
@@ -226,7 +242,17 @@ impl Repository {
         let store = cache.below(store, &id)?;
         let store = Arc::new(SealedStore::new(store, suite, keyring.clone()));
         let encryption = Some(Encryption { suite, keyring, slot });
-        Ok(Repository { store, id, key, config, writer_features, salts, encryption, requests })
+        Ok(Repository {
+            store,
+            id,
+            key,
+            config,
+            writer_features,
+            salts,
+            encryption,
+            requests,
+            config_is_doubtful: true,
+        })
     }
 
     /// Whether the store lets only one of two programs create a repository at the same time.

@@ -18,7 +18,7 @@ use super::bundle::{self, SNAPSHOT_BYTES_MAX};
 use super::paths::{cache_directory, create_private};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, map_parallel};
 use crate::types::SnapshotId;
 
 /// Name of the file in the local cache directory.
@@ -117,8 +117,10 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
             new.push(blob.to_vec());
         })?;
     }
-    for id in unknown {
-        match Snapshot::read(store, &id) {
+    let unknown: Vec<SnapshotId> = unknown.into_iter().collect();
+    let read = map_parallel(store.requests_max(), &unknown, |id| Snapshot::read(store, id));
+    for (id, read) in unknown.into_iter().zip(read) {
+        match read {
             Ok((snapshot, blob)) => {
                 snapshots.push(NamedSnapshot { id, snapshot });
                 new.push(blob);

@@ -60,11 +60,11 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
     name: &str,
     check_stop: &dyn Fn() -> Result<()>,
 ) -> Result<[u8; 32]> {
-    let head = store.head(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
+    let blob_len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
     let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
-    while offset < head.len {
+    while offset < blob_len {
         check_stop()?;
-        let len = usize::try_from(head.len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
+        let len = usize::try_from(blob_len - offset).unwrap_or(HASH_BYTES).min(HASH_BYTES);
         hasher.update(&store.get_range(name, offset, len)?);
         offset += len as u64;
     }

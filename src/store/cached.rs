@@ -7,7 +7,8 @@
 //!    what is read with [`Store::get_range_cached`] or put with [`Store::put_hashed_cached`] is cached: the container
 //!    index at the end, the header, and all of a metadata container. So a restore does not wash the index out.
 //! 3. A block that is missing is fetched whole, by one request, while other threads that want it wait.
-//! 4. It belongs below the store that encrypts: the files then hold sealed bytes, and need no key.
+//! 4. For a check, which reads every byte more than once, a temporary cache holds whole containers.
+//! 5. It belongs below the store that encrypts: the files then hold sealed bytes, and need no key.
 //!
 //! Keys, the configuration, intents and pending entries are never cached.
 
@@ -20,6 +21,7 @@ use super::cache_files::{CacheFiles, FragmentName};
 use super::name::check_range;
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, blob};
 use crate::error::{Error, Result};
+use crate::types::unhex;
 
 /// Directories whose blobs are cached whole.
 const WHOLE: [&str; 5] = ["index", "snapshots", "bundles", "models", "marks"];
@@ -36,9 +38,14 @@ const HEAD_BYTES: u64 = 32 << 10;
 /// whole container index.
 const TAIL_BYTES: [u64; 3] = [128 << 10, 1 << 20, 8 << 20];
 
+/// Longest container that a temporary cache holds whole, and the part of its bound that one may take.
+const WHOLE_CONTAINER_BYTES_MAX: u64 = 256 << 20;
+const WHOLE_CONTAINER_SHARE: u64 = 8;
+
 /// Numbers of the fragments that are no blocks.
 const HEAD: u64 = u64::MAX;
 const TAIL: u64 = u64::MAX - 1;
+const ALL: u64 = u64::MAX - 2;
 /// Threads that fetch different fragments rarely wait for each other with this many locks.
 const LOCKS: usize = 64;
 
@@ -49,6 +56,8 @@ type Lengths = HashMap<[u8; 32], u64>;
 pub struct CachedStore<S> {
     inner: S,
     files: CacheFiles,
+    /// Longest container that is cached whole when any of it is read.
+    container_bytes_max: u64,
     /// The blobs that this process knows to exist, by directory.
     known: RwLock<HashMap<&'static str, Lengths>>,
     fetching: [Mutex<()>; LOCKS],
@@ -74,7 +83,7 @@ impl<'a> CacheableBlob<'a> {
     fn of(name: &'a str) -> Option<Self> {
         let (first, last) = (name.split('/').next()?, name.rsplit('/').next()?);
         let directory = WHOLE.into_iter().chain([CONTAINERS]).find(|directory| *directory == first)?;
-        Some(CacheableBlob { directory, name, hash: parse_hash(last)? })
+        Some(CacheableBlob { directory, name, hash: unhex(last)? })
     }
 
     fn is_container(&self) -> bool {
@@ -109,30 +118,26 @@ impl<'a> CacheableBlob<'a> {
     }
 }
 
-/// The hash that 64 hex digits write.
-fn parse_hash(text: &str) -> Option<[u8; 32]> {
-    let mut hash = [0; 32];
-    let digits = text.as_bytes().as_chunks::<2>().0;
-    if text.len() != 64 {
-        return None;
-    }
-    for (byte, digits) in hash.iter_mut().zip(digits) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(hash)
-}
-
 impl<S: Store> CachedStore<S> {
     /// Keeps copies of blobs of `inner` in `directory`, together about `bytes_max` bytes.
     pub fn new(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
         let fetching = std::array::from_fn(|_| Mutex::default());
-        CachedStore { inner, files: CacheFiles::new(directory, bytes_max), known: RwLock::default(), fetching }
+        let (files, known) = (CacheFiles::new(directory, bytes_max), RwLock::default());
+        CachedStore { inner, files, container_bytes_max: 0, known, fetching }
     }
 
-    /// As [`Self::new`], but nothing is there at the start, and `directory` is deleted with the store.
+    /// As [`Self::new`], but nothing is there at the start, data is cached, too, and `directory` is deleted with the
+    /// store.
     pub fn temporary(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
         let cached = Self::new(inner, directory, bytes_max);
-        CachedStore { files: cached.files.temporary(), ..cached }
+        let container_bytes_max = WHOLE_CONTAINER_BYTES_MAX.min(bytes_max / WHOLE_CONTAINER_SHARE);
+        CachedStore { files: cached.files.temporary(), container_bytes_max, ..cached }
+    }
+
+    /// The fragment with all of a container, if such are cached.
+    fn whole_container(&self, blob: &CacheableBlob<'_>, len: u64) -> Option<Fragment> {
+        let is_cached = blob.is_container() && (1..=self.container_bytes_max).contains(&len);
+        is_cached.then_some(Fragment { number: ALL, start: 0, len })
     }
 
     fn known_len(&self, blob: &CacheableBlob<'_>) -> Option<u64> {
@@ -179,6 +184,11 @@ impl<S: Store> CachedStore<S> {
         let Some(blob_len) = self.known_len(blob) else { return Ok(None) };
         check_range(blob.name, blob_len, offset, len)?;
         let end = offset + len as u64;
+        if let Some(all) = self.whole_container(blob, blob_len)
+            && let Some(bytes) = self.files.read(blob.fragment(&all), offset, len)
+        {
+            return Ok(Some(bytes));
+        }
         if blob.is_container()
             && let Some(tail_len) = self.files.len(FragmentName { blob: blob.name, fragment: TAIL })
             && let Some(at) = (tail_len <= blob_len).then(|| offset.checked_sub(blob_len - tail_len)).flatten()
@@ -225,8 +235,8 @@ impl<S: Store> CachedStore<S> {
         }
         let fetched = self.inner.get_range(blob.name, fragment.start, fragment.len as usize);
         let mut bytes = fetched.inspect_err(|error| self.note_failure(blob.name, error))?;
-        // Parts of a blob are checked by those who read them.
-        if fragment.len < blob_len || *blake3::hash(&bytes).as_bytes() == blob.hash {
+        // Parts of a blob are checked by those who read them, and so is all that a check reads.
+        if fragment.len < blob_len || fragment.number == ALL || *blake3::hash(&bytes).as_bytes() == blob.hash {
             self.files.write(blob.fragment(fragment), &[&bytes]);
         }
         bytes.truncate(from as usize + len);
@@ -383,7 +393,11 @@ impl<S: Store> Store for CachedStore<S> {
     }
 
     fn stored_hash(&self, name: &str, check_stop: &dyn Fn() -> Result<()>) -> Result<[u8; 32]> {
-        self.inner.stored_hash(name, check_stop)
+        match self.container_bytes_max {
+            0 => self.inner.stored_hash(name, check_stop),
+            // The bytes that were, or will be, checked otherwise.
+            _ => blob::stored_hash(self, name, check_stop),
+        }
     }
 
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
@@ -391,7 +405,15 @@ impl<S: Store> Store for CachedStore<S> {
     }
 
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        match CacheableBlob::of(name) {
+        let blob = CacheableBlob::of(name);
+        if let Some(blob) = &blob
+            && let Some(blob_len) = self.known_len(blob)
+            && let Some(all) = self.whole_container(blob, blob_len)
+        {
+            check_range(name, blob_len, offset, len)?;
+            return self.part(blob, blob_len, &all, (offset, len));
+        }
+        match blob {
             Some(blob) if !blob.is_container() => self.get_range_cached(name, offset, len),
             _ => self.inner.get_range(name, offset, len).inspect_err(|error| self.note_failure(name, error)),
         }

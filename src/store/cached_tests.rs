@@ -269,3 +269,25 @@ fn a_temporary_cache_begins_empty_and_leaves_nothing() {
     drop(store);
     assert!(!directory.exists());
 }
+
+#[test]
+fn a_temporary_cache_reads_each_container_by_one_request_even_if_it_is_damaged() {
+    let fixture = Fixture::new();
+    let whole = bytes(3 << 20, 7);
+    let name = container_name(&fixture.memory.put_hashed(container_name, &[&whole]).unwrap());
+    let damaged = container_name(blake3::hash(b"other").as_bytes());
+    fixture.memory.put_if_absent(&damaged, &[&whole]).unwrap();
+    let store = CachedStore::temporary(fixture.counted.clone(), fixture.directory.path().join("fresh"), 1 << 30);
+    store.list("containers").unwrap();
+    for name in [&name, &damaged] {
+        let before = fixture.reads();
+        for offset in (0..3 << 20).step_by(100_000) {
+            let len = (whole.len() - offset).min(150_000);
+            assert!(store.get_range(name, offset as u64, len).unwrap() == whole[offset..][..len]);
+            assert!(store.get_range_cached(name, offset as u64, len).unwrap() == whole[offset..][..len]);
+        }
+        assert_eq!(store.stored_hash(name, &|| Ok(())).unwrap(), *blake3::hash(&whole).as_bytes());
+        assert!(store.get_range(name, 1, whole.len()).is_err());
+        assert_eq!(fixture.reads() - before, 1);
+    }
+}

@@ -92,12 +92,12 @@ impl StoreCounters {
 impl<S> CountingStore<S> {
     /// Wraps `inner`.
     pub fn new(inner: S) -> Self {
-        Self::with_counters(inner, Arc::default())
+        CountingStore { inner, counters: Arc::default() }
     }
 
-    /// Wraps `inner`, and counts with `counters`.
-    pub fn with_counters(inner: S, counters: Arc<StoreCounters>) -> Self {
-        CountingStore { inner, counters }
+    /// The counters, which outlive the store.
+    pub fn counters(&self) -> Arc<StoreCounters> {
+        self.counters.clone()
     }
 
     /// The counts so far.

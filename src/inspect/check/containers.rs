@@ -26,6 +26,8 @@ use crate::repo::reader::ChunkReader;
 use crate::store::ListedBlob;
 use crate::types::{ContainerId, Fingerprint};
 
+/// Whole containers that are fetched from a remote store at once, at most.
+const DOWNLOADS_MAX: usize = 4;
 /// Minimum frame cache of a worker, bytes.
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
@@ -46,7 +48,8 @@ pub(super) fn check(
     run.progress.bytes_total.add(len_read);
     report.containers_read += read.len() as u64;
     report.bytes_read += len_read;
-    let workers = run.config.pipeline.workers_of(0);
+    let requests_max = run.repository.store.requests_max().min(DOWNLOADS_MAX);
+    let workers = run.config.pipeline.workers_of(0).max(requests_max);
     let cache_bytes = (run.config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
     let mut line = Pipeline::new(run.config.pipeline.queue_depth, run.stop.clone());
     let link = line.source(ListStage(jobs));
@@ -201,7 +204,7 @@ impl Map for CheckWorker<'_> {
 impl CheckWorker<'_> {
     /// Reads header, footer and container index.
     fn structure(&mut self, name: &str, job: &ContainerJob) -> Result<Arc<ContainerIndex>> {
-        let header = self.run.repository.store.get_range(name, 0, HEADER_BYTES)?;
+        let header = self.run.repository.store.get_range_cached(name, 0, HEADER_BYTES)?;
         parse_header(name, &header)?;
         self.reader.resolver.locator.container_indexes().load(&job.id)
     }

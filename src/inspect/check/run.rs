@@ -192,6 +192,9 @@ fn check_once(
         progress,
         stop,
     };
+    if run.is_whole {
+        index::cache_container_indexes(repository.store.as_ref(), &run.listing.containers);
+    }
     if chosen.is_some() {
         needed_data(&run, snapshots, &mut report, &mut log)?;
     } else {

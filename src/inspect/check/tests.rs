@@ -59,6 +59,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         salts: Salts::default(),
         encryption: None,
         requests: Arc::default(),
+        config_is_doubtful: true,
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -187,6 +188,7 @@ fn an_interruption_ends_the_check() {
         salts: Salts::default(),
         encryption: None,
         requests: Arc::default(),
+        config_is_doubtful: true,
     };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::container::{
     ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
 };
-use crate::store::Store;
+use crate::store::{Store, map_parallel};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Weak references to the container indexes that several caches hold.
@@ -132,6 +132,16 @@ pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<Conta
     let mut container_index = ContainerIndex::parse(&name, &footer, &bytes)?;
     container_index.kind = kind;
     Ok(container_index)
+}
+
+/// Reads the indexes of containers into the cache of a remote store, several at once, for a step that needs all of them
+/// one after the other. Errors come when they are needed.
+pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Item = &'a ContainerId>) {
+    if store.requests_max() > 1 {
+        let mut ids: Vec<ContainerId> = ids.into_iter().copied().collect();
+        ids.sort_unstable();
+        map_parallel(store.requests_max(), &ids, |id| drop(read_stored(store, id)));
+    }
 }
 
 /// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].

@@ -72,7 +72,14 @@ impl ContainerListing {
     /// # Errors
     /// Those of listing the store. Segments that cannot be read are in [`Self::damaged`].
     pub fn take(store: &Arc<dyn Store>) -> Result<Self> {
-        let marks = Marks::read(store.as_ref())?;
+        Self::take_with(store, Marks::read(store.as_ref())?)
+    }
+
+    /// Lists a repository whose marks are `marks`.
+    ///
+    /// # Errors
+    /// As of [`Self::take`].
+    pub fn take_with(store: &Arc<dyn Store>, marks: Marks) -> Result<Self> {
         for (name, error) in &marks.damaged {
             tracing::warn!("ignoring {name}: {error}");
         }

@@ -21,7 +21,7 @@ mod similarity;
 
 pub use chunk::{ChunkIndex, Hits, SegmentGuard};
 pub use chunk_filter::FILTER_FILE;
-pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, read_container_index};
+pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index};
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
 pub use maintain::{

@@ -23,6 +23,8 @@ use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
 
 /// Files that stay open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// Requests of callers that are worth having in flight at once, over one connection.
+const REQUESTS_MAX: usize = 8;
 /// Directories that are listed at the same time.
 const DIRECTORIES_AT_ONCE: usize = 64;
 /// A temporary file that nobody has written to for this time is one of a dead writer.
@@ -371,6 +373,10 @@ impl Store for SftpStore {
 
     fn location(&self) -> String {
         self.url("")
+    }
+
+    fn requests_max(&self) -> usize {
+        REQUESTS_MAX
     }
 
     fn is_unused(&self) -> Result<bool> {
