@@ -17,18 +17,20 @@ use crate::repo::container::Base;
 use crate::repo::index::{
     ContainerIndexes, ContainerListing, Locator, SegmentBatches, delete_unreadable_segments, read_container_index,
 };
+use crate::repo::marks::Marks;
 use crate::types::ContainerId;
 
 /// Container indexes that the search for bases caches, and their bytes.
 const CONTAINER_INDEXES: usize = 64;
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 
-/// Adopts orphans. Returns a listing in which every container has a segment, and the number of adopted containers.
+/// Adopts orphans of a repository whose marks are `marks`. Returns a listing in which every container has a segment,
+/// and the number of adopted containers.
 ///
 /// # Errors
 /// Those of the store.
-pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, u64)> {
-    let mut listing = take_listing(repository)?;
+pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<ContainerListing>, u64)> {
+    let mut listing = take_listing(repository, marks)?;
     for (name, error) in &listing.damaged {
         tracing::warn!("skipping {name}: {error}");
     }
@@ -37,7 +39,7 @@ pub fn adopt_orphans(repository: &Repository) -> Result<(Arc<ContainerListing>, 
     if !orphans.is_empty() {
         listing.forget_orphans();
         adopted = adopt(repository, listing, &orphans)?;
-        listing = take_listing(repository)?;
+        listing = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
     }
     delete_unreadable_segments(&mut listing)?;
     listing.forget_orphans();

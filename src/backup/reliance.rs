@@ -17,18 +17,19 @@ use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, claim_name};
 use crate::repo::container::{PREFIX, blob_name, parse_name};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
+use crate::repo::marks::Marks;
 use crate::repo::salts::{Salt, Salts};
 use crate::repo::snapshot;
 use crate::store::Store;
 use crate::types::{ContainerId, SnapshotId};
 
-/// Lists the containers that a new run may rely on, and the segments.
+/// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`.
 ///
 /// # Errors
 /// Those of the store.
-pub fn take_listing(repository: &Repository) -> Result<ContainerListing> {
+pub fn take_listing(repository: &Repository, marks: Marks) -> Result<ContainerListing> {
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
-    let mut listing = ContainerListing::take(&repository.store)?.with_salts(&repository.salts);
+    let mut listing = ContainerListing::take_with(&repository.store, marks)?.with_salts(&repository.salts);
     listing.containers.retain(|id| !pending.contains(id));
     Ok(listing)
 }

@@ -175,10 +175,13 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         (Arc::new(listing), 0)
     } else {
         repository.check_writable()?;
-        Marks::read(repository.store.as_ref())?.check_writable()?;
+        let marks = Marks::read(repository.store.as_ref())?;
+        marks.check_writable()?;
         repository.store.clean_temporaries()?;
-        repository.heal_config()?;
-        let (listing, containers_adopted) = adopt_orphans(repository)?;
+        if repository.config_is_doubtful {
+            repository.heal_config()?;
+        }
+        let (listing, containers_adopted) = adopt_orphans(repository, marks)?;
         heal_segments(repository, &listing)?;
         (listing, containers_adopted)
     };

@@ -61,7 +61,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
 
     let found = ContainerListing::take(store)?;
     report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
-    let (listing, adopted) = adopt_orphans(repository)?;
+    let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
     rebuild(repository, &listing, &mut report)?;
     delete_replaced_segments(&ContainerListing::take(store)?)?;

@@ -13,6 +13,7 @@ mod crash_encrypted;
 mod determinism;
 mod encrypted_fixture;
 mod families;
+mod far;
 mod flips;
 mod forged;
 mod golden;
