@@ -136,7 +136,7 @@ impl Uploads {
     /// Waits until `is_reached`, or for a failure.
     fn wait(&self, is_reached: impl Fn(&UploadState) -> bool) -> Result<MutexGuard<'_, UploadState>> {
         let mut state = self.lock();
-        while !state.has_failed && !(self.at_once <= 1 || is_reached(&state)) {
+        while !(state.has_failed || self.at_once <= 1 || is_reached(&state)) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.has_failed { Err(Error::internal("a container was not stored")) } else { Ok(state) }
