@@ -312,6 +312,15 @@ impl Error {
         }
     }
 
+    /// Whether the store refused because the credentials may not do this, such as to delete.
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Error::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            Error::Remote { kind, .. } => *kind == ErrorKind::ReadOnly,
+            _ => false,
+        }
+    }
+
     /// Whether the disk that is written to is full or read-only, so that any further write fails as well.
     pub fn is_full_disk(&self) -> bool {
         use rustix::io::Errno;

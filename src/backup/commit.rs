@@ -53,11 +53,13 @@ impl<'a> Commit<'a> {
         Commit { repository, request, listing, indexes, reliance }
     }
 
-    /// Deletes the intents of the run, which has committed or failed.
-    pub fn release(&self) {
-        if let Err(error) = self.reliance.release() {
+    /// Deletes the intents of the run, which has committed or failed. Returns whether the store lets this run
+    /// delete. If not, it must not merge: it would merge again and again what cannot be deleted.
+    pub fn release(&self) -> bool {
+        self.reliance.release().unwrap_or_else(|error| {
             tracing::warn!("an intent stays until a prune takes it for dead: {error}");
-        }
+            true
+        })
     }
 
     /// Obeys marks that were set while the backup ran.

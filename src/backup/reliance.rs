@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, ContainerClaim, claim_name};
+use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote, claim_name};
 use crate::repo::container::{PREFIX, blob_name, parse_name};
 use crate::repo::index::{ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
@@ -110,16 +110,33 @@ impl Reliance {
         }
         let looked = self.look(&self.relied_on(stored));
         if let Err(Error::Pruned { .. }) = looked {
-            snapshot::delete(self.store.as_ref(), snapshot)?;
+            let intent = claim_name(ClaimKind::Intent, intent);
+            match snapshot::delete(self.store.as_ref(), snapshot) {
+                Err(error) if error.is_refused() => IntentNote::Withdrawn.put(self.store.as_ref(), &intent)?,
+                deleted => deleted?,
+            }
         }
         looked
     }
 
-    /// Deletes the intents. The snapshot is reported, or the run has failed before it.
+    /// Deletes the intents. The snapshot is reported, or the run has failed before it. Returns `false` if the store
+    /// does not let this writer delete. Then a note says that they may go.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn release(&self) -> Result<()> {
-        self.intents().iter().try_for_each(|id| self.store.delete(&claim_name(ClaimKind::Intent, id)))
+    pub fn release(&self) -> Result<bool> {
+        let mut may_delete = true;
+        for id in self.intents() {
+            let intent = claim_name(ClaimKind::Intent, &id);
+            match self.store.delete(&intent) {
+                Err(error) if error.is_refused() => {
+                    may_delete = false;
+                    tracing::debug!("{intent} is left to a prune: {error}");
+                    IntentNote::Released.put(self.store.as_ref(), &intent)?;
+                }
+                deleted => deleted?,
+            }
+        }
+        Ok(may_delete)
     }
 }

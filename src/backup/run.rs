@@ -134,10 +134,10 @@ fn run_once(
             let (id, index_hits) = commit.run(start, &saved, &counts)?;
             Ok((saved, metrics, id, index_hits))
         });
-        commit.release();
+        let may_delete = commit.release();
         let (saved, metrics, id, index_hits) = committed?;
         indexes.save_filter();
-        care_after_commit(repository, &listing, &cache, snapshots, stop);
+        may_delete.then(|| care_after_commit(repository, &listing, &cache, snapshots, stop));
         (saved, metrics, id.to_string(), index_hits)
     };
     Ok(BackupReport {

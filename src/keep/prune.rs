@@ -25,7 +25,7 @@ use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{
     ContainerListing, cache_container_indexes, drop_gone_containers, name_containers, read_container_index,
@@ -91,6 +91,8 @@ pub struct PruneReport {
     pub bytes_written: u64,
     /// Candidates that stay because a backup relies on them.
     pub containers_held: u64,
+    /// Containers that nobody needs and that the store refuses to delete, such as those under a retention lock.
+    pub containers_refused: u64,
     /// Intents of writers that were taken for dead.
     pub intents_broken: u64,
     /// Pending entries of dead prunes that were finished.
@@ -231,6 +233,13 @@ impl PruneRun<'_> {
             return Ok(false);
         }
         self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        if self.report.containers_refused > 0 {
+            // The owner of an entry may wake up and delete them after all, so writers must not rely on them.
+            tracing::warn!("the store refuses to finish an earlier prune; its entry stays until that has worked");
+            self.report.withdrawn = true;
+            store.delete(&own.name)?;
+            return Ok(false);
+        }
         for claim in dead {
             store.delete(&claim.name)?;
             self.report.prunes_finished += 1;
@@ -243,8 +252,18 @@ impl PruneRun<'_> {
     /// there or notices.
     fn break_intents(&mut self) -> Result<()> {
         let (store, bounds) = (self.repository.store.as_ref(), self.bounds());
-        for listed in store.list(ClaimKind::Intent.prefix())? {
-            if store.head(&listed.name)?.is_some_and(|head| bounds.is_old(head.modified)) {
+        let listed = store.list(ClaimKind::Intent.prefix())?;
+        let names: HashSet<String> = listed.iter().map(|listed| listed.name.clone()).collect();
+        // A note comes after its intent.
+        for listed in listed {
+            if IntentNote::is_note(&listed.name) {
+                if listed.name.ends_with(&IntentNote::Released.name("")) {
+                    store.delete(&listed.name)?;
+                }
+            } else if names.contains(&IntentNote::Released.name(&listed.name)) {
+                // Its writer could not delete it. If somebody else says so, the writer notices.
+                store.delete(&listed.name)?;
+            } else if store.head(&listed.name)?.is_some_and(|head| bounds.is_old(head.modified)) {
                 tracing::debug!("{}: its writer counts as dead", listed.name);
                 store.delete(&listed.name)?;
                 self.report.intents_broken += 1;
@@ -272,7 +291,44 @@ impl PruneRun<'_> {
         let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
         cache_container_indexes(store.as_ref(), &listing.containers);
         let retained = listing.without(doomed);
-        Ok(View { snapshots, all: Arc::new(listing), retained: Arc::new(retained) })
+        let all = Arc::new(listing);
+        let snapshots = self.without_withdrawn(snapshots, &all)?;
+        Ok(View { snapshots, all, retained: Arc::new(retained) })
+    }
+
+    /// Deletes the snapshots that their writers have withdrawn and could not delete. One that is whole stays: nobody
+    /// loses a snapshot because somebody who may put has put a note.
+    fn without_withdrawn(
+        &self,
+        mut snapshots: Vec<NamedSnapshot>,
+        all: &Arc<ContainerListing>,
+    ) -> Result<Vec<NamedSnapshot>> {
+        let store = self.repository.store.as_ref();
+        let names: Vec<String> =
+            store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
+        let is_withdrawn = |named: &NamedSnapshot| {
+            named.intent_name().is_some_and(|intent| names.contains(&IntentNote::Withdrawn.name(&intent)))
+        };
+        for named in snapshots.extract_if(.., |named| is_withdrawn(named)).collect::<Vec<_>>() {
+            let mut marker = Marker::new(self.repository, all.clone(), all.clone(), self.stop);
+            match marker.snapshot(&named) {
+                Ok(()) => snapshots.push(named),
+                Err(Error::Mark { reason, .. })
+                    if matches!(*reason, Error::ChunkMissing { .. } | Error::BlobMissing { .. }) =>
+                {
+                    tracing::info!("snapshot {}, which its backup has withdrawn, is deleted", named.id);
+                    if !self.options.dry_run {
+                        snapshot::delete(store, &named.id)?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.options.dry_run {
+            let is_note = |name: &&String| name.ends_with(&IntentNote::Withdrawn.name(""));
+            names.iter().filter(is_note).try_for_each(|name| store.delete(name))?;
+        }
+        Ok(snapshots)
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {
@@ -331,10 +387,20 @@ impl PruneRun<'_> {
         let existing = self.move_needed(doomed)?;
         let store = self.repository.store.as_ref();
         for (id, bytes) in existing {
-            let deleted = self.check_stop().and_then(|()| store.delete(&blob_name(&id)));
-            deleted.map_err(|error| Failure { error, has_deleted: true })?;
-            self.report.containers_deleted += 1;
-            self.report.bytes_deleted += bytes;
+            match self.check_stop().and_then(|()| store.delete(&blob_name(&id))) {
+                Ok(()) => {
+                    self.report.containers_deleted += 1;
+                    self.report.bytes_deleted += bytes;
+                }
+                // It stays whole, so it may be used again. A later prune tries again.
+                Err(error) if error.is_refused() => {
+                    if self.report.containers_refused == 0 {
+                        tracing::warn!("{error}; a later prune tries again");
+                    }
+                    self.report.containers_refused += 1;
+                }
+                Err(error) => return Err(Failure { error, has_deleted: true }),
+            }
         }
         self.clean_segments().map_err(|error| Failure { error, has_deleted: true })
     }

@@ -8,6 +8,10 @@
 //!   again. Then it commits.
 //! - A prune puts its pending entry, then lists the intents, then the snapshots, then the containers. It deletes only
 //!   what none of them needs.
+//!
+//! A writer that may not delete puts a note beside its intent instead: that the intent is *released*, or that the
+//! snapshot under it is *withdrawn*. The next prune deletes both. Anybody who may put can forge such a note, so it
+//! frees nothing by itself: a prune deletes a released intent as it deletes one of a dead writer, who then notices.
 
 use std::collections::HashSet;
 
@@ -78,6 +82,39 @@ pub fn claim_name(kind: ClaimKind, id: &Salt) -> String {
     format!("{}/{digits}", kind.prefix())
 }
 
+/// What a writer that may not delete says about its intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntentNote {
+    /// The snapshot is reported, or there is none.
+    Released,
+    /// The snapshot is not reported and never will be.
+    Withdrawn,
+}
+
+impl IntentNote {
+    /// Store name of this note about the intent with the store name `intent`.
+    pub fn name(self, intent: &str) -> String {
+        let suffix = match self {
+            IntentNote::Released => "released",
+            IntentNote::Withdrawn => "withdrawn",
+        };
+        format!("{intent}.{suffix}")
+    }
+
+    /// Puts the note.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn put(self, store: &dyn Store, intent: &str) -> Result<()> {
+        store.put_if_absent(&self.name(intent), &[]).map(drop)
+    }
+
+    /// Whether `name` is that of a note of any kind.
+    pub fn is_note(name: &str) -> bool {
+        name.contains('.')
+    }
+}
+
 impl ContainerClaim {
     /// Puts a claim on `containers`. Its id must be new.
     ///
@@ -136,7 +173,7 @@ impl ContainerClaim {
     /// Those of the store.
     pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
         let (mut claims, mut damaged) = (Vec::new(), Vec::new());
-        for listed in store.list(kind.prefix())? {
+        for listed in store.list(kind.prefix())?.into_iter().filter(|listed| !IntentNote::is_note(&listed.name)) {
             match ContainerClaim::load(store, &listed.name) {
                 Ok(claim) => claims.push(claim),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, Result};
-use crate::repo::claims::{ClaimKind, claim_name};
+use crate::repo::claims::{ClaimKind, IntentNote, claim_name};
 use crate::repo::recipe::ContentReference;
 use crate::repo::salts::Salt;
 use crate::repo::tree::Node;
@@ -153,10 +153,18 @@ impl NamedSnapshot {
         recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map_or(self.id, SnapshotId)
     }
 
-    /// Whether the snapshot was written under one of the intents with these store names.
-    fn is_held_by(&self, intents: &HashSet<String>) -> bool {
+    /// Store name of the intent under which the snapshot was written.
+    pub fn intent_name(&self) -> Option<String> {
         let id = self.snapshot.intent.as_deref().and_then(|intent| Salt::try_from(intent).ok());
-        id.is_some_and(|id| intents.contains(&claim_name(ClaimKind::Intent, &id)))
+        id.map(|id| claim_name(ClaimKind::Intent, &id))
+    }
+
+    /// Whether the snapshot was written under one of the intents with these store names, which are with those of notes.
+    fn is_held_by(&self, names: &HashSet<String>) -> bool {
+        self.intent_name().is_some_and(|intent| {
+            let is_released = names.contains(&IntentNote::Released.name(&intent));
+            names.contains(&IntentNote::Withdrawn.name(&intent)) || (names.contains(&intent) && !is_released)
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Integration tests, one binary.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod append_only;
 #[cfg(feature = "bench")]
 mod bench;
 mod check;

@@ -12,6 +12,7 @@ mod process;
 mod sftp;
 mod sftp_faults;
 mod sshd;
+mod writers;
 
 // What the contract uses.
 use fhrd::error::Error;

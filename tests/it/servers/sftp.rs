@@ -63,7 +63,7 @@ fn foreign_files_are_not_listed_and_only_old_temporaries_are_removed() {
 }
 
 /// `fhrd` with these words for a repository on the server, with caches and data in `home`.
-fn fhrd(sshd: &Sshd, home: &Path, words: &[&str]) -> Command {
+pub fn fhrd(sshd: &Sshd, home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fhrd"));
     command.args(words).args(["--json", "--quiet", "--repo", &sshd.url("repository")]);
     command.env("FHRD_SSH_COMMAND", sshd.ssh_command()).env("FHRD_PASSWORD", "secret");
@@ -116,6 +116,33 @@ fn a_server_without_hard_links_or_sync_is_refused_unless_the_user_says_so() {
     let store = store::create_with(sshd.url("a"), &options).unwrap();
     contract::check(&store);
     did_run("SFTP without extensions", "sshd");
+}
+
+#[test]
+fn a_server_that_deletes_nothing_takes_backups() {
+    let denied = "-P remove,rmdir,rename,posix-rename,setstat,fsetstat";
+    let Some(mut sshd) = Sshd::start("append-only SFTP", denied) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (home, source) = (directory.path().join("home"), directory.path().join("source"));
+    let run = |sshd: &Sshd, words: &[&str]| finished(fhrd(sshd, &home, words).output().unwrap(), &words.join(" "));
+    run(&sshd, &["init"]);
+    for number in 0..3 {
+        write(source.join(number.to_string()), &Random(number).bytes(100_000));
+        let report = run(&sshd, &["backup", source.to_str().unwrap()]);
+        assert_eq!(report["parent"].is_string(), number > 0, "{report}");
+    }
+    let forget = fhrd(&sshd, &home, &["forget", "latest"]).output().unwrap();
+    assert!(!forget.status.success());
+    let intents = || fs::read_dir(sshd.data().join("repository/intents")).unwrap().count();
+    assert!(intents() >= 6);
+    let config = fs::read_to_string(sshd.path("sshd.conf")).unwrap();
+    fs::write(sshd.path("sshd.conf"), config.replace(denied, "")).unwrap();
+    sshd.restart();
+    run(&sshd, &["prune", "--grace", "0s"]);
+    assert_eq!(fs::read_dir(sshd.data().join("repository/intents")).unwrap().count(), 0);
+    run(&sshd, &["check", "--read-data"]);
+    assert_eq!(run(&sshd, &["snapshots"]).as_array().unwrap().len(), 3);
+    did_run("append-only SFTP", "sshd");
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! Writers that may put and read, but not delete or overwrite, and stores that refuse to delete some blobs.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::config::Config;
+use fhrd::error::{Error, Result};
+use fhrd::inspect::check::check;
+use fhrd::keep::{PruneOptions, PruneReport, SkippedRule, prune};
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::repo::snapshot;
+use fhrd::store::{self, BlobMetadata, ListedBlob, Store};
+
+use crate::input::{TestRepository, write};
+use crate::trees::Random;
+
+/// Refuses to delete, and to overwrite, blobs whose names begin with a prefix.
+struct RefusingStore {
+    inner: Arc<dyn Store>,
+    prefix: &'static str,
+}
+
+impl RefusingStore {
+    fn check(&self, action: &'static str, name: &str) -> Result<()> {
+        if !name.starts_with(self.prefix) {
+            return Ok(());
+        }
+        Err(Error::io(action, name, std::io::ErrorKind::PermissionDenied))
+    }
+}
+
+impl Store for RefusingStore {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        self.inner.put_if_absent(name, parts)
+    }
+
+    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        self.inner.put_stream_if_absent(name, len, content)
+    }
+
+    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.check("overwrite", name)?;
+        self.inner.overwrite(name, parts)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.inner.get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.inner.get_range(name, offset, len)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        self.inner.head(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        self.inner.list(prefix)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.check("delete", name)?;
+        self.inner.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn local_path(&self) -> Option<&Path> {
+        self.inner.local_path()
+    }
+}
+
+/// The repository, as one sees it who may not delete below `prefix`.
+fn refusing(place: &TestRepository, prefix: &'static str) -> Repository {
+    let inner = store::open(place.path()).unwrap();
+    Repository::open(Arc::new(RefusingStore { inner, prefix })).unwrap()
+}
+
+fn back_up(repository: &Repository, source: &Path) -> BackupReport {
+    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    backup(repository, &TestRepository::config(), &request, &Progress::default(), &Arc::default()).unwrap()
+}
+
+fn pruned(repository: &Repository) -> Result<PruneReport> {
+    let options = PruneOptions {
+        grace: Duration::ZERO,
+        dry_run: false,
+        repack_bytes_max: u64::MAX,
+        container_bytes: 1 << 20,
+        patience: Duration::ZERO,
+        skipped_rule: SkippedRule::Nothing,
+    };
+    prune(repository, &options, &Arc::default())
+}
+
+fn names(place: &TestRepository, prefix: &str) -> Vec<String> {
+    place.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
+}
+
+fn assert_sound(place: &TestRepository) {
+    let report = check(&place.open(), &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!(report.defect_count, 0, "{report:?}");
+}
+
+fn reported(place: &TestRepository) -> usize {
+    snapshot::list_reported(place.open().store.as_ref()).unwrap().0.len()
+}
+
+#[test]
+fn a_backup_needs_no_right_to_delete_and_a_prune_elsewhere_tidies_up() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    let writer = refusing(&place, "");
+    for number in 0..6u64 {
+        write(source.path().join(number.to_string()), &Random(number).bytes(300_000));
+        let report = back_up(&writer, source.path());
+        assert_eq!(report.parent.is_some(), number > 0, "the last snapshot counts although its intent is there");
+        assert_eq!(reported(&place), number as usize + 1);
+    }
+    let notes = names(&place, "intents").iter().filter(|name| name.ends_with(".released")).count();
+    assert!(notes >= 6 && names(&place, "intents").len() == 2 * notes, "{:?}", names(&place, "intents"));
+    assert_sound(&place);
+    let report = pruned(&place.open()).unwrap();
+    assert_eq!((report.intents_broken, report.withdrawn), (0, false), "no writer counts as dead");
+    assert_eq!(names(&place, "intents"), [""; 0]);
+    assert_eq!(reported(&place), 6);
+    assert_sound(&place);
+}
+
+#[test]
+fn a_note_that_anybody_forges_takes_no_snapshot_from_anybody() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(2_000_000));
+    back_up(&place.open(), source.path());
+    let repository = place.open();
+    let (snapshots, _) = snapshot::list(repository.store.as_ref()).unwrap();
+    let note = format!("{}.withdrawn", snapshots[0].intent_name().unwrap());
+    repository.store.put_if_absent(&note, &[]).unwrap();
+    assert_eq!(reported(&place), 0, "it is not the latest");
+    pruned(&place.open()).unwrap();
+    assert_eq!((reported(&place), names(&place, "intents").len()), (1, 0), "a prune sees that it is whole");
+    assert_sound(&place);
+
+    // The note of a writer to whom a prune was faster.
+    repository.store.put_if_absent(&note, &[]).unwrap();
+    let container = names(&place, "containers").remove(0);
+    repository.store.delete(&container).unwrap();
+    pruned(&place.open()).unwrap();
+    assert_eq!((names(&place, "snapshots").len(), names(&place, "intents").len()), (0, 0));
+    assert_eq!(names(&place, "containers"), [""; 0], "nobody needs the rest");
+}
+
+#[test]
+fn a_prune_leaves_what_the_store_does_not_let_go_for_a_later_one() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    for number in 0..3u64 {
+        write(source.path().join("file"), &Random(number).bytes(2_000_000));
+        back_up(&place.open(), source.path());
+    }
+    let repository = place.open();
+    let (snapshots, _) = snapshot::list(repository.store.as_ref()).unwrap();
+    snapshot::delete(repository.store.as_ref(), &snapshots[0].id).unwrap();
+    let report = pruned(&refusing(&place, "containers")).unwrap();
+    assert!(report.containers_refused > 0 && report.containers_deleted == 0, "{report:?}");
+    assert_eq!(names(&place, "pending"), [""; 0]);
+    assert_sound(&place);
+    // Locked containers are whole, so a backup may use them again.
+    write(source.path().join("file"), &Random(0).bytes(2_000_000));
+    assert!(back_up(&place.open(), source.path()).bytes_stored < 200_000);
+    snapshot::delete(repository.store.as_ref(), &snapshots[1].id).unwrap();
+    let report = pruned(&place.open()).unwrap();
+    assert!(report.containers_deleted > 0 && report.containers_refused == 0, "{report:?}");
+    assert_sound(&place);
+}
