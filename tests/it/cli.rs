@@ -17,6 +17,7 @@ mod mount;
 mod parents;
 mod profile;
 mod prune;
+mod remote;
 mod restore;
 mod restore_choice;
 mod runs;

@@ -42,3 +42,4 @@ mod tidy;
 mod trees;
 mod unreadable;
 mod weights;
+mod wire;

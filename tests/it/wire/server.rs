@@ -1,0 +1,400 @@
+//! A small S3 server on loopback, in memory. It fails as a test wants it to.
+//!
+//! It knows GET (with ranges), HEAD, conditional PUT, DELETE, listings in pages and uploads in parts of one bucket. It
+//! looks at the id of the access key, not at signatures.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+
+/// The bucket that exists.
+pub const BUCKET: &str = "bucket";
+/// The access key that the server knows.
+pub const ACCESS_KEY: &str = "AKIDEXAMPLE";
+
+/// How a request goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireFault {
+    /// 409, and nothing is stored.
+    Conflict,
+    /// 412, although this request has just stored the object.
+    TakenByItself,
+    /// 500, and nothing is done.
+    ServerError,
+    /// 503, and nothing is done.
+    SlowDown,
+    /// All is done, and no answer ever comes.
+    NoAnswer,
+    /// All is done, and the connection is closed without an answer.
+    Closed,
+    /// The connection is closed in the middle of the answer.
+    CutBody,
+    /// The answer has half of its bytes, and says so.
+    ShortBody,
+    /// The answer says that it is longer than it is.
+    WrongLength,
+    /// A listing has entries of the page before once more.
+    RepeatedPage,
+}
+
+impl WireFault {
+    pub const ALL: [WireFault; 10] = [
+        WireFault::Conflict,
+        WireFault::TakenByItself,
+        WireFault::ServerError,
+        WireFault::SlowDown,
+        WireFault::NoAnswer,
+        WireFault::Closed,
+        WireFault::CutBody,
+        WireFault::ShortBody,
+        WireFault::WrongLength,
+        WireFault::RepeatedPage,
+    ];
+
+    /// Whether it can happen to such a request.
+    pub fn concerns(self, request: &Seen) -> bool {
+        match self {
+            WireFault::Conflict | WireFault::TakenByItself => request.method == Method::PUT,
+            WireFault::CutBody | WireFault::ShortBody | WireFault::WrongLength => request.method == Method::GET,
+            WireFault::RepeatedPage => request.method == Method::GET && request.is_listing,
+            _ => true,
+        }
+    }
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+#[expect(dead_code, reason = "a failing test prints all of it")]
+pub struct Seen {
+    pub method: Method,
+    pub key: String,
+    pub is_listing: bool,
+}
+
+/// What the server does with `If-None-Match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionalPut {
+    Honoured,
+    /// 501.
+    Unknown,
+    /// The object is replaced.
+    Ignored,
+}
+
+/// How the server behaves.
+#[derive(Debug, Clone)]
+pub struct Behaviour {
+    /// Requests with these numbers, from 0 on, go wrong.
+    pub fault: Option<(Range<usize>, WireFault)>,
+    pub conditional_put: ConditionalPut,
+    pub may_write: bool,
+    /// Entries on a page of a listing.
+    pub page: usize,
+    /// Time before each answer.
+    pub latency: Duration,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Behaviour {
+            fault: None,
+            conditional_put: ConditionalPut::Honoured,
+            may_write: true,
+            page: 1000,
+            latency: Duration::ZERO,
+        }
+    }
+}
+
+/// Objects by key, each with its time.
+pub type StoredObjects = BTreeMap<String, (Bytes, jiff::Timestamp)>;
+
+#[derive(Default)]
+struct State {
+    objects: Mutex<StoredObjects>,
+    uploads: Mutex<BTreeMap<String, BTreeMap<u32, Bytes>>>,
+    seen: Mutex<Vec<Seen>>,
+    behaviour: Mutex<Behaviour>,
+}
+
+/// See the module.
+pub struct S3Server {
+    state: Arc<State>,
+    address: SocketAddr,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl S3Server {
+    pub fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let state = Arc::<State>::default();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = state.clone();
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = shared.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| serve(state.clone(), request));
+                    // A connection that ends early is what some tests are about.
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        S3Server { state, address, _runtime: runtime }
+    }
+
+    /// The URL for `--endpoint`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The objects, which a test may change.
+    pub fn objects(&self) -> MutexGuard<'_, StoredObjects> {
+        self.state.objects.lock().unwrap()
+    }
+
+    /// Uploads in parts that were neither finished nor removed.
+    pub fn unfinished_uploads(&self) -> usize {
+        self.state.uploads.lock().unwrap().len()
+    }
+
+    /// Behaves so from now on, and numbers requests from 0 again.
+    pub fn behave(&self, behaviour: Behaviour) {
+        *self.state.behaviour.lock().unwrap() = behaviour;
+        self.state.seen.lock().unwrap().clear();
+    }
+
+    /// The requests since then.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.state.seen.lock().unwrap().clone()
+    }
+}
+
+/// An answer before it goes wrong.
+struct Answer {
+    status: StatusCode,
+    headers: Vec<(&'static str, String)>,
+    body: Bytes,
+}
+
+impl Answer {
+    fn new(status: u16, body: impl Into<Bytes>) -> Self {
+        Answer { status: StatusCode::from_u16(status).unwrap(), headers: Vec::new(), body: body.into() }
+    }
+
+    fn error(status: u16, code: &str) -> Self {
+        Answer::new(status, format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>"))
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+type AnswerBody = UnsyncBoxBody<Bytes, std::io::Error>;
+
+async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response<AnswerBody>, std::io::Error> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let path = decoded(parts.uri.path().trim_start_matches('/'));
+    let (bucket, key) = path.split_once('/').unwrap_or((&path, ""));
+    let query: BTreeMap<String, String> = parts.uri.query().unwrap_or_default().split('&').map(pair).collect();
+    let seen = Seen { method: parts.method.clone(), key: key.into(), is_listing: query.contains_key("list-type") };
+    let behaviour = state.behaviour.lock().unwrap().clone();
+    let number = {
+        let mut all = state.seen.lock().unwrap();
+        all.push(seen.clone());
+        all.len() - 1
+    };
+    let fault = behaviour.fault.as_ref().filter(|(at, fault)| at.contains(&number) && fault.concerns(&seen));
+    let fault = fault.map(|(_, fault)| *fault);
+    tokio::time::sleep(behaviour.latency).await;
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_known = header("authorization").contains(&format!("Credential={ACCESS_KEY}/"));
+    let mut answer = match fault {
+        Some(WireFault::Conflict) => Answer::error(409, "ConditionalRequestConflict"),
+        Some(WireFault::ServerError) => Answer::error(500, "InternalError"),
+        Some(WireFault::SlowDown) => Answer::error(503, "SlowDown"),
+        _ if !is_known => Answer::error(403, "InvalidAccessKeyId"),
+        _ if bucket != BUCKET => Answer::error(404, "NoSuchBucket"),
+        _ if seen.is_listing => {
+            let repeats = if fault == Some(WireFault::RepeatedPage) { 2 } else { 0 };
+            list(&state.objects.lock().unwrap(), &query, behaviour.page, repeats)
+        }
+        _ => match parts.method {
+            Method::GET | Method::HEAD => read(&state.objects.lock().unwrap(), key, header("range")),
+            _ if !behaviour.may_write => Answer::error(403, "AccessDenied"),
+            _ => {
+                let is_conditional = !header("if-none-match").is_empty();
+                write(&state, &parts.method, key, &query, body, is_conditional.then_some(behaviour.conditional_put))
+            }
+        },
+    };
+    if fault == Some(WireFault::TakenByItself) {
+        answer = Answer::error(412, "PreconditionFailed");
+    }
+    if fault == Some(WireFault::NoAnswer) {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+    }
+    if fault == Some(WireFault::Closed) {
+        return Err(std::io::Error::other("closed"));
+    }
+    Ok(sent(answer, &parts.method, fault))
+}
+
+/// Sends an answer, or what a fault makes of it.
+fn sent(mut answer: Answer, method: &Method, fault: Option<WireFault>) -> Response<AnswerBody> {
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in &answer.headers {
+        response = response.header(*name, value);
+    }
+    if method == Method::HEAD {
+        let nothing = StreamBody::new(stream::empty::<Result<Frame<Bytes>, std::io::Error>>());
+        return response.header("content-length", answer.body.len()).body(nothing.boxed_unsync()).unwrap();
+    }
+    let whole = answer.body.len();
+    let mut len = whole;
+    match fault {
+        Some(WireFault::ShortBody) => {
+            len = whole / 2;
+            answer.body.truncate(len);
+        }
+        Some(WireFault::WrongLength) => len += 7,
+        Some(WireFault::CutBody) => answer.body.truncate(whole / 2),
+        _ => {}
+    }
+    let body = stream::iter([Ok::<_, std::io::Error>(Frame::data(answer.body))]);
+    response.header("content-length", len).body(StreamBody::new(body).boxed_unsync()).unwrap()
+}
+
+fn list(objects: &StoredObjects, query: &BTreeMap<String, String>, page: usize, repeats: usize) -> Answer {
+    let text = |name: &str| query.get(name).map_or("", String::as_str);
+    let after = if text("continuation-token").is_empty() { text("start-after") } else { text("continuation-token") };
+    let all: Vec<_> = objects.iter().filter(|(key, _)| key.starts_with(text("prefix"))).collect();
+    let start = all.partition_point(|(key, _)| key.as_str() <= after);
+    let end = all.len().min(start + page);
+    let from = start.saturating_sub(repeats);
+    let entries: String = all[from..end]
+        .iter()
+        .map(|(key, (bytes, time))| {
+            let len = bytes.len();
+            format!("<Contents><Key>{key}</Key><LastModified>{time:.3}</LastModified><ETag>\"e\"</ETag><Size>{len}</Size></Contents>")
+        })
+        .collect();
+    let next = match end < all.len() {
+        true => format!("<NextContinuationToken>{}</NextContinuationToken>", all[end - 1].0),
+        false => String::new(),
+    };
+    let truncated = end < all.len();
+    Answer::new(
+        200,
+        format!("<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{entries}{next}</ListBucketResult>"),
+    )
+}
+
+fn read(objects: &StoredObjects, key: &str, range: &str) -> Answer {
+    let Some((bytes, time)) = objects.get(key) else { return Answer::error(404, "NoSuchKey") };
+    let len = bytes.len();
+    let answer = match range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) {
+        None => Answer::new(200, bytes.clone()),
+        Some((from, to)) => {
+            let from = from.parse::<usize>().unwrap();
+            let to = to.parse::<usize>().unwrap_or(usize::MAX).min(len.wrapping_sub(1));
+            if from >= len {
+                return Answer::error(416, "InvalidRange");
+            }
+            Answer::new(206, bytes.slice(from..=to)).with("content-range", format!("bytes {from}-{to}/{len}"))
+        }
+    };
+    let modified = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(time).unwrap();
+    answer.with("etag", format!("\"{}\"", blake3::hash(bytes))).with("last-modified", modified)
+}
+
+fn write(
+    state: &State,
+    method: &Method,
+    key: &str,
+    query: &BTreeMap<String, String>,
+    body: Bytes,
+    condition: Option<ConditionalPut>,
+) -> Answer {
+    let upload = query.get("uploadId");
+    let mut objects = state.objects.lock().unwrap();
+    let mut uploads = state.uploads.lock().unwrap();
+    let tag = ("etag", format!("\"{}\"", blake3::hash(&body)));
+    match (method, upload) {
+        (&Method::PUT, None) if condition == Some(ConditionalPut::Unknown) => Answer::error(501, "NotImplemented"),
+        (&Method::PUT, None) if condition == Some(ConditionalPut::Honoured) && objects.contains_key(key) => {
+            Answer::error(412, "PreconditionFailed")
+        }
+        (&Method::PUT, None) => {
+            objects.insert(key.into(), (body, jiff::Timestamp::now()));
+            Answer::new(200, "").with(tag.0, tag.1)
+        }
+        (&Method::DELETE, None) => {
+            objects.remove(key);
+            Answer::new(204, "")
+        }
+        (&Method::POST, None) if query.contains_key("uploads") => {
+            let id = format!("upload{}", uploads.len() + 1);
+            uploads.insert(id.clone(), BTreeMap::new());
+            let xml = "InitiateMultipartUploadResult";
+            Answer::new(200, format!("<{xml}><Bucket>b</Bucket><Key>k</Key><UploadId>{id}</UploadId></{xml}>"))
+        }
+        (_, Some(id)) if !uploads.contains_key(id) => Answer::error(404, "NoSuchUpload"),
+        (&Method::PUT, Some(id)) => {
+            uploads.get_mut(id).unwrap().insert(query["partNumber"].parse().unwrap(), body);
+            Answer::new(200, "").with(tag.0, tag.1)
+        }
+        (&Method::DELETE, Some(id)) => {
+            uploads.remove(id);
+            Answer::new(204, "")
+        }
+        (&Method::POST, Some(id)) => {
+            let parts = uploads.remove(id).unwrap();
+            let whole: Vec<u8> = parts.into_values().flatten().collect();
+            objects.insert(key.into(), (whole.into(), jiff::Timestamp::now()));
+            let xml = "CompleteMultipartUploadResult";
+            Answer::new(
+                200,
+                format!("<{xml}><Location>l</Location><Bucket>b</Bucket><Key>k</Key><ETag>\"e\"</ETag></{xml}>"),
+            )
+        }
+        _ => Answer::error(405, "MethodNotAllowed"),
+    }
+}
+
+fn pair(text: &str) -> (String, String) {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    (decoded(name), decoded(value))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}
