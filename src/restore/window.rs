@@ -31,7 +31,7 @@ impl JobSize {
     pub fn of_store(requests_max: usize) -> Self {
         match requests_max {
             1 => JobSize { bytes: 1 << 20, load_bytes: 4 << 20, files: 16 },
-            _ => JobSize { bytes: 16 << 20, load_bytes: 8 << 20, files: 128 },
+            _ => JobSize { bytes: 4 << 20, load_bytes: 8 << 20, files: 128 },
         }
     }
 }
