@@ -6,6 +6,7 @@
 //! 4. A frame or an entry that proves bad is remembered, and the chunk is read from another entry, if there is one.
 //! 5. If a container is gone, the repository is listed again: a prune may have moved its chunks.
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::repo::container::{
 };
 use crate::repo::index::{ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, Soundness};
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::store::Store;
+use crate::store::{Store, read_again};
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// Container indexes that a reader caches.
@@ -143,11 +144,15 @@ impl ChunkReader {
         let (container, info) = self.resolver.frame_info(number)?;
         let name = blob_name(&container);
         // Trees are read again by the next run.
-        let stored = match self.kind_of(number)? {
-            ContainerKind::Metadata => self.store.get_range_cached(&name, info.offset, info.stored_bytes()),
-            ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes()),
-        };
-        let decoded = stored.and_then(|stored| decode_frame(&name, &info, &stored, &mut self.scratch));
+        let kind = self.kind_of(number)?;
+        let scratch = RefCell::new(&mut self.scratch);
+        let decoded = read_again(self.store.as_ref(), &name, || {
+            let stored = match kind {
+                ContainerKind::Metadata => self.store.get_range_cached(&name, info.offset, info.stored_bytes()),
+                ContainerKind::Data => self.store.get_range(&name, info.offset, info.stored_bytes()),
+            };
+            decode_frame(&name, &info, &stored?, *scratch.borrow_mut())
+        });
         let frame = match decoded {
             Ok(frame) => Bytes::from(frame),
             Err(error) => {

@@ -56,6 +56,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).get_range_cached(name, offset, len)
     }
 
+    fn forget_copies(&self, name: &str) -> bool {
+        (**self).forget_copies(name)
+    }
+
     fn len_of(&self, name: &str) -> Result<Option<u64>> {
         (**self).len_of(name)
     }

@@ -4,7 +4,7 @@ use std::io::{Read, SeekFrom};
 use std::time::SystemTime;
 
 use super::{ReadTwice, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::types::hex;
 
 /// Properties of a blob that are known without reading it.
@@ -71,14 +71,31 @@ pub(super) fn stored_hash<S: Store + ?Sized>(
     Ok(*hasher.finalize().as_bytes())
 }
 
+/// What `read` makes of the blob `name`. If that is damage, the copies of the blob on this machine are deleted, and it
+/// is read again: only the store says that a blob is damaged.
+///
+/// # Errors
+/// Those of `read`.
+pub fn read_again<T>(store: &dyn Store, name: &str, read: impl Fn() -> Result<T>) -> Result<T> {
+    read().or_else(|error| {
+        if error.kind() != ErrorKind::Damaged || !store.forget_copies(name) {
+            return Err(error);
+        }
+        tracing::debug!("the local copy of {name} is damaged: {error}");
+        read()
+    })
+}
+
 /// Reads a blob whose name ends with the BLAKE3 of what the store keeps, and checks that.
 ///
 /// # Errors
 /// Those of [`Store::get`]; [`Error::ChecksumMismatch`] if the hash differs.
 pub fn get_hashed(store: &dyn Store, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-    let stored = store.get_stored(name, bytes_max)?;
-    check_hash(name, &stored)?;
-    store.open_stored(name, stored)
+    read_again(store, name, || {
+        let stored = store.get_stored(name, bytes_max)?;
+        check_hash(name, &stored)?;
+        store.open_stored(name, stored)
+    })
 }
 
 /// Checks that `name` ends with the BLAKE3 of `stored`, the bytes that the store keeps.

@@ -132,9 +132,9 @@ impl CacheFiles {
         }
     }
 
-    /// Deletes a fragment.
-    pub(super) fn remove(&self, name: FragmentName<'_>) {
-        let _ = fs::remove_file(name.path(&self.directory));
+    /// Deletes a fragment. Returns whether there was one.
+    pub(super) fn remove(&self, name: FragmentName<'_>) -> bool {
+        fs::remove_file(name.path(&self.directory)).is_ok()
     }
 
     fn try_write(&self, name: FragmentName<'_>, parts: &[&[u8]], len: u64) -> io::Result<()> {

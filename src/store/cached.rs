@@ -351,15 +351,13 @@ impl<S: Store> Store for CachedStore<S> {
         if matches!(put, Ok(true)) {
             self.note(&blob, len);
         } else {
-            (0..blocks).for_each(|fragment| self.files.remove(FragmentName { blob: name, fragment }));
+            (0..blocks).for_each(|fragment| _ = self.files.remove(FragmentName { blob: name, fragment }));
         }
         put
     }
 
     fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        if let Some(blob) = CacheableBlob::of(name) {
-            self.forget(&blob);
-        }
+        CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
         self.inner.overwrite(name, parts)
     }
 
@@ -428,6 +426,14 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.get_range_cached(name, offset, len)
     }
 
+    fn forget_copies(&self, name: &str) -> bool {
+        let Some(blob) = CacheableBlob::of(name) else { return false };
+        let len = self.known_len(&blob).unwrap_or_default();
+        let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
+        let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
+        (0..len.div_ceil(block)).chain([HEAD, TAIL]).fold(false, remove)
+    }
+
     fn len_of(&self, name: &str) -> Result<Option<u64>> {
         if let Some(blob) = CacheableBlob::of(name) {
             if let Some(len) = self.known_len(&blob) {
@@ -458,9 +464,7 @@ impl<S: Store> Store for CachedStore<S> {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        if let Some(blob) = CacheableBlob::of(name) {
-            self.forget(&blob);
-        }
+        CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
         self.inner.delete(name)
     }
 

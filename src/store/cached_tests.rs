@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::crypto::{CipherSuite, Keyring, SecretKey};
-use crate::store::{CountingStore, MemoryStore, SealedStore, contract};
+use crate::store::{CountingStore, MemoryStore, SealedStore, contract, read_again};
 use crate::types::hex;
 
 type Counted = Arc<CountingStore<Arc<MemoryStore>>>;
@@ -289,5 +289,36 @@ fn a_temporary_cache_reads_each_container_by_one_request_even_if_it_is_damaged()
         assert_eq!(store.stored_hash(name, &|| Ok(())).unwrap(), *blake3::hash(&whole).as_bytes());
         assert!(store.get_range(name, 1, whole.len()).is_err());
         assert_eq!(fixture.reads() - before, 1);
+    }
+}
+
+#[test]
+fn a_copy_whose_bytes_were_wrong_on_the_way_is_read_again() {
+    let fixture = Fixture::new();
+    let whole = bytes(20 << 20, 9);
+    for name_of in [segment_name as NameOfHash, container_name] {
+        let name = name_of(&fixture.memory.put_hashed(name_of, &[&whole]).unwrap());
+        let mut wrong = whole.clone();
+        let at = whole.len() - 50;
+        wrong[at] ^= 1;
+        let read = |store: &CachedStore<Counted>| {
+            let bytes = store.get_range_cached(&name, at as u64, 10)?;
+            if bytes == whole[at..at + 10] {
+                return Ok(bytes);
+            }
+            Err(Error::corrupt(&name, at as u64, "the bytes that were put", "others"))
+        };
+        // The store, or the network, gives other bytes once.
+        fixture.memory.replace(&name, &wrong);
+        let store = fixture.open();
+        store.list("").unwrap();
+        assert!(read(&store).is_err());
+        fixture.memory.replace(&name, &whole);
+        assert!(read(&store).is_err(), "{name}: this test must begin with a wrong copy");
+        assert!(read_again(&store, &name, || read(&store)).is_ok(), "{name}");
+        assert!(read(&store).is_ok() && !fixture.files().is_empty());
+        // Damage in the store stays damage.
+        fixture.memory.replace(&name, &wrong);
+        assert!(store.forget_copies(&name) && read_again(&store, &name, || read(&store)).is_err());
     }
 }

@@ -193,6 +193,10 @@ impl<S: Store> Store for CountingStore<S> {
         self.read(self.inner.get_range_cached(name, offset, len))
     }
 
+    fn forget_copies(&self, name: &str) -> bool {
+        self.inner.forget_copies(name)
+    }
+
     fn len_of(&self, name: &str) -> Result<Option<u64>> {
         self.count(&self.counters.heads, "head", name);
         self.inner.len_of(name)

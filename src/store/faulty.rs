@@ -110,6 +110,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.operate("read", name, || self.inner.get(name, bytes_max))
     }
 
+    fn forget_copies(&self, name: &str) -> bool {
+        self.inner.forget_copies(name)
+    }
+
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.operate("read", name, || self.inner.get_range(name, offset, len))
     }

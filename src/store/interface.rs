@@ -121,6 +121,12 @@ pub trait Store: Send + Sync {
         self.get_range(name, offset, len)
     }
 
+    /// Deletes the copies on this machine of a blob whose bytes have proved wrong. Returns whether there were any, so
+    /// that the store may give other bytes now. See [`read_again`](super::read_again).
+    fn forget_copies(&self, _name: &str) -> bool {
+        false
+    }
+
     /// The length of a blob, bytes, or `None` if there is no such blob. It may come from the last listing, so the blob
     /// may be gone.
     ///

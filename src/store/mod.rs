@@ -36,7 +36,7 @@ mod contract;
 #[cfg(test)]
 use crate::error::Error;
 
-pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed};
+pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, read_again};
 pub use cached::CachedStore;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use faulty::{FaultyStore, InjectedFault};

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
-use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
+use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, read_again};
 use crate::crypto::{
     BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Keys of blobs that were read in ranges last, at most: each saves reading the header again.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -110,8 +110,11 @@ impl SealedStore {
             read(0, 0)?;
         }
         key.open_range(name, offset, len, read).or_else(|error| {
-            // The blob of that name may be another one by now.
+            // The blob of that name may be another one by now, or a copy may be damaged.
             self.known_keys().pop(name);
+            if error.kind() == ErrorKind::Damaged {
+                self.inner.forget_copies(name);
+            }
             let key = self.stored_key(name).map_err(|_| error)?;
             key.open_range(name, offset, len, read)
         })
@@ -195,11 +198,13 @@ impl Store for SealedStore {
         if is_public(name) {
             return self.inner.get(name, bytes_max);
         }
-        let stored = self.inner.get(name, sealed_len(bytes_max)).map_err(|error| match &error {
-            Error::Corrupt { .. } => self.too_long(name, bytes_max).unwrap_or(error),
-            _ => error,
-        });
-        self.open(name, &stored?)
+        read_again(&self.inner, name, || {
+            let stored = self.inner.get(name, sealed_len(bytes_max)).map_err(|error| match &error {
+                Error::Corrupt { .. } => self.too_long(name, bytes_max).unwrap_or(error),
+                _ => error,
+            });
+            self.open(name, &stored?)
+        })
     }
 
     fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
@@ -208,6 +213,10 @@ impl Store for SealedStore {
 
     fn get_range_cached(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.range(name, offset, len, |start, len| self.inner.get_range_cached(name, start, len))
+    }
+
+    fn forget_copies(&self, name: &str) -> bool {
+        self.inner.forget_copies(name)
     }
 
     fn len_of(&self, name: &str) -> Result<Option<u64>> {

@@ -109,6 +109,10 @@ impl<S: Store> Store for StoppingStore<S> {
         self.readable()?.get_range_cached(name, offset, len)
     }
 
+    fn forget_copies(&self, name: &str) -> bool {
+        self.inner.forget_copies(name)
+    }
+
     fn len_of(&self, name: &str) -> Result<Option<u64>> {
         self.readable()?.len_of(name)
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::container::{
     ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
 };
-use crate::store::{Store, map_parallel};
+use crate::store::{Store, map_parallel, read_again};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Weak references to the container indexes that several caches hold.
@@ -128,10 +128,12 @@ impl ContainerIndexes {
 /// Reads and checks the container index of a stored container. The header comes first, because it says whether this
 /// version of fhrd can read the rest.
 pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<ContainerIndex> {
-    let StoredIndex { name, kind, footer, bytes } = read_stored(store, id)?;
-    let mut container_index = ContainerIndex::parse(&name, &footer, &bytes)?;
-    container_index.kind = kind;
-    Ok(container_index)
+    read_again(store, &blob_name(id), || {
+        let StoredIndex { name, kind, footer, bytes } = read_stored(store, id)?;
+        let mut container_index = ContainerIndex::parse(&name, &footer, &bytes)?;
+        container_index.kind = kind;
+        Ok(container_index)
+    })
 }
 
 /// Reads the indexes of containers into the cache of a remote store, several at once, for a step that needs all of them
@@ -146,8 +148,10 @@ pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Ite
 
 /// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].
 pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fingerprint>> {
-    let StoredIndex { name, footer, bytes, .. } = read_stored(store, id)?;
-    ContainerIndex::parse_fingerprints(&name, &footer, &bytes)
+    read_again(store, &blob_name(id), || {
+        let StoredIndex { name, footer, bytes, .. } = read_stored(store, id)?;
+        ContainerIndex::parse_fingerprints(&name, &footer, &bytes)
+    })
 }
 
 /// The encoded container index of a container, and where it is.

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::repo::salts::SALT_BYTES;
-use crate::store::Store;
+use crate::store::{Store, read_again};
 use crate::types::{ContainerId, Fingerprint, hex};
 use crate::wire::{WireReader, check_key_generation, check_readable, verify};
 
@@ -76,6 +76,10 @@ impl IndexSegment {
     /// Those of the store. [`Error::Corrupt`] and [`Error::ChecksumMismatch`] for damage, [`Error::Unsupported`] for an
     /// intact segment of another version, and for an encrypted one.
     pub fn open_listed(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
+        read_again(store.as_ref(), name, || Self::open_once(store.clone(), name, blob_len))
+    }
+
+    fn open_once(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
         let mut reader = WireReader::new(name, 0, &head);
         let magic: [u8; 8] = reader.array()?;
@@ -162,7 +166,18 @@ impl IndexSegment {
 
     /// The only place that reads pages: the bytes of `count` pages from page `first` on, not checked yet.
     fn read_pages(&self, first: u64, count: u64) -> Result<Vec<u8>> {
-        self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES)
+        let read = || self.store.get_range(&self.name, self.offset_of(first), count as usize * PAGE_BYTES);
+        if self.store.requests_max() == 1 {
+            return read();
+        }
+        // Of a remote store, it may be a copy that is damaged.
+        read_again(self.store.as_ref(), &self.name, || {
+            let bytes = read()?;
+            for (number, page) in (first..).zip(bytes.chunks(PAGE_BYTES)) {
+                self.verified(number, page)?;
+            }
+            Ok(bytes)
+        })
     }
 
     /// The bytes of one page for a look-up, not checked yet.
