@@ -175,13 +175,17 @@ fn refusal(error: &object_store::Error, text: &str) -> Cause {
     }
 }
 
+/// What the client says of a range that the object does not have. The last two come from Azurite: it answers a range of
+/// an empty blob with one that ends before its start, and one at the end of a blob with the whole blob.
+const NO_SUCH_RANGE: [&str; 3] = ["Invalid range", "bytes 0--1/0", "Wanted range starting at"];
+
 /// What an error without an answer is about.
 fn transport_cause(error: &object_store::Error, text: &str) -> Cause {
     match http_kind(error) {
         Some(HttpErrorKind::Connect) => Cause::Unreachable,
         Some(HttpErrorKind::Unknown) => Cause::Other,
         Some(_) => Cause::Transient,
-        None if text.contains("Invalid range") => Cause::Range,
+        None if NO_SUCH_RANGE.iter().any(|said| text.contains(said)) => Cause::Range,
         None => Cause::Transient,
     }
 }
