@@ -214,45 +214,18 @@ impl Repository {
         cache: BlobCache,
     ) -> Result<Self> {
         let config = stored.config()?;
-        let StoredRecord { record, writer_features, .. } = &stored;
-        let (id, writer_features, salts) = (hex(&record.id), *writer_features, Salts::default());
-        let Some(encryption) = &record.encryption else {
-            let key = record.key.as_deref().unwrap_or_default();
-            let key = <[u8; 32]>::try_from(key)
-                .map_err(|_| Error::corrupt(NAME, 0, "a key of 32 bytes", key.len().to_string()))?;
-            let (key, store) = (RepositoryKey(key), cache.below(store, &id)?);
-            return Ok(Repository {
-                store,
-                id,
-                key,
-                config,
-                writer_features,
-                salts,
-                encryption: None,
-                requests,
-                config_is_doubtful: true,
-            });
+        let id = hex(&stored.record.id);
+        let encryption = stored.unlock(&store, ask)?;
+        let mut store = cache.below(store, &id)?;
+        let key = match &encryption {
+            None => stored.plain_key()?,
+            Some(Encryption { suite, keyring, .. }) => {
+                store = Arc::new(SealedStore::new(store, *suite, keyring.clone()));
+                RepositoryKey(*keyring.fingerprint_key.bytes())
+            }
         };
-        let suite = CipherSuite::from_number(encryption.suite)
-            .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", encryption.suite)))?;
-        let (slot, keyring) = keys::open(store.as_ref(), &ask()?, |keyring| {
-            Ok(keyring.configuration == stored.hash && keyring.commitment()?.as_slice() == encryption.commitment)
-        })?;
-        let (key, keyring) = (RepositoryKey(*keyring.fingerprint_key.bytes()), Arc::new(keyring));
-        let store = cache.below(store, &id)?;
-        let store = Arc::new(SealedStore::new(store, suite, keyring.clone()));
-        let encryption = Some(Encryption { suite, keyring, slot });
-        Ok(Repository {
-            store,
-            id,
-            key,
-            config,
-            writer_features,
-            salts,
-            encryption,
-            requests,
-            config_is_doubtful: true,
-        })
+        let (writer_features, salts, config_is_doubtful) = (stored.writer_features, Salts::default(), true);
+        Ok(Repository { store, id, key, config, writer_features, salts, encryption, requests, config_is_doubtful })
     }
 
     /// Whether the store lets only one of two programs create a repository at the same time.
@@ -377,6 +350,29 @@ impl Repository {
             }
         }
         Ok(())
+    }
+}
+
+impl StoredRecord {
+    /// Opens the key slots of an encrypted repository. `None` if it is not encrypted.
+    fn unlock(&self, store: &Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Option<Encryption>> {
+        let Some(record) = &self.record.encryption else { return Ok(None) };
+        let suite = CipherSuite::from_number(record.suite)
+            .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", record.suite)))?;
+        let (slot, keyring) = keys::open(store.as_ref(), &ask()?, |keyring| {
+            Ok(keyring.configuration == self.hash && keyring.commitment()?.as_slice() == record.commitment)
+        })?;
+        Ok(Some(Encryption { suite, keyring: Arc::new(keyring), slot }))
+    }
+
+    /// The key of a repository that is not encrypted.
+    fn plain_key(&self) -> Result<RepositoryKey> {
+        let key = self.record.key.as_deref().unwrap_or_default();
+        let key = <[u8; 32]>::try_from(key);
+        key.map(RepositoryKey).map_err(|_| {
+            let len = self.record.key.as_ref().map_or(0, Vec::len);
+            Error::corrupt(NAME, 0, "a key of 32 bytes", len.to_string())
+        })
     }
 }
 

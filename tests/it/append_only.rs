@@ -3,19 +3,19 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
-use fhrd::keep::{PruneOptions, PruneReport, SkippedRule, prune};
+use fhrd::keep::{PruneOptions, PruneReport, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::snapshot;
 use fhrd::store::{self, BlobMetadata, ListedBlob, Store};
 
 use crate::input::{TestRepository, write};
+use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
 /// Refuses to delete, and to overwrite, blobs whose names begin with a prefix.
@@ -89,14 +89,7 @@ fn back_up(repository: &Repository, source: &Path) -> BackupReport {
 }
 
 fn pruned(repository: &Repository) -> Result<PruneReport> {
-    let options = PruneOptions {
-        grace: Duration::ZERO,
-        dry_run: false,
-        repack_bytes_max: u64::MAX,
-        container_bytes: 1 << 20,
-        patience: Duration::ZERO,
-        skipped_rule: SkippedRule::Nothing,
-    };
+    let options = PruneOptions { container_bytes: 1 << 20, ..no_grace() };
     prune(repository, &options, &Arc::default())
 }
 

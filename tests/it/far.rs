@@ -13,7 +13,7 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{SecretBytes, Unlock};
 use fhrd::inspect::check::check;
-use fhrd::keep::{PruneOptions, SkippedRule, forget, prune};
+use fhrd::keep::{forget, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::{Repository, snapshot};
@@ -23,6 +23,7 @@ use fhrd::store::{
 };
 
 use crate::input::{files, write};
+use crate::interleavings::scene::no_grace;
 use crate::trees::{Random, assert_same, describe};
 
 /// A store whose requests take time and may overlap.
@@ -513,16 +514,5 @@ fn requests_of_a_source() {
         step("prune", &|repository| {
             prune(repository, &no_grace(), &Arc::default()).unwrap();
         });
-    }
-}
-
-fn no_grace() -> PruneOptions {
-    PruneOptions {
-        grace: Duration::ZERO,
-        dry_run: false,
-        repack_bytes_max: u64::MAX,
-        container_bytes: 32 << 20,
-        patience: Duration::ZERO,
-        skipped_rule: SkippedRule::Nothing,
     }
 }

@@ -6,7 +6,7 @@
 //! are among the first few hundred runs. At the end of each run every reported snapshot is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
 
 mod readers;
-mod scene;
+pub mod scene;
 mod scheduler;
 
 use std::fs;

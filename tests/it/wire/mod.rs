@@ -15,13 +15,14 @@ use fhrd::backup::{BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::crypto::{KeySlot, SecretBytes, Unlock};
 use fhrd::inspect::check::check;
-use fhrd::keep::{PruneOptions, SkippedRule, forget, prune};
+use fhrd::keep::{PruneOptions, forget, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::paths::cache_directory;
 use fhrd::repo::{Repository, keys, snapshot};
 use fhrd::restore::restore;
 use fhrd::store::{AccessKey, Patience, Store, StoreOptions, open_with};
 
+use crate::interleavings::scene::no_grace;
 use crate::trees::{Looks, Random, assert_same, describe};
 use server::{ACCESS_KEY, Behaviour, S3Server, StoredObjects, WireFault};
 
@@ -205,14 +206,7 @@ fn any_request_of_a_prune_may_go_wrong() {
     let work = || {
         let repository = Repository::open(open(&scene.server))?;
         forget(&repository, &[snapshot::find(repository.store.as_ref(), &first)?.id])?;
-        let options = PruneOptions {
-            grace: Duration::ZERO,
-            dry_run: false,
-            repack_bytes_max: u64::MAX,
-            container_bytes: 1 << 20,
-            patience: Duration::ZERO,
-            skipped_rule: SkippedRule::Nothing,
-        };
+        let options = PruneOptions { container_bytes: 1 << 20, ..no_grace() };
         prune(&repository, &options, &Arc::default())
     };
     scene.with_each_fault(&objects, work, |report, what| {
