@@ -5,6 +5,7 @@
 
 mod cache;
 mod names;
+mod pipeline;
 mod profile;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cache::CacheConfig;
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
+pub use self::pipeline::PipelineConfig;
 pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
 
@@ -23,10 +25,6 @@ pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
 pub const DELTA_BASE_BYTES_LIMIT: u64 = 2 * CHUNK_BYTES_LIMIT;
 /// Largest raw length of one frame, bytes. Readers refuse more.
 pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
-
-/// Most workers of a stage when the configuration leaves the number to the machine. Eight workers keep the
-/// single-threaded stages busy within the documented memory.
-const AUTOMATIC_WORKERS_MAX: usize = 8;
 
 /// All tables of a configuration file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -70,32 +68,6 @@ pub struct RepositoryConfig {
     pub chunk_bytes_max: ByteSize,
     /// Append zeros to containers, so that their lengths tell little: at most 12 % more.
     pub pad_containers: bool,
-}
-
-/// `[pipeline]`: worker threads and queues.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PipelineConfig {
-    /// Workers of each parallel stage that is not set below; 0 = one per processor, at most 8.
-    pub workers: usize,
-    /// Workers of Hash; 0 = `workers`.
-    pub hash_workers: usize,
-    /// Workers of Identify; 0 = `workers`.
-    pub identify_workers: usize,
-    /// Workers of ModelEncode; 0 = `workers`.
-    pub model_encode_workers: usize,
-    /// Workers of Compress; 0 = `workers`.
-    pub compress_workers: usize,
-    /// Workers of Fetch; 0 = `workers`.
-    pub fetch_workers: usize,
-    /// Workers of Decode; 0 = `workers`.
-    pub decode_workers: usize,
-    /// Workers of Write; 0 = `workers`.
-    pub write_workers: usize,
-    /// Batches that a link between two stages holds. Links after SubDedup hold four times as many smaller packets.
-    pub queue_depth: usize,
-    /// Bytes of a batch.
-    pub batch_bytes: ByteSize,
 }
 
 /// `[read]`: reading of source files.
@@ -226,35 +198,6 @@ impl Default for RepositoryConfig {
             chunk_bytes_avg: ByteSize::kib(128),
             chunk_bytes_max: ByteSize::kib(512),
             pad_containers: false,
-        }
-    }
-}
-
-impl Default for PipelineConfig {
-    fn default() -> Self {
-        PipelineConfig {
-            workers: 0,
-            hash_workers: 0,
-            identify_workers: 0,
-            model_encode_workers: 0,
-            compress_workers: 0,
-            fetch_workers: 0,
-            decode_workers: 0,
-            write_workers: 0,
-            queue_depth: 4,
-            batch_bytes: ByteSize::mib(1),
-        }
-    }
-}
-
-impl PipelineConfig {
-    /// Number of workers of a stage whose own key is set to `own`.
-    pub fn workers_of(&self, own: usize) -> usize {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(AUTOMATIC_WORKERS_MAX);
-        match (own, self.workers) {
-            (0, 0) => processors(),
-            (0, all) => all,
-            (own, _) => own,
         }
     }
 }

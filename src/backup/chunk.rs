@@ -34,6 +34,8 @@ pub struct ChunkStage {
     model: Option<Arc<ModelFile>>,
     /// Offset in the model file.
     offset: u64,
+    /// The rest of the current file is ignored.
+    is_broken: bool,
     batch: ChunkBatch,
     batch_bytes: u64,
 }
@@ -72,6 +74,7 @@ impl ChunkStage {
             carry: Vec::new(),
             model: None,
             offset: 0,
+            is_broken: false,
             batch: ChunkBatch::default(),
             batch_bytes,
         }
@@ -231,6 +234,8 @@ impl Stage for ChunkStage {
     fn process(&mut self, input: ReadBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         for item in input.items {
             match item {
+                ReadItem::Broken => self.is_broken = true,
+                ReadItem::Data(_) | ReadItem::Hole(_) if self.is_broken => {}
                 ReadItem::Data(bytes) => match self.model.clone() {
                     Some(model) => self.model_data(&model, bytes, emit)?,
                     None => self.data(bytes, emit)?,
@@ -254,7 +259,7 @@ impl Stage for ChunkStage {
                 ReadItem::Tree(item) => {
                     if matches!(item, TreeItem::End { .. }) {
                         self.end_data(emit)?;
-                        self.model = None;
+                        (self.model, self.is_broken) = (None, false);
                     }
                     self.push(ChunkItem::Tree(item), emit)?;
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::indexes::Indexes;
-use super::read::ReadCounts;
+use super::input::ReadCounts;
 use super::reliance::Reliance;
 use super::report::{BackupRequest, CopiedSnapshot, CopyPurpose, statistics};
 use super::save::Saved;

@@ -1,38 +1,41 @@
-//! The first stage of a run: it reads a source tree, a snapshot of another repository, or one stream.
+//! What a run reads: a source tree, a snapshot of another repository, or one stream.
 
-use super::message::ReadBatch;
-use super::read::ReadStage;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::stored::StoredStage;
 use super::stream::StreamStage;
-use crate::error::Result;
-use crate::pipeline::{Emit, Source};
+use super::walk::WalkStage;
+use crate::error::Error;
+use crate::metrics::Progress;
 
 /// The first stage.
 pub enum InputStage<'a> {
-    /// Reads the files of a source tree.
-    Tree(Box<ReadStage<'a>>),
+    /// Walks a source tree. Read comes after it.
+    Tree(Box<WalkStage<'a>>),
     /// Reads a snapshot of another repository.
     Stored(Box<StoredStage<'a>>),
     /// Reads a stream as one file.
     Stream(Box<StreamStage<'a>>),
 }
 
-impl Source for InputStage<'_> {
-    type Out = ReadBatch;
+/// Counters of what is read, shared with the caller of the run.
+#[derive(Debug, Default)]
+pub struct ReadCounts {
+    /// Entries that could not be read, or changed while they were read.
+    pub problems: AtomicU64,
+    /// Files that were not read because they are unchanged.
+    pub files_unchanged: AtomicU64,
+    /// Bytes read from files.
+    pub bytes_read: AtomicU64,
+    /// Entries that the user's choice leaves out. What is below an excluded directory is not counted.
+    pub excluded: AtomicU64,
+}
 
-    fn name(&self) -> &'static str {
-        match self {
-            InputStage::Tree(stage) => stage.name(),
-            InputStage::Stored(stage) => stage.name(),
-            InputStage::Stream(stage) => stage.name(),
-        }
-    }
-
-    fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        match self {
-            InputStage::Tree(stage) => stage.run(emit),
-            InputStage::Stored(stage) => stage.run(emit),
-            InputStage::Stream(stage) => stage.run(emit),
-        }
+impl ReadCounts {
+    /// Reports and counts an entry that could not be read, or changed meanwhile.
+    pub fn problem(&self, error: &Error, progress: &Progress) {
+        tracing::warn!("{error}");
+        self.problems.fetch_add(1, Ordering::Relaxed);
+        progress.errors.add(1);
     }
 }

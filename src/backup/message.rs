@@ -14,8 +14,8 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
 use crate::types::Fingerprint;
 
-/// How the reading of a file ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the reading of a file ended, the better first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// The whole file was read, and it did not change meanwhile.
     Complete,
@@ -73,6 +73,8 @@ pub enum ReadItem {
     },
     /// A hole of this many bytes.
     Hole(u64),
+    /// The current file could not be read further: what comes before its end is ignored.
+    Broken,
 }
 
 /// A batch of items from Read.

@@ -1,18 +1,19 @@
-//! Backup: nine stages turn a source tree into a snapshot.
+//! Backup: ten stages turn a source tree into a snapshot.
 //!
-//! 1. Read walks the source tree and sends bytes, holes and tree items. It skips files unchanged since the parent
-//!    snapshot.
-//! 2. Chunk receives bytes and sends chunks: cut at content-defined boundaries, in tensors at block boundaries.
-//! 3. Hash adds the fingerprint of each chunk, its keyed BLAKE3, in parallel.
-//! 4. Dedup asks the chunk index for each chunk and drops the bytes of duplicates.
-//! 5. Identify adds class and anchors of each new chunk, in parallel.
-//! 6. SubDedup receives chunks, finds copies in the new ones, plans deltas, and sends frames, entries and save items.
-//! 7. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
-//! 8. Compress encodes the other frames, in parallel.
-//! 9. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
+//! 1. Walk walks the source tree and sends tree items, holes and what is to be read. It skips files unchanged since the
+//!    parent snapshot.
+//! 2. Read opens and reads files, in parallel.
+//! 3. Chunk receives bytes and sends chunks: cut at content-defined boundaries, in tensors at block boundaries.
+//! 4. Hash adds the fingerprint of each chunk, its keyed BLAKE3, in parallel.
+//! 5. Dedup asks the chunk index for each chunk and drops the bytes of duplicates.
+//! 6. Identify adds class and anchors of each new chunk, in parallel.
+//! 7. SubDedup receives chunks, finds copies in the new ones, plans deltas, and sends frames, entries and save items.
+//! 8. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
+//! 9. Compress encodes the other frames, in parallel.
+//! 10. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
-//! `stored.rs` takes the place of Read for a stored snapshot, `stream.rs` for a single stream. A dry run ends after
-//! Dedup, with Estimate.
+//! `stored.rs` takes the place of Walk and Read for a stored snapshot, `stream.rs` for a single stream. A dry run ends
+//! after Dedup, with Estimate.
 //!
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
@@ -36,6 +37,7 @@ mod model_encode;
 mod parent;
 mod parents;
 mod read;
+mod reading;
 mod reliance;
 mod report;
 mod run;
@@ -46,6 +48,7 @@ mod stored_walk;
 mod stream;
 mod subdedup;
 mod uploads;
+mod walk;
 mod wiring;
 
 pub(crate) use adopt::adopt_orphans;
@@ -59,7 +62,7 @@ use crate::error::Result;
 use crate::metrics::StageMetrics;
 use crate::pipeline::Link;
 
-/// Links the nine stages in this order and runs them to the end of the stream.
+/// Links the stages in this order and runs them to the end of the stream.
 fn run_stages<'a>(
     mut wiring: wiring::Wiring<'a>,
     read: input::InputStage<'a>,
@@ -81,7 +84,7 @@ fn run_dry_stages<'a>(
     wiring.estimate(link)
 }
 
-/// The first four stages.
+/// The stages up to Dedup.
 fn find_new_chunks<'a>(wiring: &mut wiring::Wiring<'a>, read: input::InputStage<'a>) -> Link<'a, message::ChunkBatch> {
     let link = wiring.read(read);
     let link = wiring.chunk(link);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::read::ReadCounts;
+use super::input::ReadCounts;
 use super::save::Saved;
 use super::stream::StreamRequest;
 use crate::filesystem::{EntryChoice, Patterns};

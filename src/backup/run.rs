@@ -19,15 +19,15 @@ use std::time::Instant;
 use super::adopt::adopt_orphans;
 use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
-use super::input::InputStage;
+use super::input::{InputStage, ReadCounts};
 use super::known::KnownFiles;
 use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
-use super::read::{ReadCounts, ReadStage};
 use super::report::{BackupReport, BackupRequest, CopiedSnapshot};
 use super::segments::{care_after_commit, heal_segments};
 use super::stored::{StoredStage, StoredTree};
 use super::stream::StreamStage;
+use super::walk::WalkStage;
 use super::wiring::{RunParts, Wiring};
 use super::{run_dry_stages, run_stages};
 use crate::config::Config;
@@ -261,7 +261,7 @@ fn tree<'a>(
     let cursor =
         |parent: &NamedSnapshot| cursor(repository, listing, shared, &parent.snapshot, config.read.recheck_seconds);
     let cursors = ParentCursors(prepared.parents.iter().map(cursor).collect());
-    let stage = ReadStage::new(walker, cursors, candidates, config, progress, counts.clone());
+    let stage = WalkStage::new(walker, cursors, candidates, config, progress, counts.clone());
     (InputStage::Tree(Box::new(stage)), root_node)
 }
 

@@ -18,11 +18,13 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use lru::LruCache;
 
+use super::input::ReadCounts;
 use super::known::KnownFiles;
 use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
-use super::read::{HOISTED_BYTES_MAX, ITEMS_MAX, ReadCounts, announced};
+use super::reading::announced;
 use super::run::MODEL_CANDIDATES_MAX;
 use super::stored_walk::{StoredStep, StoredWalk};
+use super::walk::{HOISTED_BYTES_MAX, ITEMS_MAX};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{Patterns, suggests_model};

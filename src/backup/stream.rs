@@ -19,8 +19,8 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::buffers::BufferPool;
+use super::input::ReadCounts;
 use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
-use super::read::ReadCounts;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;

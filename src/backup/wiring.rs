@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::buffers::BufferPool;
 use super::chunk::ChunkStage;
 use super::compress::CompressWorker;
 use super::dedup::DedupStage;
@@ -18,6 +19,7 @@ use super::input::InputStage;
 use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
+use super::read::ReadWorker;
 use super::save::{SaveOptions, SaveStage, Saved};
 use super::subdedup::SubDedupStage;
 use super::uploads::Uploads;
@@ -68,9 +70,25 @@ impl<'a> Wiring<'a> {
         Wiring { parts, pipeline, in_flight: Arc::default(), chunker_seed }
     }
 
-    /// Starts the pipeline with Read.
-    pub fn read(&mut self, stage: InputStage<'a>) -> Link<'a, ReadBatch> {
-        self.pipeline.source(stage)
+    /// Starts the pipeline with Walk and Read, or with the stage that takes their place.
+    pub fn read(&mut self, input: InputStage<'a>) -> Link<'a, ReadBatch> {
+        let walk = match input {
+            InputStage::Tree(stage) => *stage,
+            InputStage::Stored(stage) => return self.pipeline.source(*stage),
+            InputStage::Stream(stage) => return self.pipeline.source(*stage),
+        };
+        let RunParts { config, progress, .. } = self.parts;
+        let counts = walk.counts().clone();
+        let link = self.pipeline.source(walk);
+        let buffers_max = 4 * config.pipeline.queue_depth + 8;
+        let pool = Arc::new(BufferPool::new(config.pipeline.batch_bytes.0 as usize, buffers_max));
+        self.pipeline.parallel(link, config.pipeline.workers_of_read(), || ReadWorker {
+            pool: pool.clone(),
+            hole_bytes_min: config.read.hole_bytes_min.0,
+            model: config.model.clone(),
+            progress,
+            counts: counts.clone(),
+        })
     }
 
     /// Adds Chunk.

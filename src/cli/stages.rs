@@ -6,8 +6,8 @@ use super::output::{Align, size, write_table};
 use crate::error::Result;
 use crate::metrics::{DistributionSummary, StageSummary};
 
-/// Writes a line per stage: items and bytes in and out, then work, input wait and output wait. Each of the three is a
-/// median and a 99th percentile (milliseconds per item) and a total (seconds).
+/// Writes a line per stage: items and bytes in and out, seconds of CPU time, then work, input wait and output wait.
+/// Each of the three is a median and a 99th percentile (milliseconds per item) and a total (seconds).
 ///
 /// # Errors
 /// Those of writing.
@@ -20,6 +20,7 @@ pub fn write_stages(out: &mut dyn Write, stages: &[StageSummary]) -> Result<()> 
         ("out", Right),
         ("bytes in", Right),
         ("out", Right),
+        ("CPU s", Right),
         ("work p50 ms", Right),
         ("p99", Right),
         ("total s", Right),
@@ -42,6 +43,7 @@ fn row(stage: &StageSummary) -> Vec<String> {
         stage.items_out.to_string(),
         size(stage.bytes_in),
         size(stage.bytes_out),
+        format!("{:.2}", stage.cpu_us as f64 / 1e6),
     ];
     let times = [&stage.service_us, &stage.receive_wait_us, &stage.send_wait_us];
     row.extend(times.into_iter().flat_map(times_of));

@@ -26,4 +26,4 @@ pub use removal::Remover;
 pub use source::{FileRange, FileRanges, SourceFile, next_data};
 pub use target::{Target, TargetOptions};
 pub use target_directory::{Completeness, TargetDirectory, TargetName};
-pub use walk::Walker;
+pub use walk::{FileLocation, Walker};

@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
 /// Number of directories that stay open, the deepest ones.
@@ -47,7 +48,16 @@ pub struct Walker {
 #[derive(Debug)]
 enum WalkedDirectory {
     Planned(btree_map::IntoIter<Vec<u8>, PlannedEntry>),
-    Listed { open: Option<OwnedFd>, identity: FileIdentity, names: vec::IntoIter<OsString>, scope: Scope },
+    Listed { open: Option<Arc<OwnedFd>>, identity: FileIdentity, names: vec::IntoIter<OsString>, scope: Scope },
+}
+
+/// Where to open a file of the walk. It keeps the file's directory open.
+#[derive(Debug)]
+pub struct FileLocation {
+    /// The open directory of the file and its identity. `None`: the path counts.
+    directory: Option<(Arc<OwnedFd>, FileIdentity)>,
+    /// Path on disk.
+    path: PathBuf,
 }
 
 /// Where the walk meets an entry.
@@ -86,17 +96,14 @@ impl Walker {
         self.root.as_ref()
     }
 
-    /// Opens the file of the [`Event::Entry`] that was returned last.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if it is gone, or if another file has replaced it.
-    pub fn open_file(&self, node: &Node) -> Result<SourceFile> {
+    /// Where to open the file `node` of the [`Event::Entry`] that was returned last.
+    pub fn location(&self, node: &Node) -> FileLocation {
         match self.directories.last() {
-            Some(WalkedDirectory::Listed { open: Some(directory), .. }) => {
-                let name = OsStr::from_bytes(&node.name);
-                SourceFile::open_at(directory.as_fd(), name, &self.source.join(name), node)
-            }
-            _ => SourceFile::open(&self.source, node),
+            Some(WalkedDirectory::Listed { open: Some(directory), identity, .. }) => FileLocation {
+                directory: Some((directory.clone(), *identity)),
+                path: self.source.join(OsStr::from_bytes(&node.name)),
+            },
+            _ => FileLocation { directory: None, path: self.source.clone() },
         }
     }
 
@@ -221,7 +228,7 @@ impl Walker {
             Err(reason) => {
                 self.pending.push_back(Event::Excluded { path: self.stored.clone(), reason });
                 node.partial = true;
-                let (open, names, scope) = (Some(open), Vec::new().into_iter(), Scope::default());
+                let (open, names, scope) = (Some(Arc::new(open)), Vec::new().into_iter(), Scope::default());
                 return Ok(WalkedDirectory::Listed { open, identity, names, scope });
             }
         };
@@ -247,7 +254,7 @@ impl Walker {
         {
             *open = None;
         }
-        Ok(WalkedDirectory::Listed { open: Some(open), identity, names: names.into_iter(), scope })
+        Ok(WalkedDirectory::Listed { open: Some(Arc::new(open)), identity, names: names.into_iter(), scope })
     }
 
     /// Ends the directory on top.
@@ -269,7 +276,7 @@ impl Walker {
                 _ => Err(Errno::NOENT),
             };
             match from_below.or_else(|_| open_directory(CWD, openable(&self.source).as_os_str(), identity)) {
-                Ok(found) => *open = Some(found),
+                Ok(found) => *open = Some(Arc::new(found)),
                 Err(error) => {
                     if let Some(WalkedDirectory::Listed { names, .. }) = self.directories.last_mut() {
                         *names = Vec::new().into_iter();
@@ -315,6 +322,26 @@ impl Walker {
             },
         }
         true
+    }
+}
+
+impl FileLocation {
+    /// The directory that stays open as long as this exists.
+    pub fn directory_identity(&self) -> Option<FileIdentity> {
+        self.directory.as_ref().map(|(_, identity)| *identity)
+    }
+
+    /// Opens the file, which was captured as `node`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is gone, or if another file has replaced it.
+    pub fn open(&self, node: &Node) -> Result<SourceFile> {
+        match &self.directory {
+            Some((directory, _)) => {
+                SourceFile::open_at(directory.as_fd(), OsStr::from_bytes(&node.name), &self.path, node)
+            }
+            None => SourceFile::open(&self.path, node),
+        }
     }
 }
 

@@ -99,7 +99,7 @@ fn a_vanished_entry_is_a_problem_and_the_walk_continues() {
         match event {
             Event::Entry { path, node } => {
                 if path.ends_with("a/1") {
-                    assert_eq!(walker.open_file(&node).unwrap().size(), 3);
+                    assert_eq!(walker.location(&node).open(&node).unwrap().size(), 3);
                     fs::remove_file(root.join("a/2")).unwrap();
                     fs::remove_dir_all(root.join("a/3")).unwrap();
                     fs::remove_dir_all(root.join("a/4")).unwrap();
@@ -107,7 +107,7 @@ fn a_vanished_entry_is_a_problem_and_the_walk_continues() {
                 }
                 if path.ends_with("a/5") {
                     fs::remove_file(root.join("a/5")).unwrap();
-                    assert!(walker.open_file(&node).is_err());
+                    assert!(walker.location(&node).open(&node).is_err());
                 }
                 texts.push(path.file_name().unwrap().to_owned());
             }
@@ -139,7 +139,7 @@ fn a_file_named_on_the_command_line_can_be_opened() {
     let (_directory, root) = tree(&[b"a/b"]);
     let mut walker = Walker::new(WalkPlan::new(&[root.join("a/b")]).unwrap(), BTreeSet::new(), EntryChoice::default());
     let node = walker.find_map(|event| if let Event::Entry { node, .. } = event { Some(node) } else { None }).unwrap();
-    assert_eq!(walker.open_file(&node).unwrap().size(), 3);
+    assert_eq!(walker.location(&node).open(&node).unwrap().size(), 3);
     assert!(walker.root().is_none());
 }
 
@@ -186,7 +186,7 @@ fn deep_trees_and_long_paths_are_walked() {
             Event::Leave { .. } => left += 1,
             Event::Entry { node, .. } => {
                 files += 1;
-                assert_eq!(walker.open_file(&node).unwrap().size(), 0);
+                assert_eq!(walker.location(&node).open(&node).unwrap().size(), 0);
             }
             Event::Problem { error, .. } => panic!("{error}"),
             Event::Skipped { .. } | Event::Excluded { .. } => panic!("skipped"),
@@ -213,6 +213,6 @@ fn relative_paths_are_opened_from_the_current_directory() {
             _ => None,
         });
         let node = node.unwrap();
-        assert_eq!(walker.open_file(&node).unwrap().size(), node.size);
+        assert_eq!(walker.location(&node).open(&node).unwrap().size(), node.size);
     }
 }

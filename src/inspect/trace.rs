@@ -136,7 +136,7 @@ impl Tracer<'_, '_> {
         if self.output.identity == Some(node.identity()) {
             return Ok(());
         }
-        let source = match walker.open_file(node) {
+        let source = match walker.location(node).open(node) {
             Ok(source) => source,
             Err(error) => {
                 self.problem(&error);

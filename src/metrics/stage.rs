@@ -20,6 +20,8 @@ pub struct StageMetrics {
     pub bytes_in: u64,
     /// Bytes of the items emitted.
     pub bytes_out: u64,
+    /// Microseconds of CPU time of its threads.
+    pub cpu_us: u64,
     /// Microseconds of work per item, without blocked time.
     pub service_us: Distribution,
     /// Microseconds per item blocked because the input queue is empty.
@@ -41,6 +43,7 @@ impl StageMetrics {
     /// Adds the measurements of another worker of the same stage.
     pub fn merge(&mut self, other: &StageMetrics) {
         self.workers += other.workers;
+        self.cpu_us += other.cpu_us;
         self.items_in += other.items_in;
         self.items_out += other.items_out;
         self.bytes_in += other.bytes_in;
@@ -61,6 +64,7 @@ impl StageMetrics {
             items_out: self.items_out,
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
+            cpu_us: self.cpu_us,
             service_us: self.service_us.summary(),
             receive_wait_us: self.receive_wait_us.summary(),
             send_wait_us: self.send_wait_us.summary(),
@@ -84,6 +88,8 @@ pub struct StageSummary {
     pub bytes_in: u64,
     /// Bytes emitted.
     pub bytes_out: u64,
+    /// Microseconds of CPU time of its threads.
+    pub cpu_us: u64,
     /// Microseconds of work per item.
     pub service_us: DistributionSummary,
     /// Microseconds per item blocked because the input queue is empty.

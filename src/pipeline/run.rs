@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crossbeam_channel::bounded;
 
 use super::link::{Emit, Receiver, connect};
@@ -155,7 +157,12 @@ fn run_threads(worker_groups: Vec<Workers<'_>>, state: &RunState) -> Vec<StageMe
             for (worker, body) in workers.bodies.into_iter().enumerate() {
                 let name = if single { workers.name.to_string() } else { format!("{}-{worker}", workers.name) };
                 // If a thread does not start, its body is dropped. That closes its links and wakes the other stages.
-                match thread::Builder::new().name(name).spawn_scoped(scope, body) {
+                let measured = move || {
+                    let mut metrics = body();
+                    metrics.cpu_us = cpu_microseconds();
+                    metrics
+                };
+                match thread::Builder::new().name(name).spawn_scoped(scope, measured) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => state.record(Error::io("start a thread for stage", workers.name, error)),
                 }
@@ -174,4 +181,10 @@ fn run_threads(worker_groups: Vec<Workers<'_>>, state: &RunState) -> Vec<StageMe
         });
         stages.collect()
     })
+}
+
+/// CPU time of this thread, microseconds.
+fn cpu_microseconds() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }

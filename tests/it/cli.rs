@@ -284,11 +284,13 @@ fn the_stages_are_shown_on_request() {
     let home = Home::new();
     home.write("file", &[7; 1000]);
     let text = stdout(&home.run(&["backup", "file", "--stats"]));
-    for stage in ["read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save", "index: not stored"] {
+    for stage in
+        ["walk", "read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save", "index: not stored"]
+    {
         assert!(text.lines().any(|line| line.starts_with(stage)), "{stage} is missing in\n{text}");
     }
     let report = home.backup(&["file"]);
-    assert_eq!(report["stages"].as_array().map(Vec::len), Some(9));
+    assert_eq!(report["stages"].as_array().map(Vec::len), Some(10));
     assert!(report["stages"][0]["service_us"]["p99"].is_u64());
 }
 

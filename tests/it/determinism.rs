@@ -95,6 +95,6 @@ fn model_encode_is_left_out_if_no_frame_can_need_it() {
     let report = finished(place.command(source.path(), &arguments).output().unwrap(), "backup");
     let names: Vec<&str> =
         report["stages"].as_array().unwrap().iter().filter_map(|stage| stage["name"].as_str()).collect();
-    assert_eq!(names, ["read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save"]);
+    assert_eq!(names, ["walk", "read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save"]);
     place.run(&["check", "--read-data"]);
 }

@@ -1,0 +1,239 @@
+//! What Walk asks of Read, and what the two share of a file.
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backup::message::{Outcome, ReadItem};
+use crate::filesystem::{FileLocation, SourceFile};
+use crate::model::{ModelFile, ModelRecord};
+use crate::pipeline::Weigh;
+use crate::repo::recipe::ContentReference;
+use crate::repo::tree::{FileIdentity, HoleMap, Node};
+
+/// Files from this size on are sent with their previous version: float chunks may be deltas to it.
+const CHANGED_BYTES_MIN: u64 = 64 << 10;
+
+/// From Walk to Read.
+pub enum WalkItem {
+    /// An item that needs no reading.
+    Ready(ReadItem),
+    /// A file to open and to read.
+    File(Box<FileToRead>),
+    /// A range of an open file.
+    Range(RangeToRead),
+    /// The end of an open file. All its ranges were sent before.
+    End {
+        /// The file.
+        file: Arc<OpenedFile>,
+        /// Holes that are sent as data because they are short.
+        small_holes: HoleMap,
+    },
+}
+
+/// A file to open and to read.
+pub struct FileToRead {
+    /// Where to open it.
+    pub location: FileLocation,
+    /// Its entry.
+    pub node: Node,
+    /// Content of the file in the parent snapshot.
+    pub previous_version: Option<ContentReference>,
+    promise: PromiseKeeper,
+}
+
+/// A range of an open file.
+pub struct RangeToRead {
+    /// The file.
+    pub file: Arc<OpenedFile>,
+    /// Offsets of the first byte and behind the last one.
+    pub range: Range<u64>,
+}
+
+/// An open file that several workers read.
+pub struct OpenedFile {
+    /// The file.
+    pub source: SourceFile,
+    state: Mutex<ReadingState>,
+    all_read: Condvar,
+    promise: PromiseKeeper,
+}
+
+struct ReadingState {
+    /// Ranges that were sent and not read yet.
+    open_ranges: usize,
+    outcome: Outcome,
+}
+
+/// How the reading of a file ends, for those who must know it before they go on.
+#[derive(Clone, Default)]
+pub struct ReadPromise(Arc<(Mutex<Option<Outcome>>, Condvar)>);
+
+/// Keeps a promise. Without an outcome the reading has failed: the run ends.
+struct PromiseKeeper(Option<ReadPromise>);
+
+/// A batch of items from Walk.
+#[derive(Default)]
+pub struct WalkBatch {
+    /// Items in stream order.
+    pub items: Vec<WalkItem>,
+    /// Bytes to read.
+    pub bytes: u64,
+    /// Files to open.
+    pub files: usize,
+    /// Directories that stay open until the files are open. Equal ones in a row count once.
+    pub directories: Vec<FileIdentity>,
+}
+
+impl Weigh for WalkBatch {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl WalkBatch {
+    /// Appends an item.
+    pub fn push(&mut self, item: WalkItem) {
+        match &item {
+            WalkItem::File(file) => {
+                self.files += 1;
+                self.bytes += file.node.size;
+                if let Some(directory) = file.location.directory_identity()
+                    && self.directories.last() != Some(&directory)
+                {
+                    self.directories.push(directory);
+                }
+            }
+            WalkItem::Range(range) => self.bytes += range.range.end - range.range.start,
+            WalkItem::Ready(_) | WalkItem::End { .. } => {}
+        }
+        self.items.push(item);
+    }
+}
+
+impl WalkItem {
+    /// The task to read a range of `file`.
+    pub fn range(file: &Arc<OpenedFile>, range: Range<u64>) -> Self {
+        file.lock().open_ranges += 1;
+        WalkItem::Range(RangeToRead { file: file.clone(), range })
+    }
+}
+
+impl Drop for RangeToRead {
+    fn drop(&mut self) {
+        let mut state = self.file.lock();
+        state.open_ranges -= 1;
+        if state.open_ranges == 0 {
+            self.file.all_read.notify_all();
+        }
+    }
+}
+
+impl FileToRead {
+    /// The task to read the file `node` at `location`; `promise` learns the outcome.
+    pub fn new(
+        location: FileLocation,
+        node: Node,
+        previous_version: Option<ContentReference>,
+        promise: Option<ReadPromise>,
+    ) -> Self {
+        FileToRead { location, node, previous_version, promise: PromiseKeeper(promise) }
+    }
+
+    /// Ends the task.
+    pub fn keep_promise(&self, outcome: Outcome) {
+        self.promise.tell(outcome);
+    }
+}
+
+impl OpenedFile {
+    /// A file of which nothing has been read; `promise` learns the outcome.
+    pub fn new(source: SourceFile, promise: Option<ReadPromise>) -> Self {
+        let state = Mutex::new(ReadingState { open_ranges: 0, outcome: Outcome::Complete });
+        OpenedFile { source, state, all_read: Condvar::new(), promise: PromiseKeeper(promise) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReadingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The outcome so far.
+    pub fn outcome(&self) -> Outcome {
+        self.lock().outcome
+    }
+
+    /// Makes the outcome at least as bad as this one.
+    pub fn worsen(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.outcome = state.outcome.max(outcome);
+    }
+
+    /// Waits until all ranges have been read. They are before the end in the stream, so other workers have them
+    /// already, and none of them waits for this one.
+    pub fn wait_for_ranges(&self) {
+        let wait = self.all_read.wait_while(self.lock(), |state| state.open_ranges > 0);
+        drop(wait.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Tells the outcome to those who wait for it.
+    pub fn keep_promise(&self, outcome: Outcome) {
+        self.promise.tell(outcome);
+    }
+}
+
+impl ReadPromise {
+    /// Sets the outcome, unless it is set.
+    pub fn keep(&self, outcome: Outcome) {
+        let (state, fulfilled) = &*self.0;
+        state.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+        fulfilled.notify_all();
+    }
+
+    /// The outcome. Waits for it no longer than `patience`.
+    pub fn wait(&self, patience: Duration) -> Option<Outcome> {
+        let (state, fulfilled) = &*self.0;
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = fulfilled.wait_timeout_while(state, patience, |outcome| outcome.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl PromiseKeeper {
+    fn tell(&self, outcome: Outcome) {
+        if let Some(promise) = &self.0 {
+            promise.keep(outcome);
+        }
+    }
+}
+
+impl Drop for PromiseKeeper {
+    fn drop(&mut self) {
+        self.tell(Outcome::Failed);
+    }
+}
+
+/// The item before a file's content: its record if it is a model, else its previous version.
+pub fn announced(
+    model: Option<&Arc<ModelFile>>,
+    previous_version: Option<ContentReference>,
+    size: u64,
+) -> Option<ReadItem> {
+    match model {
+        Some(model) => Some(ReadItem::Model(model.clone())),
+        None => previous_version.filter(|_| size >= CHANGED_BYTES_MIN).map(ReadItem::PreviousVersion),
+    }
+}
+
+/// Bytes to read at once from `offset` of a file on, at most `bytes_max`. In a model they end at a block boundary: a
+/// block inside one buffer is not copied.
+pub fn bytes_at_once(model: Option<&ModelRecord>, offset: u64, bytes_max: u64) -> u64 {
+    let Some(model) = model else { return bytes_max };
+    let at = model.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
+    let Some(tensor) = model.tensors.get(at) else { return bytes_max };
+    if offset < tensor.offset {
+        return bytes_max.min(tensor.offset - offset);
+    }
+    let (inside, left) = (offset - tensor.offset, tensor.offset + tensor.len - offset);
+    let whole = (inside + bytes_max) / model.block_bytes * model.block_bytes;
+    if left <= bytes_max || whole <= inside { left.min(bytes_max) } else { whole - inside }
+}

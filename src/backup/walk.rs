@@ -1,0 +1,360 @@
+//! Walk: walks the source and says what is to be read, in the order of the stream. Read does it.
+//!
+//! - A file is not read if its size, times and inode equal those in a parent snapshot, its times are at least a minute
+//!   older than that snapshot, and all its chunks are present. Its entry refers to the parent's content.
+//! - A file of up to a batch is one task, which also opens it. A larger file is opened here and read in ranges.
+//! - Holes are not read. An inode with several names is read once.
+//! - An entry that cannot be read is reported, counted and left out.
+//! - Model files are recognised by their content and announced with a record of their tensors.
+//! - Files whose names look like models are hoisted: they are sent before the walk, bases before their descendants.
+//!   When the walk meets a hoisted file it sends the entry without content.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lru::LruCache;
+
+use super::input::ReadCounts;
+use super::parents::ParentCursors;
+use super::reading::{FileToRead, OpenedFile, ReadPromise, WalkBatch, WalkItem, announced, bytes_at_once};
+use crate::backup::message::{Outcome, ReadItem, TreeItem};
+use crate::config::{Config, ModelConfig};
+use crate::error::{Error, Result};
+use crate::filesystem::{Capturer, Event, Exclusion, FileRange, SourceFile, Walker};
+use crate::metrics::Progress;
+use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, model_file, storing_order};
+use crate::pipeline::{Emit, Source};
+use crate::repo::reader::at_least_one;
+use crate::repo::recipe::ContentReference;
+use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
+
+/// Items of a batch, at most.
+pub(super) const ITEMS_MAX: usize = 1024;
+/// Files of a batch, at most: more would leave other workers idle.
+const FILES_MAX: usize = 32;
+/// Directories that a batch keeps open, at most.
+const DIRECTORIES_MAX: usize = 4;
+/// Memory for records of models that are to be ordered. Models beyond that are not hoisted.
+pub(super) const HOISTED_BYTES_MAX: usize = 16 << 20;
+/// Time between two looks at a file that others read.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The stage.
+pub struct WalkStage<'a> {
+    walker: Walker,
+    parents: ParentCursors,
+    hole_bytes_min: u64,
+    batch_bytes: u64,
+    /// Inodes with several names whose content was sent. `None`: the parent snapshot has it.
+    links: LruCache<FileIdentity, Option<ReadPromise>>,
+    model: ModelConfig,
+    /// Files that may be models, examined before the walk.
+    candidates: Vec<PathBuf>,
+    /// Hoisted files in the state in which they were sent.
+    hoisted: HashMap<FileIdentity, (Node, ReadPromise)>,
+    batch: WalkBatch,
+    progress: &'a Progress,
+    counts: Arc<ReadCounts>,
+}
+
+impl<'a> WalkStage<'a> {
+    /// Reads the files of `walker` except those unchanged since one of `parents`. `candidates` are files of the walk
+    /// that may be models.
+    pub fn new(
+        walker: Walker,
+        parents: ParentCursors,
+        candidates: Vec<PathBuf>,
+        config: &Config,
+        progress: &'a Progress,
+        counts: Arc<ReadCounts>,
+    ) -> Self {
+        WalkStage {
+            walker,
+            parents,
+            hole_bytes_min: config.read.hole_bytes_min.0,
+            batch_bytes: config.pipeline.batch_bytes.0,
+            links: LruCache::new(at_least_one(config.read.hard_links_max)),
+            model: config.model.clone(),
+            candidates,
+            hoisted: HashMap::new(),
+            batch: WalkBatch::default(),
+            progress,
+            counts,
+        }
+    }
+
+    /// The counters of the run, which Read shares.
+    pub fn counts(&self) -> &Arc<ReadCounts> {
+        &self.counts
+    }
+
+    fn push(&mut self, item: WalkItem, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        self.batch.push(item);
+        let WalkBatch { items, bytes, files, directories } = &self.batch;
+        let is_full = *bytes >= self.batch_bytes || items.len() >= ITEMS_MAX;
+        if is_full || *files >= FILES_MAX || directories.len() >= DIRECTORIES_MAX { self.flush(emit) } else { Ok(()) }
+    }
+
+    fn push_tree(&mut self, item: TreeItem, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        self.push(WalkItem::Ready(ReadItem::Tree(item)), emit)
+    }
+
+    fn flush(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
+    }
+
+    /// Waits until a file has been read.
+    fn wait(&mut self, promise: &ReadPromise, emit: &mut Emit<WalkBatch>) -> Result<Outcome> {
+        // The file may be in the batch that is not sent yet.
+        self.flush(emit)?;
+        loop {
+            if let Some(outcome) = promise.wait(PATIENCE) {
+                return Ok(outcome);
+            }
+            emit.check()?;
+        }
+    }
+
+    fn problem(&self, error: &Error) {
+        self.counts.problem(error, self.progress);
+    }
+
+    fn event(&mut self, event: Event, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        match event {
+            Event::Enter { node, .. } => {
+                self.parents.enter(&node);
+                self.push_tree(TreeItem::Enter(Box::new(node)), emit)
+            }
+            Event::Leave { .. } => {
+                self.parents.leave();
+                self.push_tree(TreeItem::Leave, emit)
+            }
+            Event::Entry { node, .. } if node.kind == NodeKind::File => self.file(node, emit),
+            Event::Entry { node, .. } => self.push_tree(TreeItem::Entry(Box::new(node)), emit),
+            Event::Problem { error, .. } => {
+                self.problem(&error);
+                self.push_tree(TreeItem::Omitted, emit)
+            }
+            Event::Skipped { path } => {
+                tracing::info!("skipping {}: it is the repository or its cache", path.display());
+                self.push_tree(TreeItem::Omitted, emit)
+            }
+            Event::Excluded { path, reason } => {
+                self.counts.excluded.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!("excluding {}: {reason}", path.display());
+                match reason {
+                    // The directory itself is stored, and marked by the walk.
+                    Exclusion::FileSystem => Ok(()),
+                    _ => self.push_tree(TreeItem::Omitted, emit),
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, mut node: Node, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        if self.is_sent(&node, emit)? {
+            return self.push_tree(TreeItem::Linked(Box::new(node)), emit);
+        }
+        if let Some(content) = self.parents.unchanged(&mut node) {
+            node.content = content;
+            self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+            self.progress.bytes_read.add(node.size);
+            if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
+                self.links.put(identity, None);
+            }
+            return self.push_tree(TreeItem::Entry(Box::new(node)), emit);
+        }
+        if let Some((_, promise)) = self.hoisted.get(&node.identity()).filter(|(hoisted, _)| is_same(hoisted, &node)) {
+            let promise = promise.clone();
+            if self.wait(&promise, emit)? == Outcome::Complete {
+                if let Some(identity) = node.hard_link {
+                    self.links.put(identity, None);
+                }
+                return self.push_tree(TreeItem::Linked(Box::new(node)), emit);
+            }
+        }
+        let promise = node.hard_link.map(|identity| {
+            let promise = ReadPromise::default();
+            self.links.put(identity, Some(promise.clone()));
+            promise
+        });
+        let previous_version = self.parents.previous_version();
+        let location = self.walker.location(&node);
+        if node.size <= self.batch_bytes {
+            let file = FileToRead::new(location, node, previous_version, promise);
+            return self.push(WalkItem::File(Box::new(file)), emit);
+        }
+        let source = match location.open(&node) {
+            Ok(source) => source,
+            Err(error) => {
+                self.problem(&error);
+                promise.inspect(|promise| promise.keep(Outcome::Failed));
+                return self.push_tree(TreeItem::Omitted, emit);
+            }
+        };
+        source.refresh(&mut node);
+        let fingerprint = previous_version.and_then(ContentReference::fingerprint);
+        let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
+        self.send(source, TreeItem::Begin(Box::new(node)), model, previous_version, promise, emit)
+    }
+
+    /// Whether the content of this inode was sent under another name. Waits until it has been read.
+    fn is_sent(&mut self, node: &Node, emit: &mut Emit<WalkBatch>) -> Result<bool> {
+        let Some(identity) = node.hard_link else { return Ok(false) };
+        let Some(promise) = self.links.get(&identity) else { return Ok(false) };
+        let Some(promise) = promise.clone() else { return Ok(true) };
+        let is_sent = self.wait(&promise, emit)? != Outcome::Failed;
+        if is_sent {
+            self.links.put(identity, None);
+        }
+        Ok(is_sent)
+    }
+
+    /// Sends a large file from its begin item to its end item.
+    fn send(
+        &mut self,
+        source: SourceFile,
+        begin: TreeItem,
+        model: Result<Option<Arc<ModelFile>>>,
+        previous_version: Option<ContentReference>,
+        promise: Option<ReadPromise>,
+        emit: &mut Emit<WalkBatch>,
+    ) -> Result<()> {
+        self.push_tree(begin, emit)?;
+        let file = Arc::new(OpenedFile::new(source, promise));
+        let mut small_holes = HoleMap::default();
+        match model {
+            Ok(model) => {
+                if let Some(item) = announced(model.as_ref(), previous_version, file.source.size()) {
+                    self.push(WalkItem::Ready(item), emit)?;
+                }
+                self.content(&file, model.as_deref(), &mut small_holes, emit)?;
+            }
+            Err(error) => {
+                self.problem(&error);
+                file.worsen(Outcome::Failed);
+            }
+        }
+        self.push(WalkItem::End { file, small_holes }, emit)
+    }
+
+    /// Sends the content of new models before the walk, bases first.
+    fn send_hoisted(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        let (capturer, mut models, mut bytes) = (Capturer::new(), Vec::new(), 0);
+        for path in std::mem::take(&mut self.candidates) {
+            emit.check()?;
+            let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
+            // The walk meets the file again and then reports its defects.
+            let Ok(Some(model)) = model_file(&source, &self.model, None, DefectReporting::Silent) else { continue };
+            let Some(ModelFile { record, .. }) = Arc::into_inner(model) else { continue };
+            bytes += record.memory_bytes();
+            models.push(HoistCandidate { path, node, record });
+            if bytes > HOISTED_BYTES_MAX {
+                break;
+            }
+        }
+        for HoistCandidate { path, node: before, record } in
+            if models.len() > 1 { storing_order(models) } else { Vec::new() }
+        {
+            let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
+            let model = match is_same(&before, &node) {
+                true => Ok(Some(Arc::new(ModelFile { record, previous_version: None }))),
+                false => model_file(&source, &self.model, None, DefectReporting::Warn),
+            };
+            let begin = TreeItem::Hoisted(Box::new(node.clone()));
+            let promise = ReadPromise::default();
+            self.send(source, begin, model, None, Some(promise.clone()), emit)?;
+            self.hoisted.insert(node.identity(), (node, promise));
+        }
+        Ok(())
+    }
+
+    /// Opens a file that may be a new model; `None` if the parent snapshot probably contains it or it cannot be read.
+    fn open_candidate(&self, capturer: &Capturer, path: &Path) -> Option<(Node, SourceFile)> {
+        let mut node = capturer.capture_path(path, false, &mut Vec::new()).ok()?;
+        if node.kind != NodeKind::File || self.parents.is_older(&node) {
+            return None;
+        }
+        let source = SourceFile::open(path, &node).ok()?;
+        source.refresh(&mut node);
+        Some((node, source))
+    }
+
+    /// Sends the data and long holes of a file. Short holes are sent as data and recorded in `small_holes`.
+    fn content(
+        &mut self,
+        file: &Arc<OpenedFile>,
+        model: Option<&ModelFile>,
+        small_holes: &mut HoleMap,
+        emit: &mut Emit<WalkBatch>,
+    ) -> Result<()> {
+        let record = model.map(|model| &model.record);
+        // Start of the data that is not sent yet, and its end so far.
+        let (mut start, mut end) = (0, 0);
+        for range in file.source.ranges(1) {
+            match range {
+                FileRange::Data { offset, len } => end = offset + len,
+                FileRange::Hole { len } if len < self.hole_bytes_min => {
+                    small_holes.push(end, len);
+                    end += len;
+                }
+                FileRange::Hole { len } => {
+                    self.data(file, record, start..end, emit)?;
+                    if file.outcome() != Outcome::Complete {
+                        return Ok(());
+                    }
+                    self.progress.bytes_read.add(len);
+                    self.push(WalkItem::Ready(ReadItem::Hole(len)), emit)?;
+                    end += len;
+                    start = end;
+                }
+            }
+        }
+        self.data(file, record, start..end, emit)
+    }
+
+    /// Sends a range of data as tasks. Stops early if a range could not be read.
+    fn data(
+        &mut self,
+        file: &Arc<OpenedFile>,
+        model: Option<&ModelRecord>,
+        range: Range<u64>,
+        emit: &mut Emit<WalkBatch>,
+    ) -> Result<()> {
+        let mut start = range.start;
+        while start < range.end && file.outcome() == Outcome::Complete {
+            emit.check()?;
+            let len = bytes_at_once(model, start, self.batch_bytes).min(range.end - start);
+            self.push(WalkItem::range(file, start..start + len), emit)?;
+            start += len;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file is unchanged since it was captured as `before`.
+fn is_same(before: &Node, now: &Node) -> bool {
+    let state = |node: &Node| (node.identity(), node.size, node.mtime, node.ctime);
+    state(before) == state(now)
+}
+
+impl Source for WalkStage<'_> {
+    type Out = WalkBatch;
+
+    fn name(&self) -> &'static str {
+        "walk"
+    }
+
+    fn run(&mut self, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        self.send_hoisted(emit)?;
+        while let Some(event) = self.walker.next() {
+            emit.check()?;
+            self.event(event, emit)?;
+        }
+        self.flush(emit)
+    }
+}
