@@ -128,6 +128,36 @@ fn false_arrays_and_archives_are_defective() {
 }
 
 #[test]
+fn false_chains_of_archives_are_defective() {
+    let (chain, single) = (distcp_sample(), torch_sample());
+    // A single byte is missing before the last archive: all offsets in it are the same, the one before it is not found.
+    let last = chain.windows(4).rposition(|bytes| bytes == b"PK\x03\x04").unwrap();
+    let last = chain[..last].windows(22).rposition(|bytes| bytes.starts_with(b"PK\x05\x06")).unwrap() + 22;
+    let cut = [&chain[..last - 1], &chain[last..]].concat();
+    assert!(!matches!(found(&cut), Recognition::Model(_)));
+    // Bytes before an archive that are none.
+    let three = [&b"PK\x03\x04 and more"[..], &chain].concat();
+    assert!(reason(&three).contains("the end of an archive at byte 13"), "{}", reason(&three));
+    // An archive without tensors in the middle is no reason, one that is not torch's is.
+    let foreign = zip_of(&[("a.txt", b"x", 0)], true);
+    let foreign = [&foreign[..foreign.len() - 5], &[0, 0]].concat();
+    assert!(reason(&[&chain[..], &foreign].concat()).contains("archive 3 at byte"));
+    // A defect within one archive names it.
+    let mut renamed = chain.clone();
+    renamed[last + 30] = b'b';
+    assert!(reason(&renamed).starts_with("archive 2 at byte"), "{}", reason(&renamed));
+    // An archive with a comment ends the chain.
+    assert!(!matches!(found(&[&chain[..], &single].concat()), Recognition::Model(_)));
+}
+
+#[test]
+fn a_long_chain_of_empty_archives_is_bounded() {
+    let empty = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+    let chain = [b"PK\x03\x04".to_vec(), empty.repeat(1_000_001)].concat();
+    assert!(reason(&chain).contains("at most 1000000 archives"));
+}
+
+#[test]
 fn an_archive_over_four_gibibytes_is_read_by_its_zip64_fields() {
     struct Sparse(Vec<u8>, u64, Vec<u8>);
     impl ReadAt for Sparse {
@@ -184,7 +214,7 @@ fn content_that_is_not_a_model_is_opaque() {
 static SAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let array = npy_of("'<f4'", false, "(2, 3)", &[1; 24]);
     let npz = zip_of(&[("one.npy", &array, 0), ("two.npy", &array, 0)], true);
-    vec![safetensors_sample(), gguf_sample(), array, npz, torch_sample(), tar_sample()]
+    vec![safetensors_sample(), gguf_sample(), array, npz, torch_sample(), tar_sample(), distcp_sample()]
 });
 
 fn check_promises(bytes: &[u8]) {
@@ -219,7 +249,7 @@ proptest! {
 
     #[test]
     fn changed_files_break_no_promise(
-        which in 0usize..6,
+        which in 0usize..7,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         is_cut in any::<bool>(),
         cut in any::<prop::sample::Index>(),

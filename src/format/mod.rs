@@ -6,6 +6,7 @@
 
 mod array;
 pub mod card;
+mod distcp;
 mod dtype;
 mod gguf;
 mod npy;
@@ -37,7 +38,8 @@ pub use tensor::{Recognised, Recognition, Tensor};
 pub use value_type::ValueType;
 
 /// Every format, the strictest first.
-pub static FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &gguf::Gguf, &npy::Npy, &zip::Zip, &tar::Tar];
+pub static FORMATS: &[&dyn Format] =
+    &[&safetensors::Safetensors, &gguf::Gguf, &npy::Npy, &distcp::Distcp, &zip::Zip, &tar::Tar];
 
 /// Bytes at the start of a file that [`may_be_model`] needs.
 pub const HEAD_BYTES: usize = 512;

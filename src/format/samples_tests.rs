@@ -164,6 +164,28 @@ pub(super) fn torch_sample() -> Vec<u8> {
     zip_of(members, false)
 }
 
+/// Archives of torch, one after another: a state dictionary, an archive without tensors, and a wide archive.
+pub(super) fn distcp_sample() -> Vec<u8> {
+    let state = torch_pickle();
+    let members: &[(&str, &[u8], u16)] =
+        &[("archive/data.pkl", &state, 0), ("archive/data/0", &[6; 12], 0), ("archive/data/1", &[5; 32], 0)];
+    let number: &[(&str, &[u8], u16)] = &[("archive/data.pkl", b"\x80\x02K\x07.", 0)];
+    [
+        without_comment(zip_of(members, false)),
+        without_comment(zip_of(number, true)),
+        without_comment(zip_of(members, true)),
+    ]
+    .concat()
+}
+
+/// Removes the comment of an archive of [`zip_of`].
+fn without_comment(mut archive: Vec<u8>) -> Vec<u8> {
+    archive.truncate(archive.len() - 3);
+    let at = archive.len() - 2;
+    archive[at] = 0;
+    archive
+}
+
 /// A tar archive. A member has a type, a path and bytes.
 pub(super) fn tar_of(members: &[(u8, &str, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -314,6 +336,30 @@ fn a_torch_storage_has_the_name_of_its_first_tensor() {
 fn torch_storages_are_found_without_a_readable_pickle() {
     let bytes = zip_of(&[("m/data.pkl", b"cos\nsystem\n(S'x'\ntR.", 0), ("m/data/0", &[9; 12], 0)], true);
     assert_eq!(rows_of(&model(&bytes), &bytes), [("0".into(), "other", vec![12], vec![9; 12])]);
+}
+
+#[test]
+fn archives_of_torch_after_one_another_have_numbers() {
+    let bytes = distcp_sample();
+    let model = model(&bytes);
+    let rows = rows_of(&model, &bytes);
+    assert_eq!((model.format, rows.len()), ("distcp", 4));
+    assert_eq!(rows[0], ("0:model.w".into(), "BF16", vec![3, 2], vec![6; 12]));
+    assert_eq!(rows[1], ("0:model.part".into(), "I64", vec![4], vec![5; 32]));
+    assert_eq!(rows[2], ("2:model.w".into(), "BF16", vec![3, 2], vec![6; 12]));
+    assert_eq!(rows[3].0, "2:model.part");
+    let mut listed = Vec::new();
+    let listing = list_arrays(&bytes, bytes.len() as u64, &mut |array| listed.push(array.name().to_string())).unwrap();
+    assert_eq!(listing, ArrayListing::Arrays { format: "distcp" });
+    assert_eq!(listed, ["0:model.w", "0:model.tied", "0:model.part", "2:model.w", "2:model.tied", "2:model.part"]);
+}
+
+#[test]
+fn a_single_archive_and_archives_of_other_content_are_not_distcp() {
+    let single = without_comment(torch_sample());
+    assert_eq!(model(&single).format, "torch");
+    let text = without_comment(zip_of(&[("a.txt", b"x", 0)], false));
+    assert_eq!(found(&[text.clone(), text].concat()), Recognition::Opaque);
 }
 
 #[test]

@@ -13,8 +13,10 @@ use super::torch::NAME_BYTES_MAX;
 const DEPTH_MAX: usize = 64;
 /// Most arguments of a call that are read.
 const ARGUMENTS_MAX: usize = 16;
-/// Most repeated entries of values.
+/// Most repeated entries of values, and of these for each node of the pickle. So the work of a file with many small
+/// pickles is bounded by its length.
 const AGAIN_MAX: usize = 1 << 18;
+const AGAIN_PER_NODE_MAX: usize = 64;
 
 /// A use of a storage in the pickle, usually by a tensor.
 pub(super) struct StorageUse<'a, 'p> {
@@ -64,7 +66,8 @@ impl<'t, 'a, 's> PickleWalk<'t, 'a, 's> {
 
     /// A walk that passes every tensor under every name to `sink`.
     pub(super) fn of_views(tree: &'t PickleTree<'a>, sink: &'s mut dyn FnMut(StorageUse<'a, '_>)) -> Self {
-        PickleWalk { budget: AGAIN_MAX, for_views: true, ..Self::of_storages(tree, sink) }
+        let budget = tree.len().saturating_mul(AGAIN_PER_NODE_MAX).min(AGAIN_MAX);
+        PickleWalk { budget, for_views: true, ..Self::of_storages(tree, sink) }
     }
 
     pub(super) fn run(mut self) {

@@ -124,27 +124,36 @@ fn widen(fields: &mut [u64; 3], extra: &[u8]) -> Result<(), FormatError> {
 }
 
 fn central_directory(window: Window) -> Result<CentralDirectory, FormatError> {
-    let tail_len = window.len().min((END_BYTES + COMMENT_BYTES_MAX + LOCATOR64_BYTES) as u64);
-    let tail_start = window.len() - tail_len;
-    let tail = window.read(tail_start, tail_len)?;
-    let ends_here = |at: &usize| {
-        let record = tail.get(*at..).unwrap_or_default();
-        let comment = record.get(END_BYTES - 2..END_BYTES).and_then(|len| len.first_chunk::<2>());
-        let comment_len = comment.map(|len| usize::from(u16::from_le_bytes(*len)));
-        record.starts_with(END_MAGIC) && comment_len == record.len().checked_sub(END_BYTES)
-    };
-    let Some(at) = (0..tail.len().saturating_sub(END_BYTES - 1)).rev().find(ends_here) else {
-        return FormatError::defective(format!(
-            "expected a zip directory at the end of {} bytes, found none",
-            window.len()
-        ));
-    };
-    let end = tail.get(at..).unwrap_or_default();
-    let locator = at.checked_sub(LOCATOR64_BYTES).and_then(|from| tail.get(from..at));
-    if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64_MAGIC)) {
-        return central_directory64(window, number(locator, 8, 8));
+    // Most archives have no comment.
+    for comment_bytes_max in [0, COMMENT_BYTES_MAX] {
+        let tail_len = window.len().min((END_BYTES + comment_bytes_max + LOCATOR64_BYTES) as u64);
+        let tail = window.read(window.len() - tail_len, tail_len)?;
+        let ends_here = |at: &usize| {
+            let record = tail.get(*at..).unwrap_or_default();
+            let comment = record.get(END_BYTES - 2..END_BYTES).and_then(|len| len.first_chunk::<2>());
+            let comment_len = comment.map(|len| usize::from(u16::from_le_bytes(*len)));
+            let fits = comment_len.is_some_and(|len| len <= comment_bytes_max);
+            record.starts_with(END_MAGIC) && fits && comment_len == record.len().checked_sub(END_BYTES)
+        };
+        let Some(at) = (0..tail.len().saturating_sub(END_BYTES - 1)).rev().find(ends_here) else { continue };
+        let end = tail.get(at..).unwrap_or_default();
+        let locator = at.checked_sub(LOCATOR64_BYTES).and_then(|from| tail.get(from..at));
+        if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64_MAGIC)) {
+            return central_directory64(window, number(locator, 8, 8));
+        }
+        return Ok(CentralDirectory::of_end(end));
     }
-    Ok(CentralDirectory { entries: number(end, 10, 2), len: number(end, 12, 4), offset: number(end, 16, 4) })
+    FormatError::defective(format!("expected a zip directory at the end of {} bytes, found none", window.len()))
+}
+
+impl CentralDirectory {
+    fn of_end(end: &[u8]) -> Self {
+        CentralDirectory { entries: number(end, 10, 2), len: number(end, 12, 4), offset: number(end, 16, 4) }
+    }
+
+    fn of_end64(end: &[u8]) -> Self {
+        CentralDirectory { entries: number(end, 32, 8), len: number(end, 40, 8), offset: number(end, 48, 8) }
+    }
 }
 
 fn central_directory64(window: Window, at: u64) -> Result<CentralDirectory, FormatError> {
@@ -152,11 +161,29 @@ fn central_directory64(window: Window, at: u64) -> Result<CentralDirectory, Form
     if !record.starts_with(END64_MAGIC) {
         return FormatError::defective(format!("expected a zip64 record at byte {at}, found other bytes"));
     }
-    Ok(CentralDirectory {
-        entries: number(&record, 32, 8),
-        len: number(&record, 40, 8),
-        offset: number(&record, 48, 8),
-    })
+    Ok(CentralDirectory::of_end64(&record))
+}
+
+/// Length of the archive without a comment that ends at the end of `window`, bytes. `None` if no such archive does.
+/// Offsets in an archive count from its first byte, whatever is before it.
+pub(super) fn archive_len(window: Window) -> Result<Option<u64>, FormatError> {
+    const RECORDS64_BYTES: usize = END64_BYTES as usize + LOCATOR64_BYTES;
+    let tail_len = window.len().min((RECORDS64_BYTES + END_BYTES) as u64);
+    let tail = window.read(window.len() - tail_len, tail_len)?;
+    let Some((before, end)) = tail.split_last_chunk::<END_BYTES>() else { return Ok(None) };
+    if !end.starts_with(END_MAGIC) || number(end, END_BYTES - 2, 2) != 0 {
+        return Ok(None);
+    }
+    let (end64, locator) = before.split_at_checked(END64_BYTES as usize).unwrap_or_default();
+    let is_wide = end64.starts_with(END64_MAGIC) && locator.starts_with(LOCATOR64_MAGIC);
+    let directory = if is_wide { CentralDirectory::of_end64(end64) } else { CentralDirectory::of_end(end) };
+    let directory_end = directory.offset.checked_add(directory.len);
+    if is_wide && directory_end != Some(number(locator, 8, 8)) {
+        return Ok(None);
+    }
+    let records_len = END_BYTES + if is_wide { RECORDS64_BYTES } else { 0 };
+    let len = directory_end.and_then(|end| end.checked_add(records_len as u64));
+    Ok(len.filter(|len| *len <= window.len()))
 }
 
 /// The little-endian number of `width` bytes at `at`.
