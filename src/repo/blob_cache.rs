@@ -11,6 +11,11 @@ const LASTING: &str = "blobs";
 /// Directory of those of a check.
 const FRESH: &str = "check-blobs";
 
+/// Directory of the containers that a run has stored.
+const RECENT: &str = "recent-containers";
+/// They take one part in this many of the cache's bound, in addition to it.
+const RECENT_SHARE: u64 = 4;
+
 /// What is cached of a remote repository. Stores on the local disk need no cache.
 #[derive(Debug, Clone, Copy)]
 pub enum BlobCache {
@@ -36,8 +41,9 @@ impl BlobCache {
         Ok(match self {
             BlobCache::None => store,
             BlobCache::Lasting(bytes_max) => {
-                let directory = directory()?.join(LASTING);
-                Arc::new(CachedStore::new(store, directory, bytes_max))
+                let directory = directory()?;
+                let cached = CachedStore::new(store, directory.join(LASTING), bytes_max);
+                Arc::new(cached.keeping_containers(directory.join(RECENT), bytes_max / RECENT_SHARE))
             }
             BlobCache::Fresh(bytes_max) => {
                 let directory = directory()?.join(FRESH);

@@ -9,6 +9,8 @@
 //! 3. A block that is missing is fetched whole, by one request, while other threads that want it wait.
 //! 4. For a check, which reads every byte more than once, a temporary cache holds whole containers.
 //! 5. It belongs below the store that encrypts: the files then hold sealed bytes, and need no key.
+//! 6. Containers that this process has put may stay for its time ([`CachedStore::keeping_containers`]): a backup often
+//!    copies from what it has just stored.
 //!
 //! Keys, the configuration, intents and pending entries are never cached.
 
@@ -18,34 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::cache_files::{CacheFiles, FragmentName};
+use super::cached_fragments::{
+    ALL, CONTAINER_BLOCK_BYTES, CONTAINERS, CacheableBlob, Fragment, HEAD, HEAD_BYTES, TAIL, WHOLE, WHOLE_BLOCK_BYTES,
+};
 use super::name::check_range;
+use super::recent_containers::RecentContainers;
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, blob};
 use crate::error::{Error, Result};
-use crate::types::unhex;
-
-/// Directories whose blobs are cached whole.
-const WHOLE: [&str; 5] = ["index", "snapshots", "bundles", "models", "marks"];
-/// The directory of containers.
-const CONTAINERS: &str = "containers";
-
-/// Bytes of a block of a blob that is cached whole.
-const WHOLE_BLOCK_BYTES: u64 = 8 << 20;
-/// Bytes of a block of a container.
-const CONTAINER_BLOCK_BYTES: u64 = 4 << 20;
-/// Bytes of the first fragment of a container: its header, and in an encrypted repository its first sealed block.
-const HEAD_BYTES: u64 = 32 << 10;
-/// Bytes of the end of a container that are fetched at once, if the range lies in them. The shortest usually has the
-/// whole container index.
-const TAIL_BYTES: [u64; 3] = [128 << 10, 1 << 20, 8 << 20];
 
 /// Longest container that a temporary cache holds whole, and the part of its bound that one may take.
 const WHOLE_CONTAINER_BYTES_MAX: u64 = 256 << 20;
 const WHOLE_CONTAINER_SHARE: u64 = 8;
 
-/// Numbers of the fragments that are no blocks.
-const HEAD: u64 = u64::MAX;
-const TAIL: u64 = u64::MAX - 1;
-const ALL: u64 = u64::MAX - 2;
 /// Threads that fetch different fragments rarely wait for each other with this many locks.
 const LOCKS: usize = 64;
 
@@ -58,64 +44,11 @@ pub struct CachedStore<S> {
     files: CacheFiles,
     /// Longest container that is cached whole when any of it is read.
     container_bytes_max: u64,
+    /// Containers that this process has put.
+    recent: Option<RecentContainers>,
     /// The blobs that this process knows to exist, by directory.
     known: RwLock<HashMap<&'static str, Lengths>>,
     fetching: [Mutex<()>; LOCKS],
-}
-
-/// A blob that is cached.
-struct CacheableBlob<'a> {
-    directory: &'static str,
-    name: &'a str,
-    hash: [u8; 32],
-}
-
-/// A fragment: its number and its place in the blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fragment {
-    number: u64,
-    start: u64,
-    len: u64,
-}
-
-impl<'a> CacheableBlob<'a> {
-    /// `None` for blobs that are not cached.
-    fn of(name: &'a str) -> Option<Self> {
-        let (first, last) = (name.split('/').next()?, name.rsplit('/').next()?);
-        let directory = WHOLE.into_iter().chain([CONTAINERS]).find(|directory| *directory == first)?;
-        Some(CacheableBlob { directory, name, hash: unhex(last)? })
-    }
-
-    fn is_container(&self) -> bool {
-        self.directory == CONTAINERS
-    }
-
-    fn fragment(&self, fragment: &Fragment) -> FragmentName<'a> {
-        FragmentName { blob: self.name, fragment: fragment.number }
-    }
-
-    /// The fragments with a range of this cached of `len` bytes.
-    fn fragments(&self, len: u64, start: u64, end: u64) -> Vec<Fragment> {
-        let blocks = |block: u64| {
-            let block_of = |number: u64| {
-                let start = number * block;
-                Fragment { number, start, len: block.min(len - start) }
-            };
-            (start / block..end.div_ceil(block).max(start / block + 1)).map(block_of).collect()
-        };
-        if !self.is_container() {
-            return blocks(WHOLE_BLOCK_BYTES);
-        }
-        let tail = |bytes: u64| Fragment { number: TAIL, start: len.saturating_sub(bytes), len: bytes.min(len) };
-        let [short, ..] = TAIL_BYTES.map(tail);
-        if start < short.start && end <= HEAD_BYTES {
-            return vec![Fragment { number: HEAD, start: 0, len: HEAD_BYTES.min(len) }];
-        }
-        match TAIL_BYTES.map(tail).into_iter().find(|tail| tail.start <= start) {
-            Some(tail) => vec![tail],
-            None => blocks(CONTAINER_BLOCK_BYTES),
-        }
-    }
 }
 
 impl<S: Store> CachedStore<S> {
@@ -123,7 +56,13 @@ impl<S: Store> CachedStore<S> {
     pub fn new(inner: S, directory: PathBuf, bytes_max: u64) -> Self {
         let fetching = std::array::from_fn(|_| Mutex::default());
         let (files, known) = (CacheFiles::new(directory, bytes_max), RwLock::default());
-        CachedStore { inner, files, container_bytes_max: 0, known, fetching }
+        CachedStore { inner, files, container_bytes_max: 0, recent: None, known, fetching }
+    }
+
+    /// Also keeps whole containers that this process puts, in `directory`, which is deleted with the store. Together
+    /// about `bytes_max` bytes.
+    pub fn keeping_containers(self, directory: PathBuf, bytes_max: u64) -> Self {
+        CachedStore { recent: Some(RecentContainers::new(directory, bytes_max)), ..self }
     }
 
     /// As [`Self::new`], but nothing is there at the start, data is cached, too, and `directory` is deleted with the
@@ -265,6 +204,7 @@ impl<S: Store> CachedStore<S> {
         };
         if blob.is_container() {
             if from > 0 {
+                self.recent.iter().for_each(|recent| recent.keep(name, parts));
                 self.files.write(FragmentName { blob: name, fragment: HEAD }, &range(0, HEAD_BYTES.min(len)));
             }
             self.files.write(FragmentName { blob: name, fragment: TAIL }, &range(from.min(len), len));
@@ -411,6 +351,13 @@ impl<S: Store> Store for CachedStore<S> {
             check_range(name, blob_len, offset, len)?;
             return self.part(blob, blob_len, &all, (offset, len));
         }
+        if let Some(blob) = &blob
+            && let Some(recent) = &self.recent
+            && self.known_len(blob).is_some()
+            && let Some(bytes) = recent.read(name, offset, len)
+        {
+            return Ok(bytes);
+        }
         match blob {
             Some(blob) if !blob.is_container() => self.get_range_cached(name, offset, len),
             _ => self.inner.get_range(name, offset, len).inspect_err(|error| self.note_failure(name, error)),
@@ -431,7 +378,8 @@ impl<S: Store> Store for CachedStore<S> {
         let len = self.known_len(&blob).unwrap_or_default();
         let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
         let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
-        (0..len.div_ceil(block)).chain([HEAD, TAIL]).fold(false, remove)
+        let recent = self.recent.as_ref().is_some_and(|recent| recent.forget(name));
+        (0..len.div_ceil(block)).chain([HEAD, TAIL]).fold(recent, remove)
     }
 
     fn len_of(&self, name: &str) -> Result<Option<u64>> {

@@ -145,7 +145,8 @@ impl Place {
     }
 
     fn open_over(&self, store: impl Store + 'static) -> Repository {
-        let cached = Arc::new(CachedStore::new(store, self.blobs(), 1 << 30));
+        let recent = self.blobs().with_file_name("recent");
+        let cached = Arc::new(CachedStore::new(store, self.blobs(), 1 << 30).keeping_containers(recent, 1 << 28));
         Repository::open_with(cached, &|| Ok(unlock())).unwrap()
     }
 
@@ -243,6 +244,32 @@ fn a_restore_reads_long_ranges() {
         assert!(counts.bytes_read < first.bytes_stored * 11 / 10, "{counts:?}");
         let counts = place.other().assert_restores("latest", source.path());
         assert!(counts.requests() <= 25 + 4 * first.containers, "{} containers, {counts:?}", first.containers);
+    }
+}
+
+#[test]
+fn a_backup_does_not_read_back_what_it_has_just_stored() {
+    let (source, mut random) = (tempfile::tempdir().unwrap(), Random(17));
+    for number in 0..40 {
+        let mut bytes = random.bytes(300_000);
+        write(source.path().join(format!("a/{number}")), &bytes);
+        bytes.chunks_mut(20_000).for_each(|chunk| chunk[77] ^= 1);
+        write(source.path().join(format!("b/{number}")), &bytes);
+    }
+    for encrypted in [false, true] {
+        let place = Place::new(encrypted);
+        let (repository, counted) = place.open();
+        let mut config = config();
+        config.subdedup.base_cache_bytes = ByteSize::mib(4);
+        config.subdedup.base_reads_per_mib = 100;
+        let request = BackupRequest { paths: vec![source.path().into()], bare: true, ..Default::default() };
+        let report = backup(&repository, &config, &request, &Progress::default(), &Arc::default()).unwrap();
+        assert!(report.bytes_stored < report.bytes * 6 / 10, "{} of {}", report.bytes_stored, report.bytes);
+        let counts = counted.counts();
+        assert!(counts.ranges <= 8 && counts.bytes_read < 100_000, "{counts:?}");
+        drop(repository);
+        assert!(!place.blobs().with_file_name("recent").exists(), "the copies stay after the run");
+        place.assert_restores("latest", source.path());
     }
 }
 
