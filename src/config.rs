@@ -14,7 +14,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::cache::CacheConfig;
-pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, ModelDelta, StrategyKind};
+pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, ModelDelta, StrategyKind};
 pub use self::pipeline::PipelineConfig;
 pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
@@ -114,6 +114,10 @@ pub struct IdentifyConfig {
     pub probe_bytes: ByteSize,
     /// Fraction by which the planes codec must beat zstd on a whole chunk.
     pub probe_gain: f64,
+    /// How a chunk is recognised.
+    pub method: IdentifyRule,
+    /// Float chunks are not searched for duplicates below the chunk, and are no bases.
+    pub separate: bool,
 }
 
 /// `[subdedup]`: deduplication below the chunk.
@@ -122,8 +126,10 @@ pub struct IdentifyConfig {
 pub struct SubdedupConfig {
     /// How duplicates below the chunk are found.
     pub strategy: StrategyKind,
-    /// Extend matching sub-blocks byte by byte, for `uniform` and `bidirectional`. Other strategies always do.
+    /// Extend matching sub-blocks byte by byte, for the strategies with sub-blocks. Others always do.
     pub extend_matches: bool,
+    /// Equal parts of a chunk, for `uniform`.
+    pub parts: usize,
     /// Smallest chunk that is searched for duplicates, bytes. `anchors` ignores it.
     pub chunk_bytes_min: ByteSize,
     /// Shortest copy, bytes. Shorter matches are stored as literal bytes.
@@ -229,6 +235,8 @@ impl Default for IdentifyConfig {
             high_bits: 7.3,
             probe_bytes: ByteSize::kib(4),
             probe_gain: 0.02,
+            method: IdentifyRule::Probes,
+            separate: false,
         }
     }
 }
@@ -238,6 +246,7 @@ impl Default for SubdedupConfig {
         SubdedupConfig {
             strategy: StrategyKind::Anchors,
             extend_matches: true,
+            parts: 10,
             chunk_bytes_min: ByteSize::kib(1),
             copy_bytes_min: ByteSize::b(32),
             candidates_max: 4,
@@ -337,6 +346,7 @@ impl Config {
         within("subdedup.chunk_bytes_min", self.subdedup.chunk_bytes_min.0, 256, CHUNK_BYTES_LIMIT)?;
         within("subdedup.copy_bytes_min", self.subdedup.copy_bytes_min.0, 1, 1 << 20)?;
         within("subdedup.candidates_max", self.subdedup.candidates_max as u64, 1, 8)?;
+        within("subdedup.parts", self.subdedup.parts as u64, 2, 100)?;
         within("subdedup.depth_max", u64::from(self.subdedup.depth_max), 1, 64)?;
         within("model.block_bytes", self.model.block_bytes.0, 64 << 10, 4 << 20)?;
         if !self.model.block_bytes.0.is_multiple_of(4096) {
@@ -359,79 +369,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_key_is_named() {
-        let error = Config::parse("[subdedup]\nstratgy = \"none\"\n", "x.toml").expect_err("must fail");
-        let text = error.to_string();
-        assert!(text.contains("x.toml") && text.contains("stratgy"), "{text}");
-    }
-
-    #[test]
-    fn a_value_out_of_range_is_named() {
-        let text = Config::parse("[pipeline]\nqueue_depth = 0\n", "x.toml").expect_err("must fail").to_string();
-        assert!(text.contains("pipeline.queue_depth"), "{text}");
-    }
-
-    #[test]
-    fn an_unknown_value_is_listed_with_the_allowed_ones() {
-        for (table, key, allowed) in [
-            ("repository", "chunker", "sieve, fastcdc, gear-xet, ultracdc, fixed"),
-            ("subdedup", "strategy", "none, burst, uniform, bidirectional, superfeature, anchors"),
-            ("model", "codec", "floats, planes, all-planes, bg4-lz4, bit-planes, zstd"),
-            ("model", "delta", "context, xor, none"),
-            ("compress", "codec", "zstd, lz4"),
-        ] {
-            let text = format!("[{table}]\n{key} = \"magic\"\n");
-            let error = Config::parse(&text, "x.toml").expect_err("must fail").to_string();
-            let expected = format!("`{table}.{key}` must be one of {allowed}, found `magic`");
-            assert!(error.contains(&expected) && error.contains("x.toml"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_named_value_is_written_as_it_is_read() {
-        for kind in ChunkerKind::ALL {
-            let text = format!("[repository]\nchunker = \"{kind}\"\n");
-            let config = Config::parse(&text, "x").expect("parses");
-            assert_eq!((config.repository.chunker, ChunkerKind::from_name(kind.name())), (*kind, Some(*kind)));
-            assert!(toml::to_string(&config).expect("serialises").contains(&format!("chunker = \"{kind}\"\n")));
-        }
-        assert_eq!(ChunkerKind::from_name("magic"), None);
-    }
-
-    #[test]
-    fn xet_averages_are_powers_of_two() {
-        let config = "[repository]\nchunker = \"gear-xet\"\nchunk_bytes_avg = ";
-        Config::parse(&format!("{config}\"128 KiB\""), "x").expect("parses");
-        let text = Config::parse(&format!("{config}\"96 KiB\""), "x").expect_err("must fail").to_string();
-        assert!(text.contains("repository.chunk_bytes_avg") && text.contains("98304"), "{text}");
-    }
-
-    #[test]
-    fn the_documented_defaults_are_the_defaults() {
-        let text = include_str!("../configs/default.toml");
-        let config = Config::parse(text, "configs/default.toml").expect("parses");
-        assert_eq!(config, Config::default());
-        let keys = |table: &toml::Table| {
-            let below = |(name, value): (&String, &toml::Value)| {
-                let inner: Vec<String> = value.as_table().into_iter().flat_map(toml::Table::keys).cloned().collect();
-                (name.clone(), inner)
-            };
-            table.iter().map(below).collect::<Vec<_>>()
-        };
-        let documented: toml::Table = text.parse().expect("is TOML");
-        let all = toml::Table::try_from(Config::default()).expect("serialises");
-        assert_eq!(keys(&documented), keys(&all), "every key is documented");
-    }
-
-    #[test]
-    fn sizes_are_numbers_or_text() {
-        let config = Config::parse("[compress]\nframe_bytes = \"256 KiB\"\n[container]\nbytes_target = 4194304\n", "x");
-        let config = config.expect("parses");
-        assert_eq!(config.compress.frame_bytes.0, 256 << 10);
-        assert_eq!(config.container.bytes_target.0, 4 << 20);
-    }
-}
+mod tests;

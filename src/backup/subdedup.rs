@@ -52,6 +52,8 @@ pub struct SubDedupStage {
     planner: DeltaPlanner,
     /// Classifies chunks that Identify left out.
     classifier: ChunkClassifier,
+    /// Float chunks are not searched for copies.
+    separates: bool,
     encoder: Encoder,
     frame_bytes: usize,
     group_bytes_max: u64,
@@ -81,6 +83,7 @@ impl SubDedupStage {
             bases,
             planner,
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
+            separates: config.identify.separate,
             encoder: Encoder::new(EncodeBounds {
                 depth_max: config.subdedup.depth_max,
                 operations_max: CHUNK_OPERATIONS_MAX,
@@ -145,6 +148,12 @@ impl SubDedupStage {
 
     /// Stores an opaque chunk: as a float chunk, or with the copies that the strategy finds.
     fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
+        if self.separates
+            && let ChunkClass::Float(layout) = self.class(&chunk)
+        {
+            self.float_chunk(chunk, Vec::new(), FrameKind::Float(layout), emit)?;
+            return Ok(());
+        }
         let (found, encoded) = self.find(&chunk)?;
         // If most of the chunk is copied, no codec saves more on the rest.
         let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };

@@ -1,5 +1,7 @@
 //! Chunk classification by entropy (FHRD 3.3), from samples of a chunk and, in doubt, trial compression.
 //!
+//! With `identify.method = "entropies"` the limits of step 1 decide alone, as in the paper. Otherwise:
+//!
 //! 1. Sample the entropy of the byte groups of elements of 1, 2, 4 and 8 bytes. Groups count from the chunk's first
 //!    byte, so elements may start at any phase.
 //! 2. Bytes without structure (text, most code) are ordinary, and classification ends here. A chunk may hold floats
@@ -14,7 +16,7 @@
 //!    fast search of the whole chunk finds no repeats.
 
 use crate::codec::{ByteGroupLayout, Scratch};
-use crate::config::IdentifyConfig;
+use crate::config::{IdentifyConfig, IdentifyRule};
 use crate::kernel::entropy::{EntropyProfile, repeat_share};
 use crate::kernel::planes;
 
@@ -125,6 +127,9 @@ impl ChunkClassifier {
             return ChunkClass::Ordinary;
         }
         let profile = EntropyProfile::of(chunk, self.config.samples);
+        if self.config.method == IdentifyRule::Entropies {
+            return self.classify_by_limits(&profile);
+        }
         let byte_bits = profile.bits(1).first().copied().unwrap_or_default();
         let (predicted, predicted_bits) = ByteGroupLayout::predict(&profile, STORED_BITS);
         let structure = byte_bits - predicted_bits;
@@ -159,6 +164,28 @@ impl ChunkClassifier {
         };
         self.probe = probe;
         class
+    }
+
+    /// FHRD's rule. Of the four byte groups at a stride of four bytes, one is low and the others are high: FP32. Or two
+    /// groups two bytes apart are low and the others are high: BF16 or FP16. Everything else is ordinary.
+    ///
+    /// The paper gives no limits; these are `low_bits` and `high_bits`.
+    fn classify_by_limits(&self, profile: &EntropyProfile) -> ChunkClass {
+        if !self.config.enabled {
+            return ChunkClass::Ordinary;
+        }
+        let (mut low, mut high) = (0u8, 0u8);
+        for (group, bits) in profile.bits(4).iter().enumerate() {
+            low |= u8::from(f64::from(*bits) < self.config.low_bits) << group;
+            high |= u8::from(f64::from(*bits) > self.config.high_bits) << group;
+        }
+        let layout = match low {
+            _ if low | high != 0b1111 => None,
+            0b0001 | 0b0010 | 0b0100 | 0b1000 => ByteGroupLayout::new(4, low),
+            0b0101 | 0b1010 => ByteGroupLayout::new(2, low & 0b11),
+            _ => None,
+        };
+        layout.map_or(ChunkClass::Ordinary, ChunkClass::Float)
     }
 
     /// Classifies a chunk with groups without redundancy. Little outside the probes can change the sizes, so entropy
@@ -348,6 +375,22 @@ mod tests {
 
     fn classify(chunk: &[u8]) -> ChunkClass {
         ChunkClassifier::new(&IdentifyConfig::default(), 1).classify(chunk)
+    }
+
+    #[test]
+    fn limits_alone_recognise_floats_by_their_low_groups() {
+        let config = IdentifyConfig { method: IdentifyRule::Entropies, ..IdentifyConfig::default() };
+        let classify = |chunk: &[u8]| ChunkClassifier::new(&config, 1).classify(chunk);
+        let single: Vec<u8> = weights(20_000).flat_map(f32::to_le_bytes).collect();
+        let brain: Vec<u8> = weights(40_000).flat_map(|w| ((w.to_bits() >> 16) as u16).to_le_bytes()).collect();
+        let upcast: Vec<u8> = weights(20_000).flat_map(|w| (w.to_bits() & 0xffff_0000).to_le_bytes()).collect();
+        let float = |width, mask| ByteGroupLayout::new(width, mask).map(ChunkClass::Float).unwrap();
+        assert_eq!([classify(&single), classify(&brain)], [float(4, 0b1000), float(2, 0b10)]);
+        assert_eq!([classify(&single[1..]), classify(&brain[1..])], [float(4, 0b100), float(2, 0b1)]);
+        // Three groups of an upcast are low, which is neither pattern of the paper.
+        assert_eq!([classify(&upcast), classify(&text())], [ChunkClass::Ordinary; 2]);
+        let off = IdentifyConfig { enabled: false, ..config.clone() };
+        assert_eq!(ChunkClassifier::new(&off, 1).classify(&single), ChunkClass::Ordinary);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | `floats` | floats | entropy-coded planes of rotated elements |
 //! | `planes` | planes | FHRD: low-entropy byte groups with zstd, the others stored |
-//! | `all-planes` | planes | FHRD-1, ZipNN: each byte group with zstd |
+//! | `all-planes` | planes | FHRD-1: each byte group with zstd |
+//! | `zipnn` | floats | ZipNN: planes of rotated elements with Huffman codes, or stored |
 //! | `bg4-lz4` | byte groups or LZ4, the smaller | Xet |
 //! | `bit-planes` | bit planes | Xet's bit grouping |
 //! | `zstd` | zstd | none: as other chunks |
@@ -77,6 +78,14 @@ impl FloatCodec {
             FloatCodec::AllPlanes => {
                 Planes.encode_layout(ByteGroupLayout::all(hint.width(raw)), raw, level, scratch, out)?;
                 Ok(&Planes)
+            }
+            FloatCodec::ZipNn => {
+                let element_type = match hint {
+                    BlockHint::ElementType(element_type) => element_type,
+                    BlockHint::Layout(_) => ElementType::Unknown,
+                };
+                floats::encode_huffman(element_type, raw, scratch, out)?;
+                Ok(&Floats)
             }
             FloatCodec::ByteGroups => smaller(&Lz4, &ByteGroups, raw, scratch, out),
             FloatCodec::BitPlanes => {

@@ -76,8 +76,10 @@ named_values! {
         None = "none",
         /// Head and tail of one similar chunk.
         Burst = "burst",
-        /// Sub-blocks from the head on.
+        /// Equal parts of a chunk (FHRD-2).
         Uniform = "uniform",
+        /// Sub-blocks from the head on.
+        HeadOnly = "head-only",
         /// Sub-blocks from both ends.
         Bidirectional = "bidirectional",
         /// Delta against one similar chunk.
@@ -88,14 +90,26 @@ named_values! {
 }
 
 named_values! {
+    /// How a chunk is recognised as floats: the values of `identify.method`.
+    IdentifyRule of "identify.method" {
+        /// By entropies, and by trial compression where they leave doubt (ours).
+        Probes = "probes",
+        /// By the limits of entropies alone (FHRD).
+        Entropies = "entropies",
+    }
+}
+
+named_values! {
     /// Encoding of float chunks and of tensor blocks that are not deltas: the values of `model.codec`.
     FloatCodec of "model.codec" {
         /// Entropy-coded byte planes (ours).
         Floats = "floats",
         /// The low-entropy byte groups with zstd, the others stored (FHRD).
         Planes = "planes",
-        /// Every byte group with zstd (FHRD-1, ZipNN).
+        /// Every byte group with zstd (FHRD-1).
         AllPlanes = "all-planes",
+        /// Byte groups of rotated elements with Huffman codes (ZipNN).
+        ZipNn = "zipnn",
         /// Four byte groups with LZ4, or LZ4 alone if that is smaller (Xet).
         ByteGroups = "bg4-lz4",
         /// Bit planes with LZ4 (Xet).

@@ -18,6 +18,7 @@ mod candidates;
 mod capping;
 mod delta;
 mod encode;
+mod head_only;
 mod none;
 mod price;
 mod ring;
@@ -109,8 +110,9 @@ pub fn strategy(config: &SubdedupConfig, seed: u64, anchor_seed: u64) -> Box<dyn
     match config.strategy {
         StrategyKind::None => Box::new(WholeChunks),
         StrategyKind::Burst => Box::new(Burst::new(config, own_seed)),
-        StrategyKind::Uniform => Box::new(SubBlocks::new(config, uniform::layout, own_seed)),
-        StrategyKind::Bidirectional => Box::new(SubBlocks::new(config, bidirectional::layout, seed)),
+        StrategyKind::Uniform => Box::new(SubBlocks::new(config, uniform::layout_of(config.parts), own_seed)),
+        StrategyKind::HeadOnly => Box::new(SubBlocks::new(config, Box::new(head_only::layout), own_seed)),
+        StrategyKind::Bidirectional => Box::new(SubBlocks::new(config, Box::new(bidirectional::layout), seed)),
         StrategyKind::Superfeature => Box::new(Superfeature::new(config, own_seed)),
         StrategyKind::Anchors => Box::new(Anchors::new(config, anchor_seed)),
     }

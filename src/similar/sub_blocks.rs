@@ -1,10 +1,10 @@
 //! Sub-blocks of fixed length (FHRD, section 3.2): the three steps that all layouts share.
 //!
-//! 1. *Fine-hash*: the layout divides a chunk into sub-blocks. Their length is the power of two nearest to a tenth of
-//!    the chunk. Each has a hash and a position code, which gives its offset in a chunk of known length.
+//! 1. *Fine-hash*: the layout divides a chunk into sub-blocks. Each has a hash and a position code, which gives its
+//!    offset in a chunk of known length. FHRD's length is the power of two nearest to a tenth of the chunk.
 //! 2. *Fine-dedup*: each sub-block's hash is looked up among those of all chunks. A hit is compared byte by byte.
-//! 3. *Diff*: a hit is extended in both directions over equal bytes. Without this step, the paper's plain scheme, only
-//!    whole sub-blocks are copied.
+//! 3. *Diff*: a hit is extended in both directions over equal bytes. Without this step only whole sub-blocks are
+//!    copied. The paper names this step and does not say what it does.
 //!
 //! The paper does not cover small chunks. Here chunks below `chunk_bytes_min` are stored whole. Hashes are 48 bits of
 //! keyed XXH3. Equality is always decided by the bytes.
@@ -31,7 +31,7 @@ pub struct SubBlock {
 }
 
 /// Gives the sub-blocks of a chunk of a length, in ascending order and without overlap.
-pub type SubBlockLayout = fn(usize) -> Vec<SubBlock>;
+pub type SubBlockLayout = Box<dyn Fn(usize) -> Vec<SubBlock> + Send>;
 
 /// Finds equal sub-blocks.
 pub struct SubBlocks {
@@ -148,7 +148,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Checks what every layout must guarantee, for chunks of all lengths.
-    pub(in crate::similar) fn check(layout: SubBlockLayout) {
+    pub(in crate::similar) fn check(layout: fn(usize) -> Vec<SubBlock>) {
         for len in (256..70_000).step_by(37).chain([65_536, 262_144]) {
             let size = sub_block_len(len);
             assert!(size.is_power_of_two() && size * 20 >= len && size * 5 <= len, "{len}: {size}");

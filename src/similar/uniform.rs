@@ -1,46 +1,47 @@
-//! Uniform sub-blocks (FHRD's variant FHRD-2): equal parts of a chunk, from its head on.
+//! Uniform sub-blocks (FHRD's variant FHRD-2, figure 7): a fixed number of equal parts of a chunk.
 //!
-//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The rest at the end is a sub-block of its own. An
-//! insertion shifts every sub-block after it. The bidirectional layout is measured against this.
-//!
-//! The paper divides a chunk into equal parts and does not say how long they are. Here their length is that of the
-//! bidirectional layout, a power of two (8 to 15 parts), so that chunks of different lengths share sub-blocks. An exact
-//! tenth would differ with each length and find nothing after an insertion. The rest counts if it is at least a quarter
-//! of a sub-block.
+//! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The length of the parts differs with that of the
+//! chunk, so chunks of different lengths share no part unless by chance. That is what the bidirectional layout is
+//! measured against. The last part also has the bytes that the division leaves over.
 
-use super::sub_blocks::{SubBlock, sub_block_len};
+use super::sub_blocks::{SubBlock, SubBlockLayout};
 
-/// Position code of the rest.
-const REST: u64 = 255;
+/// The layout with `parts` parts.
+pub fn layout_of(parts: usize) -> SubBlockLayout {
+    Box::new(move |len| layout(parts, len))
+}
 
-/// Sub-blocks of a chunk of `len` bytes.
-pub fn layout(len: usize) -> Vec<SubBlock> {
-    let size = sub_block_len(len);
-    let parts = len / size;
-    let mut blocks: Vec<SubBlock> =
-        (0..parts).map(|k| SubBlock { code: k as u64, offset: k * size, len: size }).collect();
-    let rest = len - parts * size;
-    if rest > 0 && rest >= size / 4 {
-        blocks.push(SubBlock { code: REST, offset: parts * size, len: rest });
-    }
-    blocks
+/// Equal parts of a chunk of `len` bytes, `parts` or, in a shorter chunk, one for each byte.
+pub fn layout(parts: usize, len: usize) -> Vec<SubBlock> {
+    let parts = parts.min(len).max(1);
+    let size = len / parts;
+    let part = |number: usize| {
+        let offset = number * size;
+        let end = if number + 1 == parts { len } else { offset + size };
+        SubBlock { code: number as u64, offset, len: end - offset }
+    };
+    (0..parts).map(part).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sub_blocks::tests::check;
     use super::*;
 
     #[test]
-    fn sub_blocks_cover_a_chunk_without_overlap() {
-        check(layout);
+    fn parts_cover_a_chunk_and_are_equal_but_for_the_last() {
+        for (parts, len) in [(3, 65_536), (10, 65_536), (10, 70_001), (3, 2), (100, 1 << 20)] {
+            let blocks = layout(parts, len);
+            assert_eq!(blocks.len(), parts.min(len), "{parts} of {len}");
+            assert!(blocks.windows(2).all(|pair| pair[0].offset + pair[0].len == pair[1].offset));
+            assert!(blocks[..blocks.len() - 1].iter().all(|block| block.len == len / parts.min(len)));
+            assert_eq!(blocks.last().map(|block| block.offset + block.len), Some(len));
+            assert!(blocks.iter().enumerate().all(|(number, block)| block.code == number as u64));
+        }
     }
 
     #[test]
-    fn all_sub_blocks_but_the_last_have_equal_lengths() {
-        assert_eq!(layout(65_536).len(), 8);
-        let blocks = layout(65_536 + 3000);
-        assert!(blocks[..8].iter().all(|block| block.len == 8192));
-        assert_eq!(blocks[8], SubBlock { code: REST, offset: 65_536, len: 3000 });
+    fn an_insertion_moves_every_part_but_the_first() {
+        let (old, new) = (layout(10, 65_536), layout(10, 65_536 + 100));
+        assert!(old[1..].iter().zip(&new[1..]).all(|(old, new)| old.offset != new.offset && old.len != new.len));
     }
 }

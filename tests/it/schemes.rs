@@ -115,18 +115,20 @@ fn assert_scheme(scheme: &str, seen: &Seen) {
     let of = |ids: &[u8]| ids.iter().copied().collect::<BTreeSet<u8>>();
     let codecs = match scheme {
         "base" | "burst" | "odess" | "tensorcas" => of(&[0, 1]),
-        "fhrd" | "fhrd-1" | "fhrd-2" | "zipnn" | "zipllm" => of(&[0, 1, 2]),
-        "default" => of(&[0, 1, 3]),
+        name if name.starts_with("fhrd") => of(&[0, 1, 2]),
+        "default" | "zipnn" | "zipllm" => of(&[0, 1, 3]),
         "xet" => of(&[0, 4, 5]),
         _ => return,
     };
     assert_eq!(seen.codecs, codecs, "{case}");
-    assert_eq!(seen.copies > 0, ["burst", "odess", "fhrd", "fhrd-1", "fhrd-2", "default"].contains(&scheme), "{case}");
+    // Parts of chunks of different lengths have different lengths, so FHRD-2 may find nothing.
+    if !scheme.starts_with("fhrd-2") {
+        let copies = scheme.starts_with("fhrd") || ["burst", "odess", "default"].contains(&scheme);
+        assert_eq!(seen.copies > 0, copies, "{case}");
+    }
     assert_eq!(seen.deltas > 0, ["zipllm", "default"].contains(&scheme), "{case}");
     if codecs.contains(&Planes.id()) {
-        // Without that, low groups only: all of them are in few chunks, where the floats begin.
-        let all = ["fhrd-1", "zipnn", "zipllm"].contains(&scheme);
-        assert_eq!(seen.all_groups.contains(&false), !all, "{case}");
+        assert_eq!(seen.all_groups, BTreeSet::from([scheme == "fhrd-1"]), "{case}");
     }
     // Tensors that are chunks.
     let whole = ["zipllm", "tensorcas"].contains(&scheme);
@@ -151,6 +153,8 @@ fn every_scheme_restores_what_it_stored_and_stores_what_it_stands_for() {
         ("base", "burst"),
         ("base", "odess"),
         ("base", "fhrd"),
+        ("fhrd-no-diff", "fhrd"),
+        ("fhrd-2-10-parts", "fhrd"),
         ("base", "zipnn"),
         ("xet", "base"),
         ("tensorcas", "zipnn"),

@@ -47,6 +47,16 @@ impl PlaneLayout {
         (layout.phase < layout.width() && (layout.power > 0 || !layout.rotated)).then_some(layout)
     }
 
+    /// ZipNN's layout: BF16 and FP32 are rotated, others are not. For an unknown type as [`Self::choose`].
+    pub(super) fn fixed(element_type: ElementType, raw: &[u8]) -> PlaneLayout {
+        let power = element_type.width().trailing_zeros() as u8;
+        let rotated = matches!(element_type, ElementType::Bf16 | ElementType::Fp32);
+        match element_type {
+            ElementType::Unknown => Self::choose(element_type, 0, raw).0,
+            _ => PlaneLayout { power, rotated, phase: 0 },
+        }
+    }
+
     /// The layout for elements of this type after `phase` bytes, and the number of planes that seem to be noise. Counts
     /// from the lowest plane on and never includes the highest.
     pub(super) fn choose(element_type: ElementType, phase: usize, raw: &[u8]) -> (PlaneLayout, usize) {

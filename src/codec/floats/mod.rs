@@ -30,7 +30,7 @@ pub(super) mod plane;
 #[cfg(test)]
 mod tests;
 
-pub use payload::{Floats, encode};
+pub use payload::{Floats, encode, encode_huffman};
 pub(super) use payload::{decode, estimate};
 pub(super) use plane::repeats;
 

@@ -48,6 +48,28 @@ pub fn encode(
     encoded
 }
 
+/// Appends ZipNN's encoding of `raw` to `out`, a payload that [`decode`] reads: the layout follows from the type, and
+/// each plane is constant, stored, or has a Huffman code.
+///
+/// # Errors
+/// [`crate::Error::Internal`] for a plane of 4 GiB or more.
+pub fn encode_huffman(element_type: ElementType, raw: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<()> {
+    let layout = PlaneLayout::fixed(element_type, raw);
+    out.push(layout.byte());
+    let (head, rest) = raw.split_at(layout.phase.min(raw.len()));
+    let elements = rest.len() / layout.width();
+    let (whole, tail) = rest.split_at(elements * layout.width());
+    out.extend_from_slice(head);
+    let mut split = std::mem::take(&mut scratch.planes);
+    split.resize(whole.len(), 0);
+    planes::deinterleave_rotated(whole, layout.width(), layout.rotated, &mut split);
+    let plane = |number: usize| split.get(number * elements..(number + 1) * elements).unwrap_or_default();
+    let encoded = (0..layout.width()).try_for_each(|number| plane::encode_huffman(plane(number), out));
+    scratch.planes = split;
+    out.extend_from_slice(tail);
+    encoded
+}
+
 /// Approximate number of bytes that [`encode`] appends, from a sample.
 pub(in crate::codec) fn estimate(element_type: ElementType, raw: &[u8]) -> usize {
     let bits = PlaneLayout::choose_with_bits(element_type, 0, raw).1;

@@ -107,6 +107,39 @@ pub(in crate::codec) fn encode(plane: &[u8], scratch: &mut Scratch, out: &mut Ve
     Ok(())
 }
 
+/// Appends `plane` to `out` with a Huffman code if that saves enough, else as it is. A constant plane is its byte.
+pub(super) fn encode_huffman(plane: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    match plane.first() {
+        Some(first) if plane.iter().all(|byte| byte == first) => {
+            out.extend_from_slice(&[CONSTANT, *first]);
+            return Ok(());
+        }
+        Some(_) => {}
+        None => {
+            out.push(STORED);
+            return Ok(());
+        }
+    }
+    let counts = counts::count(plane);
+    let code = PrefixCode::of_counts(&counts);
+    let start = out.len();
+    if code.cost_bits(&counts) as f64 / 8.0 + PREFIX_BYTES < plane.len() as f64 * WORTH {
+        framed(PREFIX, out, |out| {
+            out.push(0);
+            prefix_code::write(&code, out);
+            prefix::encode(plane, &code, out);
+            Ok(())
+        })?;
+        if out.len() - start <= plane.len() {
+            return Ok(());
+        }
+        out.truncate(start);
+    }
+    out.push(STORED);
+    out.extend_from_slice(plane);
+    Ok(())
+}
+
 /// Entropy coder of a plane, and the approximate size of its encoding.
 enum PlaneCoder {
     Rans { table: Box<FrequencyTable>, cost_bytes: f64 },

@@ -43,7 +43,34 @@ fn weights(elements: usize, width: usize) -> Vec<u8> {
     bytes
 }
 
+fn huffman(element_type: ElementType, raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_huffman(element_type, raw, &mut Scratch::default(), &mut out).unwrap();
+    out
+}
+
+#[test]
+fn a_rotated_exponent_has_a_huffman_code_and_the_mantissa_is_stored() {
+    let raw = weights(40_000, 2);
+    let payload = huffman(ElementType::Bf16, &raw);
+    assert_eq!(payload[0] >> 2 & 1, 1, "the elements are rotated");
+    let exponent_bits = payload.len() as f64 * 8.0 / 40_000.0 - 8.0;
+    // Two bits of the exponent, and one that is noise.
+    assert!((2.5..3.2).contains(&exponent_bits), "{exponent_bits} bits");
+    // Nothing rotates FP16, and there are no matches: a repeated text costs its entropy.
+    assert_eq!(huffman(ElementType::Fp16, &raw)[0] >> 2 & 1, 0);
+    let text = "ab".repeat(20_000);
+    assert!((5_000..5_200).contains(&huffman(ElementType::Byte, text.as_bytes()).len()));
+}
+
 proptest! {
+    #[test]
+    fn any_bytes_as_any_element_type_round_trip_with_huffman_codes(raw: Vec<u8>, element_type in element_types()) {
+        let payload = huffman(element_type, &raw);
+        prop_assert!(payload.len() <= raw.len() + 9);
+        prop_assert_eq!(decoded(&payload, raw.len()).unwrap(), raw);
+    }
+
     #[test]
     fn any_bytes_as_any_element_type_round_trip(raw: Vec<u8>, element_type in element_types(), phase in 0usize..9) {
         let payload = encoded(element_type, phase, &raw);
