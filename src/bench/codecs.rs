@@ -24,7 +24,7 @@ use super::data::{expand, files_below};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
 use crate::codec::delta::{self, Derivation};
-use crate::codec::{BlockHint, Codec, ElementType, Scratch};
+use crate::codec::{BlockHint, Codec, ElementType, Planes, Scratch};
 use crate::config::FloatCodec;
 use crate::error::{Error, Result};
 use crate::format::{Dtype, Tensor, Window};
@@ -124,6 +124,8 @@ pub struct CodecLine {
     pub block_ratios: [f64; 3],
     /// Largest encoding less `ALLOWED_BYTES`, relative to that of BitX for the same block.
     pub worst_of_bitx: Option<f64>,
+    /// Fraction of the bytes that the compressor does not get, if byte groups were left out.
+    pub left_out: Option<f64>,
     /// MB encoded per second by one thread.
     pub encode_mb_per_s: f64,
     /// MB decoded per second by one thread.
@@ -320,11 +322,25 @@ fn measure(config: &CodecBench, class: &CodecClass, name: &str, blocks: &[CodecB
         ratio: bytes as f64 / (stored as f64).max(1.0),
         block_ratios: [at(1), at(5), at(9)],
         worst_of_bitx: None,
+        left_out: left_out(&encodings),
         sizes: sizes.into_iter().map(|(_, stored)| stored).collect(),
         encode_mb_per_s: speed(encode_seconds),
         decode_mb_per_s: speed(decode_seconds),
         failure,
     })
+}
+
+/// Mean fraction of the byte groups that encodings by planes store. Their payloads begin with the width of an element
+/// and the mask of the compressed groups. `None` if another codec made one.
+fn left_out(encodings: &[(Option<UsedCodec>, Vec<u8>)]) -> Option<f64> {
+    let of_block = |(used, payload): &(Option<UsedCodec>, Vec<u8>)| match (used, payload.as_slice()) {
+        (Some(UsedCodec::Alone(codec)), [width, mask, ..]) if codec.id() == Planes.id() => {
+            Some(1.0 - f64::from(mask.count_ones()) / f64::from(*width).max(1.0))
+        }
+        _ => None,
+    };
+    let fractions = encodings.iter().map(of_block).collect::<Option<Vec<f64>>>()?;
+    (!fractions.is_empty()).then(|| fractions.iter().sum::<f64>() / fractions.len() as f64)
 }
 
 impl CodecLine {

@@ -7,12 +7,14 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
-use super::claim::Claim;
+use super::bits::{self, BitBench};
+use super::claim::{Claim, UntestedBench, Verdict};
 use super::codecs::{self, CodecBench};
 use super::comparison::{Comparison, ComparisonKind};
 use super::entropies::{self, EntropyBench};
 use super::granularity::{self, GranularityBench};
 use super::identify::{self, IdentifyBench};
+use super::latency::{self, LatencyBench};
 use super::report::{Grid, Report, pictures};
 use super::score::Score;
 use super::threshold::{self, ThresholdBench};
@@ -36,6 +38,12 @@ pub enum Experiment {
     Threshold(Box<ThresholdBench>),
     /// Simulates indexes, rewriting methods and restore caches on traces.
     Trace(Box<TraceBench>),
+    /// Measures latencies of look-ups and tensors.
+    Latency(Box<LatencyBench>),
+    /// Measures entropies of bits.
+    Bits(Box<BitBench>),
+    /// Lists claims that are not measured.
+    Untested(Box<UntestedBench>),
 }
 
 /// Plan of a measurement.
@@ -47,7 +55,8 @@ pub struct Outline {
 }
 
 /// Values of `kind`.
-const KINDS: &str = "`codecs`, `entropies`, `granularity`, `identify`, `schemes`, `threshold`, `trace` or `versions`";
+const KINDS: &str = "`bits`, `codecs`, `entropies`, `granularity`, `identify`, `latency`, `page`, `schemes`, `threshold`, `trace`, `untested` \
+    or `versions`";
 
 impl Experiment {
     /// Parses TOML text. `path` is the path of the file.
@@ -59,15 +68,26 @@ impl Experiment {
         let wrong = |message: String| Error::Config { origin: origin.clone(), message };
         let table: toml::Table = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let kind = table.get("kind").and_then(toml::Value::as_str);
-        match kind.ok_or_else(|| wrong("the key `kind`, which selects the measurement, is missing".into()))? {
+        let kind = kind.ok_or_else(|| wrong("the key `kind`, which selects the measurement, is missing".into()))?;
+        let experiment = Self::of_kind(kind, text, path)?;
+        let fault = |claim: &Claim| Some(format!("the `rule` of the claim `{}` {}", claim.text, claim.rule.fault()?));
+        experiment.claims().iter().find_map(fault).map_or(Ok(experiment), |fault| Err(wrong(fault)))
+    }
+
+    fn of_kind(kind: &str, text: &str, path: &Path) -> Result<Self> {
+        let origin = path.display().to_string();
+        match kind {
             "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
             "entropies" => Ok(Experiment::Entropies(Box::new(EntropyBench::parse(text, &origin)?))),
             "codecs" => Ok(Experiment::Codecs(Box::new(CodecBench::parse(text, &origin)?))),
             "granularity" => Ok(Experiment::Granularity(Box::new(GranularityBench::parse(text, &origin)?))),
             "threshold" => Ok(Experiment::Threshold(Box::new(ThresholdBench::parse(text, &origin)?))),
+            "latency" => Ok(Experiment::Latency(Box::new(LatencyBench::parse(text, &origin)?))),
+            "bits" => Ok(Experiment::Bits(Box::new(BitBench::parse(text, &origin)?))),
             "trace" => Ok(Experiment::Trace(Box::new(TraceBench::parse(text, &origin)?))),
-            other => Err(wrong(format!("`kind` must be {KINDS}, found `{other}`"))),
+            "untested" => Ok(Experiment::Untested(Box::new(UntestedBench::parse(text, &origin)?))),
+            other => Err(Error::Config { origin, message: format!("`kind` must be {KINDS}, found `{other}`") }),
         }
     }
 
@@ -81,6 +101,17 @@ impl Experiment {
             Experiment::Granularity(bench) => &bench.claim,
             Experiment::Threshold(bench) => &bench.claim,
             Experiment::Trace(plan) => &plan.claim,
+            Experiment::Latency(bench) => &bench.claim,
+            Experiment::Bits(bench) => &bench.claim,
+            Experiment::Untested(_) => &[],
+        }
+    }
+
+    /// A verdict on each of its claims, from the lines of its report.
+    pub fn judge(&self, lines: &[Value]) -> Vec<Verdict> {
+        match self {
+            Experiment::Untested(bench) => bench.untested.iter().map(|claim| claim.verdict()).collect(),
+            _ => self.claims().iter().map(|claim| claim.judge(lines)).collect(),
         }
     }
 
@@ -127,6 +158,18 @@ impl Experiment {
                 let missing = plan.traces().err().map(|error| error.to_string());
                 Outline { runs: plan.index.iter().flat_map(of_index).collect(), missing: missing.into_iter().collect() }
             }
+            Experiment::Latency(bench) => {
+                let runs = bench.sets.iter().map(|set| format!("set {}", set.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+            Experiment::Bits(bench) => {
+                let runs = bench.class.iter().map(|class| format!("class {}", class.name)).collect();
+                Outline { runs, missing: bench.missing() }
+            }
+            Experiment::Untested(bench) => {
+                let runs = bench.untested.iter().map(|claim| format!("not measured: {}", claim.text)).collect();
+                Outline { runs, missing: Vec::new() }
+            }
         }
     }
 
@@ -146,6 +189,9 @@ impl Experiment {
             Experiment::Granularity(bench) => granularity::run(bench, stop, out),
             Experiment::Threshold(bench) => threshold::run(bench, stop, out),
             Experiment::Trace(plan) => trace::summary(plan, &trace::run(plan, stop, out)?),
+            Experiment::Latency(bench) => latency::run(bench, stop, out),
+            Experiment::Bits(bench) => bits::run(bench, stop, out),
+            Experiment::Untested(bench) => bench.run(out),
         }
     }
 }

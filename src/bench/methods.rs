@@ -2,6 +2,7 @@
 //! files.
 //!
 //! - *byte*: [`ChunkClassifier`], as the engine runs it.
+//! - *entropies*: FHRD's rule, limits of the entropies of four byte groups alone (`identify.method` of the same name).
 //! - *bit*: FHRD's alternative (section 3.3). It shifts elements bit by bit until their exponents are whole bytes. For
 //!   elements of 1, 2, 4 and 8 bytes and every shift below their bits, it samples elements from that bit on and adds
 //!   up the entropies of their bytes. The block is shifted by the best shift and then classified as by *byte*. The
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::blocks::{Blocks, DrawnBlock};
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::codec::{ByteGroupLayout, Codec, Planes, Scratch};
-use crate::config::IdentifyConfig;
+use crate::config::{IdentifyConfig, IdentifyRule};
 use crate::error::{Error, Result};
 use crate::format::{Recognition, recognise};
 use crate::kernel::entropy::{Histogram, entropy_bits};
@@ -30,6 +31,8 @@ pub enum IdentifyMethod {
     /// By byte groups, as the engine does.
     #[default]
     Byte,
+    /// By the limits of entropies of byte groups alone, as in FHRD.
+    Entropies,
     /// By byte groups after every shift of bits.
     Bit,
     /// By whole files.
@@ -41,6 +44,7 @@ impl IdentifyMethod {
     pub const fn name(self) -> &'static str {
         match self {
             IdentifyMethod::Byte => "byte",
+            IdentifyMethod::Entropies => "entropies",
             IdentifyMethod::Bit => "bit",
             IdentifyMethod::File => "file",
         }
@@ -78,7 +82,11 @@ pub(super) struct Answers {
 impl Answers {
     /// Uses the parameters of the classifier and a planes codec at this zstd level.
     pub(super) fn new(method: IdentifyMethod, config: &IdentifyConfig, level: i32) -> Self {
-        let classifier = ChunkClassifier::new(config, level);
+        let mut config = config.clone();
+        if method == IdentifyMethod::Entropies {
+            config.method = IdentifyRule::Entropies;
+        }
+        let classifier = ChunkClassifier::new(&config, level);
         Answers { method, classifier, samples: config.samples, files: HashMap::new() }
     }
 
@@ -88,7 +96,9 @@ impl Answers {
     /// [`Error::Io`] if its file cannot be read.
     pub(super) fn answer(&mut self, block: &DrawnBlock, blocks: &Blocks) -> Result<Answer> {
         match self.method {
-            IdentifyMethod::Byte => Ok(Answer::Class(self.classifier.classify(&block.bytes))),
+            IdentifyMethod::Byte | IdentifyMethod::Entropies => {
+                Ok(Answer::Class(self.classifier.classify(&block.bytes)))
+            }
             IdentifyMethod::Bit => Ok(self.by_bits(&block.bytes)),
             IdentifyMethod::File => self.by_file(&block.file, blocks),
         }

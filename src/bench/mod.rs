@@ -1,6 +1,7 @@
 //! Measurements on real data. Each is a TOML file, a function that runs it, and a report.
 
 pub mod agreement;
+pub mod bits;
 mod blocks;
 pub mod claim;
 pub mod codecs;
@@ -10,7 +11,9 @@ pub mod entropies;
 pub mod experiment;
 pub mod granularity;
 pub mod identify;
+pub mod latency;
 pub mod methods;
+pub mod page;
 pub mod report;
 mod same;
 pub mod schemes;

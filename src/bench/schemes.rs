@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison};
-use super::report::{Grid, Profile, Report, objects, pictures};
+use super::report::{Grid, Plot, Profile, Report, Scale, Scales, objects, pictures};
 use super::speed::{Speeds, Timing};
 use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, merge_stages, rounds, warm};
@@ -78,6 +78,8 @@ pub struct SchemeMeasurements {
     pub backup_noise: Option<f64>,
     /// CPU seconds of the backup.
     pub backup_cpu_seconds: f64,
+    /// CPU seconds of the backup per wall second: how many processors its stages keep busy.
+    pub backup_parallel: f64,
     /// Wall seconds of the restore.
     pub restore_seconds: Option<f64>,
     /// CPU seconds of the restore.
@@ -180,6 +182,9 @@ impl SchemeMeasurements {
             feature_bytes: FEATURE_BYTES * number(|sample| sample.features),
             backup_seconds: median(samples.iter().map(|sample| sample.backup.wall_seconds)),
             backup_cpu_seconds: median(samples.iter().map(|sample| sample.backup.cpu_seconds)),
+            backup_parallel: median(
+                samples.iter().map(|sample| sample.backup.cpu_seconds / sample.backup.wall_seconds.max(1e-9)),
+            ),
             restore_seconds: restored(|restored| restored.cost.wall_seconds),
             restore_cpu_seconds: restored(|restored| restored.cost.cpu_seconds),
             restore_mb_per_s: restored(Restored::mb_per_second),
@@ -244,14 +249,36 @@ fn report(comparison: &Comparison, lines: &[ComparisonLine<SchemeMeasurements>])
     let titles = ["set", "scheme"].into_iter().chain(TITLES).map(str::to_string).collect();
     let rows = lines.iter().map(|line| line.row(SchemeMeasurements::cells)).collect();
     let objects = objects(lines)?;
+    let mut plots = pictures(&objects, &PICTURES);
+    plots.push(ratio_by_speed(lines));
     Ok(Report {
         title: comparison.title.clone(),
         failures: lines.iter().filter(|line| line.failure.is_some()).count(),
         grids: vec![Grid { title: String::new(), columns: titles, rows }, comparable(lines)],
-        plots: pictures(&objects, &PICTURES),
+        plots,
         profiles: lines.iter().flat_map(profiles).collect(),
         lines: objects,
     })
+}
+
+/// The ratio of every line over its speed, a series for each scheme.
+fn ratio_by_speed(lines: &[ComparisonLine<SchemeMeasurements>]) -> Plot {
+    let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for line in lines {
+        let Some(measurements) = &line.measurements else { continue };
+        let point = (measurements.backup_mb_per_s, measurements.ratio);
+        match series.iter_mut().find(|(name, _)| *name == line.scheme) {
+            Some((_, points)) => points.push(point),
+            None => series.push((line.scheme.clone(), vec![point])),
+        }
+    }
+    Plot::Scatter {
+        title: "Ratio over the speed of the backup, all sets and parameters".into(),
+        across: "MB/s".into(),
+        unit: "times".into(),
+        scales: Scales { across: Scale::Logarithmic, logarithmic: true },
+        series,
+    }
 }
 
 /// Speeds that are comparable between runs.

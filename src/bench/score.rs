@@ -16,7 +16,7 @@ pub(super) const INCOMPRESSIBLE: usize = 2;
 /// classified as float, found incompressible blocks, recall of weights, accuracy, bytes above the best encodings, time
 /// per block.
 pub(super) const HEADING: &str =
-    "class            method  blocks  float  found missed  wrong incomp recall % accur. % excess %  us/blk";
+    "class            method     blocks  float  found missed  wrong incomp recall % accur. % excess %  us/blk";
 
 /// Blocks by label (rows) and answer (columns): float, ordinary, incompressible.
 pub type Confusion = [[u64; 3]; 3];
@@ -85,7 +85,7 @@ impl Score {
         let [[hit, missed @ ..], ordinary, incompressible] = self.confusion;
         writeln!(
             out,
-            "{:16} {:6} {:7} {:6} {:6} {:6} {:6} {:6} {:8.2} {:8.2} {:8.3} {:8.1}",
+            "{:16} {:9} {:7} {:6} {:6} {:6} {:6} {:6} {:8.2} {:8.2} {:8.3} {:8.1}",
             self.name,
             self.method.name(),
             self.blocks(),

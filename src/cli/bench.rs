@@ -11,42 +11,56 @@ use super::output::{Align, failed, note, print, print_json, write_table};
 use crate::bench::agreement::Agreement;
 use crate::bench::claim::Verdict;
 use crate::bench::experiment::{Experiment, Outline};
+use crate::bench::page::{PlannedExperiment, planned};
 use crate::bench::report::{Report, ReportDocument, claims_page, write};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Runs the measurements one after another. Ends with [`Exit::Failed`] if a line failed or `--against` differs.
 ///
 /// # Errors
 /// [`Error::Config`] for an invalid file, before anything runs; errors of the measurements.
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
-    let mut experiments = Vec::new();
-    for path in &arguments.files {
-        let text = read(path)?;
-        experiments.push((path, Experiment::parse(&text, path)?, text));
-    }
+    let experiments = arguments.files.iter().map(|path| planned(path)).collect::<Result<Vec<_>>>()?;
+    let experiments: Vec<PlannedExperiment> = experiments.into_iter().flatten().collect();
     if arguments.dry_run {
-        let outlines = experiments.iter().map(|(path, experiment, _)| (path.as_path(), experiment.outline()));
+        let outlines = experiments.iter().map(|planned| (planned.path.as_path(), planned.experiment.outline()));
         return outline(session, &outlines.collect::<Vec<_>>());
     }
     if arguments.against.is_some() && experiments.len() > 1 {
         return Err(Error::Usage("`--against` needs exactly one measurement".into()));
     }
     let previous = arguments.against.as_ref().map(|path| read(path)).transpose()?;
-    let directories = directories(arguments)?;
-    let (mut documents, mut verdicts, mut failures) = (Vec::new(), Vec::new(), 0);
-    for ((path, experiment, text), directory) in experiments.iter().zip(directories) {
-        let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
-        let report = measure(session, experiment, path, experiments.len() > 1)?;
-        let judged: Vec<Verdict> = experiment.claims().iter().map(|claim| claim.judge(&report.lines)).collect();
-        verdicts.extend(judged.clone());
-        let document = ReportDocument::new(&report, judged, (path, text), (started, clock.elapsed().as_secs_f64()));
-        if let Some(directory) = directory {
-            write(&directory, &report, &document)?;
-            note(&format!("report    {}", directory.join("report.html").display()));
+    let directories = directories(arguments, &experiments)?;
+    let (mut documents, mut failures) = (Vec::new(), 0);
+    for (planned, directory) in experiments.iter().zip(directories) {
+        let old = match &directory {
+            Some(directory) if arguments.keep => ReportDocument::load(&directory.join("result.json"))?,
+            _ => None,
+        };
+        if let Some(old) = old {
+            documents.push(judged_again(old, planned));
+            continue;
         }
-        failures += report.failures;
-        documents.push(document);
+        if planned.is_empty {
+            documents.push(unmeasured(planned, &missing_text(&planned.missing)));
+            note(&format!("skipped   {}: {}", planned.path.display(), planned.missing.join("; ")));
+            continue;
+        }
+        match measured(session, planned, directory.as_deref(), experiments.len() > 1) {
+            Ok((document, failed)) => {
+                failures += failed;
+                documents.push(document);
+            }
+            // One measurement that fails does not cost the rows of the others.
+            Err(error) if experiments.len() > 1 && error.kind() != ErrorKind::Interrupted => {
+                note(&format!("error: {}: {error}", planned.path.display()));
+                failures += 1;
+                documents.push(unmeasured(planned, &format!("the measurement failed: {error}")));
+            }
+            Err(error) => return Err(error),
+        }
     }
+    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
     if let Some(directory) = arguments.out.as_ref().filter(|_| !verdicts.is_empty()) {
         let path = directory.join("claims.md");
         std::fs::write(&path, claims_page(&documents)).map_err(|error| Error::io("write", &path, error))?;
@@ -64,6 +78,55 @@ pub fn run(session: &Session, arguments: &BenchArguments) -> Result<Exit> {
         _ => true,
     };
     Ok(if failures == 0 && agrees { Exit::Fine } else { Exit::Failed })
+}
+
+/// Runs a measurement and writes its report. Returns the number of lines that failed, too.
+fn measured(
+    session: &Session,
+    planned: &PlannedExperiment,
+    directory: Option<&Path>,
+    is_one_of_several: bool,
+) -> Result<(ReportDocument, usize)> {
+    let (started, clock) = (jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(), Instant::now());
+    let PlannedExperiment { path, text, experiment, missing, .. } = planned;
+    let report = measure(session, experiment, path, is_one_of_several)?;
+    let origin = (path.as_path(), text.as_str());
+    let judged = with_missing(experiment.judge(&report.lines), missing);
+    let document = ReportDocument::new(&report, judged, origin, (started, clock.elapsed().as_secs_f64()));
+    if let Some(directory) = directory {
+        write(directory, &report, &document)?;
+        note(&format!("report    {}", directory.join("report.html").display()));
+    }
+    Ok((document, report.failures))
+}
+
+/// The verdicts, of which those without a value name the data that is missing.
+fn with_missing(mut verdicts: Vec<Verdict>, missing: &[String]) -> Vec<Verdict> {
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.measured.is_none() && !missing.is_empty()) {
+        verdict.remark = missing_text(missing);
+    }
+    verdicts
+}
+
+fn missing_text(missing: &[String]) -> String {
+    format!("this data is missing here: {}", missing.join("; "))
+}
+
+/// The document of a measurement without lines: none of its claims is tested, for this reason.
+fn unmeasured(planned: &PlannedExperiment, reason: &str) -> ReportDocument {
+    let nothing = Report::default();
+    let mut claims = planned.experiment.judge(&nothing.lines);
+    claims.iter_mut().for_each(|verdict| verdict.remark = reason.to_string());
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string();
+    ReportDocument::new(&nothing, claims, (&planned.path, &planned.text), (now, 0.0))
+}
+
+/// The document of an earlier run with the claims of today's configuration.
+fn judged_again(old: ReportDocument, planned: &PlannedExperiment) -> ReportDocument {
+    let age = old.age(&planned.text);
+    let mut claims = with_missing(planned.experiment.judge(&old.lines), &planned.missing);
+    claims.iter_mut().for_each(|verdict| verdict.age.clone_from(&age));
+    ReportDocument { claims, ..old }
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -93,10 +156,10 @@ fn measure(session: &Session, experiment: &Experiment, path: &Path, is_one_of_se
 }
 
 /// Directory of each report: `--out` itself, or a subdirectory for each of several files.
-fn directories(arguments: &BenchArguments) -> Result<Vec<Option<PathBuf>>> {
-    let several = arguments.files.len() > 1;
+fn directories(arguments: &BenchArguments, experiments: &[PlannedExperiment]) -> Result<Vec<Option<PathBuf>>> {
+    let several = experiments.len() > 1;
     let mut directories: Vec<Option<PathBuf>> = Vec::new();
-    for path in &arguments.files {
+    for PlannedExperiment { path, .. } in experiments {
         let directory = arguments.out.as_ref().map(|out| match path.file_stem() {
             Some(name) if several => out.join(name),
             _ => out.clone(),
@@ -134,10 +197,12 @@ fn print_claims(verdicts: &[Verdict]) -> Result<()> {
     if verdicts.is_empty() {
         return Ok(());
     }
-    let columns = ["source", "claim", "in the paper", "here", "measured on"].map(|title| (title, Align::Left));
+    let columns =
+        ["source", "claim", "in the paper", "here", "verdict", "measured on"].map(|title| (title, Align::Left));
     let row = |verdict: &Verdict| {
-        let Verdict { source, text, expected, .. } = verdict;
-        vec![source.clone(), text.clone(), expected.clone(), verdict.measured_text(), verdict.sets.join("; ")]
+        let Verdict { source, section, text, expected, .. } = verdict;
+        let (source, decision) = (format!("{source} {section}"), verdict.verdict.name().to_string());
+        vec![source, text.clone(), expected.clone(), verdict.measured_text(), decision, verdict.measured_on()]
     };
     print(|out| {
         writeln!(out).map_err(failed)?;

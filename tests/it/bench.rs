@@ -1,11 +1,13 @@
 //! The committed measurements: every file below configs/ is valid, and the quick one runs with the committed sample.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fhrd::bench::agreement::Agreement;
 use fhrd::bench::comparison::Comparison;
 use fhrd::bench::experiment::Experiment;
+use fhrd::bench::page::planned;
 use fhrd::bench::report::{ReportDocument, write};
 use fhrd::config::{Config, StrategyKind};
 use serde_json::Value;
@@ -35,9 +37,9 @@ fn every_committed_configuration_is_valid() {
         let text = std::fs::read_to_string(&path).unwrap();
         let table: toml::Table = toml::from_str(&text).unwrap();
         if table.contains_key("kind") {
-            let experiment = Experiment::parse(&text, &path).unwrap_or_else(|error| panic!("{error}"));
-            let outline = experiment.outline();
-            assert!(!outline.runs.is_empty(), "{} runs nothing", path.display());
+            for part in planned(&path).unwrap_or_else(|error| panic!("{error}")) {
+                assert!(!part.experiment.outline().runs.is_empty(), "{} runs nothing", part.path.display());
+            }
             measurements += 1;
         } else {
             Config::load(&path).unwrap_or_else(|error| panic!("{error}"));
@@ -85,7 +87,7 @@ fn the_quick_measurement_runs_offline_with_equal_ratios_in_two_runs() {
     let agreement = Agreement::of(&second.lines, &previous, "the first").unwrap();
     assert!(agreement.has_same_ratios() && agreement.unmatched.is_empty(), "{agreement}");
     assert_eq!((agreement.ratios, agreement.speeds), (first.lines.len(), 2 * first.lines.len()));
-    let claims: Vec<_> = experiment.claims().iter().map(|claim| claim.judge(&first.lines)).collect();
+    let claims = experiment.judge(&first.lines);
     assert!(!claims.is_empty() && claims.iter().all(|verdict| verdict.measured.is_some()), "{claims:?}");
     let out = directory.path().join("report");
     let document = ReportDocument::new(&first, claims, (&path, &text), (String::new(), 1.0));
@@ -103,4 +105,83 @@ fn the_strategies_measurement_compares_every_strategy() {
     let mut compared: Vec<StrategyKind> = bench.cases.iter().map(|case| case.config.subdedup.strategy).collect();
     compared.dedup();
     assert_eq!(compared, StrategyKind::ALL);
+}
+
+/// The keys of the tables of docs/BENCH.md by heading.
+fn documented_keys() -> BTreeMap<String, BTreeSet<String>> {
+    let page = std::fs::read_to_string(root().join("docs/BENCH.md")).unwrap();
+    let (mut heading, mut keys) = (String::new(), BTreeMap::<String, BTreeSet<String>>::new());
+    for line in page.lines() {
+        if let Some(text) = line.strip_prefix("### ").or_else(|| line.strip_prefix("#### ")) {
+            heading = text.replace('`', "");
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let key = row.split('`').next().unwrap().to_string();
+            keys.entry(heading.clone()).or_default().insert(key);
+        }
+    }
+    keys
+}
+
+/// The keys that a table knows: those in the error about one that it does not know.
+fn known_keys(text: &str) -> BTreeSet<String> {
+    let error = match Experiment::parse(text, Path::new("x.toml")) {
+        Ok(_) => panic!("{text} has an unknown key"),
+        Err(error) => error.to_string(),
+    };
+    let (_, expected) = error.split_once("unknown field `zzz`, expected ").unwrap_or_else(|| panic!("{text}: {error}"));
+    let list = expected.lines().next().unwrap();
+    list.split('`').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+#[test]
+fn every_key_of_a_measurement_is_documented() {
+    let documented = documented_keys();
+    let refused = Experiment::parse("kind = \"magic\"", Path::new("x.toml")).err().unwrap().to_string();
+    let kinds: Vec<String> = refused.split('`').skip(1).step_by(2).map(str::to_string).collect();
+    let kinds: Vec<&str> =
+        kinds.iter().map(String::as_str).filter(|kind| !["kind", "magic", "page"].contains(kind)).collect();
+    assert!(kinds.len() >= 11 && kinds.contains(&"schemes"), "{kinds:?}");
+    let mut tables: Vec<(String, String)> =
+        kinds.iter().map(|kind| (kind.to_string(), format!("kind = \"{kind}\"\nzzz = 1\n"))).collect();
+    let within = |heading: &str, kind: &str, text: &str| (heading.to_string(), format!("kind = \"{kind}\"\n{text}"));
+    tables.extend([
+        within("[[scheme]]", "schemes", "[[scheme]]\nzzz = 1\n"),
+        within("[[sweep]]", "schemes", "[[sweep]]\nzzz = 1\n"),
+        within("[[class]] of codecs", "codecs", "[[class]]\nzzz = 1\n"),
+        within("[[class]] of codecs", "bits", "[[class]]\nzzz = 1\n"),
+        within("[[class]] of entropies", "entropies", "[[class]]\nzzz = 1\n"),
+        within("[[class]] of identify", "identify", "[[class]]\nzzz = 1\n"),
+        within("[[untested]]", "untested", "[[untested]]\nzzz = 1\n"),
+        within("[[claim]]", "codecs", "[[claim]]\nzzz = 1\n"),
+        within("rule", "codecs", "[[claim]]\nrule = { zzz = 1 }\n"),
+        within("set", "schemes", "sets = [{ zzz = 1 }]\n"),
+        within("mix", "schemes", "sets = [{ name = \"x\", mix = { zzz = 1 } }]\n"),
+        within("generate", "schemes", "sets = [{ name = \"x\", generate = { zzz = 1 } }]\n"),
+    ]);
+    for part in ["models", "text", "images"] {
+        let text = format!("sets = [{{ name = \"x\", generate = {{ seed = 1, {part} = {{ zzz = 1 }} }} }}]\n");
+        tables.push(within(&format!("generate.{part}"), "schemes", &text));
+    }
+    for (heading, text) in &tables {
+        assert_eq!(documented.get(heading), Some(&known_keys(text)), "docs/BENCH.md, {heading}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (heading, text) in [("page", "zzz = 1\n"), ("[[measurement]]", "[[measurement]]\nzzz = 1\n")] {
+        let path = directory.path().join("page.toml");
+        std::fs::write(&path, format!("kind = \"page\"\n{text}")).unwrap();
+        let error = planned(&path).err().unwrap().to_string();
+        let known: BTreeSet<String> = error
+            .split_once("expected ")
+            .unwrap()
+            .1
+            .lines()
+            .next()
+            .unwrap()
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_string)
+            .collect();
+        assert_eq!(documented.get(heading), Some(&known), "docs/BENCH.md, {heading}");
+    }
 }

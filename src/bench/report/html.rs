@@ -90,11 +90,15 @@ fn origin(document: &ReportDocument) -> Markup {
 fn claims(verdicts: &[Verdict]) -> Markup {
     html! {
         table.claims {
-            tr { th { "source" } th { "claim" } th { "in the paper" } th { "here" } th { "measured on" } th { "why they differ" } }
+            tr {
+                th { "source" } th { "claim" } th { "in the paper" } th { "here" } th { "confirmed if" } th { "verdict" }
+                th { "measured on" } th { "what explains it" }
+            }
             @for verdict in verdicts {
                 tr {
-                    td { (verdict.source) } td { (verdict.text) } td { (verdict.expected) }
-                    td { (verdict.measured_text()) } td { (verdict.sets.join("; ")) } td { (verdict.remark) }
+                    td { (verdict.source) " " (verdict.section) } td { (verdict.text) } td { (verdict.expected) }
+                    td { (verdict.measured_text()) } td { (verdict.rule) } td { (verdict.verdict.name()) }
+                    td { (verdict.measured_on()) } td { (verdict.remark) }
                 }
             }
         }

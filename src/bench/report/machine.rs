@@ -1,19 +1,19 @@
 //! Describes the machine that ran the measurement.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::cpu_features::CpuFeatures;
 
 /// Properties of a machine that speeds depend on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name of the processor.
     pub processor: String,
     /// Number of threads that run in parallel.
     pub processors: usize,
     /// Instruction sets that the kernels can use.
-    pub cpu_features: Vec<&'static str>,
+    pub cpu_features: Vec<String>,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// Operating system with its version.
@@ -45,18 +45,18 @@ fn field(file: &str, name: &str) -> Option<String> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn cpu_features() -> Vec<&'static str> {
+fn cpu_features() -> Vec<String> {
     let used = CpuFeatures::used();
     let known = [
         ("AVX2", used >= CpuFeatures::Avx2),
         ("AVX-512", used >= CpuFeatures::Avx512),
         ("GFNI", used >= CpuFeatures::Avx512 && std::is_x86_feature_detected!("gfni")),
     ];
-    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_string()).collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn cpu_features() -> Vec<&'static str> {
+fn cpu_features() -> Vec<String> {
     Vec::new()
 }
 

@@ -18,6 +18,19 @@ pub enum Plot {
         /// Name of each series, and its value in each group if there is one.
         series: Vec<(String, Vec<Option<f64>>)>,
     },
+    /// A point for each pair of values of each series.
+    Scatter {
+        /// Title above the plot.
+        title: String,
+        /// Title of the horizontal axis.
+        across: String,
+        /// Title of the vertical axis.
+        unit: String,
+        /// Scales of the axes.
+        scales: Scales,
+        /// Name of each series and its points.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
     /// A curve for each series.
     Lines {
         /// Title above the plot.
@@ -100,7 +113,7 @@ pub fn short(value: f64) -> String {
 impl Plot {
     /// The title.
     pub fn title(&self) -> &str {
-        let (Plot::Bars { title, .. } | Plot::Lines { title, .. }) = self;
+        let (Plot::Bars { title, .. } | Plot::Lines { title, .. } | Plot::Scatter { title, .. }) = self;
         title
     }
 
@@ -119,8 +132,12 @@ impl Plot {
                     bars(&chart, unit, groups, series)?;
                     legend(&side, series.iter().map(|(name, _)| name))?;
                 }
+                Plot::Scatter { across, unit, scales, series, .. } => {
+                    lines(&chart, (across, unit), *scales, series, PointStyle::Points)?;
+                    legend(&side, series.iter().map(|(name, _)| name))?;
+                }
                 Plot::Lines { across, unit, scales, series, .. } => {
-                    lines(&chart, (across, unit), *scales, series)?;
+                    lines(&chart, (across, unit), *scales, series, PointStyle::Curves)?;
                     legend(&side, series.iter().map(|(name, _)| name))?;
                 }
             }
@@ -213,11 +230,21 @@ fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<
     low - if from_zero { 0.0 } else { margin }..high + margin.max(high.abs() * 1e-6)
 }
 
+/// How points are drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PointStyle {
+    /// A curve through them, with dots if they are few.
+    Curves,
+    /// A dot each.
+    Points,
+}
+
 fn lines(
     area: &Area<'_>,
     (across, unit): (&str, &str),
     scales: Scales,
     series: &[(String, Vec<(f64, f64)>)],
+    points_as: PointStyle,
 ) -> Result<()> {
     let up = if scales.logarithmic { Scale::Logarithmic } else { Scale::Plain };
     let placed = |(x, y): &(f64, f64)| (position(*x, scales.across), position(*y, up));
@@ -234,8 +261,10 @@ fn lines(
     mesh.draw().map_err(failed)?;
     for (number, (_, points)) in series.iter().enumerate() {
         let style = colour(number).stroke_width(2);
-        chart.draw_series(LineSeries::new(points.iter().map(placed), style)).map_err(failed)?;
-        if points.len() <= 32 {
+        if points_as == PointStyle::Curves {
+            chart.draw_series(LineSeries::new(points.iter().map(placed), style)).map_err(failed)?;
+        }
+        if points.len() <= 32 || points_as == PointStyle::Points {
             let dot = |point| Circle::new(placed(point), 3, colour(number).filled());
             chart.draw_series(points.iter().map(dot)).map_err(failed)?;
         }
@@ -275,6 +304,15 @@ mod tests {
                 assert_eq!(svg.matches("<circle").count(), points.len());
             }
         }
+    }
+
+    #[test]
+    fn a_scatter_plot_has_a_dot_for_each_point_and_no_curve() {
+        let points: Vec<(f64, f64)> = (0..100).map(|at| (f64::from(at), f64::from(at * at % 17))).collect();
+        let series = vec![("a".to_string(), points.clone()), ("b".to_string(), points)];
+        let (title, across, unit) = ("t".into(), "x".into(), "y".into());
+        let svg = Plot::Scatter { title, across, unit, scales: Scales::default(), series }.svg().unwrap();
+        assert_eq!((svg.matches("<circle").count(), svg.matches("stroke-width=\"2\"").count()), (200, 0));
     }
 
     #[test]

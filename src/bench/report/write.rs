@@ -3,21 +3,24 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::html::page;
 use super::percentiles::hgrm;
 use super::{Machine, Profile, Report};
-use crate::bench::claim::{Verdict, markdown};
+use crate::bench::claim::{Verdict, lead, tables};
 use crate::error::{Error, Result};
 use crate::metrics::{Distribution, StageMetrics};
 
 /// The content of `result.json`: the origin of a report and its results.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReportDocument {
     /// Program and version.
-    pub program: &'static str,
+    pub program: String,
+    /// BLAKE3 of the program's file, 64 hex digits, which distinguishes builds.
+    #[serde(default)]
+    pub build: String,
     /// Commit of the checkout that has the configuration, 40 hex digits.
     pub commit: Option<String>,
     /// Whether tracked files differ from that commit.
@@ -33,13 +36,14 @@ pub struct ReportDocument {
     /// Every line of the tables.
     pub lines: Vec<Value>,
     /// Claims of papers about the measured values.
+    #[serde(skip_deserializing)]
     pub claims: Vec<Verdict>,
     /// Metrics of the stages of each run.
     pub profiles: Vec<Value>,
 }
 
 /// The configuration of a measurement.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigText {
     /// Path as given.
     pub path: String,
@@ -57,7 +61,8 @@ impl ReportDocument {
     ) -> Self {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         ReportDocument {
-            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")),
+            program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
+            build: build(),
             commit: git(directory, &["rev-parse", "HEAD"]).filter(|commit| !commit.is_empty()),
             modified: git(directory, &["status", "--porcelain", "--untracked-files=no"])
                 .is_some_and(|text| !text.is_empty()),
@@ -70,6 +75,39 @@ impl ReportDocument {
             profiles: report.profiles.iter().map(profile).collect(),
         }
     }
+}
+
+impl ReportDocument {
+    /// The document of a previous run, at `path`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read; [`Error::Usage`] if it is not the document of a run.
+    pub fn load(path: &Path) -> Result<Option<Self>> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| Error::io("read", path, error))?,
+        };
+        let wrong = |error| Error::Usage(format!("{} is not a result of this verb: {error}", path.display()));
+        serde_json::from_str(&text).map(Some).map_err(wrong)
+    }
+
+    /// How a run with `config` would differ from this one, if it would: another build, configuration or machine.
+    pub fn age(&self, config: &str) -> Option<String> {
+        let commit = self.commit.as_deref().and_then(|commit| commit.get(..10)).unwrap_or("unknown");
+        let differs = [
+            (self.build != build(), format!("another build, commit {commit}")),
+            (self.config.text != config, "another configuration".to_string()),
+            (self.machine != Machine::here(), "another machine".to_string()),
+        ];
+        let parts: Vec<String> = differs.into_iter().filter(|(differs, _)| *differs).map(|(_, text)| text).collect();
+        (!parts.is_empty()).then(|| format!("measured {} by {}", self.started, parts.join(", ")))
+    }
+}
+
+/// BLAKE3 of the running program's file; empty if it cannot be read.
+fn build() -> String {
+    let program = std::env::current_exe().and_then(std::fs::read);
+    program.map_or_else(|_| String::new(), |bytes| blake3::hash(&bytes).to_hex().to_string())
 }
 
 /// Output of git in `directory`; `None` if git is missing or fails.
@@ -99,21 +137,24 @@ fn profile(profile: &Profile) -> Value {
 /// The claims of several reports as a page in Markdown, with its origin.
 pub fn claims_page(documents: &[ReportDocument]) -> String {
     let files: Vec<&str> = documents.iter().map(|document| document.config.path.as_str()).collect();
-    let mut page = String::from("# Claims of papers and measured values\n");
-    if let Some(ReportDocument { started, machine, commit, modified, .. }) = documents.first() {
+    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
+    let mut page = format!("# Claims of papers and measured values\n\n{}", lead(&verdicts));
+    // The newest run is that of the build that writes the page.
+    if let Some(document) = documents.iter().max_by(|a, b| a.started.cmp(&b.started)) {
+        let ReportDocument { started, machine, commit, modified, .. } = document;
         let state = if *modified { " and changes" } else { "" };
         let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}{state}"));
         let Machine { processor, processors, cpu_features, system, .. } = machine;
+        let minutes = documents.iter().map(|document| document.seconds).sum::<f64>() / 60.0;
         page += &format!(
-            "\nWritten by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
-            Measured by {}. Each names its data, and datasets/README.md names the sources.\n\
-            A value with a range is a mean over several sets and parameters.\n\n",
+            "Written by `fhrd bench --out` on {started}{commit}: {processor}, {processors} threads, {}, {system}.\n\
+            Measured in {minutes:.0} minutes by {}. Each names its data, and datasets/README.md names the sources.\n\
+            A row that another build, configuration or machine measured says so in its verdict.\n\n",
             cpu_features.join(" "),
             files.join(", "),
         );
     }
-    let verdicts: Vec<Verdict> = documents.iter().flat_map(|document| document.claims.clone()).collect();
-    page + &markdown(&verdicts)
+    page + &tables(&verdicts)
 }
 
 /// Writes the files below `directory` and replaces those of a previous run.
@@ -151,18 +192,17 @@ fn plain(name: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bench::claim::Untested;
 
     pub(in crate::bench::report) fn document() -> ReportDocument {
-        let verdict = Verdict {
+        let untested = Untested {
             source: "A paper".into(),
+            section: "5".into(),
             text: "it is small".into(),
             expected: "2 %".into(),
-            measured: Some(3.0),
-            range: None,
-            unit: "%".into(),
-            sets: vec!["code".into()],
-            remark: "other data".into(),
+            reason: "other data".into(),
         };
+        let verdict = Verdict { measured: Some(3.0), range: Some([3.0; 2]), unit: "%".into(), ..untested.verdict() };
         let origin = (Path::new("x/y.toml"), "[[scheme]]\n");
         ReportDocument::new(&Report::default(), vec![verdict], origin, ("2026-01-01T00:00:00Z".into(), 1.5))
     }
@@ -197,8 +237,29 @@ pub(super) mod tests {
     fn the_claims_of_all_reports_are_one_table_with_its_origin() {
         let page = claims_page(&[document(), document()]);
         assert!(page.starts_with("# Claims of papers") && page.contains("x/y.toml, x/y.toml"), "{page}");
-        assert_eq!(page.matches("| A paper | it is small | 2 % | 3.00 % | code | other data |").count(), 2, "{page}");
+        assert_eq!(
+            page.matches("| 5 | it is small | 2 % | 3.00 % |  | not tested |  | other data |").count(),
+            2,
+            "{page}"
+        );
         assert!(page.contains("2026-01-01T00:00:00Z") && page.contains("threads"), "{page}");
+    }
+
+    #[test]
+    fn a_previous_run_is_read_and_another_build_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        assert!(ReportDocument::load(&path).unwrap().is_none());
+        let written = document();
+        std::fs::write(&path, serde_json::to_vec(&written).unwrap()).unwrap();
+        let read = ReportDocument::load(&path).unwrap().unwrap();
+        assert!(read.claims.is_empty() && read.config == written.config, "claims are judged again");
+        assert_eq!(read.age("[[scheme]]\n"), None);
+        let other = ReportDocument { build: "older".into(), ..read };
+        let age = other.age("[[sweep]]\n").unwrap();
+        assert!(age.contains("another build") && age.contains("another configuration"), "{age}");
+        std::fs::write(&path, "{}").unwrap();
+        assert!(ReportDocument::load(&path).unwrap_err().to_string().contains("result.json"));
     }
 
     #[test]

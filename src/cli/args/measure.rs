@@ -19,12 +19,16 @@ pub struct TraceArguments {
 #[cfg(feature = "bench")]
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Measurements; the key `kind` selects what runs
+    /// Measurements, or pages of measurements; the key `kind` selects what runs (docs/BENCH.md)
     #[arg(value_name = "CONFIG.TOML", required = true)]
     pub files: Vec<PathBuf>,
     /// Directory for result.json, report.html and histograms; several measurements get a subdirectory each
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Do not measure again what has a result.json below DIR. Rows that another build, configuration or machine
+    /// measured say so
+    #[arg(long, requires = "out", conflicts_with = "dry_run")]
+    pub keep: bool,
     /// The result.json of a previous run: ratios must be equal, and speeds are compared within the noise
     #[arg(long, value_name = "RESULT.JSON", conflicts_with = "dry_run")]
     pub against: Option<PathBuf>,

@@ -29,7 +29,7 @@ fn several_measurements_write_reports_to_directories_of_their_names() {
     (0..8).for_each(|number| home.write(&format!("corpus/set/{number}"), "a line of text\n".repeat(5000).as_bytes()));
     let head = "corpus = \"corpus\"\nwork = \"work\"\nsets = [\"set\"]\n[[scheme]]\nname = \"one\"\n[[sweep]]\n\
         key = \"compress.level\"\nvalues = [1, 19]\n[[claim]]\nsource = \"Somebody\"\ntext = \"19 over 1\"\n\
-        expected = \"more\"\nfigure = \"ratio\"\nof = { level = 19 }\nover = { level = 1 }\nremark = \"none\"\n";
+        expected = \"more\"\nfigure = \"ratio\"\nof = { level = 19 }\nover = { level = 1 }\nremark = \"none\"\nrule = { at_least = 0 }\n";
     home.write("a.toml", format!("kind = \"schemes\"\n{head}").as_bytes());
     home.write("b.toml", format!("kind = \"versions\"\n{head}").as_bytes());
     let output = home.run(&["bench", "a.toml", "b.toml", "--dry-run"]);
@@ -45,7 +45,7 @@ fn several_measurements_write_reports_to_directories_of_their_names() {
         assert!(home.path(name).exists(), "{name}");
     }
     let claims = std::fs::read_to_string(home.path("out/claims.md")).unwrap();
-    assert_eq!(claims.lines().filter(|line| line.starts_with("| Somebody | 19 over 1 | more | ")).count(), 2);
+    assert_eq!(claims.lines().filter(|line| line.starts_with("|  | 19 over 1 | more | ")).count(), 2);
     home.write("elsewhere/a.toml", b"kind = \"magic\"");
     let output = home.run(&["bench", "a.toml", "elsewhere/a.toml", "--out", "out"]);
     assert!(code(&output) == 1 && stderr(&output).contains("magic"), "faults are reported before anything runs");

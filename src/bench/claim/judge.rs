@@ -1,0 +1,308 @@
+//! Evaluates a claim on the lines of a result.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::rule::Order;
+use super::select::{field, identity, picks};
+use super::{Average, Claim, Measure, VerdictKind};
+
+/// A claim, the measured value, and the decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The paper.
+    pub source: String,
+    /// Section, figure or table of the paper.
+    pub section: String,
+    /// The claim in words.
+    pub text: String,
+    /// The value in the paper.
+    pub expected: String,
+    /// The rule in words.
+    pub rule: String,
+    /// The decision.
+    pub verdict: VerdictKind,
+    /// One value for all selected lines; `None` if no line has the value. For a rule about lines, the number of
+    /// comparisons or series in which it holds.
+    pub measured: Option<f64>,
+    /// Smallest and largest value of the lines.
+    pub range: Option<[f64; 2]>,
+    /// Number of values, comparisons or series.
+    pub count: usize,
+    /// How several values became one.
+    pub average: Average,
+    /// Unit of both values.
+    pub unit: String,
+    /// For a rule about lines: the series, or where it does not hold.
+    pub detail: String,
+    /// Schemes or methods that were compared, and the chunk lengths.
+    pub subject: String,
+    /// Names of the measured sets.
+    pub sets: Vec<String>,
+    /// What explains the value, and how the data differ.
+    pub remark: String,
+    /// The claim in a few words, for the first paragraph of the page.
+    pub headline: Option<String>,
+    /// The build that measured it, if another one writes the page.
+    pub age: Option<String>,
+}
+
+/// Longest list of lines in which an order does not hold.
+const EXCEPTIONS_MAX: usize = 3;
+
+impl Claim {
+    /// Evaluates the claim on `lines`.
+    pub fn judge(&self, lines: &[Value]) -> Verdict {
+        let selected: Vec<&Value> = lines.iter().filter(|line| picks(&self.of, line)).collect();
+        let mut verdict = self.named(&selected, lines);
+        let key = self.rule.rises_with.as_ref().or(self.rule.falls_with.as_ref());
+        match (self.rule.order, key) {
+            (Some(order), _) => self.judge_order(order, &selected, lines, &mut verdict),
+            (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
+            (None, None) => self.judge_value(&selected, lines, &mut verdict),
+        }
+        if let (VerdictKind::Refuted, Some(difference)) = (verdict.verdict, &self.other_data) {
+            verdict.verdict = VerdictKind::OtherData;
+            verdict.remark = format!("{}; the data differ: {difference}", verdict.remark);
+        }
+        verdict
+    }
+
+    /// The verdict before a value is known.
+    fn named(&self, selected: &[&Value], lines: &[Value]) -> Verdict {
+        let with_value: Vec<&Value> = selected.iter().copied().filter(|line| self.number(line).is_some()).collect();
+        let rivals: Vec<&Value> = match &self.over {
+            Some(over) => lines.iter().filter(|line| picks(over, line)).collect(),
+            None => Vec::new(),
+        };
+        Verdict {
+            source: self.source.clone(),
+            section: self.section.clone(),
+            text: self.text.clone(),
+            expected: self.expected.clone(),
+            rule: self.rule.text(self.measure, &self.unit),
+            verdict: VerdictKind::NotTested,
+            measured: None,
+            range: None,
+            count: 0,
+            average: self.average,
+            unit: self.unit.clone(),
+            detail: String::new(),
+            subject: subject(&with_value, &rivals),
+            sets: texts(&with_value, "set"),
+            remark: self.remark.clone(),
+            headline: self.headline.clone(),
+            age: None,
+        }
+    }
+
+    fn judge_value(&self, selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
+        let values: Vec<f64> = selected.iter().filter_map(|line| self.value(line, lines)).collect();
+        let Some(measured) = self.summary(&values) else { return };
+        let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
+        verdict.verdict = self.rule.decide(measured, self.measure);
+        verdict.measured = Some(measured);
+        verdict.range = Some([least, largest]);
+        verdict.count = values.len();
+    }
+
+    /// Whether each selected line is the first among its rivals: lines of the same other names.
+    fn judge_order(&self, order: Order, selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
+        let over = self.over.clone().unwrap_or_default();
+        let ignored: Vec<&str> = over.keys().chain(self.of.keys()).map(String::as_str).collect();
+        let ignored: Vec<&str> = ignored.into_iter().filter(|key| over.contains_key(*key)).collect();
+        let (mut count, mut first, mut exceptions) = (0, 0, Vec::new());
+        for line in selected {
+            let Some(own) = self.number(line) else { continue };
+            let name = identity(line, &ignored);
+            let is_rival = |other: &&Value| picks(&over, other) && identity(other, &ignored) == name && other != line;
+            let rivals = lines.iter().filter(is_rival).filter_map(|other| Some((self.number(other)?, other)));
+            let best = rivals.reduce(|best, other| {
+                let is_better = if order == Order::Highest { other.0 > best.0 } else { other.0 < best.0 };
+                if is_better { other } else { best }
+            });
+            let Some((value, other)) = best else { continue };
+            count += 1;
+            if (order == Order::Highest && own >= value) || (order == Order::Lowest && own <= value) {
+                first += 1;
+            } else {
+                exceptions.push(format!("{}: {} has {} against {}", label(line), who(other), short(value), short(own)));
+            }
+        }
+        let more = exceptions.len().saturating_sub(EXCEPTIONS_MAX);
+        exceptions.truncate(EXCEPTIONS_MAX);
+        if more > 0 {
+            exceptions.push(format!("and {more} more"));
+        }
+        verdict.detail = exceptions.join("; ");
+        self.counted(first, count, verdict);
+    }
+
+    /// Whether the values of each series of lines that differ only in `key` rise or fall with it.
+    fn judge_series(&self, key: &str, selected: &[&Value], lines: &[Value], verdict: &mut Verdict) {
+        let mut series: Vec<(_, String, Vec<(f64, f64)>)> = Vec::new();
+        for line in selected {
+            let at = field(line, key).and_then(Value::as_f64);
+            let (Some(at), Some(value)) = (at, self.value(line, lines)) else { continue };
+            let name = identity(line, &[key]);
+            match series.iter_mut().find(|(known, ..)| *known == name) {
+                Some((.., points)) => points.push((at, value)),
+                None => series.push((name, set_of(line), vec![(at, value)])),
+            }
+        }
+        series.retain(|(.., points)| points.len() > 1);
+        let slack = self.rule.within.unwrap_or(0.0) / 100.0;
+        let sign = if self.rule.rises_with.is_some() { 1.0 } else { -1.0 };
+        let (mut held, mut texts) = (0, Vec::new());
+        for (_, set, points) in &mut series {
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+            let steps = values.windows(2).all(|pair| sign * (pair[1] - pair[0]) >= -slack * pair[0].abs());
+            let whole = values.first().zip(values.last()).is_some_and(|(first, last)| sign * (last - first) > 0.0);
+            held += usize::from(steps && whole);
+            let values: Vec<String> = values.into_iter().map(short).collect();
+            let start = if set.is_empty() { String::new() } else { format!("{set}: ") };
+            texts.push(format!("{start}{}", values.join(", ")));
+        }
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let across = key.replace('_', " ");
+        let at: Vec<String> = series.first().iter().flat_map(|(.., points)| points).map(|(at, _)| short(*at)).collect();
+        verdict.detail = format!("{}{unit} at {across} {}", texts.join("; "), at.join(", "));
+        self.counted(held, series.len(), verdict);
+    }
+
+    fn counted(&self, held: usize, count: usize, verdict: &mut Verdict) {
+        if count == 0 {
+            verdict.detail.clear();
+            return;
+        }
+        verdict.verdict = if held == count { VerdictKind::Confirmed } else { VerdictKind::Refuted };
+        verdict.measured = Some(held as f64);
+        verdict.count = count;
+        verdict.unit = format!("of {count}");
+    }
+
+    fn number(&self, line: &Value) -> Option<f64> {
+        field(line, &self.figure)?.as_f64()
+    }
+
+    /// The value of a line, compared with the line of the same other names if the claim has `over`.
+    fn value(&self, line: &Value, lines: &[Value]) -> Option<f64> {
+        let figure = self.number(line)?;
+        let Some(over) = &self.over else {
+            return match self.measure {
+                Measure::Value => Some(figure),
+                Measure::Percent => Some(100.0 * figure),
+                _ => None,
+            };
+        };
+        let ignored: Vec<&str> = over.keys().map(String::as_str).collect();
+        let name = identity(line, &ignored);
+        let other = lines.iter().find(|other| picks(over, other) && identity(other, &ignored) == name)?;
+        let times = figure / self.number(other)?;
+        let value = match self.measure {
+            Measure::Gain => (times - 1.0) * 100.0,
+            Measure::Saving => (1.0 - times) * 100.0,
+            Measure::Share => times * 100.0,
+            Measure::Times => times,
+            Measure::Value => figure,
+            Measure::Percent => 100.0 * figure,
+        };
+        value.is_finite().then_some(value)
+    }
+
+    /// One value for `values`; `None` if there are none.
+    fn summary(&self, values: &[f64]) -> Option<f64> {
+        let mean = |values: &mut dyn Iterator<Item = f64>| {
+            let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+            (count > 0).then(|| sum / count as f64)
+        };
+        // A gain or saving as the factor that it stands for, and back.
+        let factor = |value: f64| match self.measure {
+            Measure::Gain => 1.0 + value / 100.0,
+            Measure::Saving => 1.0 - value / 100.0,
+            _ => value,
+        };
+        let value = |factor: f64| match self.measure {
+            Measure::Gain => 100.0 * (factor - 1.0),
+            Measure::Saving => 100.0 * (1.0 - factor),
+            _ => factor,
+        };
+        match self.average {
+            Average::Mean => mean(&mut values.iter().copied()),
+            Average::Geometric => {
+                mean(&mut values.iter().map(|value| factor(*value).max(1e-12).ln())).map(|mean| value(mean.exp()))
+            }
+            Average::Least => values.iter().copied().reduce(f64::min),
+            Average::Largest => values.iter().copied().reduce(f64::max),
+        }
+    }
+}
+
+/// The different texts of a field.
+fn texts(lines: &[&Value], key: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for text in lines.iter().filter_map(|line| line.get(key)?.as_str()) {
+        if !text.is_empty() && !all.iter().any(|known| known == text) {
+            all.push(text.to_string());
+        }
+    }
+    all
+}
+
+/// Scheme or method of a line.
+fn who(line: &Value) -> String {
+    let name = ["scheme", "method", "name"].into_iter().find_map(|key| line.get(key)?.as_str());
+    name.unwrap_or("another").to_string()
+}
+
+fn set_of(line: &Value) -> String {
+    line.get("set").and_then(Value::as_str).unwrap_or_default().to_string()
+}
+
+/// Set and parameters of a line.
+fn label(line: &Value) -> String {
+    let parameters = line.get("parameters").and_then(Value::as_object).into_iter().flatten();
+    let parameter = |(key, value): (&String, &Value)| {
+        let value = value.as_f64().map_or_else(|| value.as_str().unwrap_or_default().to_string(), short);
+        format!(" {key} {value}")
+    };
+    let chunk = line.get("chunk_bytes").and_then(Value::as_u64).map(|bytes| format!(", {} KiB", bytes >> 10));
+    [set_of(line)].into_iter().chain(parameters.map(parameter)).chain(chunk).collect()
+}
+
+/// Schemes and chunk lengths of the lines and of those that they are compared with.
+fn subject(selected: &[&Value], rivals: &[&Value]) -> String {
+    let names = |lines: &[&Value]| {
+        let mut names: BTreeMap<usize, String> = BTreeMap::new();
+        for (number, name) in lines.iter().map(|line| who(line)).enumerate() {
+            if !names.values().any(|known| *known == name) && name != "another" {
+                names.insert(number, name);
+            }
+        }
+        names.into_values().collect::<Vec<_>>().join(", ")
+    };
+    let (own, others) = (names(selected), names(rivals));
+    let mut lengths: Vec<u64> = selected.iter().filter_map(|line| line.get("chunk_bytes")?.as_u64()).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let lengths: Vec<String> = lengths.iter().map(|bytes| (bytes >> 10).to_string()).collect();
+    let lengths = if lengths.is_empty() { String::new() } else { format!("chunks of {} KiB", lengths.join(", ")) };
+    let compared = if others.is_empty() || others == own { own } else { format!("{own} against {others}") };
+    [compared, lengths].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// A number with few digits.
+pub(super) fn short(value: f64) -> String {
+    match value {
+        value if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}"),
+        value if value.abs() < 10.0 => format!("{value:.2}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

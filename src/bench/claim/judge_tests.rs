@@ -1,0 +1,104 @@
+//! Values, averages, orders and series of claims.
+
+use serde_json::json;
+
+use super::*;
+
+fn claim(text: &str) -> Claim {
+    let head = "source = \"A paper\"\nsection = \"figure 1\"\ntext = \"smaller\"\nexpected = \"21.7 %\"\n\
+        remark = \"a guess\"\nfigure = \"ratio\"\n";
+    toml::from_str(&format!("{head}{text}")).unwrap()
+}
+
+fn lines() -> Vec<Value> {
+    let line = |set: &str, scheme: &str, level: u64, ratio: f64| {
+        json!({"set": set, "scheme": scheme, "chunk_bytes": 65536, "parameters": {"level": level}, "ratio": ratio,
+            "deep": {"er": 2.0 * ratio}})
+    };
+    vec![
+        line("code", "base", 1, 2.0),
+        line("code", "fhrd", 1, 3.0),
+        line("code", "base", 3, 4.0),
+        line("code", "fhrd", 3, 5.0),
+        line("images", "base", 3, 2.0),
+        line("images", "fhrd", 3, 2.0),
+        json!({"set": "tar", "scheme": "fhrd", "failure": "it broke"}),
+    ]
+}
+
+#[test]
+fn a_line_is_compared_with_the_line_of_the_same_other_names() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 21.7 }\n";
+    let verdict = claim(text).judge(&lines());
+    assert_eq!((verdict.measured, verdict.range, verdict.count), (Some(25.0), Some([0.0, 50.0]), 3));
+    assert_eq!(verdict.verdict, VerdictKind::Confirmed);
+    assert_eq!(
+        (verdict.sets.join(" "), verdict.subject),
+        ("code images".into(), "fhrd against base, chunks of 64 KiB".into())
+    );
+    let of_one = text.replace("of = { scheme = \"fhrd\" }", "of = { scheme = \"fhrd\", set = \"code\", level = 3 }");
+    let over = of_one.replace("over = {", "measure = \"times\"\nunit = \"\"\nover = { level = 1,");
+    let measured = |text: &str| claim(text).judge(&lines()).measured;
+    assert_eq!(measured(&of_one), Some(25.0), "the level must be equal because `over` does not name it");
+    assert_eq!(measured(&over), Some(2.5));
+}
+
+#[test]
+fn averages_are_of_the_factors_where_they_are_geometric() {
+    let text = "of = { scheme = \"fhrd\", set = \"code\" }\nover = { scheme = \"base\" }\nrule = { at_least = 0 }\n";
+    let measured = |average: &str| claim(&format!("{text}average = \"{average}\"\n")).judge(&lines()).measured.unwrap();
+    assert!((measured("geometric") - 100.0 * ((1.5f64 * 1.25).sqrt() - 1.0)).abs() < 1e-9);
+    assert_eq!([measured("least"), measured("largest"), measured("mean")], [25.0, 50.0, 37.5]);
+}
+
+#[test]
+fn a_plain_value_is_not_compared_and_a_missing_one_is_not_tested() {
+    let text =
+        "measure = \"value\"\nunit = \"MB/s\"\nof = { scheme = [\"fhrd\"], level = 1 }\nrule = { at_most = 6 }\n";
+    let deep = claim(text);
+    let deep = Claim { figure: "deep.er".into(), ..deep };
+    let verdict = deep.judge(&lines());
+    assert_eq!((verdict.measured_text().as_str(), verdict.verdict), ("6.00 MB/s", VerdictKind::Confirmed));
+    let verdict = Claim { figure: "speed".into(), ..deep }.judge(&lines());
+    assert_eq!((verdict.measured_text().as_str(), verdict.verdict), ("not measured", VerdictKind::NotTested));
+}
+
+#[test]
+fn an_order_holds_if_no_rival_of_the_same_names_is_better() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = [\"base\", \"fhrd\"] }\nrule = { order = \"highest\" }\n";
+    let verdict = claim(text).judge(&lines());
+    assert_eq!((verdict.measured, verdict.verdict), (Some(3.0), VerdictKind::Confirmed));
+    assert_eq!(verdict.measured_text(), "in 3 of 3");
+    let mut worse = lines();
+    worse[3]["ratio"] = json!(3.5);
+    let verdict = claim(text).judge(&worse);
+    assert_eq!(verdict.verdict, VerdictKind::Refuted);
+    assert_eq!(verdict.measured_text(), "in 2 of 3: code level 3, 64 KiB: base has 4 against 3.50");
+    let lowest = claim(&text.replace("highest", "lowest")).judge(&worse);
+    assert_eq!((lowest.measured, lowest.verdict), (Some(2.0), VerdictKind::Refuted), "equal values are in order");
+}
+
+#[test]
+fn a_series_rises_or_falls_in_every_step() {
+    let text = "measure = \"value\"\nunit = \"times\"\nof = { scheme = \"base\" }\nrule = { rises_with = \"level\" }\n";
+    let verdict = claim(text).judge(&lines());
+    assert_eq!((verdict.verdict, verdict.count), (VerdictKind::Confirmed, 1), "one line is no series");
+    assert_eq!(verdict.measured_text(), "in 1 of 1: code: 2, 4 times at level 1, 3");
+    assert_eq!(claim(&text.replace("rises", "falls")).judge(&lines()).verdict, VerdictKind::Refuted);
+    let mut more = lines();
+    more.push(
+        json!({"set": "code", "scheme": "base", "chunk_bytes": 65536, "parameters": {"level": 2}, "ratio": 1.99}),
+    );
+    assert_eq!(claim(text).judge(&more).verdict, VerdictKind::Refuted);
+    let slack = text.replace("\"level\" }", "\"level\", within = 1 }");
+    assert_eq!(claim(&slack).judge(&more).verdict, VerdictKind::Confirmed);
+}
+
+#[test]
+fn data_of_another_kind_cannot_refute() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { at_least = 80 }\n";
+    assert_eq!(claim(text).judge(&lines()).verdict, VerdictKind::Refuted);
+    let verdict = claim(&format!("{text}other_data = \"no servers\"\n")).judge(&lines());
+    assert_eq!(verdict.verdict, VerdictKind::OtherData);
+    assert_eq!(verdict.remark, "a guess; the data differ: no servers");
+}
