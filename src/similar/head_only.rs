@@ -2,8 +2,8 @@
 //!
 //! [`SubBlocks`](super::SubBlocks) has the steps; this is its layout. The length is that of the bidirectional layout,
 //! so that chunks of different lengths share sub-blocks. The rest at the end is a sub-block of its own if it is at
-//! least a quarter of one. An insertion shifts every sub-block after it, also those that the bidirectional layout finds from
-//! the tail. The layout is not in the paper: its FHRD-2 is [`uniform`](super::uniform).
+//! least a quarter of one. An insertion shifts every sub-block after it, also those that the bidirectional layout finds
+//! from the tail. The layout is not in the paper: its FHRD-2 is [`uniform`](super::uniform).
 
 use super::sub_blocks::{SubBlock, sub_block_len};
 
