@@ -7,6 +7,7 @@
 //! the tail without a boundary is carried over and prepended to the next buffer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -38,6 +39,8 @@ pub struct ChunkStage {
     is_broken: bool,
     batch: ChunkBatch,
     batch_bytes: u64,
+    /// When the input came from Read.
+    read_at: Option<Instant>,
 }
 
 /// A range of a model file that is cut in one way.
@@ -77,12 +80,16 @@ impl ChunkStage {
             is_broken: false,
             batch: ChunkBatch::default(),
             batch_bytes,
+            read_at: None,
         }
     }
 
     fn push(&mut self, item: ChunkItem, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         if let ChunkItem::Chunk(chunk) = &item {
             self.batch.bytes += u64::from(chunk.len);
+        }
+        if self.batch.items.is_empty() {
+            self.batch.read_at = self.read_at;
         }
         self.batch.items.push(item);
         if self.batch.bytes >= self.batch_bytes || self.batch.items.len() >= ITEMS_MAX {
@@ -232,6 +239,7 @@ impl Stage for ChunkStage {
     }
 
     fn process(&mut self, input: ReadBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        self.read_at = Some(Instant::now());
         for item in input.items {
             match item {
                 ReadItem::Broken => self.is_broken = true,

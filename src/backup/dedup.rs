@@ -26,6 +26,7 @@ impl Stage for DedupStage {
     fn process(&mut self, mut batch: ChunkBatch, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         batch.bytes = 0;
+        index.read_at = batch.read_at;
         for item in &mut batch.items {
             // A chunk that came without bytes is stored.
             if let ChunkItem::Chunk(chunk) = item
@@ -40,6 +41,8 @@ impl Stage for DedupStage {
                 }
             }
         }
+        // What Save asks for does not come from Read.
+        index.read_at = None;
         drop(index);
         emit.emit(batch)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::IndexConfig;
 use crate::error::Result;
+use crate::metrics::Distribution;
 use crate::repo::Repository;
 use crate::repo::container::{ContainerRange, FramesInFlight};
 use crate::repo::index::{
@@ -99,6 +100,11 @@ impl Indexes {
     /// The hits of each level so far.
     pub fn hits(&self) -> Hits {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).hits
+    }
+
+    /// Microseconds from Read until a new chunk was durable.
+    pub fn durable_us(&self) -> Distribution {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).durable_us.clone()
     }
 
     /// Calls `guard` before each segment that is written before the end.

@@ -1,6 +1,7 @@
 //! Messages between the stages.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -128,6 +129,8 @@ pub struct ChunkBatch {
     pub items: Vec<ChunkItem>,
     /// Bytes of chunks in the items.
     pub bytes: u64,
+    /// When the first of the items came from Read.
+    pub read_at: Option<Instant>,
 }
 
 /// An item without content, for Save.

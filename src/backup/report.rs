@@ -9,7 +9,7 @@ use super::input::ReadCounts;
 use super::save::Saved;
 use super::stream::StreamRequest;
 use crate::filesystem::{EntryChoice, Patterns};
-use crate::metrics::{StageMetrics, StageSummary};
+use crate::metrics::{Distribution, StageMetrics, StageSummary};
 use crate::repo::Repository;
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::index::Hits;
@@ -124,6 +124,9 @@ pub struct BackupReport {
     /// Metrics of each stage with whole distributions.
     #[serde(skip)]
     pub metrics: Vec<StageMetrics>,
+    /// Microseconds from when a new chunk came from Read until its container was durable.
+    #[serde(skip)]
+    pub durable_us: Distribution,
 }
 
 fn null_if_empty<S: serde::Serializer>(text: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {

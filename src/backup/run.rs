@@ -134,8 +134,7 @@ fn run_once(
             let (id, index_hits) = commit.run(start, &saved, &counts)?;
             Ok((saved, metrics, id, index_hits))
         });
-        let may_delete = commit.release();
-        let (saved, metrics, id, index_hits) = committed?;
+        let (may_delete, (saved, metrics, id, index_hits)) = (commit.release(), committed?);
         indexes.save_filter();
         may_delete.then(|| care_after_commit(repository, &listing, &cache, snapshots, stop));
         (saved, metrics, id.to_string(), index_hits)
@@ -161,6 +160,7 @@ fn run_once(
         seconds: started.elapsed().as_secs_f64(),
         index_hits,
         stages: metrics.iter().map(StageMetrics::summary).collect(),
+        durable_us: indexes.durable_us(),
         metrics,
     })
 }

@@ -25,7 +25,7 @@ impl Source for Chunks {
 
     fn run(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let items = self.0.drain(..).map(ChunkItem::Chunk).collect();
-        emit.emit(ChunkBatch { items, bytes: 0 })
+        emit.emit(ChunkBatch { items, ..ChunkBatch::default() })
     }
 }
 

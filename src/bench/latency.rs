@@ -1,6 +1,8 @@
-//! Latencies: of a look-up in the chunk index by level, and of one tensor of a stored model.
+//! Latencies: of a chunk from Read to durable, of a look-up in the chunk index by level, and of one tensor of a stored
+//! model.
 //!
-//! 1. Each set is backed up.
+//! 1. Each set is backed up. The latency of a new chunk is the time from when Chunk gets its first bytes from Read
+//!    until its container is durable.
 //! 2. *Look-ups*: the fingerprints of all stored chunks are looked up in the order in which each container stores them,
 //!    as a second backup of the same data would do, and after each one a new one. Each look-up is timed and counted for
 //!    the level that answers it. That is done with each level of the cache at its default, and with each in turn at its
@@ -32,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::last_names;
 use crate::format::Window;
 use crate::inspect::distance::SnapshotModels;
+use crate::metrics::Distribution;
 use crate::repo::Repository;
 use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, Hits, read_container_index};
 use crate::repo::paths::local_cache_directory;
@@ -90,6 +93,12 @@ struct Latencies {
 }
 
 impl Latencies {
+    /// The values of a distribution of microseconds, to its precision.
+    fn of(distribution: &Distribution) -> Self {
+        let values = distribution.counts().flat_map(|(us, count)| std::iter::repeat_n(1000 * us, count as usize));
+        Latencies { nanoseconds: values.collect() }
+    }
+
     fn add(&mut self, since: Instant) {
         self.nanoseconds.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
@@ -163,7 +172,7 @@ impl LatencyBench {
                 let (before, start) = (index.hits, Instant::now());
                 index.contains_or_claim(fingerprint)?;
                 let answered = level(before, index.hits);
-                latencies.iter_mut().nth(answered).into_iter().for_each(|of_level| of_level.add(start));
+                latencies.get_mut(answered).into_iter().for_each(|of_level| of_level.add(start));
                 Ok(())
             };
             for fingerprint in stored {
@@ -274,8 +283,10 @@ pub fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -
             source.paths.iter().try_for_each(|path| warm(path).map(drop))?;
             let repository = bench.repository(&config.config)?;
             let (report, _) = bench.backup(&repository, &config.config, &source.paths)?;
+            let durable = Latencies::of(&report.durable_us);
             let stored = stored_chunks(&repository)?;
-            let mut measured: Vec<(String, String, Latencies, f64)> = Vec::new();
+            let mut measured: Vec<(String, String, Latencies, f64)> =
+                vec![("chunk".into(), "from Read to durable".into(), durable, 1.0)];
             for (name, index) in variants(&config.config.index) {
                 let levels = config.look_up(&repository, &index, &stored)?;
                 let mut all =
@@ -298,7 +309,7 @@ pub fn run(config: &LatencyBench, stop: &Arc<AtomicBool>, out: &mut dyn Write) -
                 write_line(out, &source.name, &format!("{method}, {level}"), &cells)?;
                 rows.push([vec![source.name.clone(), method.clone(), level.clone()], cells].concat());
                 lines.push(object);
-                if level == "all" || method == "tensor" {
+                if ["chunk", "tensor"].contains(&method.as_str()) || level == "all" {
                     let points = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
                     let points = points.map(|share| (share, latencies.quantile(share) / 1e3));
                     curves.push((format!("{}, {method}", source.name), points.to_vec()));
@@ -368,6 +379,8 @@ mod tests {
             assert!(count(method, "segments") >= 1, "the first look-up of a container goes to the last level");
         }
         assert_eq!(count("no filter", "miss, filtered"), 0);
+        let durable = count("chunk", "from Read to durable");
+        assert!(durable > 0 && durable <= count("all levels", "all") / 2, "each new chunk once: {durable}");
         assert!(report.lines.iter().any(|line| line["method"] == "tensor" && line["count"] == 3), "{:?}", report.lines);
         let error = LatencyBench::parse(&text.replace("repeats = 1", "repeats = 0"), "x.toml").unwrap_err().to_string();
         assert!(error.contains("repeats") && error.contains("x.toml"), "{error}");

@@ -47,7 +47,7 @@ fn each_version_adds_little_and_the_first_and_last_are_restored() {
     }
     let ratios = report.plots.iter().find_map(|plot| match plot {
         Plot::Lines { series, .. } => Some(series.iter().map(|(_, points)| points.len()).collect::<Vec<_>>()),
-        Plot::Bars { .. } => None,
+        _ => None,
     });
     assert_eq!((ratios, report.failures), (Some(vec![3, 3]), 0));
     let titles: Vec<&str> = text.lines().filter(|line| line.starts_with("KB added")).collect();

@@ -13,10 +13,11 @@
 //!
 //! A [filter](super::chunk_filter) before the last level answers most look-ups of new chunks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use lru::LruCache;
 
@@ -27,6 +28,7 @@ use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::write_segment;
 use crate::config::IndexConfig;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::Distribution;
 use crate::repo::container::ContainerIndex;
 use crate::repo::marks::{BadParts, Quarantine};
 use crate::store::Store;
@@ -64,7 +66,8 @@ pub struct ChunkIndex {
     /// Entries that do not count.
     quarantine: Arc<Quarantine>,
     local: ContainerIndexes,
-    temporary: HashSet<Fingerprint>,
+    /// Chunks in flight, and when they were read, until they are durable.
+    temporary: HashMap<Fingerprint, Option<Instant>>,
     recent: LruCache<Fingerprint, ()>,
     /// Segments of this run.
     written: Vec<Arc<IndexSegment>>,
@@ -75,6 +78,10 @@ pub struct ChunkIndex {
     log: Vec<IndexRecord>,
     /// Counters.
     pub hits: Hits,
+    /// When the chunks that are asked for now were read; `None` if they do not count for `durable_us`.
+    pub read_at: Option<Instant>,
+    /// Microseconds from then until the container of a new chunk is durable.
+    pub durable_us: Distribution,
 }
 
 impl ChunkIndex {
@@ -92,7 +99,7 @@ impl ChunkIndex {
             quarantine: listing.quarantine(),
             listing,
             local,
-            temporary: HashSet::new(),
+            temporary: HashMap::new(),
             recent: LruCache::new(capacity),
             written: Vec::new(),
             filter: ChunkFilter::new(cache, config.filter_bytes.0),
@@ -101,6 +108,8 @@ impl ChunkIndex {
             log_containers: Vec::new(),
             log: Vec::new(),
             hits: Hits::default(),
+            read_at: None,
+            durable_us: Distribution::default(),
         }
     }
 
@@ -124,7 +133,7 @@ impl ChunkIndex {
             self.hits.local += 1;
             return Ok(true);
         }
-        if self.temporary.contains(fingerprint) {
+        if self.temporary.contains_key(fingerprint) {
             self.hits.temporary += 1;
             return Ok(true);
         }
@@ -148,7 +157,7 @@ impl ChunkIndex {
             log: &self.log,
         };
         self.filter.count_miss(&indexed)?;
-        self.temporary.insert(*fingerprint);
+        self.temporary.insert(*fingerprint, self.read_at);
         Ok(false)
     }
 
@@ -183,6 +192,11 @@ impl ChunkIndex {
             container: number,
             entry,
         }));
+        for entry in &container_index.entries {
+            if let Some(read_at) = self.temporary.get_mut(&entry.fingerprint).and_then(Option::take) {
+                self.durable_us.record_duration(read_at.elapsed());
+            }
+        }
         self.filter.insert(&id, container_index.entries.iter().map(|entry| &entry.fingerprint));
         self.stored.insert(id);
         self.local.insert(id, container_index);
