@@ -196,6 +196,9 @@ pub enum Error {
         /// Number of containers.
         count: usize,
     },
+    /// The caller's memory changed while a backup stored it. There is no snapshot.
+    #[error("the memory of an array changed while it was stored, so it was not saved: do not write to it meanwhile")]
+    MemoryChanged,
     /// What a snapshot needs cannot be read, so nothing can be deleted.
     #[error(
         "cannot tell what snapshot {snapshot} needs, so nothing was deleted: {reason}; `forget` that snapshot or repair the repository"

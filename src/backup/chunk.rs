@@ -44,14 +44,15 @@ pub struct ChunkStage {
 }
 
 /// A range of a model file that is cut in one way.
-struct Region {
-    end: u64,
+pub(super) struct Region {
+    /// Its end in the file.
+    pub end: u64,
     /// The block that it is; `None` between tensors.
-    block: Option<TensorBlock>,
+    pub block: Option<TensorBlock>,
 }
 
 /// The region that contains byte `offset` of a model file.
-fn region(record: &ModelRecord, offset: u64) -> Region {
+pub(super) fn region(record: &ModelRecord, offset: u64) -> Region {
     let at = record.tensors.partition_point(|tensor| tensor.offset + tensor.len <= offset);
     match record.tensors.get(at) {
         None => Region { end: u64::MAX, block: None },
@@ -114,29 +115,31 @@ impl ChunkStage {
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.chunker.gives_anchors().then_some(anchors);
-        let chunk = Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block: None };
+        let (is_new, is_borrowed, block) = (false, false, None);
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
-        let (anchors, block) = (None, Some(block));
-        self.push(ChunkItem::Chunk(Chunk { bytes, len, fingerprint, is_new: false, class, anchors, block }), emit)
+        let (is_new, is_borrowed, anchors, block) = (false, false, None, Some(block));
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
+        self.push(ChunkItem::Chunk(chunk), emit)
     }
 
-    /// Sends a chunk that was cut before. A stored one has no bytes.
+    /// Sends a chunk that was cut before. A stored one has no bytes, only a fingerprint.
     fn ready_chunk(
         &mut self,
-        bytes: Bytes,
-        len: u32,
-        fingerprint: Fingerprint,
+        (bytes, is_borrowed): (Bytes, bool),
+        (fingerprint, len): (Fingerprint, u32),
         emit: &mut Emit<ChunkBatch>,
     ) -> Result<()> {
         let region = self.model.as_ref().map(|model| region(&model.record, self.offset));
         self.offset += u64::from(len);
         // A block of this model only if it was cut like one.
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
-        let chunk = Chunk { bytes, len, fingerprint, is_new: false, class: None, anchors: None, block };
+        let (is_new, class, anchors) = (false, None, None);
+        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
@@ -250,10 +253,14 @@ impl Stage for ChunkStage {
                 },
                 ReadItem::Chunk(bytes) => {
                     let len = bytes.len() as u32;
-                    self.ready_chunk(bytes, len, Fingerprint([0; 32]), emit)?;
+                    self.ready_chunk((bytes, false), (Fingerprint([0; 32]), len), emit)?;
+                }
+                ReadItem::Borrowed(bytes) => {
+                    let len = bytes.len() as u32;
+                    self.ready_chunk((bytes, true), (Fingerprint([0; 32]), len), emit)?;
                 }
                 ReadItem::Stored { fingerprint, len } => {
-                    self.ready_chunk(Bytes::new(), len, fingerprint, emit)?;
+                    self.ready_chunk((Bytes::new(), false), (fingerprint, len), emit)?;
                 }
                 ReadItem::Model(model) => {
                     (self.model, self.offset) = (Some(model.clone()), 0);

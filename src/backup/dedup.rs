@@ -1,18 +1,24 @@
 //! Dedup: asks the chunk index for each chunk and drops the bytes of chunks that are stored or being stored.
+//!
+//! What is stored must have the fingerprint that names it. So new bytes in memory that others may write to are copied,
+//! and the copy is hashed again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
 use crate::backup::message::{ChunkBatch, ChunkItem};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pipeline::{Emit, Stage};
 use crate::repo::index::ChunkIndex;
+use crate::types::RepositoryKey;
 
 /// The stage. Save shares the index for recipes and listings. The answers depend on the stream only.
 pub struct DedupStage {
     /// The four-level index.
     pub index: Arc<Mutex<ChunkIndex>>,
+    /// Key of the fingerprints.
+    pub key: RepositoryKey,
 }
 
 impl Stage for DedupStage {
@@ -35,6 +41,12 @@ impl Stage for DedupStage {
                 chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
                 if chunk.is_new {
                     batch.bytes += u64::from(chunk.len);
+                    if chunk.is_borrowed {
+                        chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
+                        if self.key.fingerprint(&chunk.bytes) != chunk.fingerprint {
+                            return Err(Error::MemoryChanged);
+                        }
+                    }
                 } else {
                     chunk.bytes = Bytes::new();
                     chunk.anchors = None;

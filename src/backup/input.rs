@@ -1,7 +1,8 @@
-//! What a run reads: a source tree, a snapshot of another repository, or one stream.
+//! What a run reads: a source tree, a snapshot of another repository, files in memory, or one stream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::memory::MemoryStage;
 use super::stored::StoredStage;
 use super::stream::StreamStage;
 use super::walk::WalkStage;
@@ -14,6 +15,8 @@ pub enum InputStage<'a> {
     Tree(Box<WalkStage<'a>>),
     /// Reads a snapshot of another repository.
     Stored(Box<StoredStage<'a>>),
+    /// Sends files in memory.
+    Memory(Box<MemoryStage<'a>>),
     /// Reads a stream as one file.
     Stream(Box<StreamStage<'a>>),
 }

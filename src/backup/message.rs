@@ -65,6 +65,8 @@ pub enum ReadItem {
     Data(Bytes),
     /// The next bytes of the current file, which are to be one chunk.
     Chunk(Bytes),
+    /// As [`ReadItem::Chunk`], in memory that others may write to.
+    Borrowed(Bytes),
     /// The next chunk of the current file, which is stored.
     Stored {
         /// Its fingerprint.
@@ -96,6 +98,8 @@ pub struct Chunk {
     pub len: u32,
     /// Set by Hash, unless the chunk came without bytes.
     pub fingerprint: Fingerprint,
+    /// Others may write to the bytes. Dedup replaces those of a new chunk by a copy, and checks its fingerprint.
+    pub is_borrowed: bool,
     /// Set by Dedup: the chunk is not stored yet.
     pub is_new: bool,
     /// Set by Identify for new chunks. `None` for chunks that SubDedup is likely to copy for the most part, and for

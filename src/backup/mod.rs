@@ -12,8 +12,8 @@
 //! 9. Compress encodes the other frames, in parallel.
 //! 10. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
-//! `stored.rs` takes the place of Walk and Read for a stored snapshot, `stream.rs` for a single stream. A dry run ends
-//! after Dedup, with Estimate.
+//! `stored.rs` takes the place of Walk and Read for a stored snapshot, `memory.rs` for files in memory, `stream.rs` for
+//! a single stream. A dry run ends after Dedup, with Estimate.
 //!
 //! `backup` (in `run.rs`) prepares the run and commits the snapshot after Save has finished. `Wiring` builds each
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
@@ -31,6 +31,7 @@ mod indexes;
 mod input;
 mod known;
 mod listing;
+mod memory;
 mod message;
 mod metadata;
 mod model_encode;
@@ -53,6 +54,7 @@ mod wiring;
 
 pub(crate) use adopt::adopt_orphans;
 pub(crate) use listing::OpenDirectory;
+pub use memory::{MemoryContent, MemoryFile};
 pub(crate) use metadata::MetadataWriter;
 pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose};
 pub use run::backup;

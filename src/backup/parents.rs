@@ -15,7 +15,7 @@ use crate::repo::Repository;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
-use crate::repo::tree::Node;
+use crate::repo::tree::{Node, NodeKind};
 
 /// Parents of a backup, at most. Each is walked beside the source.
 const PARENTS_MAX: usize = 4;
@@ -38,6 +38,11 @@ impl ParentCursors {
     /// The content of a file that is unchanged since a parent; see [`ParentCursor::unchanged`].
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
         self.0.iter_mut().find_map(|parent| parent.unchanged(node))
+    }
+
+    /// Content of the file called `name` in the latest parent that has it in the current directory.
+    pub fn find_content(&mut self, name: &[u8]) -> Option<ContentReference> {
+        self.0.iter_mut().find_map(|parent| parent.find(name).filter(|node| node.kind == NodeKind::File)?.content)
     }
 
     /// Content in the latest parent that has the file of the last [`ParentCursors::unchanged`] call.

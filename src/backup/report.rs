@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::input::ReadCounts;
+use super::memory::MemoryFile;
 use super::save::Saved;
 use super::stream::StreamRequest;
 use crate::filesystem::{EntryChoice, Patterns};
@@ -37,6 +38,8 @@ pub struct BackupRequest {
     pub excludes: Vec<String>,
     /// Store this stream as one file. There are no paths then.
     pub stream: Option<StreamRequest>,
+    /// Store these files, whose bytes are given. There are no paths then.
+    pub files: Vec<MemoryFile>,
     /// Store this snapshot again. There are no paths then.
     pub copied: Option<CopiedSnapshot>,
     /// Read everything that a backup would read, count what is new, and store nothing.

@@ -21,6 +21,7 @@ use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
 use super::input::{InputStage, ReadCounts};
 use super::known::KnownFiles;
+use super::memory::{self, MemoryStage};
 use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
 use super::report::{BackupReport, BackupRequest, CopiedSnapshot};
@@ -107,18 +108,7 @@ fn run_once(
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
     let counts = Arc::new(ReadCounts::default());
-    let (input, root_node) = match (&request.stream, &request.copied) {
-        (Some(stream), _) => {
-            let time_ns = request.time_ns.unwrap_or(time_ns);
-            let stage = StreamStage::open(stream, time_ns, config, progress, counts.clone())?;
-            (InputStage::Stream(Box::new(stage)), None)
-        }
-        (None, Some(copied)) => {
-            let input = stored(repository, config, copied, &prepared, (progress, &counts), stop)?;
-            (input, copied.original.snapshot.root_node.clone())
-        }
-        (None, None) => tree(repository, config, request, &prepared, plan, (progress, &counts), stop),
-    };
+    let (input, root_node) = input(repository, config, request, &prepared, (plan, time_ns), (progress, &counts), stop)?;
     let Prepared { listing, containers_adopted, parents, snapshots, cache, container_indexes } = prepared;
     let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
     let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
@@ -163,6 +153,31 @@ fn run_once(
         durable_us: indexes.durable_us(),
         metrics,
     })
+}
+
+/// The first stage, and the metadata of the snapshot's root. The run began at `time_ns`.
+fn input<'a>(
+    repository: &Repository,
+    config: &Config,
+    request: &BackupRequest,
+    prepared: &Prepared,
+    (plan, time_ns): (WalkPlan, i64),
+    (progress, counts): (&'a Progress, &Arc<ReadCounts>),
+    stop: &Arc<AtomicBool>,
+) -> Result<(InputStage<'a>, Option<Node>)> {
+    if let Some(stream) = &request.stream {
+        let time_ns = request.time_ns.unwrap_or(time_ns);
+        let stage = StreamStage::open(stream, time_ns, config, progress, counts.clone())?;
+        return Ok((InputStage::Stream(Box::new(stage)), None));
+    }
+    if let Some(copied) = &request.copied {
+        let input = stored(repository, config, copied, prepared, (progress, counts), stop)?;
+        return Ok((input, copied.original.snapshot.root_node.clone()));
+    }
+    if !request.files.is_empty() {
+        return Ok((memory(repository, config, request, prepared, time_ns, (progress, counts))?, None));
+    }
+    Ok(tree(repository, config, request, prepared, plan, (progress, counts), stop))
 }
 
 /// Readies the repository for the run, unless nothing may be written, and finds the parents.
@@ -238,6 +253,25 @@ fn stored<'a>(
     Ok(InputStage::Stored(Box::new(stage)))
 }
 
+/// The stage that sends the files of the request.
+fn memory<'a>(
+    repository: &Repository,
+    config: &Config,
+    request: &BackupRequest,
+    prepared: &Prepared,
+    time_ns: i64,
+    (progress, counts): (&'a Progress, &Arc<ReadCounts>),
+) -> Result<InputStage<'a>> {
+    let (listing, shared) = (&prepared.listing, &prepared.container_indexes);
+    let cursor =
+        |parent: &NamedSnapshot| cursor(repository, listing, shared, &parent.snapshot, config.read.recheck_seconds);
+    let parents = ParentCursors(prepared.parents.iter().map(cursor).collect());
+    let run = request.checkpoint.as_ref().map(|checkpoint| checkpoint.run.clone());
+    let of = (run, request.time_ns.unwrap_or(time_ns));
+    let stage = MemoryStage::new(memory::sorted(&request.files)?, parents, of, config, (progress, counts.clone()));
+    Ok(InputStage::Memory(Box::new(stage)))
+}
+
 /// The stage that reads the source tree, and the metadata of the snapshot's root.
 fn tree<'a>(
     repository: &Repository,
@@ -269,7 +303,7 @@ fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     if let Some(stream) = &request.stream {
         return stream.check().map(|()| WalkPlan::default());
     }
-    if request.copied.is_some() {
+    if request.copied.is_some() || !request.files.is_empty() {
         return Ok(WalkPlan::default());
     }
     let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
@@ -302,6 +336,10 @@ fn recorded_paths(request: &BackupRequest) -> Result<Vec<Vec<u8>>> {
     }
     if let Some(stream) = &request.stream {
         return Ok(vec![[b"/", stream.name.as_encoded_bytes()].concat()]);
+    }
+    if !request.files.is_empty() {
+        let paths = memory::sorted(&request.files)?;
+        return Ok(paths.iter().map(|file| [b"/", file.path.as_encoded_bytes()].concat()).collect());
     }
     let absolute = |path: &PathBuf| {
         let path = std::path::absolute(path).map_err(|error| Error::io("find", path, error))?;

@@ -85,6 +85,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool) -> Vec<Packet>
     let stage = SubDedupStage::new(strategy(&config.subdedup, seed, seed), bases, models, &config, LEN as u64);
     let mut classifier = ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
     let chunk = |(number, bytes): (u8, &Vec<u8>)| Chunk {
+        is_borrowed: false,
         bytes: Bytes::copy_from_slice(bytes),
         len: bytes.len() as u32,
         fingerprint: Fingerprint([number; 32]),

@@ -75,6 +75,7 @@ impl<'a> Wiring<'a> {
         let walk = match input {
             InputStage::Tree(stage) => *stage,
             InputStage::Stored(stage) => return self.pipeline.source(*stage),
+            InputStage::Memory(stage) => return self.pipeline.source(*stage),
             InputStage::Stream(stage) => return self.pipeline.source(*stage),
         };
         let RunParts { config, progress, .. } = self.parts;
@@ -107,7 +108,8 @@ impl<'a> Wiring<'a> {
 
     /// Adds Dedup.
     pub fn dedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
-        self.pipeline.stage(link, DedupStage { index: self.parts.indexes.chunks.clone() })
+        self.pipeline
+            .stage(link, DedupStage { index: self.parts.indexes.chunks.clone(), key: self.parts.repository.key })
     }
 
     /// Adds Identify.

@@ -41,6 +41,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         choice: choice(&chosen)?,
         excludes: excludes(&chosen),
         stream,
+        files: Vec::new(),
         copied: None,
         dry_run: arguments.dry_run,
         bare: false,

@@ -28,6 +28,7 @@ mod interleavings;
 mod list;
 mod local_cache;
 mod manifests;
+mod memory_files;
 mod models;
 mod mount;
 mod normal;

@@ -1,0 +1,203 @@
+"""Stored checkpoints and their arrays, read lazily."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import arrays
+from ._engine import DamagedError, NotFoundError, SnapshotRow, StoredBytes
+
+if TYPE_CHECKING:
+    from .repository import Repository
+
+#: Longest header of a safetensors file that is read, bytes.
+_HEADER_BYTES_MAX = 100_000_000
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a checkpoint."""
+
+    #: Path from the root of the snapshot.
+    path: str
+    #: Bytes.
+    size: int
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """What the header of a file says about an array."""
+
+    #: Type, as safetensors calls it. `U8` for types that safetensors lacks.
+    dtype: str
+    shape: tuple[int, ...]
+    #: Offset of the first byte in the file.
+    offset: int
+    #: Bytes.
+    nbytes: int
+    #: True type as JSON, for types that safetensors lacks.
+    true_type: str | None
+
+
+class LoadedArrays(Mapping[str, Any]):
+    """The arrays of a stored safetensors file. Each one is read when it is asked for, and not kept.
+
+    `len`, iteration and `in` read the header only.
+    """
+
+    def __init__(
+        self,
+        stored: StoredBytes,
+        *,
+        label: str,
+        names: Iterable[str] | None = None,
+        device: Any = None,
+        framework: str = "numpy",
+    ) -> None:
+        if framework not in ("numpy", "torch"):
+            raise ValueError(f'framework: expected "numpy" or "torch", found {framework!r}')
+        if device is not None and framework != "torch":
+            raise ValueError("only torch tensors have a device")
+        self._stored = stored
+        self._device = device
+        self._framework = framework
+        self._infos, self.metadata = _read_header(stored, label)
+        if names is not None:
+            wanted = list(names)
+            missing = [name for name in wanted if name not in self._infos]
+            if missing:
+                raise NotFoundError(f"{label} has no array `{missing[0]}`")
+            self._infos = {name: self._infos[name] for name in wanted}
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._infos
+
+    def info(self, name: str) -> ArrayInfo:
+        """Type, shape and place of an array, without reading it."""
+        return self._infos[name]
+
+    def __getitem__(self, name: str) -> Any:
+        info = self._infos[name]
+        data = np.empty(info.nbytes, np.uint8)
+        self._stored.read_into(info.offset, data)
+        return arrays.from_bytes(data, info.dtype, info.shape, info.true_type, self._framework, self._device)
+
+    def read_bytes(self, name: str) -> arrays.Bytes:
+        """The stored bytes of an array."""
+        info = self._infos[name]
+        data = np.empty(info.nbytes, np.uint8)
+        self._stored.read_into(info.offset, data)
+        return data
+
+
+def _read_header(stored: StoredBytes, label: str) -> tuple[dict[str, ArrayInfo], dict[str, str]]:
+    def damaged(reason: str) -> DamagedError:
+        return DamagedError(f"{label} is not a safetensors file: {reason}")
+
+    size = len(stored)
+    if size < 8:
+        raise damaged(f"it has {size} bytes")
+    length = int.from_bytes(stored.read_bytes(0, 8), "little")
+    if length > min(_HEADER_BYTES_MAX, size - 8):
+        raise damaged(f"its header would have {length} bytes")
+    try:
+        header: Any = json.loads(stored.read_bytes(8, length))
+        metadata: dict[str, str] = dict(header.pop("__metadata__", None) or {})
+        infos: dict[str, ArrayInfo] = {}
+        items = sorted(header.items(), key=lambda item: (item[1]["data_offsets"][0], item[0]))
+        for name, fields in items:
+            start, end = (int(offset) for offset in fields["data_offsets"])
+            if not 0 <= start <= end <= size - 8 - length:
+                raise damaged(f"array `{name}` lies outside of it")
+            shape = tuple(int(size) for size in fields["shape"])
+            true_type = metadata.get(arrays.DTYPE_KEY + name)
+            infos[name] = ArrayInfo(str(fields["dtype"]), shape, 8 + length + start, end - start, true_type)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(f"its header does not parse: {error!r}") from None
+    return infos, {key: value for key, value in metadata.items() if not key.startswith(arrays.DTYPE_KEY)}
+
+
+class Checkpoint:
+    """A snapshot of a repository. It need not be a step of a run."""
+
+    def __init__(self, repository: Repository, row: SnapshotRow) -> None:
+        self._repository = repository
+        self._row = row
+
+    @property
+    def id(self) -> str:
+        """Id of the snapshot, 64 hex digits."""
+        return self._row.id
+
+    @property
+    def run(self) -> str | None:
+        """Name of the run."""
+        return self._row.run
+
+    @property
+    def step(self) -> int | None:
+        """Number of the step."""
+        return self._row.step
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics by name."""
+        return dict(self._row.metrics)
+
+    @property
+    def tags(self) -> list[str]:
+        """Labels."""
+        return list(self._row.tags)
+
+    @property
+    def time(self) -> datetime:
+        """Start of the save, in UTC."""
+        return datetime.fromtimestamp(self._row.time_ns / 1e9, timezone.utc)
+
+    def files(self) -> list[FileInfo]:
+        """All files, in the order of their paths."""
+        rows = self._repository._use().entries(self.id, None, True)  # pyright: ignore[reportPrivateUsage]
+        return [FileInfo(row.path, row.size) for row in rows if row.kind == "file"]
+
+    def open_file(self, path: str) -> StoredBytes:
+        """A file for reads at any offset: `len(file)`, `file.read_bytes(offset, length)`.
+
+        Raises:
+            NotFoundError: if there is no such file.
+        """
+        return self._repository._use().open_file(self.id, path)  # pyright: ignore[reportPrivateUsage]
+
+    def read_file(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a file, from `offset` on; to its end, or at most `length`."""
+        stored = self.open_file(path)
+        rest = max(len(stored) - offset, 0)
+        wanted = rest if length is None else min(length, rest)
+        return stored.read_bytes(min(offset, len(stored)), wanted)
+
+    def arrays(
+        self,
+        name: str = "model.safetensors",
+        *,
+        names: Iterable[str] | None = None,
+        device: Any = None,
+        framework: str = "numpy",
+    ) -> LoadedArrays:
+        """The arrays of a safetensors file, read lazily. `name` is the path of the file; see `Repository.load`."""
+        label = f"`{name}` of snapshot {self.id[:8]}"
+        return LoadedArrays(self.open_file(name), label=label, names=names, device=device, framework=framework)
+
+    def __repr__(self) -> str:
+        step = f" {self.run}@{self.step}" if self.run is not None else ""
+        return f"<Checkpoint {self.id[:8]}{step}>"

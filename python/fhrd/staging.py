@@ -1,0 +1,215 @@
+"""Asynchronous saves: one writer thread for each repository, and handles for what it writes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._engine import FhrdError
+
+if TYPE_CHECKING:
+    from .repository import SavedCheckpoint
+
+
+class SaveHandle:
+    """An asynchronous save.
+
+    It is done when the snapshot is durable and reported, or when the save has failed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._result: SavedCheckpoint | None = None
+        self._error: BaseException | None = None
+        self._is_seen = False
+        self._callbacks: list[Callable[[SaveHandle], Any]] = []
+
+    def done(self) -> bool:
+        """Whether the save is complete or has failed."""
+        return self._done.is_set()
+
+    def result(self, timeout: float | None = None) -> SavedCheckpoint:
+        """Waits for the save and returns what it stored.
+
+        Args:
+            timeout: seconds, `None` for any time.
+
+        Raises:
+            TimeoutError: if the save is not done in time. It goes on.
+            FhrdError: the error of the save.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self._result is not None
+        return self._result
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the save and returns its error, or `None`. A handle that was asked is not raised at `close`.
+
+        Raises:
+            TimeoutError: if the save is not done in time. It goes on.
+        """
+        if not self._done.wait(timeout):
+            raise TimeoutError(f"the save of {self._name} is not done after {timeout} seconds")
+        self._is_seen = True
+        return self._error
+
+    def add_done_callback(self, function: Callable[[SaveHandle], Any]) -> None:
+        """Calls `function` with this handle once it is done, on the writer thread; at once if it is done already."""
+        with self._lock:
+            if not self._done.is_set():
+                self._callbacks.append(function)
+                return
+        self._call(function)
+
+    def _call(self, function: Callable[[SaveHandle], Any]) -> None:
+        try:
+            function(self)
+        except Exception as error:
+            print(f"fhrd: a callback of the save of {self._name} raised {error!r}", file=sys.stderr)
+
+    def _finish(self, result: SavedCheckpoint | None, error: BaseException | None) -> None:
+        with self._lock:
+            self._result, self._error = result, error
+            self._done.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for function in callbacks:
+            self._call(function)
+
+    @property
+    def _unseen_error(self) -> BaseException | None:
+        return self._error if self._done.is_set() and not self._is_seen else None
+
+
+@dataclass
+class _Job:
+    handle: SaveHandle
+    nbytes: int
+    work: Callable[[], SavedCheckpoint]
+
+
+class Writer:
+    """Runs saves one after another on one thread. The bytes that wait are bounded."""
+
+    def __init__(self, staged_bytes_max: int) -> None:
+        self._staged_bytes_max = staged_bytes_max
+        self._changed = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._staged_bytes = 0
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._failed: list[SaveHandle] = []
+        self._process = os.getpid()
+        _writers.add(self)
+
+    def reserve(self, nbytes: int) -> None:
+        """Waits until `nbytes` may be staged. One save may always be, however large it is."""
+        with self._changed:
+            while self._staged_bytes and self._staged_bytes + nbytes > self._staged_bytes_max:
+                self._check_open()
+                self._changed.wait()
+            self._check_open()
+            self._staged_bytes += nbytes
+
+    def release(self, nbytes: int) -> None:
+        """Gives back what `reserve` reserved."""
+        with self._changed:
+            self._staged_bytes -= nbytes
+            self._changed.notify_all()
+
+    def submit(self, handle: SaveHandle, nbytes: int, work: Callable[[], SavedCheckpoint]) -> None:
+        """Runs `work` after everything before it, and then gives back the reserved bytes."""
+        with self._changed:
+            self._check_open()
+            if self._thread is None:
+                # Not joined by the interpreter before the exit handler below has waited.
+                self._thread = threading.Thread(target=self._run, name="fhrd writer", daemon=True)
+                self._thread.start()
+            self._jobs.append(_Job(handle, nbytes, work))
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise FhrdError("the repository is closed")
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._jobs:
+                    if self._is_closed:
+                        return
+                    self._changed.wait()
+                job = self._jobs[0]
+            result: SavedCheckpoint | None = None
+            failure: BaseException | None = None
+            try:
+                result = job.work()
+            except BaseException as error:
+                failure = error
+            handle, nbytes = job.handle, job.nbytes
+            # Frees the staged bytes before anybody hears that the save is done.
+            del job
+            with self._changed:
+                self._jobs.popleft()
+                if failure is not None:
+                    self._failed.append(handle)
+            handle._finish(result, failure)  # pyright: ignore[reportPrivateUsage]
+            self.release(nbytes)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all saves are done, and raises the first error that nobody looked at."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while self._jobs or self._staged_bytes:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"{len(self._jobs)} saves are not done after {timeout} seconds")
+                self._changed.wait(left)
+            failed, self._failed = self._failed, []
+        errors = [error for handle in failed if (error := handle._unseen_error) is not None]  # pyright: ignore
+        if errors:
+            if len(errors) > 1:
+                errors[0].args = (f"{errors[0]} (and {len(errors) - 1} more saves failed)",)
+            raise errors[0]
+
+    def close(self) -> None:
+        """As `flush`, and ends the thread."""
+        try:
+            self.flush()
+        finally:
+            with self._changed:
+                self._is_closed = True
+                thread, self._thread = self._thread, None
+                self._changed.notify_all()
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        return self._process == os.getpid()
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Waits for the saves of repositories that nobody closed. Their errors are printed: it is too late to raise."""
+    for writer in list(_writers):
+        if not writer.is_of_this_process:
+            continue
+        try:
+            writer.close()
+        except BaseException as error:
+            print(f"fhrd: an asynchronous save failed: {error}", file=sys.stderr)

@@ -1,0 +1,60 @@
+"""Small tables of rows with named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+
+class Table(Sequence[Mapping[str, Any]]):
+    """Rows with named columns, such as the steps of a run.
+
+    A row is a mapping from column to value. `to_pandas` needs pandas.
+    """
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        self.columns: tuple[str, ...] = tuple(columns)
+        self._rows: list[Mapping[str, Any]] = list(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Table: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Table:
+        if isinstance(index, slice):
+            return Table(self.columns, self._rows[index])
+        return self._rows[index]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column; `None` where a row has none."""
+        if name not in self.columns:
+            raise KeyError(name)
+        return [row.get(name) for row in self._rows]
+
+    def to_pandas(self) -> Any:
+        """The table as a `pandas.DataFrame`."""
+        import pandas  # type: ignore[import-untyped, unused-ignore]  # pyright: ignore
+
+        rows = [[row.get(name) for name in self.columns] for row in self._rows]
+        return pandas.DataFrame(rows, columns=list(self.columns))  # pyright: ignore
+
+    def __repr__(self) -> str:
+        cells = [list(self.columns)]
+        cells += [[_shown(row.get(name)) for name in self.columns] for row in self._rows]
+        widths = [max(len(line[at]) for line in cells) for at in range(len(self.columns))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in cells]
+        return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)

@@ -1,0 +1,371 @@
+//! An open repository: one method for each operation.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::config::Config;
+use fhrd::crypto::{SecretBytes, Unlock};
+use fhrd::error::{Error, Result};
+use fhrd::filesystem::{EntryChoice, PatternsBuilder};
+use fhrd::inspect::check::check;
+use fhrd::inspect::list;
+use fhrd::keep::{PruneOptions, SkippedRule, forget, prune};
+use fhrd::metrics::Progress;
+use fhrd::repair::quarantine;
+use fhrd::repo::checkpoint::Checkpoint;
+use fhrd::repo::index::ContainerListing;
+use fhrd::repo::marks::Marks;
+use fhrd::repo::naming::{SnapshotFilter, find_snapshot};
+use fhrd::repo::paths::create_private;
+use fhrd::repo::reader::ChunkReader;
+use fhrd::repo::snapshot::NamedSnapshot;
+use fhrd::repo::tree::NodeKind;
+use fhrd::repo::{BlobCache, KnownRepository, Repository, bundle, snapshot_cache};
+use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
+use fhrd::store::{self, StoreOptions};
+use fhrd::types::SnapshotId;
+use pyo3::prelude::*;
+
+use crate::call::Call;
+use crate::errors::{ArgumentError, FhrdError, NotFoundError, exception};
+use crate::reader::StoredBytes;
+use crate::rows::{EntryRow, SnapshotRow};
+use crate::source::Files;
+
+/// Cache of decoded frames that hold listings, bytes.
+const LISTING_CACHE_BYTES: usize = 8 << 20;
+/// How long a prune waits for another one, or for a backup, that is in the way.
+const PRUNE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The exception for a process that came from the one that opened the repository.
+pub fn forked() -> PyErr {
+    FhrdError::new_err(
+        "this repository was opened before this process was forked: call fhrd.open again in the new process",
+    )
+}
+
+/// An open repository.
+#[pyclass(frozen, module = "fhrd._engine")]
+pub struct Engine {
+    repository: Repository,
+    config: Config,
+    host: String,
+    process: u32,
+}
+
+/// What `fhrd.open` was given.
+struct Opening {
+    location: PathBuf,
+    password: Option<String>,
+    config: Config,
+    store: StoreOptions,
+    key_file: Option<PathBuf>,
+}
+
+impl Opening {
+    fn new(location: PathBuf, password: Option<String>, options: BTreeMap<String, String>) -> Result<Self> {
+        let mut opening =
+            Opening { location, password, config: Config::default(), store: StoreOptions::default(), key_file: None };
+        for (name, value) in options {
+            match name.as_str() {
+                "config" => opening.config = Config::load(value.as_ref())?,
+                "endpoint" => opening.store.endpoint = Some(value),
+                "ssh_command" => opening.store.ssh_command = Some(value.into()),
+                "key_file" => opening.key_file = Some(value.into()),
+                _ => {
+                    let known = "config, endpoint, ssh_command and key_file";
+                    return Err(Error::Usage(format!("there is no option `{name}`: expected {known}")));
+                }
+            }
+        }
+        Ok(opening)
+    }
+
+    fn unlock(&self) -> Result<Option<Unlock>> {
+        if let Some(path) = &self.key_file {
+            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            return Ok(Some(Unlock::KeyFile(SecretBytes::new(bytes))));
+        }
+        let password = self.password.clone().or_else(|| std::env::var("FHRD_PASSWORD").ok());
+        Ok(password.map(|password| Unlock::Password(SecretBytes::new(password.into_bytes()))))
+    }
+
+    fn open(&self) -> Result<Repository> {
+        let store = store::open_with(&self.location, &self.store)?;
+        let ask = || {
+            let reason = "give the argument `password`, the option `key_file`, or FHRD_PASSWORD".into();
+            self.unlock()?.ok_or_else(|| Error::Locked { location: self.location.display().to_string(), reason })
+        };
+        let cache = BlobCache::Lasting(self.config.cache.bytes_max.0);
+        let repository = Repository::open_cached(store, &ask, cache)?;
+        if let Some(known) = KnownRepository::of(&repository)? {
+            known.check(&repository)?;
+        }
+        KnownRepository::remember(&repository);
+        Ok(repository)
+    }
+
+    fn create(&self) -> Result<()> {
+        if !store::is_remote(OsStr::new(&self.location))
+            && let Some(above) = self.location.parent().filter(|above| !above.as_os_str().is_empty())
+        {
+            create_private(above)?;
+        }
+        let store = store::create_with(&self.location, &self.store)?;
+        // Only what was passed here: the environment is of other repositories, too.
+        let has_secret = self.password.is_some() || self.key_file.is_some();
+        match self.unlock()?.filter(|_| has_secret) {
+            Some(unlock) => {
+                Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python").map(drop)
+            }
+            None => Repository::init(store, &self.config.repository).map(drop),
+        }
+    }
+
+    fn open_or_create(&self) -> Result<Repository> {
+        match self.open() {
+            Err(Error::NoRepository { .. }) => match self.create() {
+                // Another process was faster.
+                Err(Error::AlreadyExists { .. }) => self.open(),
+                created => created.and_then(|()| self.open()),
+            },
+            opened => opened,
+        }
+    }
+}
+
+impl Engine {
+    fn check_process(&self) -> PyResult<()> {
+        if self.process == std::process::id() { Ok(()) } else { Err(forked()) }
+    }
+
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        report: Option<Py<PyAny>>,
+        work: impl FnOnce(&Call, &Progress) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.check_process()?;
+        let call = Call::new(report);
+        call.run(py, |progress| work(&call, progress))
+    }
+
+    fn find(&self, name: &str) -> Result<NamedSnapshot> {
+        find_snapshot(&self.repository, name, &SnapshotFilter::default())
+    }
+
+    fn back_up(&self, call: &Call, progress: &Progress, request: &BackupRequest) -> Result<BackupReport> {
+        backup(&self.repository, &self.config, request, progress, &call.stop)
+    }
+}
+
+fn json<T: serde::Serialize>(report: &T) -> PyResult<String> {
+    serde_json::to_string(report).map_err(|error| FhrdError::new_err(error.to_string()))
+}
+
+fn checkpoint(run: Option<String>, step: Option<u64>, metrics: BTreeMap<String, f64>) -> PyResult<Option<Checkpoint>> {
+    let (run, step) = match (run, step) {
+        (Some(run), Some(step)) => (run, step),
+        (None, None) if metrics.is_empty() => return Ok(None),
+        _ => return Err(ArgumentError::new_err("`run` and `step` go together, and metrics need both")),
+    };
+    let checkpoint = Checkpoint { run, step, metrics };
+    match checkpoint.defect() {
+        Some(defect) => Err(ArgumentError::new_err(defect)),
+        None => Ok(Some(checkpoint)),
+    }
+}
+
+#[pymethods]
+impl Engine {
+    /// Opens the repository at a path or URL.
+    #[staticmethod]
+    fn open(
+        py: Python<'_>,
+        location: PathBuf,
+        password: Option<String>,
+        create: bool,
+        options: BTreeMap<String, String>,
+    ) -> PyResult<Self> {
+        let opening = Opening::new(location, password, options).map_err(|error| exception(&error))?;
+        let opened = Call::default().run(py, |_| if create { opening.open_or_create() } else { opening.open() })?;
+        let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Engine { repository: opened, config: opening.config, host, process: std::process::id() })
+    }
+
+    /// Whether this is the process that opened the repository.
+    #[getter]
+    fn is_usable(&self) -> bool {
+        self.check_process().is_ok()
+    }
+
+    /// Id of the repository, 32 hex digits.
+    #[getter]
+    fn id(&self) -> &str {
+        &self.repository.id
+    }
+
+    /// Bytes that were read from the store since the repository was opened.
+    #[getter]
+    fn bytes_read(&self) -> u64 {
+        self.repository.requests.counts().bytes_read
+    }
+
+    /// Stores files as a snapshot. Returns the report as JSON.
+    #[pyo3(signature = (files, *, run, step, metrics, tags, time_ns, report))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn save(
+        &self,
+        py: Python<'_>,
+        files: &Files,
+        run: Option<String>,
+        step: Option<u64>,
+        metrics: BTreeMap<String, f64>,
+        tags: Vec<String>,
+        time_ns: Option<i64>,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let request = BackupRequest {
+            files: files.files(),
+            tags,
+            host: self.host.clone(),
+            time_ns,
+            checkpoint: checkpoint(run, step, metrics)?,
+            ..BackupRequest::default()
+        };
+        if request.files.is_empty() {
+            return Err(ArgumentError::new_err("there is nothing to save"));
+        }
+        json(&self.run(py, report, move |call, progress| self.back_up(call, progress, &request))?)
+    }
+
+    /// Stores paths as `fhrd backup` does. Returns the report as JSON.
+    #[pyo3(signature = (paths, *, run, step, metrics, tags, report))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn backup(
+        &self,
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        run: Option<String>,
+        step: Option<u64>,
+        metrics: BTreeMap<String, f64>,
+        tags: Vec<String>,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let request = BackupRequest {
+            paths,
+            tags,
+            host: self.host.clone(),
+            choice: EntryChoice::everything().map_err(|error| exception(&error))?,
+            checkpoint: checkpoint(run, step, metrics)?,
+            ..BackupRequest::default()
+        };
+        json(&self.run(py, report, |call, progress| self.back_up(call, progress, &request))?)
+    }
+
+    /// The snapshots, oldest first, and a line for each that cannot be read.
+    fn snapshots(&self, py: Python<'_>) -> PyResult<(Vec<SnapshotRow>, Vec<String>)> {
+        let listing = self.run(py, None, |_, _| snapshot_cache::list(&self.repository))?;
+        let damaged = listing.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+        Ok((listing.snapshots.iter().map(SnapshotRow::from).collect(), damaged))
+    }
+
+    /// The snapshot that `name` names, as on the command line.
+    fn find_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<SnapshotRow> {
+        self.run(py, None, |_, _| self.find(name).map(|named| SnapshotRow::from(&named)))
+    }
+
+    /// The entries of a snapshot, or those below `path`.
+    fn entries(&self, py: Python<'_>, snapshot: &str, path: Option<PathBuf>, is_deep: bool) -> PyResult<Vec<EntryRow>> {
+        let depth = if is_deep { list::Depth::All } else { list::Depth::One };
+        self.run(py, None, |_, _| {
+            let (named, mut rows) = (self.find(snapshot)?, Vec::new());
+            list::list(&self.repository, &named, path.as_deref(), depth, &mut |path, node| {
+                rows.push(EntryRow::new(path, node));
+                Ok(())
+            })?;
+            Ok(rows)
+        })
+    }
+
+    /// Opens a file of a snapshot.
+    fn open_file(&self, py: Python<'_>, snapshot: &str, path: PathBuf) -> PyResult<StoredBytes> {
+        let opened = self.run(py, None, |_, _| {
+            let named = self.find(snapshot)?;
+            let listing = Arc::new(ContainerListing::take(&self.repository.store)?);
+            let mut reader = ChunkReader::new(&self.repository, listing, LISTING_CACHE_BYTES);
+            let (_, node) = list::find(&mut reader, &named, &path)?;
+            match node.filter(|node| node.kind == NodeKind::File) {
+                Some(node) => StoredBytes::new(&self.repository, node.content, node.size).map(Some),
+                None => Ok(None),
+            }
+        })?;
+        opened.ok_or_else(|| NotFoundError::new_err(format!("`{}` is not a regular file", path.display())))
+    }
+
+    /// Writes a snapshot's files below `target`. Returns the report as JSON.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        snapshot: &str,
+        target: PathBuf,
+        include: Vec<String>,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let mut patterns = PatternsBuilder::default();
+        let added = include.iter().try_for_each(|pattern| patterns.add(pattern, false, "include"));
+        let include = added.and_then(|()| patterns.build()).map_err(|error| exception(&error))?;
+        let selection = Selection { include, ..Selection::default() };
+        let request = RestoreRequest { target, selection, overwrite: Overwrite::Never, ..RestoreRequest::default() };
+        json(&self.run(py, report, |call, progress| {
+            let named = self.find(snapshot)?;
+            restore(&self.repository, &self.config, &named, request, progress, &call.stop)
+        })?)
+    }
+
+    /// Deletes snapshots by their full ids.
+    fn forget(&self, py: Python<'_>, ids: Vec<String>) -> PyResult<()> {
+        let parse = |id: &String| {
+            SnapshotId::parse(id).ok_or_else(|| ArgumentError::new_err(format!("`{id}` is not the id of a snapshot")))
+        };
+        let ids = ids.iter().map(parse).collect::<PyResult<Vec<_>>>()?;
+        self.run(py, None, |_, _| {
+            forget(&self.repository, &ids)?;
+            // A later one does it.
+            let _ = snapshot_cache::maintain_bundles(&self.repository, bundle::LOOSE_MIN);
+            Ok(())
+        })
+    }
+
+    /// Gives back the space of what no snapshot needs. Returns the report as JSON.
+    fn prune(&self, py: Python<'_>, dry_run: bool, grace_seconds: f64) -> PyResult<String> {
+        let grace = Duration::try_from_secs_f64(grace_seconds)
+            .map_err(|_| ArgumentError::new_err("a grace period is a number of seconds, not below 0"))?;
+        let options = PruneOptions {
+            grace,
+            dry_run,
+            repack_bytes_max: u64::MAX,
+            container_bytes: self.config.container.bytes_target.0,
+            patience: PRUNE_PATIENCE,
+            skipped_rule: SkippedRule::Nothing,
+        };
+        json(&self.run(py, None, |call, _| prune(&self.repository, &options, &call.stop))?)
+    }
+
+    /// Verifies the repository. Returns the report as JSON.
+    fn check(&self, py: Python<'_>, read_data: bool, report: Option<Py<PyAny>>) -> PyResult<String> {
+        json(&self.run(py, report, |call, progress| {
+            let before = if read_data { Marks::read(self.repository.store.as_ref()).ok() } else { None };
+            let report = check(&self.repository, &self.config, read_data, progress, &call.stop)?;
+            if let Some(before) = before {
+                // The damage is reported even if it cannot be recorded.
+                let _ = quarantine::record(&self.repository, &before, &report);
+            }
+            Ok(report)
+        })?)
+    }
+}

@@ -1,0 +1,164 @@
+"""Asynchronous saves."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import fhrd
+
+
+def test_what_was_staged_is_saved_although_the_array_changes(repo: fhrd.Repository) -> None:
+    array = np.zeros(8_000_000, np.float32)
+    handles = []
+    for step in range(5):
+        array[:] = step
+        handles.append(repo.save_async({"a": array}, run="a", step=step, metrics={"m": step}))
+    repo.flush()
+    assert all(handle.done() for handle in handles)
+    for step, handle in enumerate(handles):
+        assert handle.exception() is None
+        loaded = repo.load(snapshot=handle.result().id)["a"]
+        assert loaded[0] == step and (loaded == step).all()
+    assert repo.steps("a").column("step") == [0, 1, 2, 3, 4]
+
+
+def test_errors_are_in_the_handle_and_raised_at_close_if_nobody_looked(tmp_path: pathlib.Path) -> None:
+    repo = fhrd.open(tmp_path / "repo", create=True)
+    seen = repo.save_async({}, files=[tmp_path / "missing"])
+    error = seen.exception()
+    assert isinstance(error, fhrd.FhrdError)
+    with pytest.raises(fhrd.FhrdError, match="missing"):
+        seen.result()
+    repo.flush()
+    repo.save_async({}, files=[tmp_path / "unseen"])
+    good = repo.save_async({"a": np.zeros(3)}, run="a", step=1)
+    with pytest.raises(fhrd.FhrdError, match="unseen"):
+        repo.flush()
+    assert len(good.result().id) == 64, "one failure does not stop the next save"
+    repo.save_async({}, files=[tmp_path / "last"])
+    with pytest.raises(fhrd.FhrdError, match="last"):
+        repo.close()
+    with pytest.raises(fhrd.FhrdError, match="closed"):
+        repo.save_async({"a": np.zeros(3)})
+
+
+def test_impossible_arguments_raise_at_once_and_free_their_memory(tmp_path: pathlib.Path) -> None:
+    with fhrd.open(tmp_path / "repo", create=True, staged_bytes_max=1000) as repo:
+        for _ in range(3):
+            with pytest.raises(fhrd.ArgumentError):
+                repo.save_async({"a": np.zeros(1000), "b": object()})
+        repo.save_async({"a": np.zeros(1000)}, run="a", step=1).result()
+
+
+def test_callbacks_run_when_the_save_is_done(repo: fhrd.Repository) -> None:
+    calls: list[fhrd.SaveHandle] = []
+    called = threading.Event()
+
+    def call(handle: fhrd.SaveHandle) -> None:
+        calls.append(handle)
+        called.set()
+        raise ValueError("a callback that fails stops nothing")
+
+    handle = repo.save_async({"a": np.zeros(10)})
+    handle.add_done_callback(call)
+    assert called.wait(30) and calls == [handle] and handle.done()
+    handle.add_done_callback(calls.append)
+    assert calls == [handle, handle]
+    repo.save_async({"a": np.ones(10)}).result()
+
+
+def test_a_timeout_leaves_the_save_running(repo: fhrd.Repository) -> None:
+    handle = repo.save_async({"a": np.random.default_rng(0).normal(size=10_000_000)})
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=0)
+    with pytest.raises(TimeoutError):
+        repo.flush(timeout=0)
+    assert handle.result().total_bytes > 80_000_000
+
+
+def test_staged_bytes_are_bounded(tmp_path: pathlib.Path) -> None:
+    with fhrd.open(tmp_path / "repo", create=True, staged_bytes_max=20 << 20) as repo:
+        arrays = [np.random.default_rng(at).integers(0, 255, 16 << 20, np.uint8) for at in range(3)]
+        handles = []
+        for array in arrays:
+            handles.append(repo.save_async({"a": array}))
+            pending = sum(not handle.done() for handle in handles)
+            assert pending <= 1, "the second set waits until the first one is written"
+        assert all(handle.result() for handle in handles)
+
+
+def test_retention_runs_after_the_save_is_durable(repo: fhrd.Repository, tmp_path: pathlib.Path) -> None:
+    keep = fhrd.Keep(last=1)
+    for step in range(3):
+        repo.save_async({"a": np.full(5, step)}, run="a", step=step, keep=keep)
+    with pytest.raises(fhrd.FhrdError):
+        repo.save_async({}, files=[tmp_path / "missing"], run="a", step=3, keep=keep).result()
+    repo.flush()
+    assert repo.steps("a").column("step") == [2], "a save that failed deletes nothing"
+
+
+def test_the_result_is_durable_when_it_is_reported(repo: fhrd.Repository) -> None:
+    handle = repo.save_async({"a": np.arange(5)}, run="a", step=1)
+    saved = handle.result()
+    with fhrd.open(repo.location) as other:
+        assert other.checkpoint(run="a").id == saved.id
+
+
+EXIT = """
+import sys, numpy as np, fhrd
+repo = fhrd.open(sys.argv[1])
+repo.save_async({"a": np.random.default_rng(0).normal(size=3_000_000)}, run="exit", step=1)
+repo.save_async({}, files=["/missing/file"])
+"""
+
+
+def test_a_program_that_ends_waits_and_reports(repo: fhrd.Repository) -> None:
+    done = subprocess.run([sys.executable, "-c", EXIT, repo.location], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "an asynchronous save failed" in done.stderr and "/missing/file" in done.stderr
+    assert repo.load(run="exit")["a"].shape == (3_000_000,)
+
+
+def test_several_threads_use_one_repository(repo: fhrd.Repository) -> None:
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for step in range(4):
+                array = np.full(100_000, step, np.int32)
+                repo.save({"a": array}, run=name, step=step)
+                assert (repo.load(run=name, step=step)["a"] == step).all()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"run{at}",)) for at in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and len(repo.snapshots()) == 12
+
+
+def test_other_threads_run_while_a_save_runs(repo: fhrd.Repository) -> None:
+    ticks = 0
+    is_done = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not is_done.wait(0.001):
+            ticks += 1
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    start = time.monotonic()
+    repo.save({"a": np.random.default_rng(0).normal(size=8_000_000)})
+    seconds = time.monotonic() - start
+    is_done.set()
+    ticker.join()
+    assert ticks > 20 * seconds, "the lock of the interpreter is free while the engine works"

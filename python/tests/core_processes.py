@@ -1,0 +1,171 @@
+"""Signals, forks, kills, several processes, and disks that fail."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fhrd
+
+CHILD = """
+import sys, time, numpy as np, fhrd
+repo = fhrd.open(sys.argv[1], create=True)
+run, count, size = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+for step in range(count):
+    array = np.random.default_rng(step).normal(size=size)
+    print("saving", step, flush=True)
+    try:
+        saved = repo.save({"a": array}, run=run, step=step)
+        print("saved", step, saved.id, flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", step, flush=True)
+        saved = repo.save({"a": np.zeros(10)}, run=run, step=1000)
+        print("saved", 1000, saved.id, flush=True)
+        break
+"""
+
+
+def start(location: str, run: str, count: int, size: int) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", CHILD, location, run, str(count), str(size)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def reported(output: str) -> dict[int, str]:
+    words = [line.split() for line in output.splitlines() if line.startswith("saved")]
+    return {int(step): snapshot for _, step, snapshot in words}
+
+
+def assert_loads(repo: fhrd.Repository, run: str, steps: dict[int, str], size: int) -> None:
+    for step, snapshot in steps.items():
+        array = repo.load(snapshot=snapshot)["a"]
+        if step < 1000:
+            assert np.array_equal(array, np.random.default_rng(step).normal(size=size)), (run, step)
+    assert repo.check(read_data=True)["defect_count"] == 0
+
+
+def test_ctrl_c_stops_a_save_and_the_repository_goes_on(tmp_path: pathlib.Path) -> None:
+    location = str(tmp_path / "repo")
+    child = start(location, "a", 100, 20_000_000)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "saving 0\n"
+    time.sleep(0.4)
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == 0, errors
+    assert "interrupted 0" in output and list(reported(output)) == [1000], output
+    with fhrd.open(location) as repo:
+        assert_loads(repo, "a", reported(output), 20_000_000)
+        assert repo.steps("a").column("step") == [1000]
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.1, 0.3, 0.7])
+def test_nothing_reported_is_lost_by_a_kill(tmp_path: pathlib.Path, delay: float) -> None:
+    location, size = str(tmp_path / "repo"), 500_000
+    child = start(location, "a", 1000, size)
+    assert child.stdout is not None
+    first = [child.stdout.readline() for _ in range(3)]
+    time.sleep(delay)
+    child.kill()
+    output = "".join(first) + child.communicate()[0]
+    steps = reported(output)
+    assert 0 in steps
+    with fhrd.open(location) as repo:
+        assert_loads(repo, "a", steps, size)
+        # Whoever goes on finds what was stored, and nothing is in the way.
+        repo.save({"a": np.random.default_rng(0).normal(size=size)}, run="a", step=2000)
+        assert repo.check()["defect_count"] == 0
+
+
+def test_two_processes_save_to_one_repository(tmp_path: pathlib.Path) -> None:
+    location, size = str(tmp_path / "repo"), 200_000
+    children = {run: start(location, run, 8, size) for run in ("a", "b")}
+    outputs = {run: child.communicate(timeout=120) for run, child in children.items()}
+    with fhrd.open(location) as repo:
+        for run, (output, errors) in outputs.items():
+            steps = reported(output)
+            assert len(steps) == 8, errors
+            assert repo.steps(run).column("snapshot") == [steps[step] for step in range(8)]
+            assert_loads(repo, run, steps, size)
+
+
+def test_a_forked_process_gets_a_clear_error_and_opens_again(repo: fhrd.Repository) -> None:
+    repo.save({"a": np.arange(4)}, run="a", step=1)
+    handle = repo.save_async({"a": np.random.default_rng(0).normal(size=6_000_000)}, run="a", step=2)
+    loaded = repo.load(run="a", step=1)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for call in (lambda: repo.runs(), lambda: repo.save({"a": np.zeros(3)}), lambda: repo.flush(),
+                         lambda: repo.save_async({"a": np.zeros(3)}), lambda: loaded["a"]):
+                try:
+                    call()
+                except fhrd.FhrdError as error:
+                    assert "forked" in str(error)
+                else:
+                    os._exit(2)
+            repo.close()
+            with fhrd.open(repo.location) as again:
+                assert list(again.load(run="a", step=1)["a"]) == [0, 1, 2, 3]
+                again.save({"a": np.ones(3)}, run="child", step=1)
+                again.save_async({"a": np.ones(3)}, run="child", step=2).result(60)
+            status = 0
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
+        assert time.monotonic() < deadline, "the child hangs"
+        time.sleep(0.02)
+    assert os.waitstatus_to_exitcode(done[1]) == 0
+    assert handle.result().id and list(loaded["a"]) == [0, 1, 2, 3]
+    assert repo.steps("child").column("step") == [1, 2]
+
+
+def test_a_repository_that_vanishes_is_an_error(tmp_path: pathlib.Path) -> None:
+    repo = fhrd.open(tmp_path / "repo", create=True)
+    repo.save({"a": np.arange(200_000)}, run="a", step=1)
+    shutil.rmtree(tmp_path / "repo")
+    with pytest.raises(fhrd.FhrdError):
+        repo.save({"a": np.arange(200_001)}, run="a", step=2)
+    with pytest.raises(fhrd.FhrdError):
+        repo.load(run="a")
+    handle = repo.save_async({"a": np.arange(10)}, run="a", step=3)
+    assert isinstance(handle.exception(), fhrd.FhrdError)
+    repo.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A file system of 8 MB. It needs the rights to mount one."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(directory)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"NOT CHECKED: a full disk, because this user may not mount one: {mounted.stderr!r}")
+    return directory
+
+
+def test_a_full_disk_is_an_error_and_nothing_reported_is_lost(small_disk: pathlib.Path) -> None:
+    try:
+        with fhrd.open(small_disk / "repo", create=True) as repo:
+            array = np.random.default_rng(0).normal(size=100_000)
+            repo.save({"a": array}, run="a", step=1)
+            with pytest.raises(fhrd.StorageFullError):
+                repo.save({"a": np.random.default_rng(1).normal(size=4_000_000)}, run="a", step=2)
+            failed = repo.save_async({"a": np.random.default_rng(2).normal(size=4_000_000)}, run="a", step=3)
+            assert isinstance(failed.exception(), fhrd.StorageFullError)
+            assert np.array_equal(repo.load(run="a")["a"], array)
+            assert repo.steps("a").column("step") == [1]
+            repo.prune(grace_seconds=0)
+            repo.save({"a": array + 1}, run="a", step=4)
+            assert repo.check(read_data=True)["defect_count"] == 0
+    finally:
+        subprocess.run(["umount", "-l", str(small_disk)], check=True)

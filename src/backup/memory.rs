@@ -1,0 +1,354 @@
+//! Memory: the first stage of a backup of files whose bytes are in the memory of this process, instead of Read.
+//!
+//! 1. Files come in the order of their paths, and the directories on the way to them.
+//! 2. The blocks of a model's tensors are sent as they lie in memory, without a copy. Another thread may write to that
+//!    memory. So Dedup copies a block that is new, and the run fails if the copy has another fingerprint. Everything
+//!    else is copied here.
+//! 3. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::buffers::BufferPool;
+use super::chunk::{Region, region};
+use super::input::ReadCounts;
+use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
+use super::parents::ParentCursors;
+use super::reading::announced;
+use super::walk::ITEMS_MAX;
+use crate::config::{Config, ModelConfig};
+use crate::error::{Error, Result};
+use crate::format::ReadAt;
+use crate::metrics::Progress;
+use crate::model::{CARD_BYTES_MAX, DefectReporting, ModelContent, ModelFile, model_content, names};
+use crate::pipeline::{Emit, Source};
+use crate::repo::recipe::ContentReference;
+use crate::repo::tree::{HoleMap, Node, NodeKind, Timestamp, name_defect};
+use crate::types::Fingerprint;
+
+/// Permissions of files.
+const FILE_MODE: u32 = 0o600;
+/// Permissions of directories.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Names of a path, at most.
+const DEPTH_MAX: usize = 64;
+
+/// A file of a backup whose bytes are given.
+#[derive(Debug, Clone)]
+pub struct MemoryFile {
+    /// Path from the root of the snapshot: names separated by slashes.
+    pub path: OsString,
+    /// Its bytes.
+    pub content: MemoryContent,
+}
+
+/// Where the bytes of a given file are.
+#[derive(Debug, Clone)]
+pub enum MemoryContent {
+    /// In memory, in order.
+    Parts(Vec<Bytes>),
+    /// In memory that others may write to, in order.
+    Borrowed(Vec<Bytes>),
+    /// In a file on disk.
+    Disk(PathBuf),
+}
+
+/// Checks the paths of files, and sorts the files by them.
+///
+/// # Errors
+/// [`Error::Usage`] if a path is no path of a file, or if two files have one path.
+pub fn sorted(files: &[MemoryFile]) -> Result<Vec<MemoryFile>> {
+    let mut sorted = files.to_vec();
+    for file in &sorted {
+        let count = names_of(&file.path).count();
+        if let Some(defect) = names_of(&file.path).find_map(name_defect) {
+            return Err(Error::Usage(format!("`{}` is no path of a file: it has {defect}", file.path.display())));
+        } else if count > DEPTH_MAX {
+            return Err(Error::Usage(format!("`{}` has more than {DEPTH_MAX} names", file.path.display())));
+        }
+    }
+    sorted.sort_by(|one, other| names_of(&one.path).cmp(names_of(&other.path)));
+    for pair in sorted.windows(2) {
+        if let [one, next] = pair
+            && names_of(&next.path).zip(names_of(&one.path)).filter(|(next, one)| next == one).count()
+                == names_of(&one.path).count()
+        {
+            let message = format!("`{}` and `{}` cannot both be files", one.path.display(), next.path.display());
+            return Err(Error::Usage(message));
+        }
+    }
+    Ok(sorted)
+}
+
+fn names_of(path: &OsStr) -> impl Iterator<Item = &[u8]> {
+    path.as_bytes().split(|byte| *byte == b'/')
+}
+
+/// The bytes of a file, at any offset.
+enum OpenContent<'a> {
+    Parts { parts: &'a [Bytes], ends: Vec<u64>, is_borrowed: bool },
+    Disk { file: File, len: u64 },
+}
+
+impl OpenContent<'_> {
+    fn open(content: &MemoryContent) -> Result<OpenContent<'_>> {
+        match content {
+            MemoryContent::Parts(parts) | MemoryContent::Borrowed(parts) => {
+                let is_borrowed = matches!(content, MemoryContent::Borrowed(_));
+                let ends = parts.iter().scan(0u64, |end, part| {
+                    *end += part.len() as u64;
+                    Some(*end)
+                });
+                Ok(OpenContent::Parts { ends: ends.collect(), parts, is_borrowed })
+            }
+            MemoryContent::Disk(path) => {
+                let failed = |error| Error::io("read", path, error);
+                let file = File::open(path).map_err(failed)?;
+                let metadata = file.metadata().map_err(failed)?;
+                if !metadata.is_file() {
+                    return Err(Error::Usage(format!("{} is not a regular file", path.display())));
+                }
+                Ok(OpenContent::Disk { file, len: metadata.len() })
+            }
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            OpenContent::Parts { ends, .. } => ends.last().copied().unwrap_or(0),
+            OpenContent::Disk { len, .. } => *len,
+        }
+    }
+
+    /// The part that holds byte `offset`, from that byte on.
+    fn rest_of_part(&self, offset: u64) -> Option<Bytes> {
+        let OpenContent::Parts { parts, ends, .. } = self else { return None };
+        let at = ends.partition_point(|end| *end <= offset);
+        let (part, end) = (parts.get(at)?, ends.get(at)?);
+        let start = part.len().checked_sub(usize::try_from(end - offset).ok()?)?;
+        Some(part.slice(start..))
+    }
+}
+
+impl ReadAt for OpenContent<'_> {
+    fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
+        if let OpenContent::Disk { file, .. } = self {
+            return FileExt::read_at(file, space, offset);
+        }
+        let Some(rest) = self.rest_of_part(offset) else { return Ok(0) };
+        let count = rest.len().min(space.len());
+        if let (Some(from), Some(to)) = (rest.get(..count), space.get_mut(..count)) {
+            to.copy_from_slice(from);
+        }
+        Ok(count)
+    }
+}
+
+/// The stage.
+pub struct MemoryStage<'a> {
+    files: Arc<[MemoryFile]>,
+    parents: ParentCursors,
+    /// Name of the run that the models are steps of.
+    run: Option<String>,
+    node: Node,
+    model: ModelConfig,
+    batch_bytes: u64,
+    pool: BufferPool,
+    batch: ReadBatch,
+    progress: &'a Progress,
+    counts: Arc<ReadCounts>,
+}
+
+impl<'a> MemoryStage<'a> {
+    /// Sends `files`, which [`sorted`] has sorted. They get the time `time_ns`, since 1970.
+    pub fn new(
+        files: Vec<MemoryFile>,
+        parents: ParentCursors,
+        (run, time_ns): (Option<String>, i64),
+        config: &Config,
+        (progress, counts): (&'a Progress, Arc<ReadCounts>),
+    ) -> Self {
+        let mtime = Timestamp {
+            seconds: time_ns.div_euclid(1_000_000_000),
+            nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
+        };
+        let node = Node {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mtime,
+            ctime: mtime,
+            ..Node::default()
+        };
+        let batch_bytes = config.pipeline.batch_bytes.0;
+        let pool = BufferPool::new(batch_bytes as usize, 4 * config.pipeline.queue_depth + 8);
+        let model = config.model.clone();
+        MemoryStage {
+            files: files.into(),
+            parents,
+            run,
+            node,
+            model,
+            batch_bytes,
+            pool,
+            batch: ReadBatch::default(),
+            progress,
+            counts,
+        }
+    }
+
+    fn push(&mut self, item: ReadItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        if let ReadItem::Data(bytes) | ReadItem::Borrowed(bytes) = &item {
+            self.batch.bytes += bytes.len() as u64;
+            self.counts.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            self.progress.bytes_read.add(bytes.len() as u64);
+        }
+        self.batch.items.push(item);
+        if self.batch.bytes >= self.batch_bytes || self.batch.items.len() >= ITEMS_MAX {
+            emit.emit(std::mem::take(&mut self.batch))?;
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, item: TreeItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        self.push(ReadItem::Tree(item), emit)
+    }
+
+    /// Enters and leaves directories until those of `path` are open.
+    fn change_directory(&mut self, open: &mut Vec<Vec<u8>>, path: &OsStr, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let mut wanted: Vec<&[u8]> = names_of(path).collect();
+        wanted.pop();
+        let shared = open.iter().zip(&wanted).take_while(|(one, other)| one == *other).count();
+        while open.len() > shared {
+            open.pop();
+            self.parents.leave();
+            self.tree(TreeItem::Leave, emit)?;
+        }
+        for name in wanted.into_iter().skip(shared) {
+            let node =
+                Node { name: name.to_vec(), kind: NodeKind::Directory, mode: DIRECTORY_MODE, ..self.node.clone() };
+            self.parents.enter(&node);
+            self.tree(TreeItem::Enter(Box::new(node)), emit)?;
+            open.push(name.to_vec());
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: &MemoryFile, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let name = names_of(&file.path).last().unwrap_or_default().to_vec();
+        let previous_version = self.parents.find_content(&name);
+        let content = OpenContent::open(&file.content)?;
+        let fingerprint = previous_version.and_then(ContentReference::fingerprint);
+        let model = self.model_of(file, &content, fingerprint)?;
+        let node = Node { name, kind: NodeKind::File, mode: FILE_MODE, ..self.node.clone() };
+        self.tree(TreeItem::Begin(Box::new(node)), emit)?;
+        if let Some(item) = announced(model.as_ref(), previous_version, content.len()) {
+            self.push(item, emit)?;
+        }
+        self.content(file, &content, model.as_deref(), emit)?;
+        self.tree(TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default() }, emit)
+    }
+
+    fn model_of(
+        &self,
+        file: &MemoryFile,
+        content: &OpenContent<'_>,
+        previous_version: Option<Fingerprint>,
+    ) -> Result<Option<Arc<ModelFile>>> {
+        let path = Path::new(&file.path);
+        let card = |card: &Path| {
+            let beside = self.files.iter().find(|file| Path::new(&file.path) == card)?;
+            let content = OpenContent::open(&beside.content).ok()?;
+            let mut text = vec![0; content.len().min(CARD_BYTES_MAX) as usize];
+            crate::repo::stored_file::fill(&content, 0, &mut text).ok().map(|()| text)
+        };
+        let names = || {
+            let mut found = names(path, &card);
+            found.names.extend(self.run.clone());
+            found
+        };
+        let (len, has_holes) = (content.len(), &|| false);
+        let content = ModelContent { bytes: content, len, path, has_holes, names: &names };
+        model_content(&content, &self.model, previous_version, DefectReporting::Warn)
+    }
+
+    fn content(
+        &mut self,
+        file: &MemoryFile,
+        content: &OpenContent<'_>,
+        model: Option<&ModelFile>,
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<()> {
+        let (mut offset, len) = (0, content.len());
+        while offset < len {
+            emit.check()?;
+            let region = model.map(|model| region(&model.record, offset));
+            let region = region.unwrap_or(Region { end: len, block: None });
+            let end = region.end.min(len);
+            let is_borrowed = matches!(content, OpenContent::Parts { is_borrowed: true, .. });
+            let (is_block, count) = (region.block.is_some(), usize::try_from(end - offset).unwrap_or(usize::MAX));
+            offset = match content.rest_of_part(offset) {
+                Some(part) if is_block && is_borrowed && part.len() >= count => {
+                    self.push(ReadItem::Borrowed(part.slice(..count)), emit)?;
+                    end
+                }
+                Some(part) if !is_borrowed => {
+                    let count = count.min(part.len()).min(self.pool.buffer_bytes());
+                    self.push(ReadItem::Data(part.slice(..count)), emit)?;
+                    offset + count as u64
+                }
+                _ => self.copy(file, content, (offset, end), emit)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Sends a copy of the bytes from `start` on, at most to `end`. Returns where it ends.
+    fn copy(
+        &mut self,
+        file: &MemoryFile,
+        content: &OpenContent<'_>,
+        (start, end): (u64, u64),
+        emit: &mut Emit<ReadBatch>,
+    ) -> Result<u64> {
+        let want = (end - start).min(self.pool.buffer_bytes() as u64) as usize;
+        let mut buffer = if want < self.pool.buffer_bytes() / 8 { self.pool.small(want) } else { self.pool.take() };
+        crate::repo::stored_file::fill(content, start, buffer.space(want)).map_err(|error| match &file.content {
+            MemoryContent::Disk(path) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Error::io("read consistently", path, io::Error::other("it became shorter while it was read"))
+            }
+            MemoryContent::Disk(path) => Error::io("read", path, error),
+            _ => Error::internal(format!("{}: {error}", file.path.display())),
+        })?;
+        self.push(ReadItem::Data(Bytes::from_owner(buffer.filled(want))), emit)?;
+        Ok(start + want as u64)
+    }
+}
+
+impl Source for MemoryStage<'_> {
+    type Out = ReadBatch;
+
+    fn name(&self) -> &'static str {
+        "read"
+    }
+
+    fn run(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
+        let mut open = Vec::new();
+        for file in self.files.clone().iter() {
+            emit.check()?;
+            self.change_directory(&mut open, &file.path, emit)?;
+            self.file(file, emit)?;
+        }
+        for _ in open {
+            self.tree(TreeItem::Leave, emit)?;
+        }
+        emit.emit(std::mem::take(&mut self.batch))
+    }
+}
