@@ -5,11 +5,19 @@ mod machine;
 mod percentiles;
 mod pictures;
 mod plot;
+mod plot_density;
+mod plot_graph;
+mod plot_heat;
+mod plot_strips;
 mod write;
 
 pub use machine::Machine;
 pub use pictures::pictures;
 pub use plot::{Plot, Scale, Scales};
+pub use plot_density::{Bins, HistogramPlot, Violins, quantile};
+pub use plot_graph::GraphPlot;
+pub use plot_heat::HeatMap;
+pub use plot_strips::Strips;
 pub use write::{ReportDocument, claims_page, write};
 
 use serde::Serialize;

@@ -1,7 +1,13 @@
-//! Plots as SVG text: bars and curves. Text uses the fonts of the browser, so no font is read here.
+//! Plots as SVG text. Text uses the fonts of the browser, so no font is read here.
+//!
+//! Bars and curves are drawn here, the other kinds in the files `plot_*.rs`.
 
 use plotters::prelude::*;
 
+use super::plot_density::{HistogramPlot, Violins};
+use super::plot_graph::GraphPlot;
+use super::plot_heat::HeatMap;
+use super::plot_strips::Strips;
 use crate::error::{Error, Result};
 
 /// A plot.
@@ -44,6 +50,16 @@ pub enum Plot {
         /// Name of each curve and its points, from left to right.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },
+    /// A coloured cell for each row and column.
+    HeatMap(HeatMap),
+    /// The distribution of each series over bins.
+    Histogram(HistogramPlot),
+    /// The density of the values of each group, with median and quartiles.
+    Violins(Violins),
+    /// Nodes in groups, and edges between them.
+    Graph(GraphPlot),
+    /// Marked ranges of a file, one strip for each row.
+    Strips(Strips),
 }
 
 /// Scales of the axes.
@@ -89,11 +105,11 @@ const BARS: f64 = 0.84;
 /// Number of nines at which values are cut off.
 const NINES_MAX: f64 = 5.0;
 
-fn colour(number: usize) -> RGBColor {
+pub(super) fn colour(number: usize) -> RGBColor {
     COLOURS.get(number % COLOURS.len()).copied().unwrap_or(BLACK)
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
+pub(super) fn failed(error: impl std::fmt::Display) -> Error {
     Error::internal(format!("cannot draw a plot: {error}"))
 }
 
@@ -113,8 +129,14 @@ pub fn short(value: f64) -> String {
 impl Plot {
     /// The title.
     pub fn title(&self) -> &str {
-        let (Plot::Bars { title, .. } | Plot::Lines { title, .. } | Plot::Scatter { title, .. }) = self;
-        title
+        match self {
+            Plot::Bars { title, .. } | Plot::Lines { title, .. } | Plot::Scatter { title, .. } => title,
+            Plot::HeatMap(plot) => &plot.title,
+            Plot::Histogram(plot) => &plot.title,
+            Plot::Violins(plot) => &plot.title,
+            Plot::Graph(plot) => &plot.title,
+            Plot::Strips(plot) => &plot.title,
+        }
     }
 
     /// The plot as an `<svg>` element.
@@ -140,6 +162,11 @@ impl Plot {
                     lines(&chart, (across, unit), *scales, series, PointStyle::Curves)?;
                     legend(&side, series.iter().map(|(name, _)| name))?;
                 }
+                Plot::HeatMap(plot) => plot.draw(&chart, &side)?,
+                Plot::Histogram(plot) => plot.draw(&chart, &side)?,
+                Plot::Violins(plot) => plot.draw(&chart)?,
+                Plot::Graph(plot) => plot.draw(&chart, &side)?,
+                Plot::Strips(plot) => plot.draw(&chart, &side)?,
             }
             area.present().map_err(failed)?;
         }
@@ -147,7 +174,8 @@ impl Plot {
     }
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+/// A part of the plot.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn bars(area: &Area<'_>, unit: &str, groups: &[String], series: &[(String, Vec<Option<f64>>)]) -> Result<()> {
     let values = series.iter().flat_map(|(_, values)| values.iter().flatten());
@@ -187,7 +215,7 @@ fn bars(area: &Area<'_>, unit: &str, groups: &[String], series: &[(String, Vec<O
 }
 
 /// Names of the series beside the chart, each with a patch of its colour.
-fn legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a String>) -> Result<()> {
+pub(super) fn legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a String>) -> Result<()> {
     let text = ("sans-serif", 12).into_font().color(&BLACK);
     for (number, name) in names.enumerate() {
         let top = 14 + 17 * number as i32;
@@ -218,7 +246,7 @@ fn label(position: f64, scale: Scale) -> String {
     }
 }
 
-fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<f64> {
+pub(super) fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<f64> {
     let (mut low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
     if low > high {
         return 0.0..1.0;
