@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{expand, files_below};
+use super::lz4_frame::Framed;
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
 use crate::codec::delta::{self, Derivation};
@@ -50,7 +51,8 @@ pub struct CodecBench {
     /// Number of rounds.
     #[serde(default = "repeats")]
     pub repeats: usize,
-    /// Codecs by their names in `model.codec`, and the deltas `context` and `bitx`.
+    /// Codecs by their names in `model.codec`, the deltas `context` and `bitx`, and LZ4 frames by the names of
+    /// `lz4_frame.rs`.
     pub methods: Vec<String>,
     /// Level of zstd, for methods that use it.
     #[serde(default = "level")]
@@ -143,10 +145,11 @@ struct CodecBlock {
     base: Option<Vec<u8>>,
 }
 
-/// A codec, or a delta (true for BitX).
+/// A codec, an LZ4 frame, or a delta (true for BitX).
 #[derive(Debug, Clone, Copy)]
 enum CodecMethod {
     Alone(FloatCodec),
+    Framed(Framed),
     Delta(bool),
 }
 
@@ -155,7 +158,10 @@ impl CodecMethod {
         match name {
             "context" => Some(CodecMethod::Delta(false)),
             BITX => Some(CodecMethod::Delta(true)),
-            _ => FloatCodec::from_name(name).map(CodecMethod::Alone),
+            _ => {
+                let framed = || Framed::named(name).map(CodecMethod::Framed);
+                FloatCodec::from_name(name).map(CodecMethod::Alone).or_else(framed)
+            }
         }
     }
 
@@ -171,6 +177,9 @@ impl CodecMethod {
             (CodecMethod::Alone(codec), _) => {
                 codec.encode(BlockHint::ElementType(element_type), &block.raw, level, space, out).map(UsedCodec::Alone)
             }
+            (CodecMethod::Framed(framed), _) => {
+                framed.encode(element_type.width(), &block.raw, space, out).map(|()| UsedCodec::Framed(framed))
+            }
             (CodecMethod::Delta(is_plain), base) => {
                 let derivation = if is_plain { Derivation::Xor } else { Derivation::Context(element_type) };
                 let base = base.as_deref().unwrap_or_default();
@@ -184,6 +193,7 @@ impl CodecMethod {
 #[derive(Clone, Copy)]
 enum UsedCodec {
     Alone(&'static dyn Codec),
+    Framed(Framed),
     Delta(Derivation),
 }
 
@@ -192,6 +202,7 @@ impl UsedCodec {
         let base = block.base.as_deref().unwrap_or_default();
         match self {
             UsedCodec::Alone(codec) => codec.decode(payload, block.raw.len(), space, out),
+            UsedCodec::Framed(framed) => framed.decode(payload, block.raw.len(), space, out),
             UsedCodec::Delta(derivation) => delta::decode(derivation.id(), payload, base, block.raw.len(), space, out),
         }
     }
@@ -206,7 +217,8 @@ impl CodecBench {
         let wrong = |message: String| Error::Config { origin: origin.into(), message };
         let config: CodecBench = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if let Some(unknown) = config.methods.iter().find(|name| CodecMethod::named(name).is_none()) {
-            let names = FloatCodec::ALL.iter().map(|codec| codec.name()).chain(DELTAS).collect::<Vec<_>>().join(", ");
+            let codecs = FloatCodec::ALL.iter().map(|codec| codec.name());
+            let names = codecs.chain(DELTAS).chain(Framed::ALL.map(|framed| framed.0)).collect::<Vec<_>>().join(", ");
             return Err(wrong(format!("`methods` must be among {names}, found `{unknown}`")));
         }
         if let Some(class) = config.class.iter().find(|class| Dtype::named(&class.dtype).is_none()) {

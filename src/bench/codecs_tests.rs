@@ -30,13 +30,13 @@ fn every_method_gives_a_line_and_deltas_need_a_base() {
     let directory = tempfile::tempdir().unwrap();
     models(directory.path());
     // The directory of the base holds only its model.
-    let methods = "methods = [\"floats\", \"planes\", \"all-planes\", \"zipnn\", \"bg4-lz4\", \"bit-planes\", \"zstd\", \"context\", \"bitx\"]";
+    let methods = "methods = [\"floats\", \"planes\", \"all-planes\", \"zipnn\", \"bg4-lz4\", \"bit-planes\", \"zstd\", \"context\", \"bitx\", \"lz4-frame\", \"bytes-frame\", \"bits-frame\"]";
     let config = parse(directory.path(), methods).unwrap();
     assert_eq!(config.missing(), [""; 0]);
     let mut printed = Vec::new();
     let report = run(&config, &Arc::default(), &mut printed).unwrap();
     let printed = String::from_utf8(printed).unwrap();
-    assert_eq!((report.lines.len(), report.failures), (7 + 9, 0), "{printed}");
+    assert_eq!((report.lines.len(), report.failures), (10 + 12, 0), "{printed}");
     let of = |set: &str, method: &str, key: &str| {
         let line = report.lines.iter().find(|line| line["set"] == set && line["method"] == method);
         line.unwrap_or_else(|| panic!("{set} {method}: {printed}"))[key].as_f64().unwrap()

@@ -1,6 +1,7 @@
 //! The configuration of a comparison: schemes × parameters × sets of real files.
 //!
-//! `kind = "schemes"` measures every set as a whole, `kind = "versions"` its files or paths one after another.
+//! `kind = "schemes"` measures every set as a whole, `kind = "versions"` its files or paths one after another, and
+//! `kind = "saves"` the time to save and to load each of them.
 //!
 //! 1. Each `[[scheme]]` lists its differences from the defaults: a configuration `file`, relative to this one, and
 //!    then the keys in `config`.
@@ -40,8 +41,10 @@ pub struct Comparison {
     pub repeats: usize,
     /// Number of rounds before them that do not count.
     pub warm_up: usize,
-    /// What a version is. Only for `kind = "versions"`.
+    /// What a version is. Not for `kind = "schemes"`.
     pub versions: Versions,
+    /// Numbers of versions after which the newest is loaded. Only for `kind = "saves"`.
+    pub at: Vec<usize>,
     /// Sets to back up.
     pub sets: Vec<Set>,
     /// Every scheme with every combination of parameters, in the order of the file.
@@ -71,6 +74,8 @@ struct ComparisonFile {
     #[serde(default)]
     versions: Versions,
     #[serde(default)]
+    at: Vec<usize>,
+    #[serde(default)]
     chunk_bytes: Vec<ByteSize>,
     sets: Vec<Set>,
     scheme: Vec<Scheme>,
@@ -88,6 +93,8 @@ pub enum ComparisonKind {
     Schemes,
     /// A backup of each version of a set into one repository, and restores of the first and the last.
     Versions,
+    /// The same, with the time of each backup, and restores of the newest version in between.
+    Saves,
 }
 
 /// What a version of a set is.
@@ -191,8 +198,11 @@ impl Comparison {
         if text.cold && !text.restore {
             return Err(wrong("`cold` needs `restore = true`".into()));
         }
-        if text.memory && (text.cold || text.kind == ComparisonKind::Versions) {
+        if text.memory && (text.cold || text.kind != ComparisonKind::Schemes) {
             return Err(wrong("`memory` needs `kind = \"schemes\"` and no `cold`".into()));
+        }
+        if (text.kind == ComparisonKind::Saves) == text.at.is_empty() || text.at.contains(&0) {
+            return Err(wrong("`at` needs `kind = \"saves\"`, which needs it: numbers of versions, at least 1".into()));
         }
         let mut cases = Vec::new();
         for scheme in &text.scheme {
@@ -219,6 +229,7 @@ impl Comparison {
             repeats: text.repeats,
             warm_up: text.warm_up,
             versions: text.versions,
+            at: text.at,
             sets: text.sets,
             cases,
             claims: text.claim,
@@ -378,6 +389,7 @@ mod tests {
         for (text, part) in [
             (format!("repeats = 0\n{sets}"), "repeats"),
             (format!("cold = true\n{sets}"), "restore"),
+            (format!("at = [1]\n{sets}"), "`at`"),
             (format!("chunk_byte = [1]\n{sets}"), "chunk_byte"),
             (format!("chunk_bytes = [\"1 GiB\"]\n{sets}"), "chunk_bytes"),
             (format!("{sets}[scheme.config.subdedup]\nstrategy = \"magic\"\n"), "scheme `one`: `subdedup.strategy`"),

@@ -15,11 +15,12 @@ use super::entropies::{self, EntropyBench};
 use super::granularity::{self, GranularityBench};
 use super::identify::{self, IdentifyBench};
 use super::latency::{self, LatencyBench};
+use super::model_experiment::ModelExperiment;
 use super::report::{Grid, Report, pictures};
 use super::score::Score;
 use super::threshold::{self, ThresholdBench};
 use super::trace::{self, TraceBench};
-use super::{schemes, versions};
+use super::{saves, schemes, versions};
 use crate::error::{Error, Result};
 
 /// A measurement.
@@ -44,6 +45,8 @@ pub enum Experiment {
     Bits(Box<BitBench>),
     /// Lists claims that are not measured.
     Untested(Box<UntestedBench>),
+    /// Compares models or checkpoints.
+    Models(Box<ModelExperiment>),
 }
 
 /// Plan of a measurement.
@@ -55,8 +58,9 @@ pub struct Outline {
 }
 
 /// Values of `kind`.
-const KINDS: &str = "`bits`, `codecs`, `entropies`, `granularity`, `identify`, `latency`, `page`, `schemes`, `threshold`, `trace`, `untested` \
-    or `versions`";
+const KINDS: &str = "`bits`, `checkpoints`, `chunkers`, `codecs`, `differences`, `entropies`, `granularity`, `identify`, \
+    `latency`, `monte-carlo`, `page`, `quantised`, `reduction-by-model`, `saves`, `schemes`, `threshold`, `trace`, \
+    `untested` or `versions`";
 
 impl Experiment {
     /// Parses TOML text. `path` is the path of the file.
@@ -77,7 +81,7 @@ impl Experiment {
     fn of_kind(kind: &str, text: &str, path: &Path) -> Result<Self> {
         let origin = path.display().to_string();
         match kind {
-            "schemes" | "versions" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
+            "schemes" | "versions" | "saves" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
             "entropies" => Ok(Experiment::Entropies(Box::new(EntropyBench::parse(text, &origin)?))),
             "codecs" => Ok(Experiment::Codecs(Box::new(CodecBench::parse(text, &origin)?))),
@@ -87,7 +91,10 @@ impl Experiment {
             "bits" => Ok(Experiment::Bits(Box::new(BitBench::parse(text, &origin)?))),
             "trace" => Ok(Experiment::Trace(Box::new(TraceBench::parse(text, &origin)?))),
             "untested" => Ok(Experiment::Untested(Box::new(UntestedBench::parse(text, &origin)?))),
-            other => Err(Error::Config { origin, message: format!("`kind` must be {KINDS}, found `{other}`") }),
+            other => match ModelExperiment::parse(other, text, &origin)? {
+                Some(experiment) => Ok(Experiment::Models(Box::new(experiment))),
+                None => Err(Error::Config { origin, message: format!("`kind` must be {KINDS}, found `{other}`") }),
+            },
         }
     }
 
@@ -104,6 +111,7 @@ impl Experiment {
             Experiment::Latency(bench) => &bench.claim,
             Experiment::Bits(bench) => &bench.claim,
             Experiment::Untested(_) => &[],
+            Experiment::Models(experiment) => experiment.claims(),
         }
     }
 
@@ -170,6 +178,7 @@ impl Experiment {
                 let runs = bench.untested.iter().map(|claim| format!("not measured: {}", claim.text)).collect();
                 Outline { runs, missing: Vec::new() }
             }
+            Experiment::Models(experiment) => experiment.outline(),
         }
     }
 
@@ -182,6 +191,7 @@ impl Experiment {
             Experiment::Comparison(comparison) => match comparison.kind {
                 ComparisonKind::Schemes => schemes::run(comparison, stop, out),
                 ComparisonKind::Versions => versions::run(comparison, stop, out),
+                ComparisonKind::Saves => saves::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
             Experiment::Entropies(bench) => entropies::run(bench, out),
@@ -192,6 +202,7 @@ impl Experiment {
             Experiment::Latency(bench) => latency::run(bench, stop, out),
             Experiment::Bits(bench) => bits::run(bench, stop, out),
             Experiment::Untested(bench) => bench.run(out),
+            Experiment::Models(experiment) => experiment.run(stop, out),
         }
     }
 }

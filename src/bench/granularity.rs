@@ -1,32 +1,43 @@
-//! Deduplication of model files by files, layers, tensors or chunks (ZipLLM, table 5), and compression before or after
-//! deduplication (its figure 13).
+//! Deduplication of model files by files, layers, tensors or chunks (ZipLLM, table 5), what each finds in one model
+//! (its figure 10), and compression before or after deduplication (its section 5.2.1).
 //!
-//! - *file*: the whole content. *layer*: the tensors of a file whose names are equal up to their number. *tensor*:
-//!   each tensor. *chunk*: each chunk of the configured chunker. For *layer* and *tensor*, the bytes outside tensors
-//!   are one more unit of the file.
-//! - A repeated unit costs a reference. *Metadata* are the index entries of all distinct units: 48 bytes each for
-//!   fingerprint, location and length.
-//! - *dedup, zstd*: chunks are deduplicated, and each distinct one is compressed alone. *zstd, dedup*: each file is
-//!   compressed whole, split into chunks and deduplicated.
+//! - *file*: the whole content. *layer*: the tensors of a file whose names are equal up to their number. *tensor*: each
+//!   tensor. *chunk*: each chunk of the configured chunker. For *layer* and *tensor*, the bytes outside tensors are one
+//!   more unit of the file.
+//! - A repeated unit costs a reference. *Metadata* are the index entries of all distinct units: 64 bytes each, as the
+//!   paper assumes. `projected_bytes` are those of 17 PB with units of the same average length.
+//! - The throughput is that of one thread that finds the units' boundaries, hashes them and looks them up.
+//! - *dedup, zstd*: chunks are deduplicated, and each distinct one is compressed alone. *zstd, dedup*, *zipnn, dedup*
+//!   and *bitx, dedup*: each file is encoded whole by that method (see `whole_model.rs`), split into chunks and
+//!   deduplicated. *tensor, bitx*: equal tensors are stored once, each distinct one with BitX, as ZipLLM does.
+//! - *bitx* needs the base of a set, which the key `bases` names.
+//! - *source of repeats*: of the bytes of repeated chunks, the share in tensors that are repeated as a whole, in other
+//!   tensors, and outside tensors.
+
+mod finds;
+mod orders;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use self::finds::{Finds, Repeats};
+use self::orders::Orders;
 use super::claim::Claim;
 use super::comparison::corpus_directory;
 use super::data::{Set, files_below};
 use super::report::{Grid, Report, objects, pictures};
-use super::table::{flush, mb, two, write_line};
+use super::table::{flush, mb, or_dash, two, write_line};
+use super::whole_model::{ModelBytes, base_of};
 use crate::chunk::chunker;
-use crate::codec::{Codec, Scratch, Zstandard};
 use crate::config::{Config, RepositoryConfig};
 use crate::error::{Error, Result};
-use crate::format::{Recognition, recognise};
 
 /// Configuration of a measurement of units.
 #[derive(Debug, Clone, Deserialize)]
@@ -49,6 +60,12 @@ pub struct GranularityBench {
     /// Level of zstd.
     #[serde(default = "level")]
     pub level: i32,
+    /// For the name of a set, the end of the path of its base.
+    #[serde(default)]
+    pub bases: BTreeMap<String, PathBuf>,
+    /// For the name of a set, the end of the path of the file to draw. It is compared with the files before it.
+    #[serde(default)]
+    pub drawn: BTreeMap<String, PathBuf>,
     /// Claims of papers about the measured values.
     #[serde(default)]
     pub claim: Vec<Claim>,
@@ -61,10 +78,10 @@ fn level() -> i32 {
     3
 }
 
-/// Bytes of an index entry: fingerprint, container, offset and length.
-const ENTRY_BYTES: u64 = 48;
-/// Maximum length of a file, which is held in memory, bytes.
-const FILE_BYTES_MAX: u64 = 8 << 30;
+/// Bytes of an index entry, as the paper assumes.
+const ENTRY_BYTES: u64 = 64;
+/// Bytes of the hub that the paper projects to.
+const HUB_BYTES: f64 = 17e15;
 /// Seed of chunkers that have a key.
 const SEED: u64 = 0;
 
@@ -89,6 +106,12 @@ pub struct GranularityLine {
     pub metadata_bytes: u64,
     /// Bytes of the largest unit.
     pub largest: u64,
+    /// Bytes of an average unit.
+    pub average: f64,
+    /// Bytes of the index entries of 17 PB with units of this average length, without repeats.
+    pub projected_bytes: f64,
+    /// MB per second of one thread; `None` for orders of compression.
+    pub mb_per_s: Option<f64>,
 }
 
 /// Distinct units of one kind.
@@ -98,6 +121,8 @@ struct Units {
     units: u64,
     stored: u64,
     largest: u64,
+    /// Seconds of one thread; `None` if it is not measured.
+    seconds: Option<f64>,
 }
 
 impl Units {
@@ -126,6 +151,9 @@ impl Units {
             reduction: 100.0 * (1.0 - self.stored as f64 / (bytes as f64).max(1.0)),
             metadata_bytes: self.seen.len() as u64 * ENTRY_BYTES,
             largest: self.largest,
+            average: bytes as f64 / (self.units as f64).max(1.0),
+            projected_bytes: HUB_BYTES * self.units as f64 / (bytes as f64).max(1.0) * ENTRY_BYTES as f64,
+            mb_per_s: self.seconds.map(|seconds| bytes as f64 / 1e6 / seconds.max(1e-9)),
         }
     }
 }
@@ -147,9 +175,9 @@ struct Parts<'a> {
     outside: Vec<&'a [u8]>,
 }
 
-fn parts_of(content: &[u8]) -> Parts<'_> {
-    let found = recognise(&content, content.len() as u64);
-    let Ok(Recognition::Model(model)) = found else { return Parts { tensors: Vec::new(), outside: vec![content] } };
+fn parts_of(file: &ModelBytes) -> Parts<'_> {
+    let content = file.bytes.as_slice();
+    let Some(model) = &file.model else { return Parts { tensors: Vec::new(), outside: vec![content] } };
     let (mut tensors, mut outside, mut end) = (Vec::new(), Vec::new(), 0);
     for tensor in &model.tensors {
         let (start, after) = (tensor.offset as usize, (tensor.offset + tensor.len) as usize);
@@ -164,44 +192,66 @@ fn parts_of(content: &[u8]) -> Parts<'_> {
 /// Units of every kind in a set.
 struct Tally<'a> {
     config: &'a GranularityBench,
-    kinds: [Units; 6],
-    scratch: Scratch,
-    out: Vec<u8>,
+    kinds: [Units; 4],
+    repeats: Repeats,
 }
 
-const METHODS: [&str; 6] = ["file", "layer", "tensor", "chunk", "dedup, zstd", "zstd, dedup"];
+const METHODS: [&str; 4] = ["file", "layer", "tensor", "chunk"];
 
 impl Tally<'_> {
-    fn add(&mut self, content: &[u8]) -> Result<()> {
-        let [files, layers, tensors, chunks, after, before] = &mut self.kinds;
-        files.add(std::iter::once(content));
-        let Parts { tensors: parts, outside } = parts_of(content);
-        let mut by_layer: BTreeMap<String, Vec<&[u8]>> = BTreeMap::new();
-        for (name, bytes) in parts {
-            tensors.add(std::iter::once(bytes));
-            by_layer.entry(layer_of(&name)).or_default().push(bytes);
-        }
-        for layer in by_layer.values() {
-            layers.add(layer.iter().copied());
-        }
-        for units in [layers, tensors] {
-            units.add(outside.iter().copied());
-        }
-        let (level, scratch, out) = (self.config.level, &mut self.scratch, &mut self.out);
-        each_chunk(&self.config.repository, content, |chunk| {
-            if chunks.add(std::iter::once(chunk)) {
-                out.clear();
-                Zstandard.encode(chunk, level, scratch, out)?;
-                after.add(std::iter::once(out.as_slice()));
+    /// Adds a file to every kind. Returns what each finds in it.
+    fn add(&mut self, file: &ModelBytes) -> Result<Finds> {
+        let [files, layers, tensors, chunks] = &mut self.kinds;
+        let mut finds = Finds::new(file);
+        files.timed(|files| {
+            if !files.add(std::iter::once(file.bytes.as_slice())) {
+                finds.add(0, (0, file.bytes.len()));
             }
             Ok(())
         })?;
-        let mut compressed = Vec::new();
-        Zstandard.encode(content, level, scratch, &mut compressed)?;
-        each_chunk(&self.config.repository, &compressed, |chunk| {
-            before.add(std::iter::once(chunk));
+        let Parts { tensors: parts, outside } = parts_of(file);
+        let mut by_layer: BTreeMap<String, Vec<&[u8]>> = BTreeMap::new();
+        for (name, bytes) in &parts {
+            by_layer.entry(layer_of(name)).or_default().push(bytes);
+        }
+        layers.timed(|layers| {
+            for layer in by_layer.values() {
+                if !layers.add(layer.iter().copied()) {
+                    layer.iter().for_each(|part| finds.add(1, finds.range(part)));
+                }
+            }
+            layers.add(outside.iter().copied());
             Ok(())
-        })
+        })?;
+        tensors.timed(|tensors| {
+            for (_, part) in &parts {
+                if !tensors.add(std::iter::once(*part)) {
+                    finds.add(2, finds.range(part));
+                }
+            }
+            tensors.add(outside.iter().copied());
+            Ok(())
+        })?;
+        chunks.timed(|chunks| {
+            each_chunk(&self.config.repository, &file.bytes, |chunk| {
+                if !chunks.add(std::iter::once(chunk)) {
+                    finds.add(3, finds.range(chunk));
+                }
+                Ok(())
+            })
+        })?;
+        self.repeats.add(&finds);
+        Ok(finds)
+    }
+}
+
+impl Units {
+    /// Runs `work` and adds its time.
+    fn timed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let start = Instant::now();
+        let done = work(self);
+        self.seconds = Some(self.seconds.unwrap_or_default() + start.elapsed().as_secs_f64());
+        done
     }
 }
 
@@ -237,7 +287,7 @@ impl GranularityBench {
     }
 }
 
-const TITLES: [&str; 7] = ["MB", "units", "distinct", "MB stored", "reduced %", "meta KB", "max MB"];
+const TITLES: [&str; 9] = ["MB", "units", "distinct", "MB stored", "reduced %", "meta KB", "avg MB", "max MB", "MB/s"];
 const PICTURES: [(&str, &str, &str); 2] = [
     ("reduction", "Bytes that are not stored", "%"),
     ("metadata_bytes", "Index entries of the distinct units", "bytes"),
@@ -251,51 +301,56 @@ pub fn run(config: &GranularityBench, stop: &Arc<AtomicBool>, out: &mut dyn Writ
     let corpus = corpus_directory(config.corpus.as_deref());
     write_line(out, "set", "unit", &TITLES)?;
     let mut lines: Vec<GranularityLine> = Vec::new();
+    let (mut others, mut drawings, mut plots) = (Vec::new(), Vec::new(), Vec::new());
     for set in &config.sets {
         for source in set.sources(&corpus, &config.work.join("sets"))? {
+            let files = source.paths.iter().map(|path| files_below(path)).collect::<Result<Vec<_>>>()?.concat();
+            let base = config.bases.get(&source.name).map(|base| base_of(&files, base)).transpose()?;
+            let base = base.map(|base| ModelBytes::read(base)).transpose()?;
+            let drawn = config.drawn.get(&source.name).map(|drawn| base_of(&files, drawn)).transpose()?;
             let kinds = std::array::from_fn(|_| Units::default());
-            let mut tally = Tally { config, kinds, scratch: Scratch::default(), out: Vec::new() };
+            let mut tally = Tally { config, kinds, repeats: Repeats::default() };
+            let mut orders = Orders::new(config, base);
             let mut bytes = 0;
-            for path in &source.paths {
-                for file in files_below(path)? {
-                    if stop.load(Ordering::Relaxed) {
-                        return Err(Error::Interrupted);
-                    }
-                    let content = content_of(&file)?;
-                    bytes += content.len() as u64;
-                    tally.add(&content)?;
+            for file in &files {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted);
                 }
+                let content = ModelBytes::read(file)?;
+                bytes += content.bytes.len() as u64;
+                let finds = tally.add(&content)?;
+                if drawn == Some(file) {
+                    plots.push(finds.plot(&source.name, file));
+                    drawings.extend(finds.lines(&source.name));
+                }
+                orders.add(&content)?;
             }
-            for (units, method) in tally.kinds.iter().zip(METHODS) {
+            let methods = tally.kinds.iter().zip(METHODS).chain(orders.units());
+            for (units, method) in methods {
                 let line = units.line(&source.name, method, bytes);
                 write_line(out, &line.set, &line.method, &line.cells())?;
                 lines.push(line);
             }
+            others.push(tally.repeats.line(&source.name));
             flush(out)?;
         }
     }
-    let objects = objects(&lines)?;
+    let mut objects = objects(&lines)?;
     let columns = ["set", "unit"].into_iter().chain(TITLES).map(str::to_string).collect();
     let row =
         |line: &GranularityLine| [line.set.clone(), line.method.clone()].into_iter().chain(line.cells()).collect();
+    plots.splice(0..0, pictures(&objects, &PICTURES));
+    objects.extend(others.iter().cloned().chain(drawings));
     Ok(Report {
         title: config.title.clone(),
-        grids: vec![Grid { title: String::new(), columns, rows: lines.iter().map(row).collect() }],
-        plots: pictures(&objects, &PICTURES),
+        grids: vec![
+            Grid { title: String::new(), columns, rows: lines.iter().map(row).collect() },
+            finds::grid(&others),
+        ],
+        plots,
         lines: objects,
         ..Report::default()
     })
-}
-
-fn content_of(file: &Path) -> Result<Vec<u8>> {
-    let len = file.metadata().map_err(|error| Error::io("read", file, error))?.len();
-    if len > FILE_BYTES_MAX {
-        return Err(Error::Usage(format!(
-            "{} has {len} bytes, but a file is held in memory and has at most 8 GiB",
-            file.display()
-        )));
-    }
-    std::fs::read(file).map_err(|error| Error::io("read", file, error))
 }
 
 impl GranularityLine {
@@ -307,7 +362,9 @@ impl GranularityLine {
             mb(self.stored),
             two(self.reduction),
             format!("{:.1}", self.metadata_bytes as f64 / 1e3),
+            format!("{:.3}", self.average / 1e6),
             mb(self.largest),
+            or_dash(self.mb_per_s, |speed| format!("{speed:.0}")),
         ]
     }
 }
@@ -327,7 +384,8 @@ mod tests {
     fn finer_units_find_more_duplicates_and_compression_hides_them() {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
-            "kind = \"granularity\"\ncorpus = {0:?}\nwork = {0:?}\nsets = [{{ name = \"made\", generate = {{ seed = 1, \
+            "kind = \"granularity\"\ncorpus = {0:?}\nwork = {0:?}\nbases = {{ made = \"base/model.safetensors\" }}\n\
+            drawn = {{ made = \"fine-tune-01/model.safetensors\" }}\nsets = [{{ name = \"made\", generate = {{ seed = 1, \
             models = {{ layers = 3, hidden = 64, vocabulary = 512, fine_tunes = 2, sigma_delta = [0, 0.002] }} }} }}]\n\
             [repository]\nchunker = \"fastcdc\"\nchunk_bytes_min = \"4 KiB\"\nchunk_bytes_avg = \"8 KiB\"\n\
             chunk_bytes_max = \"32 KiB\"\n",
@@ -344,6 +402,12 @@ mod tests {
         assert!(found("tensor") > 10.0 && found("chunk") > 0.7 * found("tensor"), "{:?}", report.lines);
         assert!(of("tensor", "metadata_bytes") < of("chunk", "metadata_bytes"));
         assert!(of("dedup, zstd", "stored") < of("zstd, dedup", "stored"), "{:?}", report.lines);
+        assert!(of("tensor, bitx", "stored") <= of("bitx, dedup", "stored"), "{:?}", report.lines);
+        assert!(of("bitx, dedup", "stored") < of("zipnn, dedup", "stored"), "{:?}", report.lines);
+        let shares = ["whole_tensors", "other_tensors", "outside"].map(|key| of("source of repeats", key));
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9 && shares[0] > 0.5, "{shares:?}");
+        assert!(of("tensor, in one model", "found") > 0.1 && of("file, in one model", "found") == 0.0);
+        assert!(report.plots.iter().any(|plot| plot.title().contains("fine-tune-01")));
         assert_eq!((of("file", "units"), of("file", "distinct")), (5.0, 4.0), "three models and two equal model cards");
     }
 }

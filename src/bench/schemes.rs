@@ -92,6 +92,8 @@ pub struct SchemeMeasurements {
     pub restore_noise: Option<f64>,
     /// Milliseconds of one run of the fixed task.
     pub fixed_task_ms: f64,
+    /// Speed of the restore as a multiple of that of the backup.
+    pub restore_over_backup: Option<f64>,
     /// Decoded bytes of frames per restored byte.
     pub amplification: Option<f64>,
     /// Metrics of the stages of all backups and of all restores.
@@ -164,11 +166,13 @@ impl SchemeMeasurements {
         let (bytes, stored) = (number(|sample| sample.bytes), number(|sample| sample.stored));
         let seconds: Vec<f64> = samples.iter().map(|sample| sample.backup.wall_seconds).collect();
         let restores = samples.iter().filter_map(|sample| sample.restored.as_ref());
+        let speed = bytes as f64 / 1e6 / median(seconds).max(1e-9);
         SchemeMeasurements {
+            restore_over_backup: restored(Restored::mb_per_second).map(|restore| restore / speed.max(1e-9)),
             bytes,
             stored,
             ratio: bytes as f64 / (stored as f64).max(1.0),
-            backup_mb_per_s: bytes as f64 / 1e6 / median(seconds).max(1e-9),
+            backup_mb_per_s: speed,
             backup_mb_per_normalised_s: None,
             backup_noise: None,
             restore_mb_per_normalised_s: None,

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use super::comparison::{Case, Comparison, Versions};
-use super::data::SetSource;
+use super::data::{SetSource, files_below};
 use super::report::{Grid, Plot, Report, Scales, objects, pictures};
 use super::table::{ComparisonLine, flush, mb, or_dash, two, write_line};
 use super::workbench::{Cost, PageCache, Restored, Workbench, median, median_u64, rounds, warm};
@@ -60,6 +60,10 @@ pub struct VersionMeasurements {
     pub stored: u64,
     /// Bytes of content per stored byte.
     pub ratio: f64,
+    /// Percent of the content that is not stored.
+    pub reduction: f64,
+    /// Bytes that a version adds after the first, on average, in percent of its content.
+    pub added_share: Option<f64>,
     /// Bytes of blobs that each version added.
     pub added: Vec<u64>,
     /// Bytes of content of each version.
@@ -159,7 +163,11 @@ impl VersionMeasurements {
         let content_bytes = samples.first().map_or_else(Vec::new, |sample| sample.content_bytes.clone());
         let bytes = content_bytes.iter().sum();
         let stored = median_u64(samples.iter().map(|sample| sample.stored));
+        let later: u64 = (1..versions).map(added).sum();
+        let of_later: u64 = content_bytes.iter().skip(1).sum();
         VersionMeasurements {
+            reduction: 100.0 * (1.0 - stored as f64 / (bytes as f64).max(1.0)),
+            added_share: (of_later > 0).then(|| 100.0 * later as f64 / of_later as f64),
             bytes,
             content_bytes,
             stored,
@@ -204,17 +212,7 @@ pub fn versions_of(paths: &[PathBuf], kind: Versions) -> Result<Vec<PathBuf>> {
         return Ok(paths.to_vec());
     }
     for path in paths {
-        if path.is_file() {
-            versions.push(path.clone());
-            continue;
-        }
-        let failed = |error| Error::io("list", path, error);
-        let entries = std::fs::read_dir(path).map_err(failed)?;
-        let inner = entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>();
-        let mut inner = inner.map_err(failed)?;
-        inner.retain(|path| path.is_file() && !path.is_symlink());
-        inner.sort();
-        versions.extend(inner);
+        versions.extend(files_below(path)?);
     }
     match versions.is_empty() {
         false => Ok(versions),

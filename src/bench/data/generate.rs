@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::image::GeneratedImage;
 use super::model::GeneratedFamily;
+use super::sweep::GeneratedSweep;
 use super::text::GeneratedText;
+use super::trees::GeneratedTrees;
 use crate::error::Result;
 
 /// Data to generate. Each part goes to a directory of its name.
@@ -21,6 +23,12 @@ pub struct Generate {
     pub text: Option<GeneratedText>,
     /// Versions of a disk image, in `images`.
     pub images: Option<GeneratedImage>,
+    /// Checkpoints of runs with a frozen backbone, in `sweep`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<GeneratedSweep>,
+    /// Checkpoints of boosted trees, in `trees`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trees: Option<GeneratedTrees>,
 }
 
 impl Generate {
@@ -30,9 +38,12 @@ impl Generate {
             self.models.as_ref().and_then(GeneratedFamily::fault),
             self.text.as_ref().and_then(GeneratedText::fault),
             self.images.as_ref().and_then(GeneratedImage::fault),
+            self.sweep.as_ref().and_then(GeneratedSweep::fault),
+            self.trees.as_ref().and_then(GeneratedTrees::fault),
         ];
-        let is_empty = self.models.is_none() && self.text.is_none() && self.images.is_none();
-        let nothing = "`generate` needs at least one of `models`, `text` and `images`";
+        let parts = [self.models.is_some(), self.text.is_some(), self.images.is_some()];
+        let is_empty = !parts.contains(&true) && self.sweep.is_none() && self.trees.is_none();
+        let nothing = "`generate` needs at least one of `models`, `text`, `images`, `sweep` and `trees`";
         faults.into_iter().flatten().next().or(is_empty.then_some(nothing))
     }
 
@@ -47,8 +58,14 @@ impl Generate {
         if let Some(text) = &self.text {
             text.write(self.seed, &directory.join("text"))?;
         }
-        match &self.images {
-            Some(images) => images.write(self.seed, &directory.join("images")),
+        if let Some(images) = &self.images {
+            images.write(self.seed, &directory.join("images"))?;
+        }
+        if let Some(sweep) = &self.sweep {
+            sweep.write(self.seed, &directory.join("sweep"))?;
+        }
+        match &self.trees {
+            Some(trees) => trees.write(self.seed, &directory.join("trees")),
             None => Ok(()),
         }
     }
@@ -122,6 +139,28 @@ mod tests {
             std::fs::read_to_string(directory.path().join(format!("text/version-0{version}/file-0001.txt")))
         };
         assert!(text(0).unwrap().len() >= 2048 && text(0).unwrap().lines().count() > 20);
+    }
+
+    #[test]
+    fn checkpoints_share_the_backbone_and_grown_models_their_trees() {
+        let (_directory, files) = made(
+            "seed = 3\nsweep = { runs = 2, epochs = 2, tensors = 3, backbone_values = 100, head_values = 7 }\n\
+            trees = { checkpoints = 2, trees = 4, added = 2, nodes = 5 }\n",
+        );
+        let parsed: Vec<_> = files.iter().map(|file| safetensors::SafeTensors::deserialize(&file.1).unwrap()).collect();
+        let names: Vec<&str> = files.iter().map(|file| file.0.as_str()).collect();
+        assert_eq!((names[1], names[4]), ("sweep/run-00-epoch-001.safetensors", "trees/trees-000004.safetensors"));
+        let data = |file: usize, name: &str| parsed[file].tensor(name).unwrap().data().to_vec();
+        assert_eq!((data(0, "layer.1.weight"), data(0, "layer.2.weight").len()), (data(3, "layer.1.weight"), 136));
+        assert!(data(0, "fc.weight") != data(1, "fc.weight") && data(0, "fc.weight") != data(2, "fc.weight"));
+        assert_eq!((parsed[4].len(), parsed[5].len()), (12, 18));
+        assert_eq!(data(4, "tree_000003_values"), data(5, "tree_000003_values"));
+        for wrong in [
+            "sweep = { runs = 0, epochs = 1, tensors = 1, backbone_values = 1, head_values = 1 }",
+            "trees = { checkpoints = 1, trees = 1, added = 0, nodes = 0 }",
+        ] {
+            assert!(toml::from_str::<Generate>(&format!("seed = 1\n{wrong}")).unwrap().fault().is_some(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,9 +11,11 @@ mod model;
 mod random;
 pub mod rounding;
 mod set;
+mod sweep;
 mod text;
+mod trees;
 
 pub use files::{expand, files_below};
 pub use generate::Generate;
 pub use random::Random;
-pub use set::{Set, SetSource};
+pub use set::{Set, SetSource, set_with};

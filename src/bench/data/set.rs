@@ -75,6 +75,20 @@ impl TryFrom<toml::Value> for Set {
     }
 }
 
+/// Parses a table that describes a set and has other `keys` as well: those keys, and the set.
+///
+/// # Errors
+/// The message of the first error.
+pub fn set_with<T: for<'a> Deserialize<'a>>(
+    value: toml::Value,
+    keys: &[&str],
+) -> std::result::Result<(T, Set), String> {
+    let mut rest: toml::Table = value.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+    let own = keys.iter().filter_map(|key| Some((key.to_string(), rest.remove(*key)?))).collect::<toml::Table>();
+    let own = toml::Value::Table(own).try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+    Ok((own, Set::try_from(toml::Value::Table(rest))?))
+}
+
 /// A set on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetSource {
@@ -123,6 +137,11 @@ impl Set {
         let path = std::fs::canonicalize(&directory).map_err(|error| Error::io("find", &directory, error))?;
         let parameters = BTreeMap::from([("share".to_string(), share)]);
         Ok(SetSource { name: self.name.clone(), paths: vec![path], parameters })
+    }
+
+    /// Whether its data is generated.
+    pub fn is_generated(&self) -> bool {
+        matches!(self.origin, SetOrigin::Generate(_))
     }
 
     /// The reason why the set cannot be read or written from `corpus`, if there is one. Writes nothing.
@@ -263,6 +282,20 @@ mod tests {
     }
 
     #[test]
+    fn a_set_can_have_keys_of_its_owner() {
+        #[derive(Deserialize)]
+        struct Owner {
+            layers: Option<u32>,
+        }
+        let table = |text: &str| toml::Value::Table(toml::from_str(text).unwrap());
+        let read = |text: &str| set_with::<Owner>(table(text), &["layers"]);
+        let (owner, set) = read("name = \"x\"\nlayers = 3\npaths = [\"a\"]").unwrap();
+        assert_eq!((owner.layers, set.name.as_str(), set.is_generated()), (Some(3), "x", false));
+        assert!(read("name = \"x\"\nlayer = 3\npaths = [\"a\"]").err().unwrap().contains("`layer`"));
+        assert!(read("name = \"x\"\nlayers = -3\npaths = [\"a\"]").is_err());
+    }
+
+    #[test]
     fn invalid_sets_are_refused_by_name() {
         for (text, part) in [
             ("{ name = \"x\" }", "one of `paths`"),
@@ -270,7 +303,7 @@ mod tests {
             ("{ paths = [\"a\"] }", "missing field `name`"),
             ("{ name = \"x\", paths = [] }", "one of `paths`"),
             ("{ name = \"x\", paths = [\"a\"], members = [\"b\"] }", "`tar`"),
-            ("{ name = \"x\", generate = { seed = 1 } }", "`models`, `text` and `images`"),
+            ("{ name = \"x\", generate = { seed = 1 } }", "`models`, `text`, `images`, `sweep`"),
             ("{ name = \"x\", mix = { models = [], others = [], bytes = 1, shares = [101] } }", "percents"),
             ("1", "invalid type"),
         ] {
