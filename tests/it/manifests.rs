@@ -112,13 +112,16 @@ fn what_is_generated_is_as_its_manifest_says() {
     let mut seeds = 0;
     for (name, experiment) in tables("configs/bench") {
         for made in generates(&experiment) {
-            let mut described = generated[&name].as_table().unwrap().clone();
-            let listed = described.remove("seeds").unwrap();
-            assert!(listed.as_array().unwrap().contains(&made["seed"]), "{name}: {}", made["seed"]);
-            described.insert("seed".into(), made["seed"].clone());
-            assert_eq!(&described, made, "{name}");
+            let is_it = |described: &Table| {
+                let mut described = described.clone();
+                let listed = described.remove("seeds").unwrap();
+                let has_seed = listed.as_array().unwrap().contains(&made["seed"]);
+                described.insert("seed".into(), made["seed"].clone());
+                has_seed && described == *made
+            };
+            assert!(tables_in(&generated[&name]).any(is_it), "{name}: {made}");
             seeds += 1;
         }
     }
-    assert!(seeds >= 5, "{seeds}");
+    assert!(seeds >= 16, "{seeds}");
 }
