@@ -45,7 +45,8 @@ pub struct PlannedExperiment {
 }
 
 /// Lists of a configuration whose elements name data, and what a reason calls an element.
-const LISTS: [(&str, &str); 3] = [("sets", "set"), ("class", "class"), ("family", "family")];
+const LISTS: [(&str, &str); 5] =
+    [("sets", "set"), ("class", "class"), ("family", "family"), ("pair", "pair"), ("run", "run")];
 
 /// The measurements of the file at `path`: itself, or those of a page.
 ///

@@ -151,6 +151,7 @@ fn every_key_of_a_measurement_is_documented() {
         within("[[class]] of codecs", "bits", "[[class]]\nzzz = 1\n"),
         within("[[class]] of entropies", "entropies", "[[class]]\nzzz = 1\n"),
         within("[[class]] of identify", "identify", "[[class]]\nzzz = 1\n"),
+        within("[[chunker]]", "chunkers", "[[chunker]]\nzzz = 1\n"),
         within("[[untested]]", "untested", "[[untested]]\nzzz = 1\n"),
         within("[[claim]]", "codecs", "[[claim]]\nzzz = 1\n"),
         within("rule", "codecs", "[[claim]]\nrule = { zzz = 1 }\n"),
@@ -158,7 +159,7 @@ fn every_key_of_a_measurement_is_documented() {
         within("mix", "schemes", "sets = [{ name = \"x\", mix = { zzz = 1 } }]\n"),
         within("generate", "schemes", "sets = [{ name = \"x\", generate = { zzz = 1 } }]\n"),
     ]);
-    for part in ["models", "text", "images"] {
+    for part in ["models", "text", "images", "sweep", "trees"] {
         let text = format!("sets = [{{ name = \"x\", generate = {{ seed = 1, {part} = {{ zzz = 1 }} }} }}]\n");
         tables.push(within(&format!("generate.{part}"), "schemes", &text));
     }
