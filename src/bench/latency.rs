@@ -3,9 +3,9 @@
 //!
 //! 1. Each set is backed up. The latency of a new chunk is the time from when Chunk gets its first bytes from Read
 //!    until its container is durable.
-//! 2. *Look-ups*: the fingerprints of all stored chunks are looked up in the order in which each container stores them,
-//!    as a second backup of the same data would do, and after each one a new one. Each look-up is timed and counted for
-//!    the level that answers it. That is done with each level of the cache at its default, and with each in turn at its
+//! 2. *Look-ups*: the fingerprints of all stored chunks are looked up twice, a run of each container in turn, as a
+//!    backup of a changed source would do, and after each one a new one. Each look-up is timed and counted for the
+//!    level that answers it. That is done with each level of the cache at its default, and with each in turn at its
 //!    least size: one container index, one fingerprint, no filter.
 //! 3. *Tensors*: at most `tensors` of them, evenly spaced, are read from the snapshot, each with a reader of its own.
 //!    So the time includes finding the file, its header and its recipe. The repository is in the page cache.
@@ -82,6 +82,8 @@ fn tensors() -> usize {
 
 /// Bytes of container indexes that the first level caches, as in a backup.
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+/// Chunks of a container that are looked up in a row.
+const RUN_CHUNKS: usize = 32;
 /// Quantiles of a latency, with their names.
 const QUANTILES: [(&str, f64); 4] = [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 const TITLES: [&str; 7] = ["count", "share %", "mean", "p10", "p50", "p90", "p99"];
@@ -238,16 +240,23 @@ fn models_in(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Fingerprints of the stored chunks: container by container, by their ids, and in each as they are stored.
+/// Fingerprints of the stored chunks: [`RUN_CHUNKS`] of each container in turn, as they are stored, and all of them
+/// twice. A later version of a source also returns to each container again and again.
 fn stored_chunks(repository: &Repository) -> Result<Vec<Fingerprint>> {
-    let mut stored = Vec::new();
+    let mut by_container = Vec::new();
     let mut containers: Vec<_> = ContainerListing::take(&repository.store)?.containers.iter().copied().collect();
     containers.sort_unstable_by_key(|id| id.0);
     for id in containers {
         let index = read_container_index(repository.store.as_ref(), &id)?;
-        stored.extend(index.entries.iter().map(|entry| entry.fingerprint));
+        by_container.push(index.entries.iter().map(|entry| entry.fingerprint).collect::<Vec<_>>());
     }
-    Ok(stored)
+    let longest = by_container.iter().map(Vec::len).max().unwrap_or(0);
+    let mut stored: Vec<Fingerprint> = Vec::new();
+    for start in (0..longest).step_by(RUN_CHUNKS) {
+        let runs = by_container.iter().filter_map(|container| container.get(start..));
+        stored.extend(runs.flat_map(|rest| rest.iter().take(RUN_CHUNKS)));
+    }
+    Ok(stored.repeat(2))
 }
 
 /// A line of the result and its cells.
