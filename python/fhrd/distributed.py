@@ -1,0 +1,114 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""``torch.distributed.checkpoint`` (DCP): sharded checkpoints of FSDP, tensor parallel and pipeline parallel training.
+
+::
+
+    fhrd.distributed.save(state_dict, "/data/repo", run="tune", step=300)         # on all ranks
+    fhrd.distributed.load(state_dict, "/data/repo", run="tune", step=300)         # into the tensors, on all ranks
+
+Each rank stores its own files, so no rank holds the whole model. When all have finished, the coordinator makes one
+checkpoint of them, which ``fhrd restore run:tune@300`` writes as the directory that DCP itself would have written. The
+number of ranks may differ between saving and loading.
+
+Any other code of DCP can use the file system instead: ``FsspecWriter("fhrd:///data/repo!/tune@300")``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed
+import torch.distributed.checkpoint as dcp
+
+try:
+    from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
+except ImportError:
+    # Before torch 2.15.
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
+
+from fhrd.filesystem import FhrdFileSystem, join_url
+
+__all__ = ["FhrdReader", "FhrdWriter", "load", "save"]
+
+
+def _url(repo: str | os.PathLike[str], run: str, step: int | str) -> str:
+    return join_url(repo, f"{run}@{step}")
+
+
+class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
+    """A storage writer of DCP that makes one checkpoint of the files of all ranks."""
+
+    def __init__(
+        self,
+        repo: str | os.PathLike[str],
+        run: str,
+        step: int,
+        metrics: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        """A writer for one step.
+
+        :param metrics: of the checkpoint.
+        :param options: those of ``FsspecWriter``, such as ``thread_count``, and storage options of
+            :class:`fhrd.filesystem.FhrdFileSystem`.
+        """
+        self._metrics = dict(metrics or {})
+        self._name = f"{run}@{step}"
+        super().__init__(_url(repo, run, step), sync_files=False, **options)
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        """Writes the metadata and makes the checkpoint. DCP calls it on the coordinator, after all ranks have written."""
+        super().finish(metadata, results)
+        files: FhrdFileSystem = self.fs.fs
+        files.consolidate(self._name, self._metrics)
+
+
+class FhrdReader(FsspecReader):  # type: ignore[misc, unused-ignore]
+    """A storage reader of DCP."""
+
+    def __init__(self, repo: str | os.PathLike[str], run: str, step: int | str = "latest", **options: Any) -> None:
+        """A reader for one step: a number, ``latest`` or ``best:METRIC:min`` (or ``max``)."""
+        super().__init__(_url(repo, run, step), **options)
+
+
+def save(
+    state_dict: dict[str, Any],
+    repo: str | os.PathLike[str],
+    *,
+    run: str,
+    step: int,
+    metrics: Mapping[str, float] | None = None,
+    process_group: Any = None,
+    **options: Any,
+) -> None:
+    """Saves a sharded state dictionary. Every rank of the group calls it; without a group, the only process.
+
+    On return on the coordinator, the checkpoint is durable.
+    """
+    writer = FhrdWriter(repo, run, step, metrics, **options)
+    dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
+
+
+def load(
+    state_dict: dict[str, Any],
+    repo: str | os.PathLike[str],
+    *,
+    run: str,
+    step: int | str = "latest",
+    process_group: Any = None,
+    **options: Any,
+) -> None:
+    """Loads into the tensors of ``state_dict``. Every rank of the group calls it.
+
+    DCP unpickles ``.metadata``, and, if its reader is told so, values that are no tensors: load only from repositories
+    that nobody else can write to.
+    """
+    reader = FhrdReader(repo, run, step, **options)
+    dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
+
+
+def _is_distributed() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())

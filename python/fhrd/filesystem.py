@@ -1,0 +1,776 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""An fsspec file system on a repository: ``fhrd://REPOSITORY!/path``.
+
+Everything that opens files through fsspec (pandas, datasets, ``torch.distributed.checkpoint``, Lightning, MLflow, ...)
+reads from and writes to a repository::
+
+    frame.to_parquet("fhrd:///data/repo!/tables/frame.parquet")
+    pandas.read_parquet("fhrd:///data/repo!/tables/frame.parquet")
+
+**Names.** The part before ``!`` is the repository, as :func:`fhrd.open` takes it. Without ``!``, it is the storage
+option ``repo``, else the environment variable ``FHRD_REPO``. The first name after it says where the file is:
+
+``tune@300/model.pt``
+    The file ``model.pt`` of step 300 of the run ``tune``. ``tune@latest`` and ``tune@best:METRIC:min`` (or ``max``) can
+    be read.
+``snapshot:ID/path``
+    A file of any snapshot, by its id, the start of its id, or ``latest``. Only for reading.
+``tables/frame.parquet``
+    Any other name: a file that was written through this file system, without a run.
+
+**Writing.** A file is staged: in memory up to 8 MiB, then in a temporary file. ``close`` stores it as a snapshot. *The
+file is durable, and seen by others, when close has returned without an error*, and not before. If an exception leaves
+the ``with`` block of a file that ``fs.open`` gave, nothing is stored. Within ``with fs.transaction:`` all files become durable together at
+the end of the block, as one snapshot for each run and step.
+
+**Replacing and deleting.** A directory shows the latest version of each file of all its snapshots, so several processes
+may write into one directory without locks. A file that is written again replaces the old version: a snapshot of which
+no file is seen any more is forgotten, once the new version is durable. ``rm`` forgets snapshots; a snapshot that has
+other files, too, is stored again without the removed ones first. Space is given back by ``repo.prune()``.
+
+Directories exist as long as they hold a file. Those made by ``makedirs`` exist only in this object.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
+
+from fsspec import register_implementation
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.transaction import Transaction
+
+import fhrd
+
+if TYPE_CHECKING:
+    from fhrd import Checkpoint, Repository
+
+__all__ = ["FhrdFileSystem", "join_url", "split_url"]
+
+#: Tag of the snapshots that this file system writes. It replaces and deletes files of these only.
+TAG = "fsspec"
+#: First bytes of a written file that are kept in memory.
+_MEMORY_BYTES = 8 << 20
+#: File lists of snapshots that are kept in memory. Snapshots never change.
+_LISTS_MAX = 4096
+_SNAPSHOT = "snapshot:"
+
+
+def split_url(url: str) -> tuple[str | None, str]:
+    """Splits ``fhrd://REPOSITORY!/path`` into repository (None without ``!``) and path without slashes at its ends."""
+    rest = url.removeprefix("fhrd://")
+    repo, mark, path = rest.partition("!")
+    if not mark:
+        return None, rest.strip("/")
+    return repo, path.strip("/")
+
+
+def join_url(repo: str | os.PathLike[str], path: str = "") -> str:
+    """The URL of ``path`` in a repository. The inverse of :func:`split_url`."""
+    location = os.fspath(repo)
+    if "!" in location:
+        raise ValueError(f"the repository {location!r} has a `!` in its name, which separates repository and path in a URL")
+    return f"fhrd://{location}!/{path.strip('/')}"
+
+
+@dataclass(frozen=True)
+class _Version:
+    """One version of a file."""
+
+    size: int
+    snapshot: str
+    #: Path within the snapshot.
+    inner: str
+    time: datetime
+    #: Whether this file system wrote the snapshot.
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class _Area:
+    """The first name of a path: a run and step, a snapshot, or neither."""
+
+    name: str
+    run: str | None = None
+    step: int | None = None
+    snapshot: str | None = None
+
+    @staticmethod
+    def of(name: str) -> _Area:
+        if name.startswith(_SNAPSHOT):
+            return _Area(name, snapshot=name.removeprefix(_SNAPSHOT))
+        run, mark, step = name.rpartition("@")
+        if mark and run and step.isascii() and step.isdigit():
+            return _Area(name, run=run, step=int(step))
+        return _Area(name)
+
+    def inner(self, path: str) -> str:
+        """Path of a file within its snapshots."""
+        return path if self.run is None else path.partition("/")[2]
+
+
+class _Transaction(Transaction):  # type: ignore[misc, unused-ignore]
+    """Stores all files of a transaction at its end."""
+
+    fs: Any
+
+    def complete(self, commit: bool = True) -> None:
+        fs = self.fs
+        files: list[Any] = list(self.files)
+        self.files.clear()
+        try:
+            if commit and files:
+                fs._commit(files)
+        finally:
+            for file in files:
+                file.discard()
+            fs._intrans = False
+            fs._transaction = None
+            self.fs = None
+
+
+class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
+    """See the module. ``repo`` is a location or an open :class:`fhrd.Repository`."""
+
+    protocol: ClassVar[str | tuple[str, ...]] = "fhrd"
+    root_marker = ""
+    cachable = True
+    transaction_type = _Transaction
+
+    def __init__(
+        self,
+        repo: str | os.PathLike[str] | Repository | None = None,
+        password: str | None = None,
+        create: bool = False,
+        options: Mapping[str, str] | None = None,
+        staging_directory: str | os.PathLike[str] | None = None,
+        **storage_options: Any,
+    ) -> None:
+        """A file system on the repository ``repo``.
+
+        :param repo: location, or an open repository. Default: the environment variable ``FHRD_REPO``.
+        :param password: of an encrypted repository.
+        :param create: makes the repository if there is none.
+        :param options: configuration, as :func:`fhrd.open` takes it.
+        :param staging_directory: of files that are being written. Default: the directory of temporary files.
+        """
+        super().__init__(**storage_options)
+        location = os.environ.get("FHRD_REPO") if repo is None else repo
+        if not location:
+            raise ValueError(
+                "no repository: use fhrd://REPOSITORY!/path, the option `repo`, or the environment variable FHRD_REPO"
+            )
+        if isinstance(location, (str, os.PathLike)):
+            self.location = os.fspath(location)
+            self._opened: Repository | None = None
+        else:
+            self.location = str(location.location)
+            self._opened = location
+        self._how: dict[str, Any] = {"password": password, "create": create, "options": options}
+        self._staging_directory = staging_directory
+        self._lock = threading.RLock()
+        self._lists: dict[str, list[tuple[str, int]]] = {}
+        self._made: set[str] = set()
+
+    @property
+    def repo(self) -> Repository:
+        """The repository, opened at its first use."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = fhrd.open(self.location, **self._how)
+            return self._opened
+
+    @property
+    def fsid(self) -> str:
+        """Identity of the file system."""
+        return f"fhrd_{self.location}"
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, (list, tuple)):
+            return [cls._strip_protocol(one) for one in path]
+        text = os.fspath(path)
+        if text.startswith("fhrd:/"):
+            text = split_url("fhrd://" + text.removeprefix("fhrd:").removeprefix("//"))[1]
+        text = text.strip("/")
+        return "" if not text else posixpath.normpath(text)
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        repo = split_url(os.fspath(path))[0] if str(path).startswith("fhrd://") else None
+        return {} if repo is None else {"repo": repo}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a path."""
+        return join_url(self.location, self._strip_protocol(name))
+
+    # --- What is stored -------------------------------------------------------------------------------------------
+
+    def _files(self, snapshot: str) -> list[tuple[str, int]]:
+        """Paths and sizes of the files of a snapshot."""
+        files = self._lists.get(snapshot)
+        if files is None:
+            found = self.repo.checkpoint(snapshot=snapshot).files()
+            files = [(file.path, file.size) for file in found]
+            with self._lock:
+                while len(self._lists) >= _LISTS_MAX:
+                    self._lists.pop(next(iter(self._lists)))
+                self._lists[snapshot] = files
+        return files
+
+    def _resolved(self, name: str) -> _Area:
+        """The area with this name. ``RUN@latest`` and ``RUN@best:...`` become a run and step."""
+        area = _Area.of(name)
+        run, mark, which = name.rpartition("@")
+        if area.run is None and area.snapshot is None and mark and run:
+            step: Any = which
+            if which == "latest" or which.startswith("best:"):
+                try:
+                    found = self.repo.checkpoint(run=run, step=step)
+                except (fhrd.FhrdError, KeyError, LookupError) as error:
+                    raise FileNotFoundError(f"{name}: {error}") from error
+                return _Area(name, run=run, step=found.step)
+        return area
+
+    def _view(self, area: _Area) -> dict[str, _Version]:
+        """The latest version of each file below the area, by its path from the root."""
+        view: dict[str, _Version] = {}
+        for version, inner in self._versions(area):
+            path = inner if area.run is None and area.snapshot is None else f"{area.name}/{inner}"
+            view[path] = version
+        return view
+
+    def _versions(self, area: _Area) -> Iterator[tuple[_Version, str]]:
+        """All versions of all files of the area, the oldest first."""
+        if area.snapshot is not None:
+            try:
+                snapshots: list[Any] = [self.repo.checkpoint(snapshot=area.snapshot)]
+            except (fhrd.FhrdError, KeyError, LookupError) as error:
+                raise FileNotFoundError(f"{area.name}: {error}") from error
+        else:
+            snapshots = [one for one in self.repo.snapshots() if one.run == area.run and one.step == area.step]
+        for one in snapshots:
+            is_own = TAG in one.tags
+            if area.run is None and area.snapshot is None and not is_own:
+                continue
+            for inner, size in self._files(one.id):
+                if area.run is None and area.snapshot is None and inner.partition("/")[0] != area.name:
+                    continue
+                yield _Version(size, one.id, inner, one.time, is_own), inner
+
+    def _areas(self) -> set[str]:
+        """Names in the root."""
+        names: set[str] = set()
+        for one in self.repo.snapshots():
+            if one.run is not None and one.step is not None:
+                names.add(f"{one.run}@{one.step}")
+            elif TAG in one.tags:
+                names.update(inner.partition("/")[0] for inner, _ in self._files(one.id))
+        return names
+
+    # --- Reading --------------------------------------------------------------------------------------------------
+
+    def _entry(self, path: str, version: _Version) -> dict[str, Any]:
+        return {
+            "name": path,
+            "size": version.size,
+            "type": "file",
+            "created": version.time,
+            "mtime": version.time,
+            "snapshot": version.snapshot,
+        }
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        """The entries of a directory, or the file itself."""
+        path = self._strip_protocol(path)
+        entries: dict[str, dict[str, Any]] = {}
+
+        def directory(name: str) -> None:
+            entries.setdefault(name, {"name": name, "size": 0, "type": "directory"})
+
+        def inside(name: str) -> str | None:
+            """The entry of the directory that leads to `name`."""
+            if path and not name.startswith(path + "/"):
+                return None
+            start = len(path) + 1 if path else 0
+            return name[:start] + name[start:].partition("/")[0]
+
+        if path:
+            view = self._view(self._resolved(path.partition("/")[0]))
+            if path in view:
+                entries[path] = self._entry(path, view[path])
+            for name, version in view.items():
+                child = inside(name)
+                if child == name:
+                    entries[name] = self._entry(name, version)
+                elif child is not None:
+                    directory(child)
+        else:
+            for name in self._areas():
+                view = {} if "@" in name else self._view(_Area.of(name))
+                if name in view:
+                    entries[name] = self._entry(name, view[name])
+                else:
+                    directory(name)
+        with self._lock:
+            made = set(self._made)
+        for name in made:
+            child = inside(name)
+            if child is not None:
+                directory(child)
+        if not entries and path and path not in made:
+            raise FileNotFoundError(f"{self.unstrip_protocol(path)}: no such file or directory")
+        found = sorted(entries.values(), key=lambda entry: str(entry["name"]))
+        return found if detail else [entry["name"] for entry in found]
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """Name, type, size in bytes, time and snapshot of a file or directory."""
+        path = self._strip_protocol(path)
+        if not path:
+            return {"name": "", "size": 0, "type": "directory"}
+        view = self._view(self._resolved(path.partition("/")[0]))
+        if path in view:
+            return self._entry(path, view[path])
+        with self._lock:
+            is_made = any(name == path or name.startswith(path + "/") for name in self._made)
+        if is_made or any(name.startswith(path + "/") for name in view):
+            return {"name": path, "size": 0, "type": "directory"}
+        raise FileNotFoundError(f"{self.unstrip_protocol(path)}: no such file or directory")
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Whether there is a file or directory. Errors of the repository are raised, not taken for an answer."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def created(self, path: str) -> datetime:
+        """When the file was stored."""
+        return cast(datetime, self.info(path)["created"])
+
+    def modified(self, path: str) -> datetime:
+        """When the file was stored."""
+        return self.created(path)
+
+    def ukey(self, path: str) -> str:
+        """Changes whenever the file does."""
+        entry = self.info(path)
+        return f"{entry.get('snapshot')}:{entry['name']}:{entry['size']}"
+
+    def checksum(self, path: str) -> str:
+        """As :meth:`ukey`."""
+        return self.ukey(path)
+
+    def _version(self, path: str) -> _Version:
+        version = self._view(self._resolved(path.partition("/")[0])).get(path)
+        if version is None:
+            if self.exists(path):
+                raise IsADirectoryError(self.unstrip_protocol(path))
+            raise FileNotFoundError(f"{self.unstrip_protocol(path)}: no such file")
+        return version
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """The bytes ``start..end`` of a file. Negative numbers count from its end."""
+        version = self._version(self._strip_protocol(path))
+        first, last = _range(version.size, start, end)
+        return self._read(version, first, last - first)
+
+    def _read(self, version: _Version, offset: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        return self.repo.checkpoint(snapshot=version.snapshot).read_file(version.inner, offset, length)
+
+    # --- Writing --------------------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        path = self._strip_protocol(path)
+        if mode == "rb":
+            version = self._version(path)
+            return _StoredFile(self, path, version, block_size or "default", cache_options)
+        if mode not in ("wb", "ab", "xb"):
+            raise ValueError(f"mode {mode!r}: expected rb, wb, ab or xb. Stored files cannot be changed in place")
+        self._check_writable(path)
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(self.unstrip_protocol(path))
+        file = _StagedFile(self, path, autocommit, self._staging_directory)
+        if mode == "ab" and self.exists(path):
+            with self._open(path, "rb") as stored:
+                shutil.copyfileobj(stored, file, 4 << 20)
+        return file
+
+    def _check_writable(self, path: str) -> None:
+        name, _, inner = path.partition("/")
+        area = _Area.of(name)
+        if area.snapshot is not None or name.endswith("@latest") or "@best:" in name:
+            raise PermissionError(f"{self.unstrip_protocol(path)}: this name is for reading. Write to RUN@STEP")
+        if not path or (area.run is not None and not inner):
+            raise IsADirectoryError(self.unstrip_protocol(path))
+
+    def _commit(self, files: Sequence[_StagedFile]) -> None:
+        """Stores files: a snapshot for each run and step. Then forgets the snapshots of which nothing is seen."""
+        areas: dict[tuple[str | None, int | None], dict[str, _StagedFile]] = {}
+        for file in files:
+            if file.is_discarded:
+                continue
+            area = _Area.of(file.path.partition("/")[0])
+            areas.setdefault((area.run, area.step), {})[file.path] = file
+        for (run, step), by_path in areas.items():
+            content = {_Area.of(path.partition("/")[0]).inner(path): file.content() for path, file in by_path.items()}
+            self.repo.save({}, files=content, run=run, step=step, tags=[TAG])
+            for name in {path.partition("/")[0] for path in by_path}:
+                self._forget_replaced(_Area.of(name))
+
+    def _forget_replaced(self, area: _Area) -> None:
+        """Forgets our snapshots of which no file is seen."""
+        snapshots: dict[str, set[str]] = {}
+        seen: dict[str, str] = {}
+        for version, inner in self._versions(area):
+            if version.is_own:
+                snapshots.setdefault(version.snapshot, set()).add(inner)
+            seen[inner] = version.snapshot
+        visible = set(seen.values())
+        gone = [one for one, inner in snapshots.items() if one not in visible and len(inner) == len(self._files(one))]
+        if gone:
+            self.repo.forget(gone)
+
+    def consolidate(self, name: str, metrics: Mapping[str, float] | None = None) -> None:
+        """Stores the files of ``RUN@STEP`` that this file system wrote as one snapshot, and forgets the others.
+
+        Several processes may each have stored some of the files. Afterwards ``fhrd restore`` and ``repo.checkpoint``
+        give all of them at once. Call it in one process, when all others have closed their files.
+
+        :param metrics: of the checkpoint.
+        """
+        area = _Area.of(self._strip_protocol(name))
+        if area.run is None:
+            raise ValueError(f"{name!r}: expected RUN@STEP")
+        view = {path: version for path, version in self._view(area).items() if version.is_own}
+        old = {version.snapshot for version, _ in self._versions(area) if version.is_own}
+        if len(old) > 1 or metrics:
+            self._store_again(area, view, dict(metrics or {}))
+            self.repo.forget(sorted(old))
+
+    def _store_again(self, area: _Area, view: Mapping[str, _Version], metrics: dict[str, float] | None = None) -> None:
+        with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
+            content: dict[str, Any] = {}
+            for number, (path, version) in enumerate(view.items()):
+                copy = Path(directory) / str(number)
+                with copy.open("wb") as out:
+                    self._copy(version, out)
+                content[area.inner(path)] = copy
+            self.repo.save({}, files=content, run=area.run, step=area.step, tags=[TAG], metrics=metrics or {})
+
+    def _copy(self, version: _Version, out: BinaryIO) -> None:
+        checkpoint = self.repo.checkpoint(snapshot=version.snapshot)
+        for offset in range(0, version.size, 16 << 20):
+            out.write(checkpoint.read_file(version.inner, offset, min(16 << 20, version.size - offset)))
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        """Makes a directory in this object."""
+        path = self._strip_protocol(path)
+        if self.exists(path):
+            raise FileExistsError(self.unstrip_protocol(path))
+        self.makedirs(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Makes a directory and those above it in this object. Others see it once it holds a file."""
+        path = self._strip_protocol(path)
+        if not path:
+            return
+        try:
+            entry = self.info(path)
+        except FileNotFoundError:
+            with self._lock:
+                self._made.add(path)
+            return
+        if not exist_ok or entry["type"] == "file":
+            raise FileExistsError(self.unstrip_protocol(path))
+
+    def rmdir(self, path: str) -> None:
+        """Removes an empty directory."""
+        path = self._strip_protocol(path)
+        if any(name != path for name in self.find(path)):
+            raise OSError(39, "the directory is not empty", self.unstrip_protocol(path))
+        with self._lock:
+            self._made = {name for name in self._made if name != path and not name.startswith(path + "/")}
+
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Removes files, with ``recursive`` also directories. See the module for what that forgets."""
+        given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        files: set[str] = set()
+        for one in given:
+            one = self._strip_protocol(one)
+            entry = self.info(one)
+            if entry["type"] == "file":
+                files.add(one)
+            elif not recursive:
+                raise IsADirectoryError(self.unstrip_protocol(one))
+            else:
+                files.update(self.find(one, maxdepth=maxdepth))
+                with self._lock:
+                    self._made = {name for name in self._made if name != one and not name.startswith(one + "/")}
+        self._remove(files)
+
+    def rm_file(self, path: str) -> None:
+        """Removes a file."""
+        self.rm(path)
+
+    def _rm(self, path: str) -> None:
+        self.rm(path)
+
+    def _remove(self, files: Iterable[str]) -> None:
+        areas: dict[str, set[str]] = {}
+        for path in files:
+            areas.setdefault(path.partition("/")[0], set()).add(path)
+        for name, removed in areas.items():
+            self._check_writable(next(iter(removed)))
+            area = _Area.of(name)
+            view = self._view(area)
+            touched: dict[str, bool] = {}
+            for version, inner in self._versions(area):
+                path = inner if area.run is None else f"{name}/{inner}"
+                if path in removed:
+                    touched[version.snapshot] = version.is_own
+            kept = {
+                path: version for path, version in view.items() if path not in removed and version.snapshot in touched
+            }
+            # A snapshot without a run may hold files of several directories.
+            for snapshot in touched if area.run is None else ():
+                for inner, _ in self._files(snapshot):
+                    other = inner.partition("/")[0]
+                    seen = self._view(_Area.of(other)).get(inner) if other != name else None
+                    if seen is not None and seen.snapshot == snapshot:
+                        kept[inner] = seen
+            if kept and not all(touched.values()):
+                raise PermissionError(
+                    f"{self.unstrip_protocol(name)}: it holds other files of a snapshot that this file system did not "
+                    "write. Remove the whole directory, or use repo.forget"
+                )
+            if kept:
+                self._store_again(area, kept)
+            self.repo.forget(sorted(touched))
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Copies a file. Its content is stored once."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        with self._open(path1, "rb") as stored, self._open(path2, "wb") as file:
+            shutil.copyfileobj(stored, file, 4 << 20)
+
+    def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
+        """Renames a file, with ``recursive`` also a directory. The new name is durable before the old one goes."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        if path1 == path2:
+            return
+        if self.info(path1)["type"] == "file":
+            self.cp_file(path1, path2)
+            self._remove([path1])
+            return
+        # Directories that hold others are renamed, too.
+        files = self.find(path1, maxdepth=maxdepth)
+        with self._gathered():
+            for name in files:
+                self.cp_file(name, path2 + name[len(path1) :])
+        self.makedirs(path2, exist_ok=True)
+        with self._lock:
+            self._made.discard(path1)
+        if files:
+            self._remove(files)
+
+    def rename(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """As :meth:`mv`, also for directories."""
+        self.mv(path1, path2, recursive=True, **kwargs)
+
+    def put_file(self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **kwargs: Any) -> None:
+        """Stores a local file."""
+        if os.path.isdir(lpath):
+            self.makedirs(rpath, exist_ok=True)
+            return
+        with open(lpath, "rb") as local, self._open(rpath, "xb" if mode == "create" else "wb") as file:
+            shutil.copyfileobj(local, file, 4 << 20)
+
+    def put_directory(self, local: str | os.PathLike[str], path: str) -> None:
+        """Stores all files below the directory ``local`` as one snapshot below ``path``, without staging them."""
+        path = self._strip_protocol(path)
+        root = Path(local)
+        area = _Area.of(path.partition("/")[0])
+        files = {
+            area.inner(f"{path}/{file.relative_to(root).as_posix()}"): file
+            for file in sorted(root.rglob("*"))
+            if file.is_file()
+        }
+        if not files:
+            return
+        self._check_writable(f"{path}/file")
+        self.repo.save({}, files=files, run=area.run, step=area.step, tags=[TAG])
+        self._forget_replaced(area)
+
+    @contextmanager
+    def _gathered(self) -> Iterator[None]:
+        """Stores the files that are written within as one snapshot."""
+        if self._intrans:
+            yield
+            return
+        with self.transaction:
+            yield
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Does nothing: every call looks at the repository."""
+
+
+def _range(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    first = 0 if start is None else start + size if start < 0 else start
+    last = size if end is None else end + size if end < 0 else end
+    return max(0, min(first, size)), max(0, min(last, size))
+
+
+class _StoredFile(AbstractBufferedFile):  # type: ignore[misc, unused-ignore]
+    """A stored file that is read."""
+
+    def __init__(
+        self, fs: FhrdFileSystem, path: str, version: _Version, block_size: Any, cache_options: dict[str, Any] | None
+    ) -> None:
+        self._stored = version
+        super().__init__(
+            fs, path, "rb", block_size, cache_type="readahead", cache_options=cache_options, size=version.size
+        )
+        self.details = fs._entry(path, version)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return cast(FhrdFileSystem, self.fs)._read(self._stored, start, end - start)
+
+
+class _StagedFile(io.RawIOBase):
+    """A file that is being written. Its bytes are staged until :meth:`commit`."""
+
+    def __init__(
+        self, fs: FhrdFileSystem, path: str, autocommit: bool, directory: str | os.PathLike[str] | None
+    ) -> None:
+        super().__init__()
+        self.fs, self.path, self.autocommit, self.mode = fs, path, autocommit, "wb"
+        self._directory = directory
+        self._bytes: BinaryIO = io.BytesIO()
+        self._file: Path | None = None
+        self.is_discarded = False
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def writable(self) -> bool:
+        return not self.closed
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return not self.closed
+
+    def write(self, data: Any) -> int:
+        self._check_open()
+        view = memoryview(data)
+        view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+        if self._file is None and self._bytes.tell() + view.nbytes > _MEMORY_BYTES:
+            self._spill()
+        return self._bytes.write(view)
+
+    def _spill(self) -> None:
+        """Moves the bytes to a temporary file."""
+        number, name = tempfile.mkstemp(prefix="fhrd-", dir=self._directory)
+        position = self._bytes.tell()
+        file = os.fdopen(number, "w+b")
+        self._bytes.seek(0)
+        shutil.copyfileobj(self._bytes, file, 4 << 20)
+        file.seek(position)
+        self._bytes, self._file = file, Path(name)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._check_open()
+        self._bytes.seek(offset, whence)
+        return self._bytes.tell()
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._bytes.tell()
+
+    def truncate(self, size: int | None = None) -> int:
+        self._check_open()
+        size = self.tell() if size is None else size
+        self._bytes.truncate(size)
+        return size
+
+    def flush(self) -> None:
+        """Does nothing: what is written becomes durable at close."""
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"{self.path}: the file is closed")
+
+    def content(self) -> bytes | Path:
+        """The bytes, or the path of the temporary file that holds them."""
+        if self._file is not None:
+            self._bytes.flush()
+            return self._file
+        self._bytes.seek(0)
+        return self._bytes.read()
+
+    def _delete(self) -> None:
+        self._bytes.close()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if self.is_discarded:
+            self._delete()
+        elif self.autocommit:
+            self.commit()
+        # Else the transaction commits or discards it.
+
+    def commit(self) -> None:
+        """Stores the file. It is durable on return."""
+        try:
+            self.fs._commit([self])
+        finally:
+            self._delete()
+
+    def discard(self) -> None:
+        """Forgets what was written."""
+        self.is_discarded = True
+        self._delete()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.is_discarded = self.is_discarded or kind is not None
+        self.close()
+
+    def __del__(self) -> None:
+        # A file that nobody closed is not stored.
+        self.is_discarded = True
+        super().__del__()
+
+
+# For programs that run from the sources: an installed package also has an entry point.
+register_implementation("fhrd", FhrdFileSystem, clobber=True)

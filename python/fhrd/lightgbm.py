@@ -1,0 +1,91 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""LightGBM boosters, a key for each tree.
+
+A tree never changes once it is added, so a checkpoint of a longer training stores only its new trees. The model is
+LightGBM's own text, cut at its trees: ``tree.000000`` and so on are the trees, ``head`` and ``tail`` are the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import lightgbm
+import numpy
+
+from fhrd.arrays_of_text import text_array, text_of
+
+if TYPE_CHECKING:
+    from fhrd import Keep, Repository, SavedCheckpoint
+
+__all__ = ["checkpoint", "load", "save"]
+
+
+def save(
+    repo: Repository,
+    booster: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = "booster.safetensors",
+    keep: Keep | None = None,
+) -> SavedCheckpoint:
+    """Saves a ``Booster``, or an estimator such as ``LGBMClassifier``. It is durable on return."""
+    return repo.save(encode(booster), run=run, step=step, metrics=metrics or {}, tags=tags, name=name, keep=keep)
+
+
+def load(
+    repo: Repository,
+    *,
+    run: str | None = None,
+    step: int | str | None = None,
+    snapshot: str | None = None,
+    name: str = "booster.safetensors",
+) -> Any:
+    """Loads a ``Booster``."""
+    return lightgbm.Booster(model_str=decode(repo.load(run=run, step=step, snapshot=snapshot, name=name)))
+
+
+def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
+    """The arrays of a booster."""
+    if not isinstance(booster, lightgbm.Booster):
+        booster = booster.booster_
+    text: str = booster.model_to_string(num_iteration=-1)
+    starts = [found.start() for found in re.finditer(r"^Tree=\d+$", text, re.MULTILINE)]
+    tail = text.find("end of trees", starts[-1] if starts else 0)
+    if tail < 0:
+        raise ValueError("the text of the booster has no `end of trees`: a version of LightGBM that is not known")
+    bounds = [*starts, tail]
+    arrays = {
+        f"tree.{number:06}": text_array(text[bounds[number] : bounds[number + 1]]) for number in range(len(starts))
+    }
+    return {"head": text_array(text[: bounds[0]]), **arrays, "tail": text_array(text[tail:])}
+
+
+def decode(arrays: Mapping[str, Any]) -> str:
+    """The text of a booster from the arrays of :func:`encode`."""
+    count = sum(name.startswith("tree.") for name in arrays)
+    names = ["head", *(f"tree.{number:06}" for number in range(count)), "tail"]
+    return "".join(text_of(arrays[name]) for name in names)
+
+
+def checkpoint(
+    repo: Repository, run: str, *, interval: int = 10, name: str = "booster.safetensors"
+) -> Callable[[Any], None]:
+    """A callback for ``lightgbm.train`` that saves the booster every ``interval`` rounds.
+
+    The step is the number of rounds, and the metrics are those of evaluation.
+    """
+
+    def after_iteration(environment: Any) -> None:
+        rounds = environment.model.current_iteration()
+        if rounds % interval == 0:
+            results = environment.evaluation_result_list or []
+            metrics = {f"{result[0]}-{result[1]}": float(result[2]) for result in results}
+            save(repo, environment.model, run=run, step=rounds, metrics=metrics, name=name)
+
+    return after_iteration

@@ -1,0 +1,108 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""Lightning: a ``CheckpointIO`` that saves to a repository.
+
+::
+
+    trainer = Trainer(plugins=[FhrdCheckpointIO(repo, run="tune")], callbacks=[ModelCheckpoint(...)])
+    trainer.fit(model, ckpt_path="epoch=1-step=20.ckpt")
+
+Lightning's checkpoint ``epoch=1-step=20.ckpt`` becomes step 20 of the run, with its tensors in a safetensors file of that
+name. ``ModelCheckpoint`` decides as ever which ones stay. Directories in the path do not matter, so a training resumes on
+any machine.
+
+Without the plug-in, ``ModelCheckpoint(dirpath="fhrd:///data/repo!/tune")`` stores Lightning's own files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from fhrd.torch import load, save
+
+try:
+    from lightning.pytorch.plugins.io import CheckpointIO
+except ImportError:
+    from pytorch_lightning.plugins.io import CheckpointIO
+
+if TYPE_CHECKING:
+    from fhrd import Repository
+
+__all__ = ["FhrdCheckpointIO"]
+
+#: Start of the tag with the name that Lightning gave a checkpoint.
+_TAG = "lightning:"
+
+
+class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
+    """Saves Lightning's checkpoints as steps of a run. A checkpoint is durable when the training goes on."""
+
+    def __init__(self, repo: Repository, run: str, *, trusted: bool = False) -> None:
+        """A plug-in for the run ``run``.
+
+        :param trusted: loads objects in a checkpoint that had to be pickled, such as hyperparameters of your own types.
+            *Unpickling runs code from the repository: only for repositories that nobody else can write to.*
+        """
+        self._repo, self._run, self._trusted = repo, run, trusted
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Saves a checkpoint. One that was saved under the same name before is replaced."""
+        name = _name(path)
+        old = self._snapshots(name)
+        metrics = {
+            str(key).replace(":", "_").replace("=", "_"): float(value)
+            for key, value in _monitored(checkpoint).items()
+        }
+        save(
+            self._repo,
+            checkpoint,
+            run=self._run,
+            step=int(checkpoint.get("global_step", 0)),
+            metrics=metrics,
+            tags=[_TAG + name],
+            name=name + ".safetensors",
+            allow_pickle=True,
+        )
+        if old:
+            self._repo.forget(old)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Loads a checkpoint by its name."""
+        name = _name(path)
+        found = self._snapshots(name)
+        if not found:
+            raise FileNotFoundError(f"{path}: the run {self._run!r} has no checkpoint of this name")
+        is_trusted = self._trusted and not weights_only
+        device = None if callable(map_location) or isinstance(map_location, dict) else map_location
+        loaded: dict[str, Any] = load(
+            self._repo, snapshot=found[-1], name=name + ".safetensors", device=device, trusted=is_trusted
+        )
+        return loaded
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Forgets a checkpoint. ``repo.prune()`` gives back its space."""
+        found = self._snapshots(_name(path))
+        if found:
+            self._repo.forget(found)
+
+    def names(self) -> list[str]:
+        """The names of all checkpoints, the latest last."""
+        mine = (one for one in self._repo.snapshots() if one.run == self._run)
+        return [tag.removeprefix(_TAG) for one in mine for tag in one.tags if tag.startswith(_TAG)]
+
+    def _snapshots(self, name: str) -> list[str]:
+        return [one.id for one in self._repo.snapshots() if one.run == self._run and _TAG + name in one.tags]
+
+
+def _name(path: Any) -> str:
+    return posixpath.basename(str(path).rstrip("/"))
+
+
+def _monitored(checkpoint: dict[str, Any]) -> dict[str, float]:
+    """The metrics by which `ModelCheckpoint` chooses."""
+    found: dict[str, float] = {}
+    for state in (checkpoint.get("callbacks") or {}).values():
+        if isinstance(state, dict) and state.get("monitor") and state.get("current_score") is not None:
+            found[state["monitor"]] = float(state["current_score"])
+    return found

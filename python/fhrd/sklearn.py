@@ -1,0 +1,263 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""scikit-learn estimators: the arrays apart, the rest by skops or pickle.
+
+::
+
+    fhrd.sklearn.save(repo, model, run="forest", step=100)
+    model = fhrd.sklearn.load(repo, run="forest")
+
+Arrays are stored one by one, under names that stay the same while an estimator grows: with ``warm_start``, the trees that
+an ensemble already had are not stored again. The rest of the estimator is stored
+
+* with ``skops`` if that is installed. Loading builds only types that skops trusts, or those in ``trusted``.
+* else as a pickle. *Loading a pickle runs code from the repository.* So it is loaded only with ``trusted=True``, which is
+  right only if nobody else can write to the repository.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy
+
+if TYPE_CHECKING:
+    from fhrd import Keep, Repository, SavedCheckpoint
+
+__all__ = ["load", "save"]
+
+_NAME = "estimator.safetensors"
+_SKOPS = ".skops.json"
+_PICKLE = ".pickle"
+#: Arrays of these kinds are stored apart.
+_KINDS = "biufc"
+
+
+def save(
+    repo: Repository,
+    estimator: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = _NAME,
+    keep: Keep | None = None,
+    method: Literal["skops", "pickle"] | None = None,
+) -> SavedCheckpoint:
+    """Saves an estimator. It is durable on return.
+
+    :param method: ``"skops"`` or ``"pickle"``. Default: skops if it is installed.
+    """
+    if method is None:
+        method = "skops" if _has_skops() else "pickle"
+    arrays, rest = _with_skops(estimator) if method == "skops" else _with_pickle(estimator)
+    files = {name + (_SKOPS if method == "skops" else _PICKLE): rest}
+    return repo.save(arrays, run=run, step=step, metrics=metrics or {}, tags=tags, files=files, name=name, keep=keep)
+
+
+def load(
+    repo: Repository,
+    *,
+    run: str | None = None,
+    step: int | str | None = None,
+    snapshot: str | None = None,
+    name: str = _NAME,
+    trusted: bool | Sequence[str] = False,
+) -> Any:
+    """Loads an estimator.
+
+    :param trusted: names of further types that skops may build, as its error names them. ``True`` loads anything, also
+        a pickle: only for repositories that nobody else can write to.
+    :raises ValueError: the estimator is pickled, and ``trusted`` is not ``True``.
+    """
+    found = repo.checkpoint(run=run, step=step, snapshot=snapshot)
+    paths = {file.path for file in found.files()}
+    arrays: Mapping[str, Any] = repo.load(snapshot=found.id, name=name) if name in paths else {}
+    if name + _SKOPS in paths:
+        return _from_skops(arrays, found.read_file(name + _SKOPS), trusted)
+    if trusted is not True:
+        raise ValueError(
+            f"{name}: the estimator is pickled. Loading it runs code from the repository: if nobody else can write to "
+            "it, load with trusted=True. Estimators that were saved with skops installed need no trust"
+        )
+    return _Unpickler(io.BytesIO(found.read_file(name + _PICKLE)), arrays).load()
+
+
+def _has_skops() -> bool:
+    try:
+        import skops.io  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _with_skops(estimator: Any) -> tuple[dict[str, Any], bytes]:
+    """The arrays of skops' archive, and its description with names that do not depend on memory addresses."""
+    import skops.io
+
+    archive = zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator)))
+    schema = json.loads(archive.read("schema.json"))
+    names = _Names()
+    arrays: dict[str, Any] = {}
+    other: dict[str, str] = {}
+    numbers: dict[int, int] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, dict):
+            if str(node.get("__module__", "")).endswith("_tree") and node.get("__class__") == "Tree":
+                names.begin_tree(_members(node))
+            if isinstance(node.get("__id__"), int):
+                node["__id__"] = numbers.setdefault(node["__id__"], len(numbers))
+            member = node.get("file")
+            if isinstance(member, str) and member in archive.namelist():
+                content = archive.read(member)
+                array = numpy.load(io.BytesIO(content), allow_pickle=False) if member.endswith(".npy") else None
+                node["file"] = name = names.next()
+                if array is not None and array.dtype.kind in _KINDS and array.flags.c_contiguous:
+                    arrays[name] = array
+                else:
+                    arrays[name] = numpy.frombuffer(content, numpy.uint8)
+                    other[name] = member.rpartition(".")[2]
+            for child in node.values():
+                visit(child)
+        elif isinstance(node, list):
+            for child in node:
+                visit(child)
+
+    visit(schema)
+    rest = {"schema": schema, "other": other, "types": {name: array.dtype.str for name, array in arrays.items()}}
+    return arrays, json.dumps(rest, separators=(",", ":")).encode()
+
+
+def _from_skops(arrays: Mapping[str, Any], described: bytes, trusted: bool | Sequence[str]) -> Any:
+    try:
+        import skops.io
+    except ImportError as error:
+        raise ImportError("the estimator was saved with skops, which is not installed: pip install skops") from error
+    rest = json.loads(described)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in arrays:
+            array = numpy.asarray(arrays[name])
+            if name in rest["other"]:
+                archive.writestr(f"{name}.{rest['other'][name]}", array.tobytes())
+            else:
+                member = io.BytesIO()
+                numpy.save(member, array, allow_pickle=False)
+                archive.writestr(name + ".npy", member.getvalue())
+
+        def visit(node: Any) -> None:
+            if isinstance(node, dict):
+                if node.get("file") in arrays:
+                    node["file"] = f"{node['file']}.{rest['other'].get(node['file'], 'npy')}"
+                for child in node.values():
+                    visit(child)
+            elif isinstance(node, list):
+                for child in node:
+                    visit(child)
+
+        visit(rest["schema"])
+        archive.writestr("schema.json", json.dumps(rest["schema"]))
+    content = packed.getvalue()
+    if trusted is True:
+        return skops.io.loads(content, trusted=skops.io.get_untrusted_types(data=content))
+    return skops.io.loads(content, trusted=list(trusted) if trusted else None)
+
+
+class _Names:
+    """Names of arrays in the order of visiting. Those of a tree begin with its number."""
+
+    def __init__(self) -> None:
+        self._trees, self._others, self._in_tree, self._left = 0, 0, 0, 0
+
+    def begin_tree(self, arrays: int) -> None:
+        """The next `arrays` names are those of a tree."""
+        self._trees += 1
+        self._in_tree, self._left = 0, arrays
+
+    def next(self) -> str:
+        if self._left == 0:
+            self._others += 1
+            return f"estimator.{self._others - 1}"
+        self._left -= 1
+        self._in_tree += 1
+        return f"tree.{self._trees - 1:06}.{self._in_tree - 1}"
+
+
+def _members(node: Any) -> int:
+    """Number of files below a node of skops."""
+    if isinstance(node, dict):
+        return isinstance(node.get("file"), str) + sum(_members(child) for child in node.values())
+    return sum(_members(child) for child in node) if isinstance(node, list) else 0
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles all but arrays."""
+
+    def __init__(self, out: io.BytesIO) -> None:
+        super().__init__(out, protocol=5)
+        self.arrays: dict[str, Any] = {}
+        self._known: dict[int, tuple[str, Any]] = {}
+        self._names = _Names()
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj).__name__ == "Tree" and type(obj).__module__ == "sklearn.tree._tree":
+            _, arguments, state = obj.__reduce__()
+            self._names.begin_tree(sum(type(one) is numpy.ndarray for one in [*arguments, *state.values()]))
+            return None
+        if type(obj) is not numpy.ndarray or obj.dtype.hasobject or not obj.dtype.isnative:
+            return None
+        known = self._known.get(id(obj))
+        if known is None:
+            # The array is held, so that no other one gets its identity.
+            known = (self._names.next(), obj)
+            self._known[id(obj)] = known
+            raw = obj if obj.dtype.kind in _KINDS else numpy.frombuffer(obj.tobytes(order="A"), numpy.uint8)
+            is_columns = obj.flags.f_contiguous and not obj.flags.c_contiguous
+            self.arrays[known[0]] = raw.T if is_columns and raw is obj else raw
+        is_columns = obj.flags.f_contiguous and not obj.flags.c_contiguous
+        return (known[0], _dtype_of(obj), obj.shape, "F" if is_columns else "C", bool(obj.flags.writeable))
+
+
+def _dtype_of(array: numpy.ndarray[Any, Any]) -> Any:
+    """The type of an array, for `numpy.dtype`."""
+    if array.dtype.names is None:
+        return array.dtype.str
+    fields = array.dtype.fields or {}
+    return {
+        "names": list(array.dtype.names),
+        "formats": [fields[name][0].str for name in array.dtype.names],
+        "offsets": [fields[name][1] for name in array.dtype.names],
+        "itemsize": array.dtype.itemsize,
+    }
+
+
+def _with_pickle(estimator: Any) -> tuple[dict[str, Any], bytes]:
+    out = io.BytesIO()
+    pickler = _Pickler(out)
+    pickler.dump(estimator)
+    return pickler.arrays, out.getvalue()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, arrays: Mapping[str, Any]) -> None:
+        super().__init__(source)
+        self._arrays = arrays
+        self._made: dict[str, numpy.ndarray[Any, Any]] = {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        name, dtype, shape, order, is_writable = pid
+        if name not in self._made:
+            raw = numpy.ascontiguousarray(self._arrays[name]).reshape(-1).view(numpy.uint8)
+            made = numpy.frombuffer(bytearray(raw), numpy.dtype(dtype)).reshape(shape, order=order)
+            made.flags.writeable = is_writable
+            self._made[name] = made
+        return self._made[name]
+
+

@@ -1,0 +1,102 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""Hugging Face Trainer: every checkpoint that the trainer writes is also saved to a repository.
+
+::
+
+    trainer = Trainer(..., callbacks=[FhrdCallback(repo, run="tune")])
+    trainer.train(resume_from_checkpoint=fhrd.transformers.restore_latest(repo, "tune", "out"))
+
+The trainer writes ``out/checkpoint-300``; the callback stores its files as step 300 of the run, with the last values of
+all metrics. Weights, optimizer and all else that makes a resumed training the same are among them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+if TYPE_CHECKING:
+    import os
+
+    from fhrd import Keep, Repository
+
+__all__ = ["FhrdCallback", "restore_latest"]
+
+_log = logging.getLogger("fhrd")
+
+
+class FhrdCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Saves each checkpoint of the trainer. It is durable when the trainer goes on."""
+
+    def __init__(
+        self,
+        repo: Repository,
+        run: str,
+        *,
+        keep: Keep | None = None,
+        delete_local: bool = False,
+        raise_errors: bool = False,
+    ) -> None:
+        """A callback for the run ``run``.
+
+        :param keep: which steps of the run stay, when a newer one is durable.
+        :param delete_local: deletes the trainer's directory when the checkpoint is durable. Not together with
+            ``load_best_model_at_end``, which reads that directory.
+        :param raise_errors: stops the training if a checkpoint cannot be saved. By default that is logged as an error,
+            the training goes on, and the local directory stays.
+        """
+        self._repo, self._run, self._keep = repo, run, keep
+        self._delete_local, self._raise_errors = delete_local, raise_errors
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by the trainer when it has written a checkpoint."""
+        if not state.is_world_process_zero:
+            return
+        directory = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        try:
+            files = {
+                path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*")) if path.is_file()
+            }
+            if not files:
+                raise FileNotFoundError(f"{directory}: the trainer wrote no files")
+            self._repo.save(
+                {}, run=self._run, step=state.global_step, metrics=_last_metrics(state), files=files, keep=self._keep
+            )
+        except Exception:
+            if self._raise_errors:
+                raise
+            _log.exception("checkpoint %s is not saved to the repository; the training goes on", directory)
+            return
+        if self._delete_local:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _last_metrics(state: Any) -> dict[str, float]:
+    """The last finite value of each metric that the trainer has logged."""
+    metrics: dict[str, float] = {}
+    for entry in state.log_history:
+        for name, value in entry.items():
+            if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
+                metrics[name.replace(":", "_").replace("=", "_")] = float(value)
+    return metrics
+
+
+def restore_latest(repo: Repository, run: str, output_dir: str | os.PathLike[str], step: int | str = "latest") -> str | None:
+    """Restores a checkpoint to ``output_dir/checkpoint-STEP`` and returns that path, for ``resume_from_checkpoint``.
+
+    :param step: a number, ``"latest"`` or ``"best:METRIC:min"`` (or ``max``).
+    :returns: None if the run has no checkpoint yet.
+    """
+    if run not in repo.runs():
+        return None
+    found = repo.checkpoint(run=run, step=step)
+    target = Path(output_dir) / f"checkpoint-{found.step}"
+    target.mkdir(parents=True, exist_ok=True)
+    repo.restore(found.id, target)
+    return str(target)

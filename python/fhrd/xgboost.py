@@ -1,0 +1,118 @@
+# pyright: basic, reportMissingImports=false
+# The packages that this adapts have no types, or few.
+"""XGBoost boosters, a key for each tree.
+
+A tree never changes once it is added, so a checkpoint of a longer training stores only its new trees. The model is
+XGBoost's own JSON, taken apart: ``tree.000000`` and so on are the trees, ``booster`` is the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import xgboost
+
+from fhrd.arrays_of_text import text_array, text_of
+
+if TYPE_CHECKING:
+    from fhrd import Keep, Repository, SavedCheckpoint
+
+__all__ = ["FhrdTrainingCheckpoint", "load", "save"]
+
+#: Where a model's trees are, by the kind of booster.
+_TREES = {
+    "gbtree": ("learner", "gradient_booster", "model"),
+    "dart": ("learner", "gradient_booster", "gbtree", "model"),
+}
+
+
+def save(
+    repo: Repository,
+    booster: Any,
+    *,
+    run: str | None = None,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    name: str = "booster.safetensors",
+    keep: Keep | None = None,
+) -> SavedCheckpoint:
+    """Saves a ``Booster``, or an estimator such as ``XGBClassifier``. It is durable on return."""
+    return repo.save(encode(booster), run=run, step=step, metrics=metrics or {}, tags=tags, name=name, keep=keep)
+
+
+def load(
+    repo: Repository,
+    *,
+    run: str | None = None,
+    step: int | str | None = None,
+    snapshot: str | None = None,
+    name: str = "booster.safetensors",
+    into: Any = None,
+) -> Any:
+    """Loads a ``Booster``, or the estimator ``into``, such as ``XGBClassifier()``, which is returned."""
+    model = into if into is not None else xgboost.Booster()
+    model.load_model(bytearray(decode(repo.load(run=run, step=step, snapshot=snapshot, name=name))))
+    return model
+
+
+def encode(booster: Any) -> dict[str, numpy.ndarray[Any, Any]]:
+    """The arrays of a booster."""
+    if not isinstance(booster, xgboost.Booster):
+        booster = booster.get_booster()
+    model = json.loads(bytes(booster.save_raw("json")))
+    holder = _holder(model)
+    trees: list[Any] = []
+    if holder is not None:
+        trees, holder["trees"] = holder["trees"], []
+    arrays = {f"tree.{number:06}": text_array(_compact(tree)) for number, tree in enumerate(trees)}
+    arrays["booster"] = text_array(_compact(model))
+    return arrays
+
+
+def decode(arrays: Mapping[str, Any]) -> bytes:
+    """The model of :func:`encode` in XGBoost's JSON."""
+    model = json.loads(text_of(arrays["booster"]))
+    holder = _holder(model)
+    if holder is not None:
+        count = sum(name.startswith("tree.") for name in arrays)
+        holder["trees"] = [json.loads(text_of(arrays[f"tree.{number:06}"])) for number in range(count)]
+    return _compact(model).encode()
+
+
+def _holder(model: Any) -> Any:
+    """The object that holds the trees. None for boosters without trees."""
+    kind = model["learner"]["gradient_booster"].get("name")
+    if kind not in _TREES:
+        return None
+    for key in _TREES[kind]:
+        model = model[key]
+    return model
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+class FhrdTrainingCheckpoint(xgboost.callback.TrainingCallback):  # type: ignore[misc, unused-ignore]
+    """A callback that saves the booster every ``interval`` rounds."""
+
+    def __init__(self, repo: Repository, run: str, *, interval: int = 10, name: str = "booster.safetensors") -> None:
+        """A callback for the run ``run``. The step is the number of rounds, and the metrics are those of evaluation."""
+        super().__init__()
+        self._repo, self._run, self._interval, self._name = repo, run, interval, name
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Saves after the rounds ``interval``, 2 * ``interval`` and so on. The training goes on."""
+        rounds = model.num_boosted_rounds()
+        if rounds % self._interval == 0:
+            metrics: dict[str, float] = {}
+            for data, by_name in (evals_log or {}).items():
+                for metric, values in by_name.items():
+                    last = values[-1]
+                    metrics[f"{data}-{metric}"] = float(last[0] if isinstance(last, tuple) else last)
+            save(self._repo, model, run=self._run, step=rounds, metrics=metrics, name=self._name)
+        return False

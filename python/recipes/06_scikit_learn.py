@@ -1,0 +1,31 @@
+"""Save a growing scikit-learn ensemble: the trees that it had before are not stored again."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from sklearn.ensemble import GradientBoostingClassifier
+
+import fhrd
+import fhrd.sklearn
+
+
+def main(directory: Path) -> None:
+    random = np.random.default_rng(1)
+    x = random.normal(size=(500, 10))
+    y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    model = GradientBoostingClassifier(warm_start=True, random_state=1)
+    with fhrd.open(directory / "repo", create=True) as repo:
+        for trees in (50, 100, 150):
+            model.set_params(n_estimators=trees)
+            model.fit(x, y)
+            saved = fhrd.sklearn.save(repo, model, run="boost", step=trees, metrics={"score": model.score(x, y)})
+            print(f"{trees} trees: {saved.total_bytes:,} bytes, the repository grew by {saved.stored_bytes:,}")
+        # With skops no code of the repository runs. Without skops this needs trusted=True.
+        loaded = fhrd.sklearn.load(repo, run="boost", step=100, trusted=True)
+        assert loaded.n_estimators == 100
+        assert np.array_equal(fhrd.sklearn.load(repo, run="boost", trusted=True).predict(x), model.predict(x))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

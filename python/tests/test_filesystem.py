@@ -1,0 +1,312 @@
+"""The fsspec file system: what users of fsspec expect of any, and what is stored."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fhrd
+
+fsspec = pytest.importorskip("fsspec")
+
+from fhrd.filesystem import FhrdFileSystem, join_url, split_url  # noqa: E402
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    location = tmp_path / "repo"
+    fhrd.open(location, create=True).close()
+    return location
+
+
+@pytest.fixture
+def fs(location: Path) -> FhrdFileSystem:
+    return FhrdFileSystem(location, skip_instance_cache=True)
+
+
+def put(fs: FhrdFileSystem, path: str, content: bytes = b"content") -> None:
+    with fs.open(path, "wb") as file:
+        file.write(content)
+
+
+def snapshots(location: Path) -> list[Any]:
+    with fhrd.open(location) as repo:
+        return list(repo.snapshots())
+
+
+def test_urls() -> None:
+    assert split_url("fhrd:///data/repo!/tune@3/model.pt") == ("/data/repo", "tune@3/model.pt")
+    assert split_url("fhrd://s3://bucket/prefix!/a/b/") == ("s3://bucket/prefix", "a/b")
+    assert split_url("fhrd://tune@3/model.pt") == (None, "tune@3/model.pt")
+    assert split_url(join_url("/data/repo", "/a")) == ("/data/repo", "a")
+    assert split_url(join_url("repo")) == ("repo", "")
+    with pytest.raises(ValueError, match="!"):
+        join_url("/data/what!")
+    strip = FhrdFileSystem._strip_protocol
+    assert strip("fhrd:///data/repo!/a/../b/") == "b"
+    assert strip(["fhrd://x!/a", "/b/c/"]) == ["a", "b/c"]
+
+
+def test_fsspec_finds_the_file_system_by_its_entry_point(location: Path) -> None:
+    with fsspec.open(join_url(location, "a/b.txt"), "w") as file:
+        file.write("text")
+    fs, path = fsspec.core.url_to_fs(join_url(location, "a/b.txt"))
+    assert (type(fs), path) == (FhrdFileSystem, "a/b.txt")
+    assert fs.unstrip_protocol(path) == join_url(location, "a/b.txt")
+    assert fs.cat_file(path) == b"text"
+    again = pickle.loads(pickle.dumps(fs))
+    assert again.cat_file(path) == b"text"
+
+
+def test_the_repository_may_come_from_the_environment(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FHRD_REPO", str(location))
+    fs = FhrdFileSystem(skip_instance_cache=True)
+    put(fs, "fhrd://a/b")
+    assert fs.cat_file("a/b") == b"content"
+    monkeypatch.delenv("FHRD_REPO")
+    with pytest.raises(ValueError, match="no repository"):
+        FhrdFileSystem(skip_instance_cache=True)
+
+
+def test_a_file_is_durable_when_it_is_closed_and_not_before(fs: FhrdFileSystem, location: Path) -> None:
+    file = fs.open("dir/file", "wb")
+    file.write(b"one")
+    file.flush()
+    assert not fs.exists("dir/file") and snapshots(location) == []
+    file.close()
+    assert FhrdFileSystem(location, skip_instance_cache=True).cat_file("dir/file") == b"one"
+    file.close()
+    assert len(snapshots(location)) == 1
+
+
+def test_an_exception_stores_nothing(fs: FhrdFileSystem, location: Path) -> None:
+    with pytest.raises(RuntimeError), fs.open("dir/file", "wb") as file:
+        file.write(b"part")
+        raise RuntimeError
+    assert not fs.exists("dir/file") and snapshots(location) == []
+    dropped = fs.open("dir/other", "wb")
+    dropped.write(b"part")
+    del dropped
+    assert snapshots(location) == []
+
+
+def test_large_files_are_staged_on_disk_and_removed(fs: FhrdFileSystem, location: Path, tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    fs = FhrdFileSystem(location, staging_directory=staging, skip_instance_cache=True)
+    content = os.urandom(1 << 20) * 20
+    with fs.open("big", "wb") as file:
+        for at in range(0, len(content), 3 << 20):
+            file.write(content[at : at + (3 << 20)])
+        assert len(list(staging.iterdir())) == 1
+        file.seek(5)
+        file.write(b"changed")
+    assert list(staging.iterdir()) == []
+    expected = content[:5] + b"changed" + content[12:]
+    assert fs.size("big") == len(content) and fs.cat_file("big") == expected
+    assert fs.cat_file("big", 1 << 20, (1 << 20) + 9) == expected[1 << 20 : (1 << 20) + 9]
+    assert fs.cat_file("big", -7) == expected[-7:]
+    with fs.open("big", "rb") as stored:
+        stored.seek(9_999_999)
+        assert stored.read(77) == expected[9_999_999:10_000_076]
+    with pytest.raises(RuntimeError), fs.open("other", "wb") as file:
+        file.write(content)
+        raise RuntimeError
+    assert list(staging.iterdir()) == []
+
+
+def test_directories_are_listed(fs: FhrdFileSystem) -> None:
+    for path in ["a/one", "a/b/two", "a/b/c/three", "root", "run@3/model"]:
+        put(fs, path)
+    assert fs.ls("", detail=False) == ["a", "root", "run@3"]
+    assert fs.ls("a", detail=False) == ["a/b", "a/one"]
+    assert [entry["type"] for entry in fs.ls("a", detail=True)] == ["directory", "file"]
+    assert fs.ls("a/one", detail=False) == ["a/one"]
+    assert fs.info("a/b/c")["type"] == "directory" and fs.info("a/one")["size"] == 7
+    assert fs.info("")["type"] == "directory"
+    assert fs.find("a") == ["a/b/c/three", "a/b/two", "a/one"]
+    assert fs.find("") == ["a/b/c/three", "a/b/two", "a/one", "root", "run@3/model"]
+    assert fs.glob("a/**/t*") == ["a/b/c/three", "a/b/two"]
+    assert fs.isdir("a/b") and fs.isfile("a/one") and not fs.exists("a/on")
+    assert [(one[0], one[2]) for one in fs.walk("a/b")] == [("a/b", ["two"]), ("a/b/c", ["three"])]
+    for missing in ["a/x", "nothing", "run@4", "run@4/model"]:
+        with pytest.raises(FileNotFoundError):
+            fs.info(missing)
+        with pytest.raises(FileNotFoundError):
+            fs.ls(missing)
+    with pytest.raises(FileNotFoundError):
+        fs.open("a/x", "rb")
+    with pytest.raises(IsADirectoryError):
+        fs.open("a/b", "rb")
+
+
+def test_a_file_that_is_written_again_replaces_the_old_one(fs: FhrdFileSystem, location: Path) -> None:
+    for number in range(5):
+        put(fs, "a/last", b"version %d" % number)
+    assert fs.cat_file("a/last") == b"version 4"
+    assert len(snapshots(location)) == 1
+    with fs.transaction:
+        put(fs, "a/one", b"1")
+        put(fs, "a/two", b"2")
+    put(fs, "a/one", b"new")
+    # The snapshot of both stays, for `two`.
+    assert len(snapshots(location)) == 3
+    assert (fs.cat_file("a/one"), fs.cat_file("a/two")) == (b"new", b"2")
+    put(fs, "a/two", b"new")
+    assert len(snapshots(location)) == 3
+    with fs.open("a/two", "ab") as file:
+        file.write(b" and more")
+    assert fs.cat_file("a/two") == b"new and more"
+    with pytest.raises(FileExistsError):
+        fs.open("a/two", "xb")
+
+
+def test_a_transaction_is_one_snapshot_or_nothing(fs: FhrdFileSystem, location: Path) -> None:
+    with fs.transaction:
+        put(fs, "run@7/a", b"a")
+        put(fs, "run@7/b", b"b")
+        assert not fs.exists("run@7/a")
+    assert [(one.run, one.step) for one in snapshots(location)] == [("run", 7)]
+    assert fs.find("run@7") == ["run@7/a", "run@7/b"]
+    with pytest.raises(RuntimeError), fs.transaction:
+        put(fs, "run@8/a")
+        raise RuntimeError
+    assert not fs.exists("run@8") and len(snapshots(location)) == 1
+    # After it, files are stored at once again.
+    put(fs, "run@8/a")
+    assert fs.exists("run@8/a")
+
+
+def test_removing_forgets_and_keeps_other_files(fs: FhrdFileSystem, location: Path) -> None:
+    with fs.transaction:
+        for path in ["a/one", "a/two", "b/three"]:
+            put(fs, path, path.encode())
+    put(fs, "a/two", b"second version")
+    fs.rm("a/one")
+    assert fs.find("") == ["a/two", "b/three"]
+    assert fs.cat_file("a/two") == b"second version" and fs.cat_file("b/three") == b"b/three"
+    # The first version of `two` does not come back.
+    fs.rm_file("a/two")
+    assert fs.find("") == ["b/three"]
+    fs.rm("b", recursive=True)
+    assert fs.find("") == [] and snapshots(location) == []
+    put(fs, "a/b/c")
+    with pytest.raises(IsADirectoryError):
+        fs.rm("a/b")
+    with pytest.raises(FileNotFoundError):
+        fs.rm("a/nothing")
+
+
+def test_renaming(fs: FhrdFileSystem) -> None:
+    put(fs, "run@1/.metadata.tmp", b"old")
+    fs.rename("run@1/.metadata.tmp", "run@1/.metadata")
+    assert fs.find("run@1") == ["run@1/.metadata"] and fs.cat_file("run@1/.metadata") == b"old"
+    put(fs, "a/x/one", b"1")
+    put(fs, "a/x/y/two", b"2")
+    fs.mv("a/x", "b/z", recursive=True)
+    assert fs.find("a") == [] if fs.exists("a") else True
+    assert fs.find("b") == ["b/z/one", "b/z/y/two"] and fs.cat_file("b/z/y/two") == b"2"
+    put(fs, "c", b"target")
+    fs.mv("b/z/one", "c")
+    assert fs.cat_file("c") == b"1"
+    fs.copy("c", "d/e")
+    assert fs.cat_file("d/e") == b"1" and fs.cat_file("c") == b"1"
+    with pytest.raises(FileNotFoundError):
+        fs.mv("nothing", "else")
+
+
+def test_directories_can_be_made(fs: FhrdFileSystem, location: Path) -> None:
+    fs.makedirs("a/b/c", exist_ok=True)
+    assert fs.isdir("a/b/c") and fs.isdir("a/b") and fs.ls("a/b/c") == []
+    assert fs.ls("a", detail=False) == ["a/b"]
+    with pytest.raises(FileExistsError):
+        fs.makedirs("a/b/c")
+    with pytest.raises(FileExistsError):
+        fs.mkdir("a/b")
+    assert snapshots(location) == []
+    put(fs, "a/b/c/file")
+    with pytest.raises(FileExistsError):
+        fs.makedirs("a/b/c/file", exist_ok=True)
+    with pytest.raises(OSError):
+        fs.rmdir("a/b")
+    fs.rm("a", recursive=True)
+    assert not fs.exists("a")
+
+
+def test_checkpoints_of_the_api_can_be_read(fs: FhrdFileSystem, location: Path) -> None:
+    import numpy
+
+    with fhrd.open(location) as repo:
+        for step, loss in [(10, 3.0), (20, 1.0), (30, 2.0)]:
+            saved = repo.save({"w": numpy.full(4, step)}, run="tune", step=step, metrics={"loss": loss}, files={"note.txt": b"%d" % step})
+    assert fs.ls("", detail=False) == ["tune@10", "tune@20", "tune@30"]
+    assert sorted(fs.find("tune@20")) == ["tune@20/model.safetensors", "tune@20/note.txt"]
+    assert fs.cat_file("tune@latest/note.txt") == b"30"
+    assert fs.cat_file("tune@best:loss:min/note.txt") == b"20"
+    assert fs.cat_file(f"snapshot:{saved.id[:12]}/note.txt") == b"30"
+    assert fs.cat_file("snapshot:latest/note.txt") == b"30"
+    assert fs.exists("tune@latest") and not fs.exists("other@latest") and not fs.exists("snapshot:0123456789abcdef")
+    for path in ["tune@latest/x", "tune@best:loss:min/x", "snapshot:latest/x"]:
+        with pytest.raises(PermissionError):
+            fs.open(path, "wb")
+    with pytest.raises(IsADirectoryError):
+        fs.open("tune@10", "wb")
+    # One file of a snapshot that the file system did not write stays; the whole checkpoint may go.
+    with pytest.raises(PermissionError):
+        fs.rm("tune@10/note.txt")
+    fs.rm("tune@10", recursive=True)
+    assert not fs.exists("tune@10") and fs.exists("tune@20/note.txt")
+
+
+def test_several_writers_fill_one_directory(location: Path) -> None:
+    def write(number: int) -> None:
+        put(FhrdFileSystem(location, skip_instance_cache=True), f"run@1/part{number}", b"%d" % number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    fs = FhrdFileSystem(location, skip_instance_cache=True)
+    assert fs.find("run@1") == [f"run@1/part{number}" for number in range(6)]
+    fs.consolidate("run@1", {"loss": 0.5})
+    found = snapshots(location)
+    assert len(found) == 1 and found[0].metrics == {"loss": 0.5}
+    assert [fs.cat_file(f"run@1/part{number}") for number in range(6)] == [b"%d" % number for number in range(6)]
+    with pytest.raises(ValueError, match="RUN@STEP"):
+        fs.consolidate("a")
+
+
+def test_directories_are_copied_in_and_out(fs: FhrdFileSystem, tmp_path: Path, location: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "a").write_bytes(b"a")
+    (source / "sub/b").write_bytes(b"b")
+    fs.put_directory(source, "run@5/in")
+    assert len(snapshots(location)) == 1
+    fs.get("run@5/in", str(tmp_path / "out"), recursive=True)
+    assert (tmp_path / "out/sub/b").read_bytes() == b"b"
+    fs.put(str(source), "plain", recursive=True)
+    assert fs.find("plain") == ["plain/a", "plain/sub/b"]
+
+
+def test_pandas_reads_and_writes(location: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": range(1000), "y": [str(one) for one in range(1000)]})
+    frame.to_csv(join_url(location, "t/frame.csv"), index=False)
+    assert pandas.read_csv(join_url(location, "t/frame.csv"), dtype={"y": str}).equals(frame)
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(join_url(location, "t/frame.parquet"))
+    assert pandas.read_parquet(join_url(location, "t/frame.parquet")).equals(frame)
+
+
+def test_datasets_read_and_write(location: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_dict({"x": list(range(100))})
+    made.save_to_disk(join_url(location, "d"))
+    assert datasets.load_from_disk(join_url(location, "d"))["x"][:] == list(range(100))

@@ -1,0 +1,210 @@
+"""Estimators and boosters: what is loaded predicts the same, and trees that were there before are not stored again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import fhrd
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Iterator[Any]:
+    with fhrd.open(tmp_path / "repo", create=True) as repo:
+        yield repo
+
+
+@pytest.fixture
+def data() -> tuple[Any, Any]:
+    random = numpy.random.default_rng(1)
+    x = random.normal(size=(400, 8))
+    return x, (x[:, 0] * x[:, 1] + x[:, 2] > 0).astype(int)
+
+
+def common(first: dict[str, Any], second: dict[str, Any]) -> int:
+    """Number of arrays with the same name and content."""
+    return sum(name in second and numpy.array_equal(array, second[name]) for name, array in first.items())
+
+
+@pytest.mark.parametrize("method", ["skops", "pickle"])
+@pytest.mark.parametrize(
+    "kind", ["GradientBoostingClassifier", "RandomForestClassifier", "SGDClassifier", "Pipeline", "KMeans", "MLPClassifier"]
+)
+def test_estimators(repo: Any, data: tuple[Any, Any], method: Any, kind: str) -> None:
+    pytest.importorskip("sklearn")
+    if method == "skops":
+        pytest.importorskip("skops")
+    import sklearn.cluster
+    import sklearn.ensemble
+    import sklearn.linear_model
+    import sklearn.neural_network
+    import sklearn.pipeline
+    import sklearn.preprocessing
+
+    import fhrd.sklearn
+
+    makers: dict[str, Any] = {
+        "GradientBoostingClassifier": lambda: sklearn.ensemble.GradientBoostingClassifier(n_estimators=7),
+        "RandomForestClassifier": lambda: sklearn.ensemble.RandomForestClassifier(n_estimators=7),
+        "SGDClassifier": sklearn.linear_model.SGDClassifier,
+        "Pipeline": lambda: sklearn.pipeline.make_pipeline(
+            sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression()
+        ),
+        "KMeans": lambda: sklearn.cluster.KMeans(3, n_init=1),
+        "MLPClassifier": lambda: sklearn.neural_network.MLPClassifier((8,), max_iter=5),
+    }
+    x, y = data
+    model = makers[kind]().fit(x, y)
+    fhrd.sklearn.save(repo, model, run=kind, step=1, method=method)
+    loaded = fhrd.sklearn.load(repo, run=kind, trusted=True)
+    assert numpy.array_equal(loaded.predict(x), model.predict(x))
+    # What is loaded is a full estimator: it can be fitted and saved again.
+    loaded.fit(x, y)
+    fhrd.sklearn.save(repo, loaded, run=kind, step=2, method=method)
+
+
+def test_a_pickle_is_not_loaded_without_trust(repo: Any, data: tuple[Any, Any], tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    import sklearn.linear_model
+
+    import fhrd.sklearn
+
+    class Mark:
+        def __reduce__(self) -> Any:
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    model = sklearn.linear_model.LinearRegression().fit(*data)
+    model.extra = Mark()
+    fhrd.sklearn.save(repo, model, run="r", step=1, method="pickle")
+    for trusted in [False, ["sklearn.linear_model.LinearRegression"]]:
+        with pytest.raises(ValueError, match="trusted=True"):
+            fhrd.sklearn.load(repo, run="r", trusted=trusted)
+    assert not (tmp_path / "executed").exists()
+    fhrd.sklearn.load(repo, run="r", trusted=True)
+    assert (tmp_path / "executed").exists()
+
+
+def test_skops_builds_only_types_that_are_trusted(repo: Any) -> None:
+    pytest.importorskip("skops")
+    import skops.io.exceptions
+    from sklearn.preprocessing import FunctionTransformer
+
+    import fhrd.sklearn
+
+    fhrd.sklearn.save(repo, FunctionTransformer(numpy.savetxt), run="r", step=1, method="skops")
+    with pytest.raises(skops.io.exceptions.UntrustedTypesFoundException, match="savetxt"):
+        fhrd.sklearn.load(repo, run="r")
+
+
+@pytest.mark.parametrize("method", ["skops", "pickle"])
+def test_a_grown_ensemble_shares_its_trees(data: tuple[Any, Any], method: str) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    import fhrd.sklearn
+
+    if method == "skops":
+        pytest.importorskip("skops")
+    encode = fhrd.sklearn._with_skops if method == "skops" else fhrd.sklearn._with_pickle
+    model = GradientBoostingClassifier(n_estimators=20, warm_start=True, random_state=1).fit(*data)
+    before, rest = encode(model)
+    # Two encodings of one estimator are the same bytes.
+    again, rest_again = encode(model)
+    assert list(before) == list(again) and common(before, again) == len(before) and rest == rest_again
+    model.set_params(n_estimators=30).fit(*data)
+    after, _ = encode(model)
+    trees = [name for name in before if name.startswith("tree.")]
+    assert len({name[:11] for name in trees}) == 20 and len({name[:11] for name in after if name[:5] == "tree."}) == 30
+    assert sum(numpy.array_equal(before[name], after[name]) for name in trees) >= len(trees) - 4
+
+
+def test_arrays_keep_order_type_and_identity() -> None:
+    pytest.importorskip("sklearn")
+    import io
+
+    import fhrd.sklearn
+
+    shared = numpy.arange(6.0)
+    dates = numpy.array(["2026-01-01", "NaT"], "M8[D]")
+    records = numpy.array([(1, 2.5)], dtype=[("a", "<i2"), ("b", "<f8")])
+    value = {
+        "fortran": numpy.asfortranarray(numpy.arange(6).reshape(2, 3)),
+        "one": shared, "two": shared, "dates": dates, "records": records, "big": numpy.arange(3, dtype=">f4"),
+        "empty": numpy.empty((0, 3)), "scalar": numpy.array(3.5), "text": numpy.array(["a", "bcd"]),
+        "frozen": numpy.frombuffer(b"12345678"), "objects": numpy.array([{}, None], object),
+        "strided": numpy.arange(20).reshape(4, 5)[:, ::2],
+    }  # fmt: skip
+    arrays, rest = fhrd.sklearn._with_pickle(value)
+    loaded = fhrd.sklearn._Unpickler(io.BytesIO(rest), arrays).load()
+    for name, expected in value.items():
+        found = loaded[name]
+        assert found.dtype == expected.dtype and found.shape == expected.shape, name
+        assert found.tobytes() == expected.tobytes() or name == "objects", name
+    assert loaded["one"] is loaded["two"] and not loaded["frozen"].flags.writeable and loaded["one"].flags.writeable
+    assert loaded["fortran"].flags.f_contiguous
+    assert pickle.dumps(loaded["records"]) == pickle.dumps(records)
+
+
+@pytest.mark.parametrize("kind", ["gbtree", "dart", "gblinear"])
+def test_xgboost(repo: Any, data: tuple[Any, Any], kind: str) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    import fhrd.xgboost
+
+    matrix = xgboost.DMatrix(data[0], data[1], feature_names=[f"f{one}" for one in range(8)])
+    options = {"booster": kind, "objective": "binary:logistic", "nthread": 1}
+    booster = xgboost.train(options, matrix, 10)
+    saved = fhrd.xgboost.save(repo, booster, run=kind, step=10)
+    assert saved.id
+    loaded = fhrd.xgboost.load(repo, run=kind)
+    assert numpy.array_equal(loaded.predict(matrix), booster.predict(matrix))
+    assert bytes(loaded.save_raw("json")) == bytes(booster.save_raw("json"))
+    more = xgboost.train(options, matrix, 5, xgb_model=loaded)
+    same = xgboost.train(options, matrix, 5, xgb_model=booster)
+    assert bytes(more.save_raw("ubj")) == bytes(same.save_raw("ubj"))
+    if kind == "gbtree":
+        before, after = fhrd.xgboost.encode(booster), fhrd.xgboost.encode(more)
+        assert len(before) == 11 and len(after) == 16 and common(before, after) == 10
+
+
+def test_xgboost_estimators_and_callback(repo: Any, data: tuple[Any, Any]) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    import fhrd.xgboost
+
+    model = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(*data)
+    fhrd.xgboost.save(repo, model, run="estimator", step=5)
+    loaded = fhrd.xgboost.load(repo, run="estimator", into=xgboost.XGBClassifier())
+    assert numpy.array_equal(loaded.predict(data[0]), model.predict(data[0]))
+    matrix = xgboost.DMatrix(*data[:1], label=data[1])
+    callback = fhrd.xgboost.FhrdTrainingCheckpoint(repo, "train", interval=4)
+    options = {"objective": "binary:logistic", "nthread": 1}
+    booster = xgboost.train(options, matrix, 10, evals=[(matrix, "train")], callbacks=[callback], verbose_eval=False)
+    assert repo.checkpoint(run="train", step=4).step == 4 and repo.checkpoint(run="train").step == 8
+    assert list(repo.checkpoint(run="train").metrics) == ["train-logloss"]
+    resumed = xgboost.train(options, matrix, 2, xgb_model=fhrd.xgboost.load(repo, run="train"))
+    assert numpy.array_equal(resumed.predict(matrix), booster.predict(matrix))
+
+
+def test_lightgbm(repo: Any, data: tuple[Any, Any]) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    import fhrd.lightgbm
+
+    options = {"objective": "binary", "verbose": -1, "num_threads": 1, "deterministic": True, "seed": 1}
+    train = lightgbm.Dataset(*data, free_raw_data=False)
+    callback = fhrd.lightgbm.checkpoint(repo, "train", interval=4)
+    booster = lightgbm.train(options, train, 10, valid_sets=[train], valid_names=["data"], callbacks=[callback])
+    assert repo.checkpoint(run="train").step == 8
+    assert list(repo.checkpoint(run="train").metrics) == ["data-binary_logloss"]
+    fhrd.lightgbm.save(repo, booster, run="r", step=10)
+    loaded = fhrd.lightgbm.load(repo, run="r")
+    assert numpy.array_equal(loaded.predict(data[0]), booster.predict(data[0]))
+    assert fhrd.lightgbm.decode(fhrd.lightgbm.encode(loaded)) == loaded.model_to_string(num_iteration=-1)
+    early, late = fhrd.lightgbm.encode(fhrd.lightgbm.load(repo, run="train", step=4)), fhrd.lightgbm.encode(booster)
+    assert sum(numpy.array_equal(early[f"tree.{one:06}"], late[f"tree.{one:06}"]) for one in range(4)) == 4
+    estimator = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(*data)
+    fhrd.lightgbm.save(repo, estimator, run="estimator", step=3)
+    assert fhrd.lightgbm.load(repo, run="estimator").num_trees() == 3
