@@ -12,7 +12,7 @@ import json
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["DescriptionError", "NotTrustedError", "flatten", "unflatten"]
 
@@ -65,10 +65,10 @@ class _Flattener:
         stored = self._store(value, path)
         if stored is not None:
             return self._remember(value, stored)
-        kind = type(value)
+        kind: Any = type(value)
         if kind in (list, set, frozenset, tuple):
             number = self._number(value)
-            items = sorted(value, key=repr) if kind in (set, frozenset) else value
+            items: Any = sorted(cast(Any, value), key=repr) if kind in (set, frozenset) else value
             inner = [self.describe(item, _join(path, index), depth + 1) for index, item in enumerate(items)]
             return {kind.__name__: inner, "number": number}
         if kind in (dict, OrderedDict) or (kind is defaultdict and value.default_factory in _FACTORIES.values()):
@@ -104,7 +104,7 @@ _FACTORIES: dict[str, Any] = {"none": None, "dict": dict, "list": list, "int": i
 
 def _plain(value: Any) -> tuple[Any] | None:
     """The description of a value without parts."""
-    kind = type(value)
+    kind: Any = type(value)
     if value is None or kind in (bool, str):
         return (value,)
     if kind is int:
@@ -153,9 +153,10 @@ class _Builder:
             return described
         if depth > _DEPTH_MAX or not isinstance(described, dict):
             raise DescriptionError(f"expected a description of a value, found {str(described)[:80]!r}")
-        number: Any = described.get("number")
-        kind = next(iter(described))
-        content = described[kind]
+        fields = cast("dict[str, Any]", described)
+        number: Any = fields.get("number")
+        kind = next(iter(fields), "")
+        content: Any = fields[kind]
         match kind:
             case "same":
                 return self._known[content]
@@ -181,12 +182,12 @@ class _Builder:
                 items.extend(self.value(item, depth + 1) for item in content)
                 return items
             case "tuple" | "set" | "frozenset":
-                made = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
+                made: Any = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
                     self.value(item, depth + 1) for item in content
                 )
             case "dict" | "OrderedDict" | "defaultdict":
                 made = (
-                    defaultdict(_FACTORIES[described["factory"]])
+                    defaultdict(_FACTORIES[fields["factory"]])
                     if kind == "defaultdict"
                     else {"dict": dict, "OrderedDict": OrderedDict}[kind]()
                 )
@@ -194,8 +195,8 @@ class _Builder:
                 for key, item in content:
                     made[self.value(key, depth + 1)] = self.value(item, depth + 1)
                 if kind == "OrderedDict":
-                    vars(made).update(self.value(described.get("attributes", {"dict": []}), depth + 1))
+                    vars(made).update(self.value(fields.get("attributes", {"dict": []}), depth + 1))
             case _:
-                made = self._build(kind, described)
+                made = self._build(kind, fields)
         self._known[number] = made
         return made

@@ -1,4 +1,4 @@
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 # The packages that this adapts have no types, or few.
 """``torch.distributed.checkpoint`` (DCP): sharded checkpoints of FSDP, tensor parallel and pipeline parallel training.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch.distributed
 import torch.distributed.checkpoint as dcp
@@ -62,7 +62,7 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Any, results: Any) -> None:
         """Writes the metadata and makes the checkpoint. DCP calls it on the coordinator, after all ranks have written."""
         super().finish(metadata, results)
-        files: FhrdFileSystem = self.fs.fs
+        files = cast(FhrdFileSystem, self.fs.fs)
         files.consolidate(self._name, self._metrics)
 
 

@@ -25,7 +25,9 @@ class FhrdArtifactRepository(ArtifactRepository):  # type: ignore[misc, unused-i
 
     def __init__(self, artifact_uri: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(artifact_uri, *args, **kwargs)
-        self._files, self._root = fsspec.core.url_to_fs(artifact_uri)
+        # MLflow drops the empty name of a machine: `fhrd:///data` becomes `fhrd:/data`.
+        rest = artifact_uri.removeprefix("fhrd:")
+        self._files, self._root = fsspec.core.url_to_fs(f"fhrd:{rest}" if rest.startswith("//") else f"fhrd://{rest}")
 
     def _path(self, artifact_path: str | None, name: str = "") -> str:
         if artifact_path:

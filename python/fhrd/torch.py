@@ -408,11 +408,11 @@ def _empty(dtype: str) -> torch.Tensor:
 
 def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte in its memory, and the byte after its last one."""
-    start = tensor.storage_offset() * tensor.element_size()
+    start = int(tensor.storage_offset()) * tensor.element_size()
     if tensor.numel() == 0:
         return start, start
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size()
+    return start, start + (int(last) + 1) * tensor.element_size()
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
