@@ -159,6 +159,28 @@ fn a_tensor_is_stored_once_whatever_it_is_in() {
     assert!(more < first / 10, "{more} after {first}");
 }
 
+#[test]
+fn shards_of_other_numbers_of_ranks_are_stored_once() {
+    // The shards of 2 and 3 ranks begin at blocks of the whole tensor. Those of 4 do not: copies are found in them.
+    let values = float32(&weights(12, 3 << 18));
+    let place = new_place();
+    let archive = |bytes: &[u8]| zip(&[("archive/data.pkl", b"\x80\x02}."), ("archive/data/0", bytes)]);
+    let mut first = 0;
+    for ranks in 1..=4usize {
+        let source = place.path(&format!("ranks-{ranks}"));
+        for (rank, shard) in values.chunks(values.len() / ranks).enumerate() {
+            let step = archive(&[rank as u8; 8]);
+            write(source.join(format!("__{rank}_0.distcp")), &[step, archive(shard)].concat());
+        }
+        let stored = number(&round_trip(&place, &source, &format!("{ranks} ranks")), "bytes_stored");
+        match ranks {
+            1 => first = stored,
+            4 => assert!(stored < first / 4, "{ranks} ranks: {stored} after {first}"),
+            _ => assert!(stored < first / 100, "{ranks} ranks: {stored} after {first}"),
+        }
+    }
+}
+
 /// Files that are strange or lie, by name, in two versions.
 fn strange(version: u64) -> Vec<(&'static str, Vec<u8>)> {
     let base = weights(20, 1 << 16);
