@@ -246,6 +246,11 @@ fn versions_make_chains_as_deep_as_allowed_and_flat_ones_where_they_would_be_dee
                 assert_eq!((seen.deepest, seen.copies), (1, 0), "{case}");
                 continue;
             }
+            if *strategy == StrategyKind::Uniform {
+                // Edits change the length of a chunk, so few of its parts are equal to parts of another.
+                assert!(seen.deepest <= depth_max, "{case}");
+                continue;
+            }
             assert_eq!(seen.deepest, depth_max, "{case}");
             assert!(seen.literal_copies > 0 && seen.abroad > 0, "{case}");
             assert_eq!(seen.copies > 0, depth_max > 1, "{case}");

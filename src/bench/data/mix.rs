@@ -1,7 +1,8 @@
 //! Mixtures of model files and other files, of one total length, at several model shares. The FHRD paper varies the
 //! model share in this way.
 //!
-//! Files are copied whole, sorted by name, until a part has its bytes. The last one is truncated.
+//! Files are copied whole, sorted by name, until a part has its bytes. The last one is truncated. A safetensors file
+//! stays one then (`slice.rs`), so that schemes that read its header see a model.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,6 +12,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::files::{expand, files_below};
+use super::slice;
 use crate::error::{Error, Result};
 
 /// Parameters of mixtures. Each share is a set.
@@ -63,8 +65,17 @@ fn copy(corpus: &Path, patterns: &[String], bytes: u64, directory: &Path) -> Res
         let target = directory.join(relative);
         let parent = target.parent().unwrap_or(directory);
         std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
-        let from = File::open(&path).map_err(|error| Error::io("read", &path, error))?;
+        let open = || File::open(&path).map_err(|error| Error::io("read", &path, error));
         let mut to = File::create(&target).map_err(|error| Error::io("create", &target, error))?;
+        let is_cut = path.metadata().map_err(|error| Error::io("read", &path, error))?.len() > left;
+        if is_cut && path.extension().is_some_and(|extension| extension == "safetensors") {
+            let mut to = std::io::BufWriter::new(&mut to);
+            if slice::copy(&mut open()?, left, &mut to).map_err(|error| Error::io("copy", &path, error))? {
+                left = 0;
+                continue;
+            }
+        }
+        let from = open()?;
         left -= std::io::copy(&mut from.take(left), &mut to).map_err(|error| Error::io("copy", &path, error))?;
     }
     match left {

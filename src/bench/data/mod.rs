@@ -11,6 +11,7 @@ mod model;
 mod random;
 pub mod rounding;
 mod set;
+mod slice;
 mod sweep;
 mod text;
 mod trees;

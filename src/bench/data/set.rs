@@ -132,7 +132,7 @@ impl Set {
     }
 
     fn mixture(&self, mix: &Mix, share: u64, corpus: &Path, made: &Path) -> Result<SetSource> {
-        let origin = (corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
+        let origin = ("whole tensors", corpus.display().to_string(), &mix.models, &mix.others, mix.bytes.0, share);
         let directory = make(made, &origin, |directory| mix.write(corpus, share, directory))?;
         let path = std::fs::canonicalize(&directory).map_err(|error| Error::io("find", &directory, error))?;
         let parameters = BTreeMap::from([("share".to_string(), share)]);
