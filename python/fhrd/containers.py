@@ -65,10 +65,10 @@ class _Flattener:
         stored = self._store(value, path)
         if stored is not None:
             return self._remember(value, stored)
-        kind: Any = type(value)
+        kind = _type_of(value)
         if kind in (list, set, frozenset, tuple):
             number = self._number(value)
-            items: Any = sorted(cast(Any, value), key=repr) if kind in (set, frozenset) else value
+            items: Any = sorted(value, key=repr) if kind in (set, frozenset) else value
             inner = [self.describe(item, _join(path, index), depth + 1) for index, item in enumerate(items)]
             return {kind.__name__: inner, "number": number}
         if kind in (dict, OrderedDict) or (kind is defaultdict and value.default_factory in _FACTORIES.values()):
@@ -80,9 +80,9 @@ class _Flattener:
             described: dict[str, Any] = {kind.__name__: pairs, "number": number}
             if kind is defaultdict:
                 described["factory"] = next(name for name, one in _FACTORIES.items() if one is value.default_factory)
-            if kind is OrderedDict and vars(value):
+            if kind is OrderedDict and value.__dict__:
                 # The versions of modules in a state dictionary of torch.
-                described["attributes"] = self.describe(dict(vars(value)), path, depth + 1)
+                described["attributes"] = self.describe(dict(value.__dict__), path, depth + 1)
             return described
         raise TypeError(
             f"{path or 'the value'}: a {kind.__module__}.{kind.__qualname__} is neither an array nor a plain value. "
@@ -102,9 +102,20 @@ class _Flattener:
 _FACTORIES: dict[str, Any] = {"none": None, "dict": dict, "list": list, "int": int, "float": float, "set": set}
 
 
+#: Types of containers by their names in a description.
+_CONTAINERS: dict[str, Any] = {
+    "tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict, "OrderedDict": OrderedDict,
+    "defaultdict": defaultdict,
+}  # fmt: skip
+
+
+def _type_of(value: Any) -> Any:
+    return type(value)  # pyright: ignore[reportUnknownVariableType]
+
+
 def _plain(value: Any) -> tuple[Any] | None:
     """The description of a value without parts."""
-    kind: Any = type(value)
+    kind = _type_of(value)
     if value is None or kind in (bool, str):
         return (value,)
     if kind is int:
@@ -182,20 +193,17 @@ class _Builder:
                 items.extend(self.value(item, depth + 1) for item in content)
                 return items
             case "tuple" | "set" | "frozenset":
-                made: Any = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](
+                made: Any = _CONTAINERS[kind](
                     self.value(item, depth + 1) for item in content
                 )
             case "dict" | "OrderedDict" | "defaultdict":
-                made = (
-                    defaultdict(_FACTORIES[fields["factory"]])
-                    if kind == "defaultdict"
-                    else {"dict": dict, "OrderedDict": OrderedDict}[kind]()
-                )
+                made = _CONTAINERS[kind](*([_FACTORIES[fields["factory"]]] if kind == "defaultdict" else []))
                 self._known[number] = made
                 for key, item in content:
                     made[self.value(key, depth + 1)] = self.value(item, depth + 1)
                 if kind == "OrderedDict":
-                    vars(made).update(self.value(fields.get("attributes", {"dict": []}), depth + 1))
+                    attributes: Any = self.value(fields.get("attributes", {"dict": []}), depth + 1)
+                    made.__dict__.update(attributes)
             case _:
                 made = self._build(kind, fields)
         self._known[number] = made
