@@ -164,6 +164,9 @@ def _torch_bytes(tensor: Any, torch: Any) -> ArrayBytes:
     name = str(tensor.dtype).removeprefix("torch.")
     shape = tuple(int(size) for size in tensor.shape)
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    if flat.numel() == 1:
+        # It counts as contiguous whatever its stride, but a view as bytes needs a stride of 1.
+        flat = flat.as_strided((1,), (1,))
     data: Bytes = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
     known = _TORCH_TO_SAFETENSORS.get(name)
     if known is not None:

@@ -39,7 +39,7 @@ class SavedCheckpoint:
     added_bytes: int
     #: Bytes that it has grown by, compressed.
     stored_bytes: int
-    #: Arrays that were taken as unchanged without a look: only with `trust_versions`.
+    #: Arrays of 64 KiB and more of which the repository had every byte. Smaller ones are not counted.
     unchanged_arrays: int
     #: Seconds from start to commit.
     seconds: float
@@ -325,15 +325,7 @@ class Repository:
         deleted: tuple[str, ...] = ()
         if keep is not None and run is not None:
             deleted = tuple(self.forget(keep=keep, run=run))
-        return SavedCheckpoint(
-            id=report["snapshot"],
-            total_bytes=report["bytes"],
-            added_bytes=report["bytes_new"],
-            stored_bytes=report["bytes_stored"],
-            unchanged_arrays=0,
-            seconds=report["seconds"],
-            deleted=deleted,
-        )
+        return _saved(report, deleted)
 
     # Load
 
@@ -477,9 +469,7 @@ class Repository:
             import warnings
 
             warnings.warn(f"{report['problems']} entries could not be read", RuntimeWarning, stacklevel=2)
-        return SavedCheckpoint(
-            report["snapshot"], report["bytes"], report["bytes_new"], report["bytes_stored"], 0, report["seconds"]
-        )
+        return _saved(report)
 
     def restore(
         self,
@@ -584,6 +574,18 @@ def _differing_bits(one: conversion.Bytes, other: conversion.Bytes) -> int:
         if xor.any():
             total += int(np.unpackbits(xor).sum(dtype=np.int64))
     return total
+
+
+def _saved(report: Mapping[str, Any], deleted: tuple[str, ...] = ()) -> SavedCheckpoint:
+    return SavedCheckpoint(
+        id=report["snapshot"],
+        total_bytes=report["bytes"],
+        added_bytes=report["bytes_new"],
+        stored_bytes=report["bytes_stored"],
+        unchanged_arrays=report["tensors"] - report["tensors_new"],
+        seconds=report["seconds"],
+        deleted=deleted,
+    )
 
 
 def _time(row: SnapshotRow) -> datetime:

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fhrd::backup::{BackupReport, BackupRequest, backup};
@@ -47,6 +47,9 @@ pub fn forked() -> PyErr {
         "this repository was opened before this process was forked: call fhrd.open again in the new process",
     )
 }
+
+/// The process that opened a remote repository first. The threads that drive its requests are in no child of it.
+static REMOTE_PROCESS: OnceLock<u32> = OnceLock::new();
 
 /// An open repository.
 #[pyclass(frozen, module = "fhrd._engine")]
@@ -192,9 +195,16 @@ impl Engine {
         options: BTreeMap<String, String>,
     ) -> PyResult<Self> {
         let opening = Opening::new(location, password, options).map_err(|error| exception(&error))?;
+        let process = std::process::id();
+        if store::is_remote(opening.location.as_os_str()) && *REMOTE_PROCESS.get_or_init(|| process) != process {
+            return Err(FhrdError::new_err(
+                "remote repositories cannot be used in a process that was forked from one that uses them: start it \
+                 with the method `spawn`",
+            ));
+        }
         let opened = Call::default().run(py, |_| if create { opening.open_or_create() } else { opening.open() })?;
         let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Engine { repository: opened, config: opening.config, host, process: std::process::id() })
+        Ok(Engine { repository: opened, config: opening.config, host, process })
     }
 
     /// Whether this is the process that opened the repository.

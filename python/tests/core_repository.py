@@ -71,10 +71,11 @@ def test_what_is_equal_is_stored_once(repo: fhrd.Repository) -> None:
     first = repo.save(arrays, run="a", step=1)
     again = repo.save(arrays, run="a", step=2)
     assert again.stored_bytes < 5_000 < first.stored_bytes and again.added_bytes < 5_000
+    assert (first.unchanged_arrays, again.unchanged_arrays) == (0, 3)
     # In place, through a view, in a re-used buffer, under another name and in another order.
     arrays["layer1.weight"][7, 7] += 1
     changed = repo.save(arrays, run="a", step=3)
-    assert 300_000 < changed.added_bytes < 400_000
+    assert 300_000 < changed.added_bytes < 400_000 and changed.unchanged_arrays == 2
     view = arrays["layer2.weight"].view(np.uint32)
     view[0, 0] ^= 1
     assert 300_000 < repo.save(arrays, run="a", step=4).added_bytes < 400_000

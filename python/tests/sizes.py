@@ -2,8 +2,7 @@
 
     python tests/sizes.py /path/to/models/minilm-runA-step*-bf16
 
-Each argument is a directory with `model.safetensors`, or such a file. The steps are repeated with small changes until
-there are fifty, as a run that goes on would give them, unless `--only-given` is said.
+Each argument is a step: a directory with `model.safetensors`, or such a file.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import numpy as np
 import safetensors
 
 import fhrd
-
-STEPS = 50
 
 
 def read(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:

@@ -3,10 +3,13 @@
 //! What is stored must have the fingerprint that names it. So new bytes in memory that others may write to are copied,
 //! and the copy is hashed again.
 
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use crate::backup::input::ReadCounts;
 use crate::backup::message::{ChunkBatch, ChunkItem};
 use crate::error::{Error, Result};
 use crate::pipeline::{Emit, Stage};
@@ -14,14 +17,18 @@ use crate::repo::index::ChunkIndex;
 use crate::types::RepositoryKey;
 
 /// The stage. Save shares the index for recipes and listings. The answers depend on the stream only.
-pub struct DedupStage {
+pub struct DedupStage<'a> {
     /// The four-level index.
     pub index: Arc<Mutex<ChunkIndex>>,
     /// Key of the fingerprints.
     pub key: RepositoryKey,
+    /// Counters of tensors.
+    pub counts: &'a ReadCounts,
+    /// Tensors of the current model that have a new block.
+    pub tensors_new: HashSet<usize>,
 }
 
-impl Stage for DedupStage {
+impl Stage for DedupStage<'_> {
     type In = ChunkBatch;
     type Out = ChunkBatch;
 
@@ -34,27 +41,35 @@ impl Stage for DedupStage {
         batch.bytes = 0;
         index.read_at = batch.read_at;
         for item in &mut batch.items {
-            // A chunk that came without bytes is stored.
-            if let ChunkItem::Chunk(chunk) = item
-                && !chunk.bytes.is_empty()
-            {
-                chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
-                if chunk.is_new {
+            match item {
+                ChunkItem::Model(model) => {
+                    self.tensors_new.clear();
+                    self.counts.tensors.fetch_add(model.record.tensors.len() as u64, Ordering::Relaxed);
+                }
+                // A chunk that came without bytes is stored.
+                ChunkItem::Chunk(chunk) if !chunk.bytes.is_empty() => {
+                    chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
+                    if !chunk.is_new {
+                        chunk.bytes = Bytes::new();
+                        chunk.anchors = None;
+                        continue;
+                    }
                     batch.bytes += u64::from(chunk.len);
+                    if let Some(block) = chunk.block
+                        && self.tensors_new.insert(block.tensor)
+                    {
+                        self.counts.tensors_new.fetch_add(1, Ordering::Relaxed);
+                    }
                     if chunk.is_borrowed {
                         chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
                         if self.key.fingerprint(&chunk.bytes) != chunk.fingerprint {
                             return Err(Error::MemoryChanged);
                         }
                     }
-                } else {
-                    chunk.bytes = Bytes::new();
-                    chunk.anchors = None;
                 }
+                _ => {}
             }
         }
-        // What Save asks for does not come from Read.
-        index.read_at = None;
         drop(index);
         emit.emit(batch)
     }

@@ -28,6 +28,10 @@ pub struct ReadCounts {
     pub problems: AtomicU64,
     /// Files that were not read because they are unchanged.
     pub files_unchanged: AtomicU64,
+    /// Large tensors of models.
+    pub tensors: AtomicU64,
+    /// Those with a block that the repository did not have.
+    pub tensors_new: AtomicU64,
     /// Bytes read from files.
     pub bytes_read: AtomicU64,
     /// Entries that the user's choice leaves out. What is below an excluded directory is not counted.

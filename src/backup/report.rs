@@ -108,6 +108,10 @@ pub struct BackupReport {
     pub chunks: u64,
     /// Chunks that the repository did not have.
     pub chunks_new: u64,
+    /// Tensors of models, without those below 64 KiB.
+    pub tensors: u64,
+    /// Those of them that have a block which the repository did not have.
+    pub tensors_new: u64,
     /// Bytes of new chunks.
     pub bytes_new: u64,
     /// Bytes added to the repository (containers).

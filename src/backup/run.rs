@@ -111,7 +111,7 @@ fn run_once(
     let (input, root_node) = input(repository, config, request, &prepared, (plan, time_ns), (progress, &counts), stop)?;
     let Prepared { listing, containers_adopted, parents, snapshots, cache, container_indexes } = prepared;
     let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
-    let parts = RunParts { repository, config, indexes: &indexes, progress, time_ns };
+    let parts = RunParts { repository, config, indexes: &indexes, progress, counts: &counts, time_ns };
     let parent = parents.first().map(|parent| parent.id);
     let wiring = Wiring::new(parts, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
@@ -142,6 +142,8 @@ fn run_once(
         bytes_read: counts.bytes_read.load(Ordering::Relaxed),
         chunks: saved.chunks,
         chunks_new: saved.chunks_new,
+        tensors: counts.tensors.load(Ordering::Relaxed),
+        tensors_new: counts.tensors_new.load(Ordering::Relaxed),
         bytes_new: saved.bytes_new,
         bytes_stored: saved.bytes_stored,
         containers: saved.containers,

@@ -4,6 +4,7 @@
 //! be left out. Identify runs even with `identify.enabled = false`, because it also finds incompressible chunks in
 //! parallel; SubDedup fills the frames and Compress encodes them whatever the configuration.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +16,7 @@ use super::estimate::EstimateStage;
 use super::hash::HashWorker;
 use super::identify::IdentifyWorker;
 use super::indexes::Indexes;
-use super::input::InputStage;
+use super::input::{InputStage, ReadCounts};
 use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
@@ -50,6 +51,8 @@ pub struct RunParts<'a> {
     pub indexes: &'a Indexes,
     /// Counters for the progress display.
     pub progress: &'a Progress,
+    /// Counters of the report.
+    pub counts: &'a ReadCounts,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
 }
@@ -108,8 +111,9 @@ impl<'a> Wiring<'a> {
 
     /// Adds Dedup.
     pub fn dedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
-        self.pipeline
-            .stage(link, DedupStage { index: self.parts.indexes.chunks.clone(), key: self.parts.repository.key })
+        let RunParts { repository, indexes, counts, .. } = self.parts;
+        let (index, key) = (indexes.chunks.clone(), repository.key);
+        self.pipeline.stage(link, DedupStage { index, key, counts, tensors_new: HashSet::new() })
     }
 
     /// Adds Identify.
@@ -178,7 +182,7 @@ impl<'a> Wiring<'a> {
     /// # Errors
     /// The first error of any stage.
     pub fn save(self, link: Link<'a, Packet>) -> Result<(Saved, Vec<StageMetrics>)> {
-        let RunParts { repository, config, indexes, progress, time_ns } = self.parts;
+        let RunParts { repository, config, indexes, progress, time_ns, .. } = self.parts;
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
         let metadata =
             MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
