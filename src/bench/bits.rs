@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::claim::Claim;
 use super::codecs::CodecClass;
 use super::comparison::corpus_directory;
-use super::data::{expand, files_below};
+use super::data::{expand, files_below, lack};
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, write_line};
 use crate::error::{Error, Result};
@@ -74,7 +74,7 @@ impl BitBench {
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &CodecClass| {
-            let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
+            let fault = class.files.iter().find_map(|pattern| lack(&corpus, pattern));
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
         self.class.iter().filter_map(of_class).collect()

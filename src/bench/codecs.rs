@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::Claim;
 use super::comparison::corpus_directory;
-use super::data::{expand, files_below};
+use super::data::{expand, files_below, lack};
 use super::lz4_frame::Framed;
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, or_dash, two, write_line};
@@ -236,7 +236,7 @@ impl CodecBench {
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &CodecClass| {
-            let fault = class.files.iter().chain(&class.base).find_map(|pattern| expand(&corpus, pattern).err());
+            let fault = class.files.iter().chain(&class.base).find_map(|pattern| lack(&corpus, pattern));
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
         self.class.iter().filter_map(of_class).collect()

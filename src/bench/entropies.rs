@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
-use super::data::expand;
+use super::data::lack;
 use super::report::{Grid, Report, pictures};
 use super::table::{flush, two, write_line};
 use crate::codec::Scratch;
@@ -99,7 +99,7 @@ impl EntropyBench {
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &EntropyClass| {
-            let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
+            let fault = class.files.iter().find_map(|pattern| lack(&corpus, pattern));
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
         self.class.iter().filter_map(of_class).collect()

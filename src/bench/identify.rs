@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::blocks::{Blocks, DrawnBlock, Transform};
 use super::claim::Claim;
 use super::comparison::corpus_directory;
-use super::data::expand;
+use super::data::lack;
 use super::methods::{Answer, Answers, IdentifyMethod};
 use super::score::{FLOAT, HEADING, INCOMPRESSIBLE, ORDINARY, Score};
 use crate::chunk::classify::ChunkClass;
@@ -138,7 +138,7 @@ impl IdentifyBench {
     pub fn missing(&self) -> Vec<String> {
         let corpus = corpus_directory(self.corpus.as_deref());
         let of_class = |class: &IdentifyClass| {
-            let fault = class.files.iter().find_map(|pattern| expand(&corpus, pattern).err());
+            let fault = class.files.iter().find_map(|pattern| lack(&corpus, pattern));
             fault.map(|error| format!("class `{}`: {error}", class.name))
         };
         self.class.iter().filter_map(of_class).collect()

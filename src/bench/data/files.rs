@@ -32,6 +32,16 @@ pub fn expand(corpus: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     if paths.is_empty() { Err(wrong("no match".into())) } else { Ok(paths) }
 }
 
+/// Why `pattern` stands for no file, if it does not: no path matches, or only empty directories.
+pub fn lack(corpus: &Path, pattern: &str) -> Option<Error> {
+    let has_files = |path: &PathBuf| files_below(path).is_ok_and(|files| !files.is_empty());
+    match expand(corpus, pattern) {
+        Ok(paths) if paths.iter().any(has_files) => None,
+        Ok(_) => Some(Error::Usage(format!("`{pattern}` below {} has no files", corpus.display()))),
+        Err(error) => Some(error),
+    }
+}
+
 /// The regular files at and below `path`, sorted by name.
 ///
 /// # Errors
@@ -57,6 +67,17 @@ pub fn files_below(path: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_directory_lacks_files() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("disk")).unwrap();
+        let message = |pattern: &str| lack(directory.path(), pattern).map(|error| error.to_string());
+        assert!(message("disk").is_some_and(|text| text.contains("`disk`") && text.contains("has no files")));
+        assert!(message("none").is_some_and(|text| text.contains("none")) && message("d*").is_some());
+        std::fs::write(directory.path().join("disk/image"), "x").unwrap();
+        assert_eq!((message("disk"), message("d*")), (None, None));
+    }
 
     #[test]
     fn patterns_and_directories_give_files_sorted_by_name() {

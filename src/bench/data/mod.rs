@@ -16,7 +16,7 @@ mod sweep;
 mod text;
 mod trees;
 
-pub use files::{expand, files_below};
+pub use files::{expand, files_below, lack};
 pub use generate::Generate;
 pub use random::Random;
 pub use set::{Set, SetSource, set_with};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::expand;
+use super::files::{expand, lack};
 use super::generate::Generate;
 use super::mix::Mix;
 use crate::error::{Error, Result};
@@ -147,7 +147,7 @@ impl Set {
     /// The reason why the set cannot be read or written from `corpus`, if there is one. Writes nothing.
     pub fn missing(&self, corpus: &Path) -> Option<String> {
         let all = |patterns: &[String]| {
-            patterns.iter().find_map(|pattern| expand(corpus, pattern).err()).map(|error| error.to_string())
+            patterns.iter().find_map(|pattern| lack(corpus, pattern)).map(|error| error.to_string())
         };
         match &self.origin {
             SetOrigin::Paths(patterns) => all(patterns),
