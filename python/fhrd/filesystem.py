@@ -64,6 +64,8 @@ TAG = "fsspec"
 _MEMORY_BYTES = 8 << 20
 #: File lists of snapshots that are kept in memory. Snapshots never change.
 _LISTS_MAX = 4096
+#: Listings that are tried while other processes replace snapshots.
+_LISTINGS_MAX = 8
 _SNAPSHOT = "snapshot:"
 
 
@@ -238,7 +240,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             if which == "latest" or which.startswith("best:"):
                 try:
                     found = self.repo.checkpoint(run=run, step=step)
-                except (fhrd.FhrdError, KeyError, LookupError) as error:
+                except fhrd.NotFoundError as error:
                     raise FileNotFoundError(f"{name}: {error}") from error
                 return _Area(name, run=run, step=found.step)
         return area
@@ -251,12 +253,22 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             view[path] = version
         return view
 
-    def _versions(self, area: _Area) -> Iterator[tuple[_Version, str]]:
+    def _versions(self, area: _Area) -> list[tuple[_Version, str]]:
         """All versions of all files of the area, the oldest first."""
+        for attempt in range(_LISTINGS_MAX):
+            try:
+                return list(self._listed_versions(area))
+            except fhrd.NotFoundError:
+                # Another process has just replaced or removed a snapshot: the next listing shows what it did.
+                if attempt + 1 == _LISTINGS_MAX:
+                    raise
+        return []
+
+    def _listed_versions(self, area: _Area) -> Iterator[tuple[_Version, str]]:
         if area.snapshot is not None:
             try:
                 snapshots: list[Any] = [self.repo.checkpoint(snapshot=area.snapshot)]
-            except (fhrd.FhrdError, KeyError, LookupError) as error:
+            except fhrd.NotFoundError as error:
                 raise FileNotFoundError(f"{area.name}: {error}") from error
         else:
             snapshots = [one for one in self.repo.snapshots() if one.run == area.run and one.step == area.step]
@@ -271,6 +283,15 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
 
     def _areas(self) -> set[str]:
         """Names in the root."""
+        for attempt in range(_LISTINGS_MAX):
+            try:
+                return self._listed_areas()
+            except fhrd.NotFoundError:
+                if attempt + 1 == _LISTINGS_MAX:
+                    raise
+        return set()
+
+    def _listed_areas(self) -> set[str]:
         names: set[str] = set()
         for one in self.repo.snapshots():
             if one.run is not None and one.step is not None:
@@ -450,8 +471,15 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
             seen[inner] = version.snapshot
         visible = set(seen.values())
         gone = [one for one, inner in snapshots.items() if one not in visible and len(inner) == len(self._files(one))]
-        if gone:
-            self.repo.forget(gone)
+        self._forget(gone)
+
+    def _forget(self, snapshots: Iterable[str]) -> None:
+        for snapshot in sorted(snapshots):
+            try:
+                self.repo.forget([snapshot])
+            except fhrd.NotFoundError:
+                # Another process has forgotten it.
+                continue
 
     def consolidate(self, name: str, metrics: Mapping[str, float] | None = None) -> None:
         """Stores the files of ``RUN@STEP`` that this file system wrote as one snapshot, and forgets the others.
@@ -468,7 +496,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         old = {version.snapshot for version, _ in self._versions(area) if version.is_own}
         if len(old) > 1 or metrics:
             self._store_again(area, view, dict(metrics or {}))
-            self.repo.forget(sorted(old))
+            self._forget(old)
 
     def _store_again(self, area: _Area, view: Mapping[str, _Version], metrics: dict[str, float] | None = None) -> None:
         with tempfile.TemporaryDirectory(prefix="fhrd-", dir=self._staging_directory) as directory:
@@ -568,7 +596,7 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                 )
             if kept:
                 self._store_again(area, kept)
-            self.repo.forget(sorted(touched))
+            self._forget(touched)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copies a file. Its content is stored once."""

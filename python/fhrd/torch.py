@@ -429,7 +429,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 def _view(memory: torch.Tensor, view: Mapping[str, Any]) -> torch.Tensor:
     dtype = _torch_dtype(view["dtype"])
     size, stride, offset = [int(one) for one in view["size"]], [int(one) for one in view["stride"]], int(view["offset"])
-    offset += memory.storage_offset() * memory.element_size()
+    offset += int(memory.storage_offset()) * memory.element_size()
     last = sum((count - 1) * step for count, step in zip(size, stride, strict=True)) if 0 not in size else -1
     storage = memory.untyped_storage()
     fits = min([offset, *size, *stride]) >= 0 and offset + (last + 1) * dtype.itemsize <= storage.nbytes()

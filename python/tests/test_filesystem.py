@@ -282,6 +282,35 @@ def test_several_writers_fill_one_directory(location: Path) -> None:
         fs.consolidate("a")
 
 
+def test_writers_may_replace_what_others_replace(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (FhrdFileSystem(location, skip_instance_cache=True) for _ in range(2))
+    put(one, "a/file", b"first")
+    forget = fhrd.Repository.forget
+    with monkeypatch.context() as patch:
+        # Both see the old snapshot, and both forget it.
+        def twice(self: Any, ids: Any = (), **options: Any) -> Any:
+            forget(self, ids, **options)
+            return forget(self, ids, **options)
+
+        patch.setattr(fhrd.Repository, "forget", twice)
+        put(other, "a/file", b"second")
+    assert one.cat_file("a/file") == b"second"
+    # A snapshot vanishes between the listing and the look at its files.
+    put(one, "a/second")
+    listed = other.repo.snapshots
+    with monkeypatch.context() as patch:
+
+        def stale() -> Any:
+            found = listed()
+            patch.undo()
+            one.rm("a/second")
+            return found
+
+        patch.setattr(other.repo, "snapshots", stale)
+        other._lists.clear()
+        assert other.find("a") == ["a/file"]
+
+
 def test_directories_are_copied_in_and_out(fs: FhrdFileSystem, tmp_path: Path, location: Path) -> None:
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
