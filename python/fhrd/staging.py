@@ -66,7 +66,10 @@ class SaveHandle:
         return self._error
 
     def add_done_callback(self, function: Callable[[SaveHandle], Any]) -> None:
-        """Calls `function` with this handle once it is done, on the writer thread; at once if it is done already."""
+        """Calls `function` with this handle once it is done, on the writer thread; at once if it is done already.
+
+        Saves wait for `function`, so it must not wait for one: it calls neither `save_async` nor `flush` nor `close`.
+        """
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(function)
