@@ -28,6 +28,8 @@ use crate::types::{ContainerId, Fingerprint};
 
 /// Whole containers that are fetched from a remote store at once, at most.
 const DOWNLOADS_MAX: usize = 4;
+/// The workers share one part in this many of the memory for decoded frames. Whole containers in hand need the rest.
+const CACHE_SHARE: usize = 2;
 /// Minimum frame cache of a worker, bytes.
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
@@ -50,7 +52,7 @@ pub(super) fn check(
     report.bytes_read += len_read;
     let requests_max = run.repository.store.requests_max().min(DOWNLOADS_MAX);
     let workers = run.config.pipeline.workers_of(0).max(requests_max);
-    let cache_bytes = (run.config.restore.cache_bytes.0 as usize / workers).max(CACHE_BYTES_MIN);
+    let cache_bytes = (run.config.restore.cache_bytes.0 as usize / CACHE_SHARE / workers).max(CACHE_BYTES_MIN);
     let mut line = Pipeline::new(run.config.pipeline.queue_depth, run.stop.clone());
     let link = line.source(ListStage(jobs));
     let link = line.parallel(link, workers, || CheckWorker {

@@ -322,7 +322,8 @@ fn read(objects: &StoredObjects, key: &str, range: &str) -> Answer {
         }
     };
     let modified = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(time).unwrap();
-    answer.with("etag", format!("\"{}\"", blake3::hash(bytes))).with("last-modified", modified)
+    // A hash of each object at each request would be most of the server's work.
+    answer.with("etag", format!("\"{}-{len}\"", time.as_nanosecond())).with("last-modified", modified)
 }
 
 fn write(
@@ -336,7 +337,7 @@ fn write(
     let upload = query.get("uploadId");
     let mut objects = state.objects.lock().unwrap();
     let mut uploads = state.uploads.lock().unwrap();
-    let tag = ("etag", format!("\"{}\"", blake3::hash(&body)));
+    let tag = ("etag", format!("\"{}\"", body.len()));
     match (method, upload) {
         (&Method::PUT, None) if condition == Some(ConditionalPut::Unknown) => Answer::error(501, "NotImplemented"),
         (&Method::PUT, None) if condition == Some(ConditionalPut::Honoured) && objects.contains_key(key) => {
