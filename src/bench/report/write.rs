@@ -96,12 +96,19 @@ impl ReportDocument {
         let commit = self.commit.as_deref().and_then(|commit| commit.get(..10)).unwrap_or("unknown");
         let differs = [
             (self.build != build(), format!("another build, commit {commit}")),
-            (self.config.text != config, "another configuration".to_string()),
+            (without_claims(&self.config.text) != without_claims(config), "another configuration".to_string()),
             (self.machine != Machine::here(), "another machine".to_string()),
         ];
         let parts: Vec<String> = differs.into_iter().filter(|(differs, _)| *differs).map(|(_, text)| text).collect();
         (!parts.is_empty()).then(|| format!("measured {} by {}", self.started, parts.join(", ")))
     }
+}
+
+/// A configuration without its claims, which are judged again; `None` if it is no TOML.
+fn without_claims(text: &str) -> Option<toml::Table> {
+    let mut table: toml::Table = toml::from_str(text).ok()?;
+    table.remove("claim");
+    Some(table)
 }
 
 /// BLAKE3 of the running program's file; empty if it cannot be read.
@@ -255,6 +262,7 @@ pub(super) mod tests {
         let read = ReportDocument::load(&path).unwrap().unwrap();
         assert!(read.claims.is_empty() && read.config == written.config, "claims are judged again");
         assert_eq!(read.age("[[scheme]]\n"), None);
+        assert_eq!(read.age("[[scheme]]\n[[claim]]\ntext = \"new\"\n"), None, "claims are no part of a measurement");
         let other = ReportDocument { build: "older".into(), ..read };
         let age = other.age("[[sweep]]\n").unwrap();
         assert!(age.contains("another build") && age.contains("another configuration"), "{age}");
