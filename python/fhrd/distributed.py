@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch.distributed
-import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint
 
 try:
     from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader, FsspecWriter
@@ -32,6 +32,10 @@ except ImportError:
 from fhrd.filesystem import FhrdFileSystem, join_url
 
 __all__ = ["FhrdReader", "FhrdWriter", "load", "save"]
+
+
+#: It exports its functions without saying so.
+_dcp: Any = torch.distributed.checkpoint
 
 
 def _url(repo: str | os.PathLike[str], run: str, step: int | str) -> str:
@@ -62,7 +66,7 @@ class FhrdWriter(FsspecWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Any, results: Any) -> None:
         """Writes the metadata and makes the checkpoint. DCP calls it on the coordinator, after all ranks have written."""
         super().finish(metadata, results)
-        files = cast(FhrdFileSystem, self.fs.fs)
+        files = cast(FhrdFileSystem, cast(Any, self).fs.fs)
         files.consolidate(self._name, self._metrics)
 
 
@@ -89,7 +93,7 @@ def save(
     On return on the coordinator, the checkpoint is durable.
     """
     writer = FhrdWriter(repo, run, step, metrics, **options)
-    dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
+    _dcp.save(state_dict, storage_writer=writer, process_group=process_group, no_dist=not _is_distributed())
 
 
 def load(
@@ -107,7 +111,7 @@ def load(
     that nobody else can write to.
     """
     reader = FhrdReader(repo, run, step, **options)
-    dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
+    _dcp.load(state_dict, storage_reader=reader, process_group=process_group, no_dist=not _is_distributed())
 
 
 def _is_distributed() -> bool:
