@@ -24,7 +24,7 @@ from fhrd.torch import load, save
 try:
     from lightning.pytorch.plugins.io import CheckpointIO
 except ImportError:
-    from pytorch_lightning.plugins.io import CheckpointIO
+    from pytorch_lightning.plugins.io import CheckpointIO  # type: ignore[assignment, unused-ignore]
 
 if TYPE_CHECKING:
     from fhrd import Repository
