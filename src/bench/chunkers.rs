@@ -44,7 +44,7 @@ pub struct ChunkerBench {
     /// Number of rounds; the fastest one counts.
     #[serde(default = "repeats")]
     pub repeats: usize,
-    /// Number of insertions into the first file of each set.
+    /// Number of insertions into the longest file of each set.
     #[serde(default = "insertions")]
     pub insertions: u64,
     /// Chunkers to compare.
@@ -182,19 +182,21 @@ fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop
     let chunker = chunker(&named.repository, SEED);
     let (mut seen, mut bytes, mut chunks, mut stored) = (HashSet::new(), 0, 0, 0);
     let (mut time, mut edits) = (0.0, None);
-    for path in &source.paths {
-        for file in files_below(path)? {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let content = ModelBytes::read(&file)?.bytes;
-            bytes += content.len() as u64;
-            split(&*chunker, &content, |chunk| {
-                chunks += 1;
-                stored += if seen.insert(blake3::hash(chunk)) { chunk.len() as u64 } else { 0 };
-            });
-            time += seconds(&*chunker, &content, config.repeats);
-            edits = edits.or_else(|| Some(edit_bytes(&*chunker, &content, config.insertions)));
+    let files = source.paths.iter().map(|path| files_below(path)).collect::<Result<Vec<_>>>()?.concat();
+    let longest = files.iter().max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()));
+    for file in &files {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let content = ModelBytes::read(file)?.bytes;
+        bytes += content.len() as u64;
+        split(&*chunker, &content, |chunk| {
+            chunks += 1;
+            stored += if seen.insert(blake3::hash(chunk)) { chunk.len() as u64 } else { 0 };
+        });
+        time += seconds(&*chunker, &content, config.repeats);
+        if longest == Some(file) {
+            edits = Some(edit_bytes(&*chunker, &content, config.insertions));
         }
     }
     let average = bytes as f64 / (chunks as f64).max(1.0);
