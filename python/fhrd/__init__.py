@@ -81,7 +81,8 @@ def open(
             repository is encrypted if this argument or the option `key_file` is given.
         create: create the repository if there is none.
         options: `config` (a TOML file with the settings of the engine), `key_file`, `endpoint` and `ssh_command`, as
-            the options of the command line.
+            the options of the command line. `unencrypted`: `true` lets `create` make a remote repository that is not
+            encrypted.
         staged_bytes_max: bytes of memory that asynchronous saves may stage at once. A single save may exceed it.
 
     Raises:

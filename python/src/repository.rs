@@ -67,20 +67,32 @@ struct Opening {
     config: Config,
     store: StoreOptions,
     key_file: Option<PathBuf>,
+    /// A remote repository that is created may be readable for all who can read the store.
+    is_unencrypted: bool,
 }
 
 impl Opening {
     fn new(location: PathBuf, password: Option<String>, options: BTreeMap<String, String>) -> Result<Self> {
-        let mut opening =
-            Opening { location, password, config: Config::default(), store: StoreOptions::default(), key_file: None };
+        let mut opening = Opening {
+            location,
+            password,
+            config: Config::default(),
+            store: StoreOptions::default(),
+            key_file: None,
+            is_unencrypted: false,
+        };
         for (name, value) in options {
             match name.as_str() {
                 "config" => opening.config = Config::load(value.as_ref())?,
                 "endpoint" => opening.store.endpoint = Some(value),
                 "ssh_command" => opening.store.ssh_command = Some(value.into()),
                 "key_file" => opening.key_file = Some(value.into()),
+                "unencrypted" if value == "true" || value == "false" => opening.is_unencrypted = value == "true",
+                "unencrypted" => {
+                    return Err(Error::Usage(format!("the option `unencrypted` is `{value}`: expected true or false")));
+                }
                 _ => {
-                    let known = "config, endpoint, ssh_command and key_file";
+                    let known = "config, endpoint, ssh_command, key_file and unencrypted";
                     return Err(Error::Usage(format!("there is no option `{name}`: expected {known}")));
                 }
             }
@@ -118,9 +130,16 @@ impl Opening {
         {
             create_private(above)?;
         }
-        let store = store::create_with(&self.location, &self.store)?;
         // Only what was passed here: the environment is of other repositories, too.
         let has_secret = self.password.is_some() || self.key_file.is_some();
+        if store::is_remote(OsStr::new(&self.location)) && !has_secret && !self.is_unencrypted {
+            return Err(Error::Usage(format!(
+                "{}: a remote repository is encrypted: expected `password` or the option `key_file`, or the option \
+                 `unencrypted` with the value `true`",
+                self.location.display()
+            )));
+        }
+        let store = store::create_with(&self.location, &self.store)?;
         match self.unlock()?.filter(|_| has_secret) {
             Some(unlock) => {
                 Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python").map(drop)

@@ -298,3 +298,26 @@ def test_backup_and_restore_of_paths(repo: fhrd.Repository, tmp_path: pathlib.Pa
     assert [path.read_bytes() for path in restored] == [b"x" * 1000]
     with pytest.raises(fhrd.ArgumentError):
         repo.backup([tmp_path / "missing"])
+
+
+SFTP_SERVER = pathlib.Path("/usr/lib/openssh/sftp-server")
+
+
+@pytest.mark.skipif(not SFTP_SERVER.exists(), reason=f"{SFTP_SERVER} is not installed")
+def test_a_remote_repository_is_encrypted_unless_said_otherwise(tmp_path: pathlib.Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nexec {SFTP_SERVER}\n")
+    ssh.chmod(0o755)
+    url, options = f"sftp://host{tmp_path}", {"ssh_command": str(ssh)}
+    with pytest.raises(fhrd.ArgumentError, match="unencrypted"):
+        fhrd.open(f"{url}/plain", create=True, options=options)
+    assert not (tmp_path / "plain").exists()
+    with pytest.raises(fhrd.ArgumentError, match="expected true or false"):
+        fhrd.open(f"{url}/plain", create=True, options={**options, "unencrypted": "yes"})
+    for name, password, more in (("plain", None, {"unencrypted": "true"}), ("sealed", "secret", {})):
+        with fhrd.open(f"{url}/{name}", create=True, password=password, options={**options, **more}) as repo:
+            repo.save(model(), run="a", step=1)
+        with fhrd.open(f"{url}/{name}", password=password, options=options) as repo:
+            assert_equal(repo.load(run="a"), model())
+    with pytest.raises(fhrd.LockedError):
+        fhrd.open(f"{url}/sealed", password="wrong", options=options)
