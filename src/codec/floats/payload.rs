@@ -48,7 +48,7 @@ pub fn encode(
     encoded
 }
 
-/// Appends ZipNN's encoding of `raw` to `out`, a payload that [`decode`] reads: the layout follows from the type, and
+/// Appends ZipNN's encoding of `raw` to `out`, a payload that `decode` reads: the layout follows from the type, and
 /// each plane is constant, stored, or has a Huffman code.
 ///
 /// # Errors
