@@ -16,7 +16,9 @@ import pytest
 import fhrd
 
 CHILD = """
-import sys, time, numpy as np, fhrd
+import signal, sys, time, numpy as np, fhrd
+# A program that is started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 repo = fhrd.open(sys.argv[1], create=True)
 run, count, size = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 for step in range(count):
