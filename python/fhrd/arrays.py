@@ -259,4 +259,4 @@ def _to_torch(data: Bytes, name: str, shape: Sequence[int], device: Any) -> Any:
         tensor: Any = torch.empty(tuple(shape), dtype=dtype)  # pyright: ignore
     else:
         tensor = torch.from_numpy(data).view(dtype).reshape(tuple(shape))  # pyright: ignore
-    return tensor if device is None else tensor.to(device)
+    return tensor if device is None else tensor.to(device)  # pyright: ignore

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import shutil
-from typing import Any
+from typing import Any, cast
 
 import fsspec
 from mlflow.entities import FileInfo
@@ -31,7 +31,7 @@ class FhrdArtifactRepository(ArtifactRepository):  # type: ignore[misc, unused-i
 
     def _path(self, artifact_path: str | None, name: str = "") -> str:
         if artifact_path:
-            verify_artifact_path(artifact_path)
+            cast("Any", verify_artifact_path)(artifact_path)
         return posixpath.join(self._root, *(part for part in (artifact_path, name) if part))
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:

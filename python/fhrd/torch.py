@@ -23,7 +23,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 import torch
@@ -207,7 +207,7 @@ class _Encoder:
         elif isinstance(value, numpy.generic) and not value.dtype.hasobject:
             return self._array(numpy.asarray(value), path, "scalar")
         elif isinstance(value, torch.Size):
-            return {"size": list(value)}
+            return {"size": list(cast("Any", value))}
         elif isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         elif isinstance(value, torch.device):
