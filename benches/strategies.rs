@@ -12,10 +12,13 @@ use data::generated;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use fhrd::config::{Config, StrategyKind, SubdedupConfig};
-use fhrd::kernel::sieve::{Anchor, Sieve};
+use fhrd::kernel::sieve::Sieve;
 use fhrd::repo::container::{Base, FrameNumber, FramesInFlight, OpenFrame, WHOLE_DIGEST};
 use fhrd::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
-use fhrd::similar::{Bases, Candidates, SessionEntry, Strategy, strategy};
+use fhrd::similar::{
+    AnchorMatcher, BaseChunk, Bases, Candidates, Chooser, SessionEntry, SharedBases, Strategy, StrategyOutput,
+    WorkerBases, features, strategy,
+};
 use fhrd::store::{MemoryStore, Store};
 use fhrd::types::RepositoryKey;
 
@@ -31,33 +34,63 @@ fn main() {
     divan::main();
 }
 
-fn anchors_of(bytes: &[u8]) -> Vec<Anchor> {
-    Sieve::new(SEED).anchors(bytes)
+/// Searches one chunk after the other.
+enum Finder {
+    Strategy(Box<dyn Strategy>, Box<Bases>),
+    Anchors(Box<Chooser>, Box<AnchorMatcher>, Sieve),
 }
 
-/// Bases of an empty session in an empty repository.
-fn no_bases(config: &SubdedupConfig, directory: &Path) -> Bases {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
-    let files = SimilarityFiles {
-        directory: directory.into(),
-        repository: String::new(),
-        memory_bytes: 1 << 20,
-        file_bytes: 1 << 20,
-        key: None,
-    };
-    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
-    let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
-    let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
-    Bases::new(store, resolver, Arc::new(FramesInFlight::default()), config, candidates)
+impl Finder {
+    /// In an empty session of an empty repository.
+    fn new(config: &SubdedupConfig, directory: &Path) -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
+        let files = SimilarityFiles {
+            directory: directory.into(),
+            repository: String::new(),
+            memory_bytes: 1 << 20,
+            file_bytes: 1 << 20,
+            key: None,
+        };
+        let similarity = Arc::new(Mutex::new(SimilarityIndex::new(store.clone(), listing.clone(), files)));
+        let locator = || Locator::new(listing.clone(), ContainerIndexes::new(store.clone(), 8, 1 << 20));
+        let candidates = || Candidates::new(similarity.clone());
+        let in_flight = Arc::new(FramesInFlight::default());
+        let bases = Bases::new(store.clone(), Resolver::new(locator()), in_flight, config, 8 << 20, candidates());
+        if let Some(strategy) = strategy(config, SEED) {
+            return Finder::Strategy(strategy, Box::new(bases));
+        }
+        let shared = Arc::new(SharedBases::new(8 << 20));
+        let chooser = Chooser::new(shared.clone(), &bases, locator(), candidates(), config, CHUNK_BYTES as u64);
+        let matcher = AnchorMatcher::new(WorkerBases::new(shared, &bases, locator()), config, SEED);
+        Finder::Anchors(Box::new(chooser), Box::new(matcher), Sieve::new(SEED))
+    }
+
+    /// Finds the ranges of a chunk. If `is_base`, later chunks may be compared with it.
+    fn find(&mut self, chunk: &[u8], is_base: bool) -> StrategyOutput {
+        match self {
+            Finder::Strategy(strategy, bases) => {
+                let found = strategy.find(chunk, bases).expect("finds");
+                if is_base {
+                    add(chunk, &found, bases);
+                }
+                found
+            }
+            Finder::Anchors(chooser, matcher, sieve) => {
+                let anchors = sieve.anchors(chunk);
+                let features = features(&anchors);
+                let chunk = Arc::new(BaseChunk::new(chunk.to_vec().into(), Some(anchors)));
+                let entries = chooser.choose(&features, &chunk, is_base).expect("chooses");
+                matcher.find(&chunk, features, &entries).expect("finds")
+            }
+        }
+    }
 }
 
 /// Stores a chunk whole.
-fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
-    let anchors = anchors_of(chunk);
-    let found = strategy.find(chunk, &anchors, bases).expect("finds");
+fn add(chunk: &[u8], found: &StrategyOutput, bases: &mut Bases) {
     let len = chunk.len() as u32;
-    let number = bases.ring.push(SessionEntry {
+    let number = bases.entries.ring.push(SessionEntry {
         name: Base { fingerprint: RepositoryKey([7; 32]).fingerprint(chunk), digest: WHOLE_DIGEST },
         raw_len: len,
         frame: FrameNumber::open(OpenFrame::Solid),
@@ -69,9 +102,6 @@ fn add(chunk: &[u8], strategy: &mut dyn Strategy, bases: &mut Bases) {
     });
     bases.open_solid.extend_from_slice(chunk);
     bases.index(number, &found.features);
-    if strategy.wants_anchors() {
-        bases.cache_chunk(number, chunk, Some(anchors)).expect("has memory");
-    }
 }
 
 /// The next version of `chunk`: 20 bytes replaced by 33 at four offsets around the middle. Sub-blocks at both ends are
@@ -87,16 +117,13 @@ fn edited(chunk: &[u8]) -> Vec<u8> {
 fn run(bencher: Bencher<'_, '_>, kind: StrategyKind, is_version: bool) {
     let config = SubdedupConfig { strategy: kind, ..Config::default().subdedup };
     let directory = tempfile::tempdir().expect("makes a directory");
-    let (mut strategy, mut bases) = (strategy(&config, SEED, SEED), no_bases(&config, directory.path()));
+    let mut finder = Finder::new(&config, directory.path());
     let base = generated("text", CHUNK_BYTES);
-    add(&base, strategy.as_mut(), &mut bases);
+    finder.find(&base, true);
     let chunk = if is_version { edited(&base) } else { generated("noise", CHUNK_BYTES) };
-    let anchors = anchors_of(&chunk);
-    let found = strategy.find(&chunk, &anchors, &mut bases).expect("finds");
+    let found = finder.find(&chunk, false);
     assert_eq!(is_version, !found.matches.is_empty(), "{kind}: {} matches", found.matches.len());
-    bencher
-        .counter(BytesCount::of_slice(&chunk))
-        .bench_local(|| strategy.find(&chunk, &anchors, &mut bases).expect("finds").matches.len());
+    bencher.counter(BytesCount::of_slice(&chunk)).bench_local(|| finder.find(&chunk, false).matches.len());
 }
 
 /// The base is the previous version.

@@ -251,7 +251,7 @@ impl Default for SubdedupConfig {
             copy_bytes_min: ByteSize::b(32),
             candidates_max: 4,
             depth_max: 8,
-            base_cache_bytes: ByteSize::mib(116),
+            base_cache_bytes: ByteSize::mib(108),
             base_reads_per_mib: 16,
             base_containers_max: 0,
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, ReadBatch, ReadItem, TreeItem};
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, ReadBatch, ReadItem, TreeItem};
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
@@ -116,14 +116,16 @@ impl ChunkStage {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.chunker.gives_anchors().then_some(anchors);
         let (is_new, is_borrowed, block) = (false, false, None);
-        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
+        let chunk =
+            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let (is_new, is_borrowed, anchors, block) = (false, false, None, Some(block));
-        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
+        let chunk =
+            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
@@ -139,7 +141,8 @@ impl ChunkStage {
         // A block of this model only if it was cut like one.
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
         let (is_new, class, anchors) = (false, None, None);
-        let chunk = Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, block };
+        let chunk =
+            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 

@@ -1,15 +1,18 @@
 //! Identify: classifies new chunks as float, incompressible or ordinary by the entropy of their byte groups.
 //!
-//! It also computes the anchors of new chunks that the chunker did not give. A chunk that shares features with stored
-//! chunks is left unclassified: SubDedup will copy most of it and seldom needs the class. If SubDedup does need the
-//! class it computes the same one, because the class depends on the chunk's bytes only.
+//! It also computes the anchors of new chunks that the chunker did not give, and their features. It copies their bytes
+//! out of the buffer that they were read into, because they may stay in memory as bases. A chunk that shares features
+//! with stored chunks is left unclassified: most of it will be copied, and then the class does not matter. Where it
+//! does, Match or SubDedup computes the same one, because the class depends on the chunk's bytes only.
 
-use crate::backup::message::{ChunkBatch, ChunkItem};
+use bytes::Bytes;
+
+use crate::backup::message::{ChunkBatch, ChunkItem, CopySearch};
 use crate::chunk::classify::ChunkClassifier;
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::Map;
-use crate::similar::Candidates;
+use crate::similar::{Candidates, features};
 
 /// A worker of Identify.
 pub struct IdentifyWorker {
@@ -35,12 +38,21 @@ impl Map for IdentifyWorker {
                 && chunk.is_new
                 && chunk.block.is_none_or(|block| block.is_opaque)
             {
-                match &self.sieve {
-                    None => chunk.anchors = None,
-                    Some(sieve) if chunk.anchors.is_none() => chunk.anchors = Some(sieve.anchors(&chunk.bytes)),
-                    Some(_) => {}
-                }
-                if !chunk.anchors.as_deref().is_some_and(|anchors| self.candidates.are_likely(anchors)) {
+                let is_likely = match &self.sieve {
+                    Some(sieve) => {
+                        let anchors = chunk.anchors.get_or_insert_with(|| sieve.anchors(&chunk.bytes));
+                        let features = features(anchors);
+                        let is_likely = self.candidates.are_likely(&features);
+                        chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
+                        chunk.search = CopySearch::Features(features);
+                        is_likely
+                    }
+                    None => {
+                        chunk.anchors = None;
+                        false
+                    }
+                };
+                if !is_likely {
                     chunk.class = Some(self.classifier.classify(&chunk.bytes));
                 }
             }

@@ -20,7 +20,7 @@ use crate::types::ContainerId;
 const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Container indexes that SubDedup caches for its bases.
 const BASE_CONTAINER_INDEXES: usize = 64;
-/// Container indexes that a worker of ModelEncode caches, and their bytes.
+/// Container indexes that a worker of Match or ModelEncode caches, and their bytes.
 const WORKER_CONTAINER_INDEXES: usize = 4;
 const WORKER_CONTAINER_INDEX_BYTES_MAX: usize = 4 << 20;
 
@@ -70,7 +70,12 @@ impl Indexes {
         Resolver::new(Locator::new(self.listing.clone(), cache).sound_only())
     }
 
-    /// The container indexes of one ModelEncode worker.
+    /// Finds bases, for one worker of Match.
+    pub fn worker_locator(&self, store: &Arc<dyn Store>) -> Locator {
+        Locator::new(self.listing.clone(), self.worker_container_indexes(store)).sound_only()
+    }
+
+    /// The container indexes of one worker.
     pub fn worker_container_indexes(&self, store: &Arc<dyn Store>) -> ContainerIndexes {
         self.cache(store, WORKER_CONTAINER_INDEXES, WORKER_CONTAINER_INDEX_BYTES_MAX)
     }

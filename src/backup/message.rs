@@ -10,9 +10,10 @@ use crate::codec::{ByteGroupLayout, ElementType};
 use crate::kernel::sieve::Anchor;
 use crate::model::{DeltaPlan, ModelFile, ModelRecord, TensorBlock};
 use crate::pipeline::Weigh;
-use crate::repo::container::{SessionFrameNumber, SessionOperations, StoredFrame};
+use crate::repo::container::{EntryNumber, SessionFrameNumber, SessionOperations, StoredFrame};
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{HoleMap, Node};
+use crate::similar::{BaseChunk, StrategyOutput};
 use crate::types::Fingerprint;
 
 /// How the reading of a file ended, the better first.
@@ -105,10 +106,33 @@ pub struct Chunk {
     /// Set by Identify for new chunks. `None` for chunks that SubDedup is likely to copy for the most part, and for
     /// blocks of known element types.
     pub class: Option<ChunkClass>,
-    /// Set by a chunker that finds anchors, else by Identify if the strategy needs anchors.
+    /// Set by a chunker that finds anchors, else by Identify if the strategy needs anchors. Choose takes them.
     pub anchors: Option<Vec<Anchor>>,
+    /// The search for copies. Set by Identify, Choose and Match one after another.
+    pub search: CopySearch,
     /// Set by Chunk for blocks of tensors.
     pub block: Option<TensorBlock>,
+}
+
+/// How far the search for copies of a new chunk has come. With strategies other than anchors, SubDedup does all of it.
+#[derive(Debug, Default)]
+pub enum CopySearch {
+    /// Nothing is known, or the chunk is not searched.
+    #[default]
+    None,
+    /// The features by which later chunks find this one.
+    Features(Vec<u64>),
+    /// The bases to compare with, best first.
+    Bases {
+        /// As in [`CopySearch::Features`].
+        features: Vec<u64>,
+        /// The content and its anchors.
+        chunk: Arc<BaseChunk>,
+        /// The bases.
+        entries: Vec<EntryNumber>,
+    },
+    /// The copies that were found.
+    Found(StrategyOutput),
 }
 
 /// From Chunk to SubDedup.

@@ -1,4 +1,4 @@
-//! Backup: ten stages turn a source tree into a snapshot.
+//! Backup: twelve stages turn a source tree into a snapshot.
 //!
 //! 1. Walk walks the source tree and sends tree items, holes and what is to be read. It skips files unchanged since the
 //!    parent snapshot.
@@ -6,11 +6,14 @@
 //! 3. Chunk receives bytes and sends chunks: cut at content-defined boundaries, in tensors at block boundaries.
 //! 4. Hash adds the fingerprint of each chunk, its keyed BLAKE3, in parallel.
 //! 5. Dedup asks the chunk index for each chunk and drops the bytes of duplicates.
-//! 6. Identify adds class and anchors of each new chunk, in parallel.
-//! 7. SubDedup receives chunks, finds copies in the new ones, plans deltas, and sends frames, entries and save items.
-//! 8. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
-//! 9. Compress encodes the other frames, in parallel.
-//! 10. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
+//! 6. Identify adds class, anchors and features of each new chunk, in parallel.
+//! 7. Choose picks the stored chunks that each new chunk is compared with.
+//! 8. Match finds the ranges that a new chunk shares with them, in parallel. With a strategy other than anchors, Choose
+//!    and Match are left out.
+//! 9. SubDedup receives chunks, makes copies in the new ones, plans deltas, and sends frames, entries and save items.
+//! 10. ModelEncode encodes float frames and deltas, in parallel. It is left out if there can be none.
+//! 11. Compress encodes the other frames, in parallel.
+//! 12. Save receives encoded frames, entries and save items, and writes containers, recipes and listings.
 //!
 //! `stored.rs` takes the place of Walk and Read for a stored snapshot, `memory.rs` for files in memory, `stream.rs` for
 //! a single stream. A dry run ends after Dedup, with Estimate.
@@ -20,6 +23,7 @@
 
 mod adopt;
 mod buffers;
+mod choose;
 mod chunk;
 mod commit;
 mod compress;
@@ -31,6 +35,7 @@ mod indexes;
 mod input;
 mod known;
 mod listing;
+mod matching;
 mod memory;
 mod message;
 mod metadata;

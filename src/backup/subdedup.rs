@@ -2,7 +2,8 @@
 //!
 //! 1. A float chunk or a block of a tensor gets a frame of its own, which ModelEncode encodes. If a stored model or the
 //!    file's previous version has a base for it, it becomes a delta to that.
-//! 2. The strategy searches every other new chunk for copies. The remaining bytes are literal bytes.
+//! 2. Every other new chunk gets the copies that Match found, if they pay. With a strategy other than anchors, this
+//!    stage searches it. The remaining bytes are literal bytes.
 //! 3. Literal bytes of successive chunks fill a solid frame; those of incompressible chunks fill another frame. With
 //!    `frame_bytes = 0` each chunk has a frame of its own, as in the paper.
 //! 4. A group of chunks ends when the solid frame is full or the group is large. Its entries are sent after its frames.
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backup::message::{
-    Chunk, ChunkBatch, ChunkItem, FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem,
+    Chunk, ChunkBatch, ChunkItem, CopySearch, FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem,
 };
 use crate::chunk::classify::{ChunkClass, ChunkClassifier};
 use crate::config::Config;
@@ -27,7 +28,7 @@ use crate::repo::container::{
     SessionEntryNumber, SessionFrameNumber, SessionOperations, TO_THE_END, operations_digest,
 };
 use crate::similar::{
-    Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, Strategy, StrategyOutput, base_problem,
+    Bases, EncodeBounds, EncodedChunk, Encoder, SessionEntry, SharedBases, Strategy, StrategyOutput, base_problem,
 };
 
 /// Bytes of chunks after which a group ends even if its solid frame is not full.
@@ -45,9 +46,17 @@ const FRAME_CHUNKS_MAX: u64 = 16;
 /// Bytes of chunks after which a group ends if each chunk has a frame of its own.
 const GROUP_BYTES_PER_CHUNK_FRAMES: u64 = 1 << 20;
 
+/// Who searches for copies.
+pub enum Searcher {
+    /// This stage.
+    Strategy(Box<dyn Strategy>),
+    /// Choose and Match, before this stage.
+    Match(Arc<SharedBases>),
+}
+
 /// The stage.
 pub struct SubDedupStage {
-    strategy: Box<dyn Strategy>,
+    searcher: Searcher,
     bases: Bases,
     planner: DeltaPlanner,
     /// Classifies chunks that Identify left out.
@@ -71,15 +80,9 @@ pub struct SubDedupStage {
 
 impl SubDedupStage {
     /// A stage over `bases`, for chunks of `chunk_bytes_avg` bytes on average.
-    pub fn new(
-        strategy: Box<dyn Strategy>,
-        bases: Bases,
-        planner: DeltaPlanner,
-        config: &Config,
-        chunk_bytes_avg: u64,
-    ) -> Self {
+    pub fn new(searcher: Searcher, bases: Bases, planner: DeltaPlanner, config: &Config, chunk_bytes_avg: u64) -> Self {
         SubDedupStage {
-            strategy,
+            searcher,
             bases,
             planner,
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
@@ -106,7 +109,7 @@ impl SubDedupStage {
             Some(block) => self.block(chunk, block, emit)?,
             None => self.other_chunk(chunk, emit)?,
         }
-        let entries = self.bases.ring.next().0 - self.group_first.0;
+        let entries = self.bases.entries.ring.next().0 - self.group_first.0;
         let per_chunk = self.frame_bytes == 0 && self.group_bytes >= GROUP_BYTES_PER_CHUNK_FRAMES;
         let is_large = self.group_bytes >= self.group_bytes_max || self.group_operations >= GROUP_OPERATIONS_MAX;
         if is_large || entries >= GROUP_ENTRIES_MAX || per_chunk {
@@ -134,7 +137,7 @@ impl SubDedupStage {
         let frame =
             FrameNumber::session(self.emit_frame(FrameKind::Delta(Arc::new(planned.plan)), chunk.bytes, emit)?);
         let digest = operations_digest(&planned.operations, &planned.bases);
-        Ok(self.bases.ring.push(SessionEntry {
+        Ok(self.bases.entries.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest },
             raw_len: chunk.len,
             frame,
@@ -147,14 +150,14 @@ impl SubDedupStage {
     }
 
     /// Stores an opaque chunk: as a float chunk, or with the copies that the strategy finds.
-    fn other_chunk(&mut self, chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
+    fn other_chunk(&mut self, mut chunk: Chunk, emit: &mut Emit<Packet>) -> Result<()> {
         if self.separates
             && let ChunkClass::Float(layout) = self.class(&chunk)
         {
             self.float_chunk(chunk, Vec::new(), FrameKind::Float(layout), emit)?;
             return Ok(());
         }
-        let (found, encoded) = self.find(&chunk)?;
+        let (found, encoded) = self.find(&mut chunk)?;
         // If most of the chunk is copied, no codec saves more on the rest.
         let class = if encoded.literal_len() * 2 <= chunk.len { ChunkClass::Ordinary } else { self.class(&chunk) };
         match class {
@@ -183,7 +186,7 @@ impl SubDedupStage {
         emit: &mut Emit<Packet>,
     ) -> Result<SessionEntryNumber> {
         let frame = FrameNumber::session(self.emit_frame(kind, chunk.bytes, emit)?);
-        let number = self.bases.ring.push(SessionEntry {
+        let number = self.bases.entries.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest: operations_digest(&[], &[]) },
             raw_len: chunk.len,
             frame,
@@ -193,8 +196,15 @@ impl SubDedupStage {
             features: features.clone(),
             operations: Arc::default(),
         });
-        self.bases.index(number, &features);
+        self.index(number, &features);
         Ok(number)
+    }
+
+    /// Adds the features of an entry to the similarity index, unless Choose has.
+    fn index(&mut self, number: SessionEntryNumber, features: &[u64]) {
+        if matches!(self.searcher, Searcher::Strategy(_)) {
+            self.bases.index(number, features);
+        }
     }
 
     /// Appends the literal bytes of a chunk to an open frame and adds its entry.
@@ -226,7 +236,7 @@ impl SubDedupStage {
         }
         self.group_operations += encoded.operations.len();
         let digest = operations_digest(&encoded.operations, &encoded.bases);
-        let number = self.bases.ring.push(SessionEntry {
+        let number = self.bases.entries.ring.push(SessionEntry {
             name: Base { fingerprint: chunk.fingerprint, digest },
             raw_len: chunk.len,
             frame: FrameNumber::open(open),
@@ -236,9 +246,11 @@ impl SubDedupStage {
             features: features.clone(),
             operations: session_operations(encoded.operations, encoded.bases, encoded.entries),
         });
-        self.bases.index(number, &features);
-        if self.strategy.wants_bases() {
-            self.bases.cache_chunk(number, &chunk.bytes, chunk.anchors)?;
+        self.index(number, &features);
+        if let Searcher::Strategy(strategy) = &self.searcher
+            && strategy.wants_bases()
+        {
+            self.bases.cache_chunk(number, &chunk.bytes)?;
         }
         if self.frame_bytes == 0 {
             self.close_frame(open, emit)?;
@@ -246,10 +258,13 @@ impl SubDedupStage {
         Ok(())
     }
 
-    /// Searches copies with the strategy. If the operation list of a base is unreadable the chunk is stored whole.
-    fn find(&mut self, chunk: &Chunk) -> Result<(StrategyOutput, EncodedChunk)> {
-        let anchors = chunk.anchors.as_deref().unwrap_or_default();
-        let mut found = self.strategy.find(&chunk.bytes, anchors, &mut self.bases)?;
+    /// The copies of a chunk. If the operation list of a base is unreadable the chunk is stored whole.
+    fn find(&mut self, chunk: &mut Chunk) -> Result<(StrategyOutput, EncodedChunk)> {
+        let mut found = match (&mut self.searcher, std::mem::take(&mut chunk.search)) {
+            (Searcher::Strategy(strategy), _) => strategy.find(&chunk.bytes, &mut self.bases)?,
+            (Searcher::Match(_), CopySearch::Found(found)) => found,
+            (Searcher::Match(_), _) => return Err(Error::internal("a new chunk was not searched for copies")),
+        };
         let capped = self.bases.cap(&mut found.matches);
         let encoded = capped.and_then(|()| self.encoder.encode(&chunk.bytes, &found, &mut self.bases));
         match encoded.and_then(|encoded| Ok((self.is_resolvable(chunk.len, &encoded)?, encoded))) {
@@ -274,7 +289,7 @@ impl SubDedupStage {
                 Operation::Copy { base, offset, len } => {
                     let entry = encoded.entries.get(base as usize).copied();
                     let entry = entry.ok_or_else(|| Error::internal("an operation without its base"))?;
-                    self.bases.extent_map(entry)?.extents_of(offset..offset + len)?.count()
+                    self.bases.entries.extent_map(entry)?.extents_of(offset..offset + len)?.count()
                 }
                 _ => 1,
             };
@@ -308,14 +323,18 @@ impl SubDedupStage {
             OpenFrame::Incompressible => FrameKind::Incompressible,
         };
         let number = FrameNumber::session(self.emit_frame(kind, raw.clone(), emit)?);
-        self.bases.cache_frame(number, raw);
-        for entry in self.group_first.until(self.bases.ring.next()) {
-            if let Some(entry) = self.bases.ring.get_mut(entry)
-                && entry.frame == FrameNumber::open(open)
-            {
-                entry.frame = number;
+        match &self.searcher {
+            Searcher::Strategy(_) => self.bases.cache_frame(number, raw),
+            Searcher::Match(shared) => {
+                self.bases.entries.drop_open_frames();
+                shared.add_frame(number, raw);
             }
         }
+        self.bases.entries.ring.change_from(self.group_first, |entry| {
+            if entry.frame == FrameNumber::open(open) {
+                entry.frame = number;
+            }
+        });
         Ok(())
     }
 
@@ -325,14 +344,15 @@ impl SubDedupStage {
         self.close_frame(OpenFrame::Incompressible, emit)?;
         let last_frame = SessionFrameNumber(self.next_frame.0.saturating_sub(1));
         let mut entries = Vec::new();
-        for number in self.group_first.until(self.bases.ring.next()) {
-            let Some(entry) = self.bases.ring.get_mut(number) else { continue };
+        let mut unended = None;
+        self.bases.entries.ring.change_from(self.group_first, |entry| {
             if entry.literal_len == 0 {
                 // An entry without literal bytes may refer to any frame.
                 (entry.frame, entry.literal_offset) = (FrameNumber::session(last_frame), 0);
             }
             let FrameAddress::Session(frame) = entry.frame.address() else {
-                return Err(Error::internal(format!("an entry of an ended group is in {:?}", entry.frame)));
+                unended = Some(entry.frame);
+                return;
             };
             entries.push(NewEntry {
                 fingerprint: entry.fingerprint(),
@@ -344,8 +364,15 @@ impl SubDedupStage {
                 operations: entry.operations.clone(),
                 features: entry.features.clone(),
             });
+        });
+        if let Some(frame) = unended {
+            return Err(Error::internal(format!("an entry of an ended group is in {frame:?}")));
         }
-        self.group_first = self.bases.ring.next();
+        let next = self.bases.entries.ring.next();
+        if let Searcher::Match(shared) = &self.searcher {
+            shared.release(self.group_first, next);
+        }
+        self.group_first = next;
         (self.group_bytes, self.group_operations) = (0, 0);
         self.bases.next_batch();
         if entries.is_empty() { Ok(()) } else { emit.emit(Packet::Entries(entries)) }

@@ -1,18 +1,22 @@
-//! Tests: frames do not depend on whether Identify has classified the chunks.
+//! Tests: frames do not depend on who has classified the chunks, nor on the number of workers.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::backup::choose::ChooseStage;
+use crate::backup::matching::MatchWorker;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::{Pipeline, Sink, Source};
 use crate::repo::container::FramesInFlight;
 use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
-use crate::similar::{Candidates, strategy};
+use crate::similar::{AnchorMatcher, Candidates, Chooser, WorkerBases, features};
 use crate::store::{MemoryStore, Store};
 use crate::types::Fingerprint;
 
 const LEN: usize = 128 << 10;
+/// Chunks of a batch.
+const BATCH: usize = 4;
 
 struct Chunks(Vec<Chunk>);
 
@@ -24,8 +28,11 @@ impl Source for Chunks {
     }
 
     fn run(&mut self, emit: &mut Emit<ChunkBatch>) -> Result<()> {
-        let items = self.0.drain(..).map(ChunkItem::Chunk).collect();
-        emit.emit(ChunkBatch { items, ..ChunkBatch::default() })
+        while !self.0.is_empty() {
+            let items = self.0.drain(..self.0.len().min(BATCH)).map(ChunkItem::Chunk).collect();
+            emit.emit(ChunkBatch { items, ..ChunkBatch::default() })?;
+        }
+        Ok(())
     }
 }
 
@@ -69,34 +76,54 @@ fn floats(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs the stage over chunks with these bytes, classified by Identify or not. `seed` keys the anchors.
-fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool) -> Vec<Packet> {
+/// Runs Choose, Match and SubDedup over batches of chunks with these bytes, classified by Identify or not. `seed` keys
+/// the anchors.
+fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize) -> Vec<Packet> {
     let config = Config::default();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let listing = Arc::new(ContainerListing::take(&store).expect("lists"));
     let directory = tempfile::tempdir().expect("makes a directory");
     let (path, repository) = (directory.path().into(), String::new());
     let files = SimilarityFiles { directory: path, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20, key: None };
-    let similarity = SimilarityIndex::new(store.clone(), listing.clone(), files);
-    let resolver = Resolver::new(Locator::new(listing, ContainerIndexes::new(store.clone(), 8, 1 << 20)));
-    let candidates = Candidates::new(Arc::new(Mutex::new(similarity)));
-    let bases = Bases::new(store.clone(), resolver, Arc::new(FramesInFlight::default()), &config.subdedup, candidates);
-    let models = DeltaPlanner::new(store, &config.model);
-    let stage = SubDedupStage::new(strategy(&config.subdedup, seed, seed), bases, models, &config, LEN as u64);
-    let mut classifier = ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
-    let chunk = |(number, bytes): (u8, &Vec<u8>)| Chunk {
-        is_borrowed: false,
-        bytes: Bytes::copy_from_slice(bytes),
-        len: bytes.len() as u32,
-        fingerprint: Fingerprint([number; 32]),
-        is_new: true,
-        class: is_identified.then(|| classifier.classify(bytes)),
-        anchors: Some(Sieve::new(seed).anchors(bytes)),
-        block: None,
+    let similarity = Arc::new(Mutex::new(SimilarityIndex::new(store.clone(), listing.clone(), files)));
+    let locator = || Locator::new(listing.clone(), ContainerIndexes::new(store.clone(), 8, 1 << 20));
+    let candidates = || Candidates::new(similarity.clone());
+    let (in_flight, subdedup) = (Arc::new(FramesInFlight::default()), &config.subdedup);
+    let bases = Bases::new(store.clone(), Resolver::new(locator()), in_flight, subdedup, 8 << 20, candidates());
+    let shared = Arc::new(SharedBases::new(64 << 20));
+    let classifier = || ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
+    let choose = ChooseStage {
+        chooser: Chooser::new(shared.clone(), &bases, locator(), candidates(), subdedup, LEN as u64),
+        classifier: classifier(),
+        separates: false,
+        makes_deltas: true,
+        has_previous_version: false,
     };
-    let chunks = (0..).zip(chunks_bytes).map(chunk).collect();
+    let (sieve, mut identify) = (Sieve::new(seed), classifier());
+    let chunk = |(number, bytes): (u8, &Vec<u8>)| {
+        let anchors = sieve.anchors(bytes);
+        Chunk {
+            is_borrowed: false,
+            bytes: Bytes::copy_from_slice(bytes),
+            len: bytes.len() as u32,
+            fingerprint: Fingerprint([number; 32]),
+            is_new: true,
+            class: is_identified.then(|| identify.classify(bytes)),
+            search: CopySearch::Features(features(&anchors)),
+            anchors: Some(anchors),
+            block: None,
+        }
+    };
+    let chunks: Vec<Chunk> = (0..).zip(chunks_bytes).map(chunk).collect();
     let mut line = Pipeline::new(4, Arc::new(AtomicBool::new(false)));
     let link = line.source(Chunks(chunks));
+    let link = line.stage(link, choose);
+    let link = line.parallel(link, workers, || {
+        let worker_bases = WorkerBases::new(shared.clone(), &bases, locator());
+        MatchWorker { matcher: AnchorMatcher::new(worker_bases, subdedup, seed), classifier: classifier() }
+    });
+    let planner = DeltaPlanner::new(store.clone(), &config.model);
+    let stage = SubDedupStage::new(Searcher::Match(shared), bases, planner, &config, LEN as u64);
     let link = line.stage(link, stage);
     line.run(link, Sent(Vec::new())).expect("runs").0
 }
@@ -110,11 +137,11 @@ fn frames_do_not_depend_on_who_classifies_a_chunk() {
     some[LEN / 3..].copy_from_slice(&floats(9)[LEN / 3..]);
     let text = include_bytes!("subdedup.rs").to_vec();
     let chunks_bytes = [media, weights, text, most, some];
-    let text_of = |is_identified| -> Vec<String> {
-        sent(&chunks_bytes, 1, is_identified).iter().map(|packet| format!("{packet:?}")).collect()
+    let text_of = |is_identified, workers| -> Vec<String> {
+        sent(&chunks_bytes, 1, is_identified, workers).iter().map(|packet| format!("{packet:?}")).collect()
     };
-    let (known, found) = (text_of(true), text_of(false));
-    assert_eq!(known, found);
+    let known = text_of(true, 1);
+    assert_eq!(known, text_of(false, 1));
     let of_kind = |kind: &str| known.iter().filter(|packet| packet.contains(&format!("kind: {kind}"))).count();
     assert_eq!((of_kind("Float"), of_kind("Incompressible"), of_kind("Solid")), (2, 1, 1));
 }
@@ -152,7 +179,7 @@ fn copies_in_database_pages_pay_with_every_key() {
     let mut costs = Vec::new();
     for seed in 1..=12 {
         let (mut operations, mut stored) = (0, 0);
-        for packet in sent(&chunks_bytes, seed, true) {
+        for packet in sent(&chunks_bytes, seed, true, 2) {
             match packet {
                 Packet::Entries(entries) => {
                     operations += entries.iter().map(|entry| entry.operations.list.operations.len()).sum::<usize>();
@@ -167,4 +194,17 @@ fn copies_in_database_pages_pay_with_every_key() {
     }
     costs.sort_unstable();
     assert!(costs[11] <= costs[0] * 4 / 3, "{costs:?}");
+}
+
+#[test]
+fn packets_do_not_depend_on_the_number_of_workers() {
+    let chunks_bytes: Vec<Vec<u8>> = (0..5).flat_map(pages).collect();
+    let text_of = |workers| -> Vec<String> {
+        sent(&chunks_bytes, 3, false, workers).iter().map(|packet| format!("{packet:?}")).collect()
+    };
+    let one = text_of(1);
+    assert!(one.iter().any(|packet| packet.contains("Copy")));
+    for workers in [2, 3, 8, 8, 8] {
+        assert!(one == text_of(workers), "{workers} workers");
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::buffers::BufferPool;
+use super::choose::ChooseStage;
 use super::chunk::ChunkStage;
 use super::compress::CompressWorker;
 use super::dedup::DedupStage;
@@ -17,16 +18,17 @@ use super::hash::HashWorker;
 use super::identify::IdentifyWorker;
 use super::indexes::Indexes;
 use super::input::{InputStage, ReadCounts};
+use super::matching::MatchWorker;
 use super::message::{ChunkBatch, Packet, ReadBatch};
 use super::metadata::MetadataWriter;
 use super::model_encode::{BaseReader, ModelEncodeWorker};
 use super::read::ReadWorker;
 use super::save::{SaveOptions, SaveStage, Saved};
-use super::subdedup::SubDedupStage;
+use super::subdedup::{Searcher, SubDedupStage};
 use super::uploads::Uploads;
 use crate::chunk::classify::ChunkClassifier;
 use crate::codec::{Scratch, compress_codec};
-use crate::config::{Config, FloatCodec};
+use crate::config::{Config, FloatCodec, ModelDelta, StrategyKind};
 use crate::error::Result;
 use crate::kernel::sieve::Sieve;
 use crate::metrics::{Progress, StageMetrics};
@@ -34,11 +36,17 @@ use crate::model::DeltaPlanner;
 use crate::pipeline::{Link, Pipeline};
 use crate::repo::Repository;
 use crate::repo::container::FramesInFlight;
-use crate::similar::{Bases, Candidates, Strategy, strategy};
+use crate::similar::{AnchorMatcher, Bases, Candidates, Chooser, SharedBases, WorkerBases, strategy};
 
 /// Packets from SubDedup that a queue holds for each batch in the queues before it. A packet is smaller than a batch,
 /// and most packets need no encoding, so longer queues keep the workers busy.
 const PACKETS_PER_BATCH: usize = 4;
+
+/// Memory for bases that SubDedup itself reads if Match searches for copies: recipes and records of models. Bytes.
+const SUBDEDUP_BYTES_MAX: usize = 8 << 20;
+
+/// Memory of batches on their way through one worker of Match, bytes. The base cache is smaller by it.
+const MATCH_BYTES: usize = 3 << 20;
 
 /// The objects of a run that several stages share.
 #[derive(Clone, Copy)]
@@ -119,7 +127,8 @@ impl<'a> Wiring<'a> {
     /// Adds Identify.
     pub fn identify(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, ChunkBatch> {
         let RunParts { config, indexes, .. } = self.parts;
-        let sieve = self.strategy().wants_anchors().then(|| Sieve::new(self.chunker_seed));
+        let has_anchors = config.subdedup.strategy == StrategyKind::Anchors;
+        let sieve = has_anchors.then(|| Sieve::new(self.chunker_seed));
         let workers = config.pipeline.workers_of(config.pipeline.identify_workers);
         self.pipeline.parallel(link, workers, || IdentifyWorker {
             classifier: ChunkClassifier::new(&config.identify, config.model.planes_zstd_level),
@@ -128,16 +137,47 @@ impl<'a> Wiring<'a> {
         })
     }
 
-    /// Adds SubDedup, and longer queues after it.
+    /// Adds Choose and Match if the strategy is anchors, then SubDedup, and longer queues after it.
     pub fn subdedup(&mut self, link: Link<'a, ChunkBatch>) -> Link<'a, Packet> {
         let RunParts { repository, config, indexes, .. } = self.parts;
-        let store = &repository.store;
-        let candidates = Candidates::new(indexes.similarity.clone());
-        let resolver = indexes.resolver(store);
-        let bases = Bases::new(store.clone(), resolver, self.in_flight.clone(), &config.subdedup, candidates);
-        let planner = DeltaPlanner::new(store.clone(), &config.model);
+        let (store, in_flight) = (&repository.store, self.in_flight.clone());
         let chunk_bytes_avg = repository.config.chunk_bytes_avg.0;
-        let stage = SubDedupStage::new(self.strategy(), bases, planner, config, chunk_bytes_avg);
+        let new_candidates = || Candidates::new(indexes.similarity.clone());
+        let new_bases = |bytes_max| {
+            let resolver = indexes.resolver(store);
+            Bases::new(store.clone(), resolver, in_flight.clone(), &config.subdedup, bytes_max, new_candidates())
+        };
+        let bytes_max = config.subdedup.base_cache_bytes.0 as usize;
+        let (searcher, bases, link) = match strategy(&config.subdedup, repository.key.seed("sub-blocks")) {
+            Some(strategy) => (Searcher::Strategy(strategy), new_bases(bytes_max), link),
+            None => {
+                let bases = new_bases(SUBDEDUP_BYTES_MAX);
+                let workers = config.pipeline.workers_of(config.pipeline.match_workers);
+                let taken = SUBDEDUP_BYTES_MAX + workers * MATCH_BYTES;
+                let shared = Arc::new(SharedBases::new(bytes_max.saturating_sub(taken).max(bytes_max / 2)));
+                let locator = indexes.worker_locator(store);
+                let candidates = new_candidates();
+                let chooser =
+                    Chooser::new(shared.clone(), &bases, locator, candidates, &config.subdedup, chunk_bytes_avg);
+                let new_classifier = || ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
+                let choose = ChooseStage {
+                    chooser,
+                    classifier: new_classifier(),
+                    separates: config.identify.separate,
+                    makes_deltas: config.model.delta != ModelDelta::None,
+                    has_previous_version: false,
+                };
+                let link = self.pipeline.stage(link, choose);
+                let link = self.pipeline.parallel(link, workers, || {
+                    let worker_bases = WorkerBases::new(shared.clone(), &bases, indexes.worker_locator(store));
+                    let matcher = AnchorMatcher::new(worker_bases, &config.subdedup, self.chunker_seed);
+                    MatchWorker { matcher, classifier: new_classifier() }
+                });
+                (Searcher::Match(shared), bases, link)
+            }
+        };
+        let planner = DeltaPlanner::new(store.clone(), &config.model);
+        let stage = SubDedupStage::new(searcher, bases, planner, config, chunk_bytes_avg);
         let link = self.pipeline.stage(link, stage);
         self.pipeline.set_queue_depth(PACKETS_PER_BATCH * config.pipeline.queue_depth);
         link
@@ -202,11 +242,6 @@ impl<'a> Wiring<'a> {
     pub fn estimate(self, link: Link<'a, ChunkBatch>) -> Result<(Saved, Vec<StageMetrics>)> {
         let RunParts { indexes, progress, .. } = self.parts;
         self.pipeline.run(link, EstimateStage::new(indexes.chunks.clone(), progress))
-    }
-
-    fn strategy(&self) -> Box<dyn Strategy> {
-        let RunParts { repository, config, .. } = self.parts;
-        strategy(&config.subdedup, repository.key.seed("sub-blocks"), self.chunker_seed)
     }
 }
 

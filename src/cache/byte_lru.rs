@@ -42,6 +42,23 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
         if let Some((_, (old, _))) = self.values.push(key, (bytes, value)) {
             self.bytes -= old;
         }
+        self.evict();
+    }
+
+    /// Removes a value.
+    pub fn remove(&mut self, key: &K) {
+        if let Some((bytes, _)) = self.values.pop(key) {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Sets the limit to `bytes_max` bytes, and evicts what exceeds it.
+    pub fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+        self.evict();
+    }
+
+    fn evict(&mut self) {
         while self.bytes > self.bytes_max {
             let Some((_, (old, _))) = self.values.pop_lru() else { break };
             self.bytes -= old;

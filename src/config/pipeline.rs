@@ -21,6 +21,8 @@ pub struct PipelineConfig {
     pub hash_workers: usize,
     /// Workers of Identify; 0 = `workers`.
     pub identify_workers: usize,
+    /// Workers of Match; 0 = `workers`.
+    pub match_workers: usize,
     /// Workers of ModelEncode; 0 = `workers`.
     pub model_encode_workers: usize,
     /// Workers of Compress; 0 = `workers`.
@@ -44,6 +46,7 @@ impl Default for PipelineConfig {
             read_workers: 0,
             hash_workers: 0,
             identify_workers: 0,
+            match_workers: 0,
             model_encode_workers: 0,
             compress_workers: 0,
             fetch_workers: 0,

@@ -266,7 +266,7 @@ impl DeltaPlanner {
         ranges: &mut Vec<BaseRange>,
     ) -> Result<bool> {
         let known = self.blocks.get(fingerprint).copied();
-        let Some(entry) = known.map_or_else(|| bases.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
+        let Some(entry) = known.map_or_else(|| bases.entries.entry_of(fingerprint), |entry| Ok(Some(entry)))? else {
             return Ok(false);
         };
         self.push_shallow(
@@ -287,11 +287,11 @@ impl DeltaPlanner {
         ranges: &mut Vec<BaseRange>,
     ) -> Result<bool> {
         let Some(levels) = levels.checked_sub(1).filter(|_| ranges.len() < OPERATIONS_MAX) else { return Ok(false) };
-        if bases.depth(range.entry)? <= self.config.delta_depth_max {
+        if bases.entries.depth(range.entry)? <= self.config.delta_depth_max {
             ranges.push(range);
             return Ok(true);
         }
-        let Some(below) = bases.delta_parts(range.entry)? else { return Ok(false) };
+        let Some(below) = bases.entries.delta_parts(range.entry)? else { return Ok(false) };
         let (mut start, wanted) = (0u32, range.offset..range.offset + range.len);
         for BaseRange { entry, offset, len } in below {
             let (from, to) = (wanted.start.max(start), wanted.end.min(start + len));
@@ -341,18 +341,18 @@ fn planned(
     let plan = DeltaPlan { derivation, phase: 0, element_type, base: Vec::new(), frames: Vec::new() };
     let mut planned = PlannedDelta { plan, operations: Vec::new(), bases: Vec::new(), entries: Vec::new(), depth: 0 };
     for range in ranges {
-        let extent_map = bases.extent_map(range.entry)?;
+        let extent_map = bases.entries.extent_map(range.entry)?;
         for number in extent_map.frames() {
             if !planned.plan.frames.iter().any(|frame| frame.0 == *number) {
-                let Some(source) = bases.frame_reference(*number)? else { return Ok(None) };
+                let Some(source) = bases.entries.frame_reference(*number)? else { return Ok(None) };
                 planned.plan.frames.push((*number, source));
             }
         }
-        planned.depth = planned.depth.max(bases.depth(range.entry)? + 1);
+        planned.depth = planned.depth.max(bases.entries.depth(range.entry)? + 1);
         let base = match planned.entries.iter().position(|entry| *entry == range.entry) {
             Some(at) => at,
             None => {
-                planned.bases.push(bases.name(range.entry)?);
+                planned.bases.push(bases.entries.name(range.entry)?);
                 planned.entries.push(range.entry);
                 planned.entries.len() - 1
             }

@@ -6,13 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::anchor_table::AnchorTable;
 use crate::cache::{BLOCK_BYTES, MemoryBlock};
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
-/// Approximate memory of a cached chunk besides its bytes and anchors. It matters for many short chunks.
+/// Approximate memory of a cached chunk besides its bytes. It matters for many short chunks.
 const ENTRY_BYTES: usize = 2 * (size_of::<CachedChunk>() + 2 * size_of::<u64>());
 
 /// See the module.
@@ -22,7 +20,7 @@ pub struct BaseCache {
     /// Number of the oldest block.
     first: u64,
     chunks: HashMap<EntryNumber, CachedChunk>,
-    /// Memory of the blocks, anchors and entries.
+    /// Memory of the blocks and entries.
     bytes: usize,
     bytes_max: usize,
 }
@@ -41,25 +39,6 @@ struct CachedChunk {
     block: u64,
     start: usize,
     len: usize,
-    anchors: CachedAnchors,
-}
-
-/// Anchors of a cached chunk.
-#[derive(Debug)]
-enum CachedAnchors {
-    Unknown,
-    Listed(Vec<Anchor>),
-    Table(AnchorTable),
-}
-
-impl CachedAnchors {
-    fn memory_bytes(&self) -> usize {
-        match self {
-            CachedAnchors::Unknown => 0,
-            CachedAnchors::Listed(anchors) => anchors.capacity() * size_of::<Anchor>(),
-            CachedAnchors::Table(table) => table.memory_bytes(),
-        }
-    }
 }
 
 impl BaseCache {
@@ -84,29 +63,16 @@ impl BaseCache {
         self.bytes_of(self.chunks.get(&entry)?)
     }
 
-    /// The bytes and the anchor table of an entry; `None` if either is missing.
-    pub fn get_with_table(&self, entry: EntryNumber) -> Option<(&[u8], &AnchorTable)> {
-        let chunk = self.chunks.get(&entry)?;
-        let CachedAnchors::Table(table) = &chunk.anchors else { return None };
-        Some((self.bytes_of(chunk)?, table))
-    }
-
-    /// Adds a chunk, and its anchors if they are known. A chunk that is too large is not added.
+    /// Adds a chunk. A chunk that is too large is not added.
     ///
     /// # Errors
     /// Those of [`MemoryBlock::new`].
-    pub fn insert(&mut self, entry: EntryNumber, bytes: &[u8], anchors: Option<Vec<Anchor>>) -> Result<()> {
+    pub fn insert(&mut self, entry: EntryNumber, bytes: &[u8]) -> Result<()> {
         let copy = |space: &mut [u8]| {
             space.copy_from_slice(bytes);
             Ok(())
         };
-        if self.fill(entry, bytes.len(), copy)?
-            && let Some(chunk) = self.chunks.get_mut(&entry)
-        {
-            chunk.anchors = anchors.map_or(CachedAnchors::Unknown, CachedAnchors::Listed);
-            self.bytes += chunk.anchors.memory_bytes();
-        }
-        Ok(())
+        self.fill(entry, bytes.len(), copy).map(drop)
     }
 
     /// Adds a chunk of `len` bytes that `fill` writes. Returns `false` if the chunk is too large.
@@ -126,31 +92,10 @@ impl BaseCache {
         fill(block.memory.get_mut(start..start + len).unwrap_or_default())?;
         block.filled += len;
         block.entries.push(entry);
-        self.chunks.insert(entry, CachedChunk { block: number, start, len, anchors: CachedAnchors::Unknown });
+        self.chunks.insert(entry, CachedChunk { block: number, start, len });
         self.bytes += ENTRY_BYTES;
         self.evict_for(0);
         Ok(self.contains(entry))
-    }
-
-    /// Builds the anchor table of an entry; `find` finds the anchors if they are unknown. Returns `false` if the entry
-    /// is not cached.
-    pub fn build_table(&mut self, entry: EntryNumber, find: impl FnOnce(&[u8], &mut Vec<Anchor>)) -> bool {
-        let Some(chunk) = self.chunks.get(&entry) else { return false };
-        let table = match &chunk.anchors {
-            CachedAnchors::Table(_) => return true,
-            CachedAnchors::Listed(anchors) => AnchorTable::new(anchors),
-            CachedAnchors::Unknown => {
-                let mut anchors = Vec::new();
-                find(self.bytes_of(chunk).unwrap_or_default(), &mut anchors);
-                AnchorTable::new(&anchors)
-            }
-        };
-        if let Some(chunk) = self.chunks.get_mut(&entry) {
-            self.bytes -= chunk.anchors.memory_bytes();
-            chunk.anchors = CachedAnchors::Table(table);
-            self.bytes += chunk.anchors.memory_bytes();
-        }
-        true
     }
 
     fn bytes_of(&self, chunk: &CachedChunk) -> Option<&[u8]> {
@@ -181,8 +126,8 @@ impl BaseCache {
             let Some(block) = self.blocks.pop_front() else { break };
             self.first += 1;
             for entry in &block.entries {
-                let anchor_bytes = self.chunks.remove(entry).map_or(0, |chunk| chunk.anchors.memory_bytes());
-                self.bytes -= anchor_bytes + ENTRY_BYTES;
+                self.chunks.remove(entry);
+                self.bytes -= ENTRY_BYTES;
             }
             self.bytes -= block.memory.len();
             evicted = Some(block.memory);

@@ -19,7 +19,7 @@ fn the_latest_chunks_are_cached_within_the_limit() {
     let mut cache = BaseCache::new(bytes_max);
     for entry in 0..400 {
         let bytes = chunk(entry, 50_000 + entry as usize * 11);
-        cache.insert(number(entry), &bytes, None).expect("inserts");
+        cache.insert(number(entry), &bytes).expect("inserts");
         assert!(cache.bytes <= bytes_max);
         assert_eq!(cache.get(number(entry)), Some(&*bytes));
     }
@@ -34,7 +34,7 @@ fn the_latest_chunks_are_cached_within_the_limit() {
     assert!(cache.contains(number(399)) && cache.bytes == BLOCK_BYTES + entries * ENTRY_BYTES);
     cache.limit(0);
     assert_eq!((cache.get(number(399)), cache.chunks.len(), cache.bytes), (None, 0, 0));
-    cache.insert(number(7), b"too large", None).expect("skips it");
+    cache.insert(number(7), b"too large").expect("skips it");
     assert!(!cache.contains(number(7)));
 }
 
@@ -42,7 +42,7 @@ fn the_latest_chunks_are_cached_within_the_limit() {
 fn a_chunk_longer_than_a_block_has_a_block_of_its_own() {
     let mut cache = BaseCache::new(16 << 20);
     for (entry, len) in [(0, 100), (1, 3 << 20), (2, 0), (3, 1 << 20), (4, 5 << 20)] {
-        cache.insert(number(entry), &chunk(entry, len), None).expect("inserts");
+        cache.insert(number(entry), &chunk(entry, len)).expect("inserts");
     }
     for (entry, len) in [(0, 100), (1, 3 << 20), (2, 0), (3, 1 << 20), (4, 5 << 20)] {
         assert_eq!(cache.get(number(entry)), Some(&*chunk(entry, len)));
@@ -55,7 +55,7 @@ fn a_chunk_longer_than_a_block_has_a_block_of_its_own() {
 fn short_chunks_count_with_their_overhead() {
     let mut cache = BaseCache::new(8 << 20);
     for entry in 0..200_000 {
-        cache.insert(number(entry), &[entry as u8], None).expect("inserts");
+        cache.insert(number(entry), &[entry as u8]).expect("inserts");
     }
     assert!(cache.bytes <= 8 << 20 && cache.chunks.len() * size_of::<CachedChunk>() < 8 << 20, "{}", cache.bytes);
     assert!(cache.contains(number(199_999)));
@@ -64,36 +64,15 @@ fn short_chunks_count_with_their_overhead() {
 #[test]
 fn a_chunk_that_could_not_be_filled_is_not_cached() {
     let mut cache = BaseCache::new(4 << 20);
-    cache.insert(number(1), b"before", None).expect("inserts");
+    cache.insert(number(1), b"before").expect("inserts");
     let failed = cache.fill(number(2), 100, |space| {
         space.fill(1);
         Err(Error::corrupt("frame", 0, "bytes", "none"))
     });
     assert!(failed.is_err() && !cache.contains(number(2)));
-    cache.insert(number(3), b"behind", None).expect("inserts");
+    cache.insert(number(3), b"behind").expect("inserts");
     assert_eq!(
         (cache.get(number(1)), cache.get(number(2)), cache.get(number(3))),
         (Some(&b"before"[..]), None, Some(&b"behind"[..]))
     );
-}
-
-#[test]
-fn an_anchor_table_is_built_once_and_counts_as_memory() {
-    let anchors = |hash| vec![Anchor { position: 40, hash }; 1000];
-    let mut cache = BaseCache::new(4 << 20);
-    cache.insert(number(1), &[1; 100], Some(anchors(5))).expect("inserts");
-    assert!(cache.bytes >= BLOCK_BYTES + 16_000 && cache.get_with_table(number(1)).is_none());
-    assert!(cache.build_table(number(1), |_, _| panic!("the anchors are known")));
-    assert!(cache.build_table(number(1), |_, _| panic!("the table exists")));
-    cache.insert(number(2), &[2; 100], None).expect("inserts");
-    assert!(cache.build_table(number(2), |bytes, found| {
-        assert_eq!(bytes, [2; 100]);
-        *found = anchors(6);
-    }));
-    let found = |entry, hash| cache.get_with_table(number(entry)).and_then(|(_, table)| table.find(hash));
-    assert_eq!((found(1, 5), found(1, 6), found(2, 6)), (Some(40), None, Some(40)));
-    assert_eq!(cache.get_with_table(number(2)).map(|found| found.0), Some(&[2; 100][..]));
-    assert!(!cache.build_table(number(3), |_, _| panic!("the entry is not cached")));
-    cache.limit(0);
-    assert_eq!(cache.bytes, 0);
 }

@@ -18,7 +18,6 @@ use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
 /// Bytes at each end of a chunk that a feature covers.
@@ -82,7 +81,7 @@ impl SharedEnds {
 }
 
 impl Strategy for Burst {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+    fn find(&mut self, chunk: &[u8], bases: &mut Bases) -> Result<StrategyOutput> {
         let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);

@@ -4,8 +4,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::anchors::features;
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::{EntryNumber, SessionEntryNumber};
 use crate::repo::index::{Resolver, Similar, SimilarityIndex};
 
@@ -24,11 +22,10 @@ impl Candidates {
         Candidates { index }
     }
 
-    /// Whether a chunk with these anchors is likely to be mostly copied.
+    /// Whether a chunk with these features is likely to be mostly copied.
     ///
     /// The index grows meanwhile, so the answer depends on timing. What is stored must not depend on it.
-    pub fn are_likely(&self, anchors: &[Anchor]) -> bool {
-        let features = features(anchors);
+    pub fn are_likely(&self, features: &[u64]) -> bool {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let known_min = features.len().div_ceil(LIKELY_SHARE).max(1);
         features.iter().filter(|feature| index.find(**feature).next().is_some()).nth(known_min - 1).is_some()
@@ -63,15 +60,15 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
+    use super::super::anchors::features;
     use super::*;
+    use crate::kernel::sieve::Anchor;
     use crate::repo::index::{ContainerListing, SimilarityFiles};
     use crate::store::MemoryStore;
 
-    fn anchors(hashes: impl Iterator<Item = u64>) -> Vec<Anchor> {
-        hashes
-            .zip(0..)
-            .map(|(hash, position)| Anchor { position, hash: hash.wrapping_mul(0x2545_f491_4f6c_dd1d) })
-            .collect()
+    fn features_of(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
+        let anchor = |(hash, position): (u64, u32)| Anchor { position, hash: hash.wrapping_mul(0x2545_f491_4f6c_dd1d) };
+        features(&hashes.zip(0..).map(anchor).collect::<Vec<_>>())
     }
 
     #[test]
@@ -82,11 +79,11 @@ mod tests {
         let (directory, repository) = (directory.path().into(), String::new());
         let files = SimilarityFiles { directory, repository, memory_bytes: 1 << 20, file_bytes: 1 << 20, key: None };
         let mut candidates = Candidates::new(Arc::new(Mutex::new(SimilarityIndex::new(store, listing, files))));
-        let stored = anchors(1..9);
+        let stored = features_of(1..9);
         assert!(!candidates.are_likely(&stored) && !candidates.are_likely(&[]));
-        candidates.insert(SessionEntryNumber(0), &features(&stored));
-        assert!(candidates.are_likely(&stored) && candidates.are_likely(&anchors(6..14)));
-        assert!(!candidates.are_likely(&anchors(7..15)) && !candidates.are_likely(&anchors(9..17)));
-        assert!(candidates.are_likely(&anchors(8..9)) && !candidates.are_likely(&[]));
+        candidates.insert(SessionEntryNumber(0), &stored);
+        assert!(candidates.are_likely(&stored) && candidates.are_likely(&features_of(6..14)));
+        assert!(!candidates.are_likely(&features_of(7..15)) && !candidates.are_likely(&features_of(9..17)));
+        assert!(candidates.are_likely(&features_of(8..9)) && !candidates.are_likely(&[]));
     }
 }

@@ -79,7 +79,7 @@ impl EncodedChunk {
         if let Some(slot) = slots.get(&entry) {
             return Ok(*slot);
         }
-        let name = bases.name(entry)?;
+        let name = bases.entries.name(entry)?;
         let slot = self.bases.len() as u32;
         self.bases.push(name);
         self.entries.push(entry);
@@ -151,7 +151,7 @@ impl Encoder {
         let (mut deepest, mut seen) = (0, Vec::new());
         for found in &matches {
             if !seen.contains(&found.base) {
-                deepest = deepest.max(bases.depth(found.base)?);
+                deepest = deepest.max(bases.entries.depth(found.base)?);
                 seen.push(found.base);
             }
         }
@@ -179,7 +179,7 @@ fn literal_matches(matches: &[Match], bases: &mut Bases) -> Result<Vec<Match>> {
         let extent_map = match extent_maps.iter().position(|known| known.0 == found.base) {
             Some(at) => &extent_maps[at].1,
             None => {
-                extent_maps.push((found.base, bases.extent_map(found.base)?));
+                extent_maps.push((found.base, bases.entries.extent_map(found.base)?));
                 &extent_maps[extent_maps.len() - 1].1
             }
         };

@@ -1,6 +1,7 @@
 //! Sub-block deduplication of opaque chunks: strategies that find ranges of a new chunk in stored chunks.
 //!
-//! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases.
+//! 1. A [`Strategy`] finds which ranges of a chunk equal ranges of which bases. For anchors, a [`Chooser`] chooses the
+//!    bases first, and an [`AnchorMatcher`] of each worker finds the ranges.
 //! 2. [`Encoder`] turns these matches into copy and add operations where they pay, and bounds the depth of the chain.
 //! 3. [`crate::repo::container`] resolves operations to literal bytes. It does not depend on the strategy.
 //!
@@ -16,6 +17,7 @@ mod bidirectional;
 mod burst;
 mod candidates;
 mod capping;
+mod chooser;
 mod delta;
 mod encode;
 mod head_only;
@@ -26,15 +28,16 @@ mod sub_blocks;
 mod superfeature;
 mod uniform;
 
-pub use anchors::Anchors;
-pub use bases::{Bases, base_problem};
+pub use anchors::{AnchorMatcher, features};
+pub use bases::{BaseChunk, Bases, SharedBases, WorkerBases, base_problem};
 pub use burst::Burst;
 pub use candidates::Candidates;
+pub use chooser::Chooser;
 pub use delta::DeltaMatcher;
 pub use encode::{EncodeBounds, EncodedChunk, Encoder};
 pub use none::WholeChunks;
 pub use price::LiteralRate;
-pub use ring::{Ring, SessionEntry};
+pub use ring::SessionEntry;
 pub use sub_blocks::{SubBlock, SubBlockLayout, SubBlocks};
 pub use superfeature::Superfeature;
 
@@ -42,7 +45,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::{StrategyKind, SubdedupConfig};
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
 /// The bits of a feature that are its hash. Eight bits of position code follow above them.
@@ -83,37 +85,32 @@ pub struct StrategyOutput {
     pub rate: Option<LiteralRate>,
 }
 
-/// Finds duplicates below the chunk.
+/// Finds duplicates below the chunk, one chunk after the other: those of the papers.
 pub trait Strategy: Send {
-    /// Whether the strategy needs the anchors of each new chunk.
-    fn wants_anchors(&self) -> bool {
-        false
-    }
-
     /// Whether the strategy reads bases.
     fn wants_bases(&self) -> bool {
         true
     }
 
-    /// Finds ranges of `chunk` in the chunks of `bases`. `anchors` are the chunk's anchors, or empty if the strategy
-    /// does not need them. A base that cannot be read is skipped.
+    /// Finds ranges of `chunk` in the chunks of `bases`. A base that cannot be read is skipped.
     ///
     /// # Errors
     /// Only errors that fail the run.
-    fn find(&mut self, chunk: &[u8], anchors: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput>;
+    fn find(&mut self, chunk: &[u8], bases: &mut Bases) -> Result<StrategyOutput>;
 }
 
-/// Creates the configured strategy; `seed` keys its hashes, `anchor_seed` the sieve.
-pub fn strategy(config: &SubdedupConfig, seed: u64, anchor_seed: u64) -> Box<dyn Strategy> {
+/// Creates the configured strategy; `seed` keys its hashes. `None` for anchors, which [`Chooser`] and [`AnchorMatcher`]
+/// find ahead on other threads.
+pub fn strategy(config: &SubdedupConfig, seed: u64) -> Option<Box<dyn Strategy>> {
     // Runs with different strategies share one similarity index, so each strategy hashes with a key of its own.
     let own_seed = xxh3_64_with_seed(config.strategy.name().as_bytes(), seed);
-    match config.strategy {
+    Some(match config.strategy {
         StrategyKind::None => Box::new(WholeChunks),
         StrategyKind::Burst => Box::new(Burst::new(config, own_seed)),
         StrategyKind::Uniform => Box::new(SubBlocks::new(config, uniform::layout_of(config.parts), own_seed)),
         StrategyKind::HeadOnly => Box::new(SubBlocks::new(config, Box::new(head_only::layout), own_seed)),
         StrategyKind::Bidirectional => Box::new(SubBlocks::new(config, Box::new(bidirectional::layout), seed)),
         StrategyKind::Superfeature => Box::new(Superfeature::new(config, own_seed)),
-        StrategyKind::Anchors => Box::new(Anchors::new(config, anchor_seed)),
-    }
+        StrategyKind::Anchors => return None,
+    })
 }

@@ -3,7 +3,6 @@
 use super::bases::Bases;
 use super::{Strategy, StrategyOutput};
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
 
 /// The strategy that finds nothing, the baseline of comparisons.
 pub struct WholeChunks;
@@ -13,7 +12,7 @@ impl Strategy for WholeChunks {
         false
     }
 
-    fn find(&mut self, _: &[u8], _: &[Anchor], _: &mut Bases) -> Result<StrategyOutput> {
+    fn find(&mut self, _: &[u8], _: &mut Bases) -> Result<StrategyOutput> {
         Ok(StrategyOutput::default())
     }
 }

@@ -87,6 +87,11 @@ pub struct RateSampler {
 }
 
 impl RateSampler {
+    /// The next chunk takes no rate from a chunk before it.
+    pub fn forget(&mut self) {
+        self.lent = None;
+    }
+
     /// The rate of the bytes of `chunk` around its short matches; [`LiteralRate::FULL`] if there are few. It may be the
     /// ordinary rate of a chunk shortly before.
     ///

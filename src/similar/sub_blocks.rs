@@ -16,7 +16,6 @@ use super::{HASH_MASK, Match, Strategy, StrategyOutput};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::kernel::compare::{common_prefix_len, common_suffix_len};
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::EntryNumber;
 
 /// A sub-block of a chunk.
@@ -80,7 +79,7 @@ impl SubBlocks {
         // The base of the last match is cached, and one base for several copies keeps the entry small.
         candidates.sort_by_key(|entry| Some(*entry) != last);
         for entry in candidates {
-            let features = bases.features(entry)?;
+            let features = bases.entries.features(entry)?;
             let Some(feature) = features.iter().find(|feature| **feature & HASH_MASK == hash) else { continue };
             let Some(base) = bases.bytes(entry)? else { continue };
             let base_blocks = (self.layout)(base.len());
@@ -94,7 +93,7 @@ impl SubBlocks {
 }
 
 impl Strategy for SubBlocks {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+    fn find(&mut self, chunk: &[u8], bases: &mut Bases) -> Result<StrategyOutput> {
         let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);

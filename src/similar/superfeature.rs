@@ -20,7 +20,6 @@ use super::delta::DeltaMatcher;
 use super::{HASH_MASK, Strategy, StrategyOutput};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
 
 const FEATURES: usize = 12;
 const SUPER_FEATURES: usize = 3;
@@ -81,7 +80,7 @@ impl Superfeature {
 }
 
 impl Strategy for Superfeature {
-    fn find(&mut self, chunk: &[u8], _: &[Anchor], bases: &mut Bases) -> Result<StrategyOutput> {
+    fn find(&mut self, chunk: &[u8], bases: &mut Bases) -> Result<StrategyOutput> {
         let mut found = StrategyOutput::default();
         if chunk.len() < self.chunk_bytes_min {
             return Ok(found);
@@ -89,7 +88,7 @@ impl Strategy for Superfeature {
         found.features = self.super_features(chunk);
         for feature in &found.features {
             for entry in bases.candidates(*feature, self.candidates_max) {
-                if !bases.features(entry)?.contains(feature) {
+                if !bases.entries.features(entry)?.contains(feature) {
                     continue;
                 }
                 if let Some(base) = bases.bytes(entry)? {

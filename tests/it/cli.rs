@@ -284,13 +284,25 @@ fn the_stages_are_shown_on_request() {
     let home = Home::new();
     home.write("file", &[7; 1000]);
     let text = stdout(&home.run(&["backup", "file", "--stats"]));
-    for stage in
-        ["walk", "read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save", "index: not stored"]
-    {
+    let stages = [
+        "walk",
+        "read",
+        "chunk",
+        "hash",
+        "dedup",
+        "identify",
+        "choose",
+        "match",
+        "subdedup",
+        "compress",
+        "save",
+        "index: not stored",
+    ];
+    for stage in stages {
         assert!(text.lines().any(|line| line.starts_with(stage)), "{stage} is missing in\n{text}");
     }
     let report = home.backup(&["file"]);
-    assert_eq!(report["stages"].as_array().map(Vec::len), Some(10));
+    assert_eq!(report["stages"].as_array().map(Vec::len), Some(12));
     assert!(report["stages"][0]["service_us"]["p99"].is_u64());
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::config::Config;
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::salts::Salts;
@@ -48,7 +49,16 @@ fn stored(repository: &TestRepository) -> BTreeMap<String, Vec<u8>> {
 
 /// Backs up with this number of workers. Equal seeds give equal salts.
 fn back_up(repository: &TestRepository, source: &Path, workers: usize, seed: u64) -> BackupReport {
-    let mut config = TestRepository::config();
+    back_up_with(TestRepository::config(), repository, source, workers, seed)
+}
+
+fn back_up_with(
+    mut config: Config,
+    repository: &TestRepository,
+    source: &Path,
+    workers: usize,
+    seed: u64,
+) -> BackupReport {
     config.pipeline.workers = workers;
     // Bare, because the directories above the source change meanwhile.
     let paths = vec![source.into()];
@@ -95,6 +105,33 @@ fn model_encode_is_left_out_if_no_frame_can_need_it() {
     let report = finished(place.command(source.path(), &arguments).output().unwrap(), "backup");
     let names: Vec<&str> =
         report["stages"].as_array().unwrap().iter().filter_map(|stage| stage["name"].as_str()).collect();
-    assert_eq!(names, ["walk", "read", "chunk", "hash", "dedup", "identify", "subdedup", "compress", "save"]);
+    assert_eq!(
+        names,
+        ["walk", "read", "chunk", "hash", "dedup", "identify", "choose", "match", "subdedup", "compress", "save",]
+    );
     place.run(&["check", "--read-data"]);
+}
+
+/// Twenty versions of a file in one backup: chains of copies longer than the bound, and bases that the smallest base
+/// cache has lost and reads again from the session's own frames.
+#[test]
+fn long_chains_of_copies_do_not_depend_on_the_number_of_workers() {
+    let source = tempfile::tempdir().unwrap();
+    let mut random = Random(5);
+    let mut text = random.text(2_500_000);
+    for version in 0..20 {
+        write(source.path().join(format!("{version:02}.txt")), &text);
+        text = edit(&mut random, &text, 200);
+    }
+    let one = TestRepository::new();
+    let mut config = TestRepository::config();
+    config.subdedup.base_cache_bytes = bytesize::ByteSize::mib(4);
+    let mut expected = None;
+    for workers in [1, 2, 8, 64, 64] {
+        let repository = one.copy();
+        let report = back_up_with(config.clone(), &repository, source.path(), workers, 1);
+        assert!(report.bytes_stored < 5_000_000, "{}", report.bytes_stored);
+        let got = stored(&repository);
+        assert!(expected.get_or_insert_with(|| got.clone()) == &got, "{workers} workers");
+    }
 }

@@ -55,7 +55,7 @@ pub(super) fn check(
     let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
     let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log, lost: LostChunks::default() };
     snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))?;
-    Ok(TreeWalk { needed: check.reader.resolver.containers().iter().copied().collect(), lost: check.lost })
+    Ok(TreeWalk { needed: check.reader.resolver.containers().into_iter().collect(), lost: check.lost })
 }
 
 struct TreeCheck<'a> {

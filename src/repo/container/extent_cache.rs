@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::extent_map::{DeltaSource, EXTENTS_LIMIT, ExtentMap, LiteralRange, LiteralSource, PackedExtent};
 use super::numbers::{EntryNumber, FrameNumber};
@@ -28,9 +28,12 @@ const FRAMES_LIMIT: usize = 1 << 16;
 /// Bases remembered while the extent map of an entry is built.
 const RECENT_BASES_MAX: usize = 16;
 
+/// Extent maps by entry.
+type CachedMaps = ByteLru<EntryNumber, Arc<ExtentMap>>;
+
 /// The extent maps of recently used entries.
 pub struct ExtentCache {
-    cached: ByteLru<EntryNumber, Arc<ExtentMap>>,
+    cached: Arc<Mutex<CachedMaps>>,
     /// Extent maps with extents in open frames.
     open: HashMap<EntryNumber, Arc<ExtentMap>>,
     /// Spare memory for building extent maps.
@@ -42,7 +45,18 @@ pub struct ExtentCache {
 impl ExtentCache {
     /// An empty cache of about `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
-        ExtentCache { cached: ByteLru::new(bytes_max), open: HashMap::new(), builders: Vec::new(), steps: 0 }
+        let cached = Arc::new(Mutex::new(ByteLru::new(bytes_max)));
+        ExtentCache { cached, open: HashMap::new(), builders: Vec::new(), steps: 0 }
+    }
+
+    /// A cache for another thread that shares the extent maps of this one, and their limit.
+    #[must_use]
+    pub fn sharing(&self) -> Self {
+        ExtentCache { cached: self.cached.clone(), open: HashMap::new(), builders: Vec::new(), steps: 0 }
+    }
+
+    fn cached(&self) -> MutexGuard<'_, CachedMaps> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops all extent maps with extents in open frames: an open frame got its final number.
@@ -66,7 +80,8 @@ impl ExtentCache {
         entry: EntryNumber,
         depth: u8,
     ) -> Result<Arc<ExtentMap>> {
-        if let Some(found) = self.cached.get(&entry).or_else(|| self.open.get(&entry).cloned()) {
+        let cached = self.cached().get(&entry);
+        if let Some(found) = cached.or_else(|| self.open.get(&entry).cloned()) {
             return Ok(found);
         }
         let mut builder = self.builders.pop().unwrap_or_default();
@@ -76,7 +91,7 @@ impl ExtentCache {
         self.builders.push(builder);
         let extent_map = extent_map?;
         if extent_map.frames.iter().all(|frame| frame.is_final()) {
-            self.cached.put(entry, extent_map.clone(), extent_map.memory_bytes());
+            self.cached().put(entry, extent_map.clone(), extent_map.memory_bytes());
         } else {
             self.open.insert(entry, extent_map.clone());
         }

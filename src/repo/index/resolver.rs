@@ -1,11 +1,12 @@
 //! The resolver: numbers the entries and frames of stored containers and gives their operations.
 //!
 //! A container gets a number when it is first used. Entries and frames are numbered by it and by their position in the
-//! container index.
+//! container index. Resolvers of several threads may share these numbers. Then the numbers depend on timing, so nothing
+//! that is stored may depend on their order.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use lru::LruCache;
 
@@ -19,20 +20,34 @@ use crate::types::ContainerId;
 
 /// Remembered base look-ups.
 const BASES_CACHED: NonZeroUsize = NonZeroUsize::new(1 << 15).expect("not zero");
+/// The same for a resolver that shares its numbers: there is one for each worker.
+const BASES_CACHED_BY_WORKER: NonZeroUsize = NonZeroUsize::new(1 << 11).expect("not zero");
+
+/// The containers that have a number.
+#[derive(Default)]
+struct ContainerNumbers {
+    containers: Vec<ContainerId>,
+    numbers: HashMap<ContainerId, ContainerNumber>,
+}
 
 /// Gives the operations of stored entries.
 pub struct Resolver {
     /// Finds chunks.
     pub locator: Locator,
-    containers: Vec<ContainerId>,
-    numbers: HashMap<ContainerId, ContainerNumber>,
+    numbers: Arc<RwLock<ContainerNumbers>>,
     bases: LruCache<(ContainerNumber, u32), EntryNumber>,
 }
 
 impl Resolver {
     /// For the containers that `locator` finds.
     pub fn new(locator: Locator) -> Self {
-        Resolver { locator, containers: Vec::new(), numbers: HashMap::new(), bases: LruCache::new(BASES_CACHED) }
+        Resolver { locator, numbers: Arc::default(), bases: LruCache::new(BASES_CACHED) }
+    }
+
+    /// A resolver for another thread, with a locator of its own. A number means the same to both.
+    #[must_use]
+    pub fn sharing(&self, locator: Locator) -> Self {
+        Resolver { locator, numbers: self.numbers.clone(), bases: LruCache::new(BASES_CACHED_BY_WORKER) }
     }
 
     /// Forgets which entries serve as bases, after one of them has proved bad.
@@ -41,15 +56,20 @@ impl Resolver {
     }
 
     /// Containers that have a number: all whose entries or frames were asked for.
-    pub fn containers(&self) -> &[ContainerId] {
-        &self.containers
+    pub fn containers(&self) -> Vec<ContainerId> {
+        self.numbers.read().unwrap_or_else(PoisonError::into_inner).containers.clone()
     }
 
     /// Number of a container; an unknown one gets the next number.
     pub fn container_number(&mut self, id: ContainerId) -> ContainerNumber {
-        *self.numbers.entry(id).or_insert_with(|| {
-            self.containers.push(id);
-            ContainerNumber(self.containers.len() as u32 - 1)
+        if let Some(number) = self.numbers.read().unwrap_or_else(PoisonError::into_inner).numbers.get(&id) {
+            return *number;
+        }
+        let mut shared = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        let ContainerNumbers { containers, numbers } = &mut *shared;
+        *numbers.entry(id).or_insert_with(|| {
+            containers.push(id);
+            ContainerNumber(containers.len() as u32 - 1)
         })
     }
 
@@ -68,7 +88,9 @@ impl Resolver {
     /// # Errors
     /// Those of loading it, and [`Error::Internal`] for a number that was never given.
     pub fn container_index(&mut self, number: ContainerNumber) -> Result<(ContainerId, Arc<ContainerIndex>)> {
-        let id = self.containers.get(number.0 as usize).copied();
+        let shared = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
+        let id = shared.containers.get(number.0 as usize).copied();
+        drop(shared);
         let id = id.ok_or_else(|| Error::internal(format!("container number {} was never given", number.0)))?;
         Ok((id, self.locator.container_indexes().load(&id)?))
     }

@@ -6,15 +6,14 @@ use bytes::Bytes;
 
 use super::Bases;
 use crate::error::Result;
-use crate::kernel::sieve::Anchor;
 use crate::repo::container::{
-    EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, OpenFrame, OperationSource, SessionEntryNumber,
+    EntryNumber, ExtentMap, FrameAddress, FrameNumber, OpenFrame, OperationSource, SessionEntryNumber,
 };
 use crate::similar::base_cache::BaseCache;
 use crate::types::Fingerprint;
 
 /// Largest base that is cached, bytes.
-const BASE_BYTES_MAX: u32 = 4 << 20;
+pub(super) const BASE_BYTES_MAX: u32 = 4 << 20;
 
 impl Bases {
     /// Allows more reads after `bytes` new bytes. At most the reads of 64 MiB accumulate.
@@ -27,7 +26,7 @@ impl Bases {
     /// # Errors
     /// Only errors that fail the run.
     pub fn read_chunk(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
-        let Some(entry) = self.entry_of(fingerprint)? else { return Ok(None) };
+        let Some(entry) = self.entries.entry_of(fingerprint)? else { return Ok(None) };
         Ok(self.bytes(entry)?.map(<[u8]>::to_vec))
     }
 
@@ -46,7 +45,7 @@ impl Bases {
     /// # Errors
     /// Only errors that fail the run.
     pub fn bytes(&mut self, entry: EntryNumber) -> Result<Option<&[u8]>> {
-        Ok(if self.fetch(entry, true)? { self.base_cache.get(entry) } else { None })
+        Ok(if self.fetch(entry)? { self.base_cache.get(entry) } else { None })
     }
 
     /// Chunks in memory.
@@ -54,31 +53,17 @@ impl Bases {
         &self.base_cache
     }
 
-    /// Brings an entry into the base cache, with a table of its anchors. `find` finds the anchors if they are unknown.
-    /// The result and `may_decode` are those of [`Self::fetch`].
+    /// Brings an entry into the base cache. Returns `false` if the entry cannot be read or the budget of reads is
+    /// exhausted.
     ///
     /// # Errors
     /// Only errors that fail the run.
-    pub fn fetch_with_anchors(
-        &mut self,
-        entry: EntryNumber,
-        may_decode: bool,
-        find: impl FnOnce(&[u8], &mut Vec<Anchor>),
-    ) -> Result<bool> {
-        Ok(self.fetch(entry, may_decode)? && self.base_cache.build_table(entry, find))
-    }
-
-    /// Brings an entry into the base cache. Returns `false` if the entry cannot be read, the budget of reads is
-    /// exhausted, or a frame would have to be read or decoded and `may_decode` is not set.
-    ///
-    /// # Errors
-    /// Only errors that fail the run.
-    pub fn fetch(&mut self, entry: EntryNumber, may_decode: bool) -> Result<bool> {
+    pub fn fetch(&mut self, entry: EntryNumber) -> Result<bool> {
         if self.base_cache.contains(entry) {
             return Ok(true);
         }
-        let gathered = self.gather(entry, may_decode);
-        let Some(Some((extent_map, frames))) = self.tolerate(gathered)? else { return Ok(false) };
+        let gathered = self.gather(entry);
+        let Some(Some((extent_map, frames))) = self.entries.tolerate(gathered)? else { return Ok(false) };
         let Bases { base_cache, open_solid, open_incompressible, .. } = self;
         let mut slices: Vec<&[u8]> = Vec::with_capacity(frames.len());
         for (number, raw) in extent_map.frames().iter().zip(&frames) {
@@ -89,21 +74,17 @@ impl Bases {
             });
         }
         let filled = base_cache.fill(entry, extent_map.len() as usize, |space| extent_map.fill(&slices, space));
-        Ok(self.tolerate(filled)?.unwrap_or(false))
+        Ok(self.entries.tolerate(filled)?.unwrap_or(false))
     }
 
     /// The extent map of an entry and its raw frames. Open frames are returned empty.
-    fn gather(&mut self, entry: EntryNumber, may_decode: bool) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
-        if self.view(entry)?.raw_len > BASE_BYTES_MAX {
+    fn gather(&mut self, entry: EntryNumber) -> Result<Option<(Arc<ExtentMap>, Vec<Bytes>)>> {
+        if self.entries.view(entry)?.raw_len > BASE_BYTES_MAX {
             return Ok(None);
         }
-        let extent_map = self.extent_map(entry)?;
+        let extent_map = self.entries.extent_map(entry)?;
         // The bytes of a delta's chunk are in no frame, so nothing is copied from it.
         if extent_map.is_delta() {
-            return Ok(None);
-        }
-        let is_cached = |frame: &FrameNumber| !frame.is_final() || self.frames.contains(frame);
-        if !may_decode && !extent_map.frames().iter().all(is_cached) {
             return Ok(None);
         }
         let mut frames = Vec::with_capacity(extent_map.frames().len());
@@ -120,7 +101,7 @@ impl Bases {
         if let Some(frame) = self.frames.get(&number) {
             return Ok(Some(frame));
         }
-        let raw = self.frame_reader.read(number, &mut self.resolver)?;
+        let raw = self.frame_reader.read(number, &mut self.entries.resolver)?;
         if let Some(raw) = &raw {
             self.insert_frame(number, raw.clone());
         }
@@ -129,7 +110,7 @@ impl Bases {
 
     /// Caches the raw bytes of a frame that was just emitted.
     pub fn cache_frame(&mut self, number: FrameNumber, raw: Bytes) {
-        self.extent_cache.iter_mut().for_each(ExtentCache::drop_open_frames);
+        self.entries.drop_open_frames();
         self.insert_frame(number, raw);
     }
 
@@ -139,19 +120,14 @@ impl Bases {
         self.base_cache.limit(self.bytes_max.saturating_sub(self.frames.bytes()));
     }
 
-    /// Caches a chunk of the session, and its anchors if they are known.
+    /// Caches a chunk of the session.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io) if the system has no memory left.
-    pub fn cache_chunk(
-        &mut self,
-        number: SessionEntryNumber,
-        bytes: &[u8],
-        anchors: Option<Vec<Anchor>>,
-    ) -> Result<()> {
+    pub fn cache_chunk(&mut self, number: SessionEntryNumber, bytes: &[u8]) -> Result<()> {
         if bytes.len() > BASE_BYTES_MAX as usize {
             return Ok(());
         }
-        self.base_cache.insert(EntryNumber::session(number), bytes, anchors)
+        self.base_cache.insert(EntryNumber::session(number), bytes)
     }
 }

@@ -1,43 +1,85 @@
-//! Entries of bases: their candidates, features, names, operation lists and extent maps.
+//! Entries of bases: their features, names, operation lists and extent maps.
+//!
+//! Operation lists come from the ring of session entries or from container indexes. Several threads may read entries:
+//! SubDedup owns the ring and the names, the workers of Match read them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Bases, EXTENT_CACHE_BYTES_MAX};
+use lru::LruCache;
+
+use super::EXTENT_CACHE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::repo::container::{
-    Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, Operation,
-    OperationSlice, OperationSource, OperationView, SessionEntryNumber, blob_name,
+    Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, FramesInFlight,
+    Operation, OperationSlice, OperationSource, OperationView, blob_name,
 };
+use crate::repo::index::{Locator, Resolver};
+use crate::repo::reader::at_least_one;
 use crate::similar::BaseRange;
+use crate::similar::ring::SharedRing;
 use crate::types::Fingerprint;
 
-impl Bases {
-    /// Calls `found` with the position in `features` and the entry, for at most `count_max` entries per feature, newest
-    /// first.
-    pub fn each_candidate(&mut self, features: &[u64], count_max: usize, found: impl FnMut(usize, EntryNumber)) {
-        self.candidates.find(features, count_max, &mut self.resolver, found);
+/// Bases of the session that are remembered by name.
+const NAMES_MAX: usize = 1 << 16;
+
+/// Entries of bases, as one thread reads them.
+pub struct Entries {
+    pub(super) resolver: Resolver,
+    in_flight: Arc<FramesInFlight>,
+    /// The latest session entries.
+    pub ring: Arc<SharedRing>,
+    names: Arc<Mutex<LruCache<Base, EntryNumber>>>,
+    /// Look-ups of names count as uses. Those of other threads do not, because their order depends on timing.
+    is_owner: bool,
+    /// Taken out while it resolves an entry, because it asks `self` for operation lists.
+    extent_cache: Option<ExtentCache>,
+}
+
+impl Entries {
+    /// The entries of the stored containers that `resolver` sees and of the running session, for their owner.
+    pub fn new(resolver: Resolver, in_flight: Arc<FramesInFlight>) -> Self {
+        Entries {
+            resolver,
+            in_flight,
+            ring: Arc::default(),
+            names: Arc::new(Mutex::new(LruCache::new(at_least_one(NAMES_MAX)))),
+            is_owner: true,
+            extent_cache: Some(ExtentCache::new(EXTENT_CACHE_BYTES_MAX)),
+        }
     }
 
-    /// At most `count_max` entries with a feature, newest first.
-    pub fn candidates(&mut self, feature: u64, count_max: usize) -> Vec<EntryNumber> {
-        let mut entries = Vec::new();
-        self.each_candidate(&[feature], count_max, |_, entry| entries.push(entry));
-        entries
+    /// The same entries for another thread, which finds chunks with `locator` and has its own extent maps.
+    #[must_use]
+    pub fn sharing(&self, locator: Locator, extent_cache: ExtentCache) -> Self {
+        Entries {
+            resolver: self.resolver.sharing(locator),
+            in_flight: self.in_flight.clone(),
+            ring: self.ring.clone(),
+            names: self.names.clone(),
+            is_owner: false,
+            extent_cache: Some(extent_cache),
+        }
     }
 
-    /// Adds the features of session entry `number` to the similarity index.
-    pub fn index(&mut self, number: SessionEntryNumber, features: &[u64]) {
-        self.candidates.insert(number, features);
+    fn names(&self) -> MutexGuard<'_, LruCache<Base, EntryNumber>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry stored after `entry`, in the same container or in the session so far.
+    /// The resolver of stored entries.
+    pub fn resolver(&mut self) -> &mut Resolver {
+        &mut self.resolver
+    }
+
+    /// Forgets the extent maps with extents in open frames: an open frame got its final number.
+    pub fn drop_open_frames(&mut self) {
+        self.extent_cache.iter_mut().for_each(ExtentCache::drop_open_frames);
+    }
+
+    /// The entry stored after `entry`, in the same container or in the session. A session entry may still be to come.
     pub fn following(&mut self, entry: EntryNumber) -> Result<Option<EntryNumber>> {
         let (container, position) = match entry.address() {
             EntryAddress::Stored { container, position } => (container, position),
-            EntryAddress::Session(number) => {
-                let next = number.plus(1);
-                return Ok((next < self.ring.next()).then_some(EntryNumber::session(next)));
-            }
+            EntryAddress::Session(number) => return Ok(Some(EntryNumber::session(number.plus(1)))),
         };
         let container_index = self.resolver.container_index(container);
         let Some((id, container_index)) = self.tolerate(container_index)? else { return Ok(None) };
@@ -48,8 +90,9 @@ impl Bases {
 
     /// The features of an entry; empty if the entry cannot be read.
     pub fn features(&mut self, entry: EntryNumber) -> Result<Vec<u64>> {
-        if let Some(found) = entry.as_session().and_then(|number| self.ring.get(number)) {
-            return Ok(found.features.clone());
+        let found = entry.as_session().and_then(|number| self.ring.read(number, |entry| entry.features.clone()));
+        if let Some(features) = found {
+            return Ok(features);
         }
         let features = self.stored_number(entry).and_then(|number| {
             let (_, container_index, position) = self.resolver.container_index_of(number)?;
@@ -111,8 +154,8 @@ impl Bases {
 
     /// Name of an entry as a base.
     pub fn name(&mut self, entry: EntryNumber) -> Result<Base> {
-        let name = match entry.as_session().and_then(|number| self.ring.get(number)) {
-            Some(found) => found.name,
+        let name = match entry.as_session().and_then(|number| self.ring.read(number, |entry| entry.name)) {
+            Some(name) => name,
             None => {
                 let number = self.stored_number(entry)?;
                 let (container, container_index, position) = self.resolver.container_index_of(number)?;
@@ -122,12 +165,15 @@ impl Bases {
                 Base { fingerprint: found.fingerprint, digest: container_index.digest(found) }
             }
         };
-        self.names.put(name, entry);
+        self.names().put(name, entry);
         Ok(name)
     }
 
-    /// Turns an unreadable base into `None`. Any other error fails the run.
-    pub(super) fn tolerate<T>(&self, result: Result<T>) -> Result<Option<T>> {
+    /// Turns an unreadable base into `None`.
+    ///
+    /// # Errors
+    /// Any other error, which fails the run.
+    pub fn tolerate<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_unreadable() => {
@@ -149,7 +195,7 @@ pub fn base_problem(error: &Error) -> String {
     }
 }
 
-impl OperationSource for Bases {
+impl OperationSource for Entries {
     fn view(&mut self, entry: EntryNumber) -> Result<OperationView> {
         if let Some(view) = entry.as_session().and_then(|number| self.ring.view(number)) {
             return Ok(view);
@@ -164,9 +210,10 @@ impl OperationSource for Bases {
             return found.ok_or_else(|| Error::corrupt("session entry", 0, "a base", base.to_string()));
         }
         let name = self.resolver.base_name(view, base)?;
-        if let Some(entry) = self.names.get(&name) {
-            return Ok(*entry);
-        }
-        self.resolver.base(view, base)
+        let known = match self.is_owner {
+            true => self.names().get(&name).copied(),
+            false => self.names().peek(&name).copied(),
+        };
+        known.map_or_else(|| self.resolver.base(view, base), Ok)
     }
 }

@@ -3,7 +3,7 @@
 //! One read of a container fetches the wanted frame and the following ones, up to [`READAHEAD_BYTES`]: the bases of the
 //! next chunks are likely to be there. Frames that are read ahead wait in a cache, still encoded.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -32,12 +32,15 @@ const ACCUMULATED_BYTES_POWER: u32 = 26;
 pub struct FrameReader {
     store: Arc<dyn Store>,
     in_flight: Arc<FramesInFlight>,
-    readahead: ByteLru<FrameNumber, EncodedFrame>,
+    readahead: Arc<Mutex<Readahead>>,
     reads_per_mib: u64,
     /// Reads left, in units of 1 / [`READ_COST`].
     budget: u64,
     scratch: Scratch,
 }
+
+/// Frames that were read ahead.
+type Readahead = ByteLru<FrameNumber, EncodedFrame>;
 
 /// A frame as it is stored in a container.
 #[derive(Clone)]
@@ -55,11 +58,28 @@ impl FrameReader {
         FrameReader {
             store,
             in_flight,
-            readahead: ByteLru::new(READAHEAD_CACHE_BYTES_MAX),
+            readahead: Arc::new(Mutex::new(ByteLru::new(READAHEAD_CACHE_BYTES_MAX))),
             reads_per_mib,
             budget: reads_per_mib << FIRST_BYTES_POWER,
             scratch: Scratch::default(),
         }
+    }
+
+    /// A reader without a budget for another thread. Both take what the other has read ahead.
+    #[must_use]
+    pub fn sharing(&self) -> Self {
+        FrameReader {
+            store: self.store.clone(),
+            in_flight: self.in_flight.clone(),
+            readahead: self.readahead.clone(),
+            reads_per_mib: 0,
+            budget: u64::MAX,
+            scratch: Scratch::default(),
+        }
+    }
+
+    fn readahead(&self) -> MutexGuard<'_, Readahead> {
+        self.readahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Allows more reads after `bytes` new bytes.
@@ -77,7 +97,8 @@ impl FrameReader {
     /// # Errors
     /// Those of reading and decoding, and [`Error::Internal`] for an open frame.
     pub fn read(&mut self, number: FrameNumber, resolver: &mut Resolver) -> Result<Option<Bytes>> {
-        if let Some(frame) = self.readahead.get(&number) {
+        let found = self.readahead().get(&number);
+        if let Some(frame) = found {
             return self.decode(&frame).map(Some);
         }
         let Some(budget) = self.budget.checked_sub(READ_COST) else { return Ok(None) };
@@ -136,7 +157,7 @@ impl FrameReader {
         };
         for (info, count) in frames.iter().zip(0u32..).take(count).skip(1) {
             let Some(number) = following_frame(number, count) else { break };
-            self.readahead.put(number, encoded(info), info.stored_bytes());
+            self.readahead().put(number, encoded(info), info.stored_bytes());
         }
         self.decode(&encoded(first))
     }

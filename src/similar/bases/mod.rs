@@ -1,91 +1,82 @@
 //! Bases: chunks of the repository and of the running session, as sub-block deduplication reads them.
 //!
-//! 1. [`entries`]: candidates come from the similarity index. Operation lists come from the ring of session entries or
-//!    from container indexes.
+//! 1. [`search`]: candidates come from the similarity index. [`entries`]: operation lists come from the ring of session
+//!    entries or from container indexes.
 //! 2. [`cached`]: chunk bytes come from the base cache, which is filled from frames.
 //! 3. [`frame_reader`]: frames that are not cached are read within a budget of reads per MiB of new chunks.
+//! 4. [`shared`]: chunk bytes for the workers of Match, who read any entry that they are told to.
 //!
-//! All state here advances with the stream of chunks. So the bases that are found do not depend on timing.
+//! The state of [`Bases`] advances with the stream of chunks. That of [`shared`] changes what a worker must read or
+//! decode again, never what it gets. So the bases that are found do not depend on timing.
 
 mod cached;
 mod entries;
 mod frame_reader;
+mod search;
+mod shared;
 
-pub use entries::base_problem;
+pub use entries::{Entries, base_problem};
+pub use shared::{BaseChunk, SharedBases, WorkerBases};
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lru::LruCache;
 
 use self::frame_reader::FrameReader;
 use super::Match;
 use super::base_cache::BaseCache;
 use super::candidates::Candidates;
 use super::capping::{ContainerCapping, MatchOrigin};
-use super::ring::Ring;
 use crate::cache::{BLOCK_BYTES, ByteLru};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
-use crate::repo::container::{Base, EntryNumber, Extent, ExtentCache, FrameAddress, FrameNumber, FramesInFlight};
+use crate::repo::container::{Extent, FrameAddress, FrameNumber, FramesInFlight};
 use crate::repo::index::Resolver;
-use crate::repo::reader::at_least_one;
 use crate::store::Store;
 
-/// Bases of the session that are remembered by name.
-const NAMES_MAX: usize = 1 << 16;
 /// One in this many bytes of the memory for bases is for chunks alone. Frames may take the rest.
 const CHUNKS_SHARE: usize = 2;
 /// Memory for the extent maps of bases, bytes.
-const EXTENT_CACHE_BYTES_MAX: usize = 24 << 20;
+const EXTENT_CACHE_BYTES_MAX: usize = 8 << 20;
 
 /// See the module.
 pub struct Bases {
-    resolver: Resolver,
-    in_flight: Arc<FramesInFlight>,
+    /// Operation lists, names and extent maps.
+    pub entries: Entries,
     candidates: Candidates,
-    /// The latest session entries.
-    pub ring: Ring,
     /// Literal bytes in the open solid frame.
     pub open_solid: Vec<u8>,
     /// Literal bytes in the open incompressible frame.
     pub open_incompressible: Vec<u8>,
-    names: LruCache<Base, EntryNumber>,
     frames: ByteLru<FrameNumber, Bytes>,
     /// Chunks, in the memory that `frames` leaves free.
     base_cache: BaseCache,
     /// Memory for `frames` and `base_cache`, bytes.
     bytes_max: usize,
     frame_reader: FrameReader,
-    /// Taken out while it resolves an entry, because it asks `self` for operation lists.
-    extent_cache: Option<ExtentCache>,
     capping: Option<ContainerCapping>,
 }
 
 impl Bases {
-    /// Bases in the stored containers that `resolver` sees and in the running session.
+    /// Bases in the stored containers that `resolver` sees and in the running session, with `bytes_max` bytes of memory
+    /// for frames and chunks.
     pub fn new(
         store: Arc<dyn Store>,
         resolver: Resolver,
         in_flight: Arc<FramesInFlight>,
         config: &SubdedupConfig,
+        bytes_max: usize,
         candidates: Candidates,
     ) -> Self {
-        let bytes_max = config.base_cache_bytes.0 as usize;
-        let frame_bytes_max = bytes_max.saturating_sub((bytes_max / CHUNKS_SHARE).max(2 * BLOCK_BYTES));
         Bases {
-            resolver,
+            entries: Entries::new(resolver, in_flight.clone()),
             candidates,
-            ring: Ring::default(),
             open_solid: Vec::new(),
             open_incompressible: Vec::new(),
-            names: LruCache::new(at_least_one(NAMES_MAX)),
-            frames: ByteLru::new(frame_bytes_max),
+            frames: ByteLru::new(frame_bytes_max(bytes_max)),
             base_cache: BaseCache::new(bytes_max),
             bytes_max,
-            frame_reader: FrameReader::new(store, in_flight.clone(), config.base_reads_per_mib),
-            in_flight,
-            extent_cache: Some(ExtentCache::new(EXTENT_CACHE_BYTES_MAX)),
+            frame_reader: FrameReader::new(store, in_flight, config.base_reads_per_mib),
             capping: (config.base_containers_max > 0).then(|| ContainerCapping::new(config.base_containers_max)),
         }
     }
@@ -106,11 +97,16 @@ impl Bases {
         };
         let mut origins = Vec::with_capacity(matches.len());
         for found in matches.iter() {
-            let extent_map = self.extent_map(found.base)?;
+            let extent_map = self.entries.extent_map(found.base)?;
             let extents = extent_map.extents_of(found.offset..found.offset + found.len)?;
             origins.push(extents.map(origin).collect());
         }
         self.capping.iter_mut().for_each(|capping| capping.apply(matches, &origins));
         Ok(())
     }
+}
+
+/// The part of `bytes_max` that decoded frames may take.
+fn frame_bytes_max(bytes_max: usize) -> usize {
+    bytes_max.saturating_sub((bytes_max / CHUNKS_SHARE).max(2 * BLOCK_BYTES))
 }

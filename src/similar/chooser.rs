@@ -1,0 +1,233 @@
+//! Choosing bases: which stored chunks a new chunk is compared with (ours).
+//!
+//! 1. *Similar entries*: up to 4 entries that share features with the chunk. Each must add features that the ones
+//!    before it lack, so that versions of one chunk do not use up the bases.
+//! 2. *Followers*: if these do not cover all features, up to 2 entries that were stored after the bases of the last
+//!    chunk. They need no feature.
+//! 3. *Budget*: an entry is recent if its neighbours were chosen or stored lately, so that its frames are probably in
+//!    memory. Any other one takes a read from a budget per MiB of new chunks.
+//! 4. *Worth*: an entry that shares 1 or 2 features, often only a licence text, and a follower must be fresh: recent by
+//!    a stricter measure. Others are not worth the frames that are decoded for them.
+//!
+//! The choice depends on features and on the stream alone. So it is made before any base is read, and the workers of
+//! Match read and compare the bases.
+
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use super::anchors::FEATURES;
+use super::bases::{BaseChunk, Bases, Entries, SharedBases};
+use super::candidates::Candidates;
+use crate::config::SubdedupConfig;
+use crate::error::Result;
+use crate::repo::container::{ContainerNumber, EntryAddress, EntryNumber, SessionEntryNumber};
+use crate::repo::index::Locator;
+use crate::repo::reader::at_least_one;
+
+/// Most candidates per feature.
+const CANDIDATES_PER_FEATURE: usize = 8;
+/// Fewest shared features for which an entry need not be fresh.
+const READ_FEATURES_MIN: u32 = 3;
+/// Most bases that follow the bases of the last chunk.
+const FOLLOWERS: usize = 2;
+/// Entries that count as neighbours, as a power of two. They share a few frames.
+const REGION_POWER: u32 = 4;
+/// The bytes of similar chunks that are stored as literal bytes: one in this many.
+const REGION_SHARE: u64 = 2;
+/// Fresh regions: one of this many recent ones.
+const FRESH_SHARE: usize = 4;
+/// What one read takes from the budget. With this unit, a new byte adds `reads_per_mib` to the budget.
+const READ_COST: u64 = 1 << 20;
+/// New bytes whose reads are allowed from the start, as a power of two.
+const FIRST_BYTES_POWER: u32 = 23;
+/// New bytes whose reads may accumulate, as a power of two.
+const ACCUMULATED_BYTES_POWER: u32 = 26;
+
+/// An entry that shares features with the chunk.
+#[derive(Clone, Copy)]
+struct SimilarEntry {
+    entry: EntryNumber,
+    /// Shared features: bit `i` for feature `i` of the chunk.
+    shared: u32,
+    /// Position among the entries found. Equal entries count by it, because the newest is found first.
+    found: usize,
+}
+
+/// Neighbouring entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum EntryRegion {
+    Stored(ContainerNumber, u32),
+    Session(u64),
+}
+
+impl EntryRegion {
+    fn of(entry: EntryNumber) -> Self {
+        match entry.address() {
+            EntryAddress::Stored { container, position } => EntryRegion::Stored(container, position >> REGION_POWER),
+            EntryAddress::Session(number) => EntryRegion::Session(number.0 >> REGION_POWER),
+        }
+    }
+}
+
+/// Chooses the bases of each chunk (see the module).
+pub struct Chooser {
+    shared: Arc<SharedBases>,
+    entries: Entries,
+    candidates: Candidates,
+    /// Most bases chosen by features.
+    candidates_max: usize,
+    /// Recent regions. In those of the session, bit `i` is set if entry `i` of the region may be a base.
+    recent: LruCache<EntryRegion, u32>,
+    /// Regions of entries that were stored, or chosen for enough shared features, not long ago.
+    fresh: LruCache<EntryRegion, ()>,
+    reads_per_mib: u64,
+    /// Reads left, in units of 1 / [`READ_COST`].
+    budget: u64,
+    /// Entries chosen for the last chunk that had any, the best first.
+    last_bases: Vec<EntryNumber>,
+    /// Number of the next entry.
+    next: SessionEntryNumber,
+}
+
+impl Chooser {
+    /// A chooser among the entries that `bases` sees, for chunks of `chunk_bytes_avg` bytes on average. It finds chunks
+    /// with `locator`, because it runs on another thread than that of `bases`.
+    pub fn new(
+        shared: Arc<SharedBases>,
+        bases: &Bases,
+        locator: Locator,
+        candidates: Candidates,
+        config: &SubdedupConfig,
+        chunk_bytes_avg: u64,
+    ) -> Self {
+        let regions = config.base_cache_bytes.0 / ((chunk_bytes_avg << REGION_POWER) / REGION_SHARE).max(1);
+        let reads_per_mib = u64::from(config.base_reads_per_mib);
+        Chooser {
+            entries: bases.entries.sharing(locator, shared.extent_cache()),
+            shared,
+            candidates,
+            candidates_max: config.candidates_max,
+            recent: LruCache::new(at_least_one(regions as usize)),
+            fresh: LruCache::new(at_least_one(regions as usize / FRESH_SHARE)),
+            reads_per_mib,
+            budget: reads_per_mib << FIRST_BYTES_POWER,
+            last_bases: Vec::new(),
+            next: SessionEntryNumber::default(),
+        }
+    }
+
+    /// Counts a new chunk that is neither compared nor a base.
+    pub fn skip(&mut self, len: u32) {
+        self.grant(len);
+        self.next = self.next.plus(1);
+    }
+
+    /// The bases of a new chunk with these features, best first. If `is_base`, later chunks may be compared with it.
+    ///
+    /// # Errors
+    /// Only errors that fail the run.
+    pub fn choose(&mut self, features: &[u64], chunk: &Arc<BaseChunk>, is_base: bool) -> Result<Vec<EntryNumber>> {
+        let len = chunk.bytes().len() as u32;
+        self.grant(len);
+        let similar = self.similar(features);
+        let covered = similar.iter().fold(0, |all, entry| all | entry.shared).count_ones() as usize;
+        let mut chosen: Vec<EntryNumber> = Vec::new();
+        for entry in similar {
+            if self.may_read(&entry) {
+                chosen.push(entry.entry);
+            }
+        }
+        let followers = if covered < FEATURES { self.followers(&chosen)? } else { Vec::new() };
+        chosen.extend(followers);
+        if !chosen.is_empty() {
+            self.last_bases.clone_from(&chosen);
+        }
+        let number = self.next;
+        self.next = number.plus(1);
+        if is_base && SharedBases::may_hold(len) {
+            self.candidates.insert(number, features);
+            self.shared.pin(number, chunk.clone());
+            let region = EntryRegion::of(EntryNumber::session(number));
+            let bit = 1 << (number.0 & ((1 << REGION_POWER) - 1));
+            *self.recent.get_or_insert_mut(region, || 0) |= bit;
+            self.fresh.put(region, ());
+        }
+        Ok(chosen)
+    }
+
+    /// Allows more reads after `bytes` new bytes. At most the reads of 64 MiB accumulate.
+    fn grant(&mut self, bytes: u32) {
+        let granted = self.budget + u64::from(bytes) * self.reads_per_mib;
+        self.budget = granted.min(self.reads_per_mib << ACCUMULATED_BYTES_POWER);
+    }
+
+    /// The entries that share features, best first. Each one shares the most features that those before it lack. Among
+    /// equals, recent entries come first, then newer ones.
+    fn similar(&mut self, features: &[u64]) -> Vec<SimilarEntry> {
+        let mut similar: Vec<SimilarEntry> = Vec::new();
+        self.candidates.find(features, CANDIDATES_PER_FEATURE, self.entries.resolver(), |feature, entry| {
+            let found = similar.len();
+            match similar.iter_mut().find(|known| known.entry == entry) {
+                Some(known) => known.shared |= 1 << feature,
+                None => similar.push(SimilarEntry { entry, shared: 1 << feature, found }),
+            }
+        });
+        let mut chosen: Vec<SimilarEntry> = Vec::new();
+        let mut covered = 0;
+        while chosen.len() < self.candidates_max {
+            let gain = |found: &SimilarEntry| (found.shared & !covered).count_ones();
+            let rank = |found: &&SimilarEntry| {
+                let is_recent = self.recent.contains(&EntryRegion::of(found.entry));
+                (gain(found), is_recent, found.entry.as_session(), std::cmp::Reverse(found.found))
+            };
+            let Some(best) = similar.iter().max_by_key(rank).filter(|best| gain(best) > 0) else { break };
+            chosen.push(*best);
+            covered |= best.shared;
+        }
+        chosen
+    }
+
+    /// Whether an entry is worth reading, and its frames are probably in memory or a read is allowed. Takes that from
+    /// the budget.
+    fn may_read(&mut self, entry: &SimilarEntry) -> bool {
+        let region = EntryRegion::of(entry.entry);
+        if entry.shared.count_ones() < READ_FEATURES_MIN {
+            return self.fresh.contains(&region) && self.recent.get(&region).is_some();
+        }
+        if self.recent.get(&region).is_none() {
+            let Some(budget) = self.budget.checked_sub(READ_COST) else { return false };
+            self.budget = budget;
+            self.recent.put(region, 0);
+        }
+        self.fresh.put(region, ());
+        true
+    }
+
+    /// The entries stored after the bases of the last chunk.
+    fn followers(&mut self, chosen: &[EntryNumber]) -> Result<Vec<EntryNumber>> {
+        let mut followers = Vec::with_capacity(FOLLOWERS);
+        for base in std::mem::take(&mut self.last_bases) {
+            self.last_bases.push(base);
+            if followers.len() < FOLLOWERS
+                && let Some(next) = self.entries.following(base)?
+                && self.is_fresh_base(next)
+                && !chosen.contains(&next)
+            {
+                followers.push(next);
+            }
+        }
+        Ok(followers)
+    }
+
+    /// Whether an entry is fresh and may be a base.
+    fn is_fresh_base(&self, entry: EntryNumber) -> bool {
+        let region = EntryRegion::of(entry);
+        let Some(bases) = self.recent.peek(&region).filter(|_| self.fresh.contains(&region)) else { return false };
+        entry.as_session().is_none_or(|number| bases >> (number.0 & ((1 << REGION_POWER) - 1)) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+#[path = "chooser_tests.rs"]
+mod tests;
