@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cache::CacheConfig;
 pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, ModelDelta, StrategyKind};
-pub use self::pipeline::PipelineConfig;
+pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
 

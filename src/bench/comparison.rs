@@ -1,7 +1,7 @@
 //! The configuration of a comparison: schemes × parameters × sets of real files.
 //!
 //! `kind = "schemes"` measures every set as a whole, `kind = "versions"` its files or paths one after another, and
-//! `kind = "saves"` the time to save and to load each of them.
+//! `kind = "saves"` the time to save and to load each of them, `kind = "scaling"` the CPU time of each stage.
 //!
 //! 1. Each `[[scheme]]` lists its differences from the defaults: a configuration `file`, relative to this one, and
 //!    then the keys in `config`.
@@ -95,6 +95,8 @@ pub enum ComparisonKind {
     Versions,
     /// The same, with the time of each backup, and restores of the newest version in between.
     Saves,
+    /// The CPU time of each stage of a backup and a restore of each set, and what follows for other machines.
+    Scaling,
 }
 
 /// What a version of a set is.

@@ -20,7 +20,7 @@ use super::report::{Grid, Report, pictures};
 use super::score::Score;
 use super::threshold::{self, ThresholdBench};
 use super::trace::{self, TraceBench};
-use super::{saves, schemes, versions};
+use super::{saves, scaling, schemes, versions};
 use crate::error::{Error, Result};
 
 /// A measurement.
@@ -59,8 +59,8 @@ pub struct Outline {
 
 /// Values of `kind`.
 const KINDS: &str = "`bits`, `checkpoints`, `chunkers`, `codecs`, `differences`, `entropies`, `granularity`, `identify`, \
-    `latency`, `monte-carlo`, `page`, `quantised`, `reduction-by-model`, `saves`, `schemes`, `threshold`, `trace`, \
-    `untested` or `versions`";
+    `latency`, `monte-carlo`, `page`, `quantised`, `reduction-by-model`, `saves`, `scaling`, `schemes`, `threshold`, \
+    `trace`, `untested` or `versions`";
 
 impl Experiment {
     /// Parses TOML text. `path` is the path of the file.
@@ -81,7 +81,9 @@ impl Experiment {
     fn of_kind(kind: &str, text: &str, path: &Path) -> Result<Self> {
         let origin = path.display().to_string();
         match kind {
-            "schemes" | "versions" | "saves" => Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?))),
+            "schemes" | "versions" | "saves" | "scaling" => {
+                Ok(Experiment::Comparison(Box::new(Comparison::parse(text, path)?)))
+            }
             "identify" => Ok(Experiment::Identify(Box::new(IdentifyBench::parse(text, &origin)?))),
             "entropies" => Ok(Experiment::Entropies(Box::new(EntropyBench::parse(text, &origin)?))),
             "codecs" => Ok(Experiment::Codecs(Box::new(CodecBench::parse(text, &origin)?))),
@@ -192,6 +194,7 @@ impl Experiment {
                 ComparisonKind::Schemes => schemes::run(comparison, stop, out),
                 ComparisonKind::Versions => versions::run(comparison, stop, out),
                 ComparisonKind::Saves => saves::run(comparison, stop, out),
+                ComparisonKind::Scaling => scaling::run(comparison, stop, out),
             },
             Experiment::Identify(bench) => Ok(identification(bench, &identify::run(bench, out)?)),
             Experiment::Entropies(bench) => entropies::run(bench, out),

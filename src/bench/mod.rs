@@ -26,6 +26,7 @@ pub mod reduction;
 pub mod report;
 mod same;
 pub mod saves;
+pub mod scaling;
 pub mod schemes;
 pub mod score;
 mod speed;

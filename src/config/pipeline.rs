@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most workers of a stage when the configuration leaves the number to the machine. Eight workers keep the
 /// single-threaded stages busy within the documented memory.
-const AUTOMATIC_WORKERS_MAX: usize = 8;
+pub const AUTOMATIC_WORKERS_MAX: usize = 8;
 /// Workers of Read, at least, if the number is not given.
 const AUTOMATIC_READ_WORKERS_MIN: usize = 4;
 
