@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ClientOptions;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, resolve_bucket_region};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, resolve_bucket_region};
 
 use super::aws_profile::AwsProfile;
 use super::failure::{Cause, RequestFailure};
@@ -54,6 +54,10 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
         let is_virtual = is_virtual.is_some_and(|value| value == "true");
         let endpoint = if is_virtual { with_bucket(endpoint, &opening.location.bucket) } else { endpoint.clone() };
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    if builder.get_config_value(&AmazonS3ConfigKey::Checksum).is_none() {
+        // Signatures need this hash anyway. A bucket that locks new objects refuses puts without a checksum.
+        builder = builder.with_checksum_algorithm(Checksum::SHA256);
     }
     let objects = builder
         .with_bucket_name(&opening.location.bucket)

@@ -1,7 +1,8 @@
 //! A small S3 server on loopback, in memory. It fails as a test wants it to.
 //!
 //! It knows GET (with ranges), HEAD, conditional PUT, DELETE, listings in pages and uploads in parts of one bucket. It
-//! looks at the id of the access key, not at signatures.
+//! looks at the id of the access key, not at signatures. Puts must bring a checksum, as S3 wants it where objects are
+//! locked.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -225,6 +226,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let fault = fault.map(|(_, fault)| *fault);
     tokio::time::sleep(behaviour.latency).await;
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let has_checksum = parts.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
     let is_known = header("authorization").contains(&format!("Credential={ACCESS_KEY}/"));
     let mut answer = match fault {
         Some(WireFault::Conflict) => Answer::error(409, "ConditionalRequestConflict"),
@@ -232,6 +234,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
         Some(WireFault::SlowDown) => Answer::error(503, "SlowDown"),
         _ if !is_known => Answer::error(403, "InvalidAccessKeyId"),
         _ if bucket != BUCKET => Answer::error(404, "NoSuchBucket"),
+        _ if parts.method == Method::PUT && !has_checksum => Answer::error(400, "InvalidRequest"),
         _ if seen.is_listing => {
             let repeats = if fault == Some(WireFault::RepeatedPage) { 2 } else { 0 };
             list(&state.objects.lock().unwrap(), &query, behaviour.page, repeats)
