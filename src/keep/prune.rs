@@ -11,6 +11,9 @@
 //! 5. *Move.* What is marked in the candidates is moved to new containers, and a segment lists these.
 //! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
 //!
+//! A container that the store does not let go stays in the entry, so that no writer uses it: what it copies from may be
+//! gone. Each later prune tries again, and goes on.
+//!
 //! Whatever cannot be read before step 6 ends the prune, and nothing is deleted. If another prune or a backup is in the
 //! way, everything begins again, for some time. See [`crate::repo::claims`] for why this is safe.
 
@@ -111,7 +114,7 @@ pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicB
     let repository = &repository.stopped_by(stop);
     repository.check_writable()?;
     let (started, mut attempt) = (Instant::now(), 1);
-    let mut run = PruneRun { repository, options, stop, report: PruneReport::default() };
+    let mut run = PruneRun { repository, options, stop, stuck: None, report: PruneReport::default() };
     loop {
         run.report.withdrawn = false;
         match run.all() {
@@ -132,6 +135,8 @@ struct PruneRun<'a> {
     repository: &'a Repository,
     options: &'a PruneOptions,
     stop: &'a AtomicBool,
+    /// The pending entry with what the store does not let go.
+    stuck: Option<ContainerClaim>,
     report: PruneReport,
 }
 
@@ -161,6 +166,7 @@ impl PruneRun<'_> {
 
     fn all(&mut self) -> Result<(), Failure> {
         self.report.dry_run = self.options.dry_run;
+        (self.report.containers_refused, self.stuck) = (0, None);
         let store = self.repository.store.as_ref();
         let dead = self.dead_prunes()?;
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
@@ -177,7 +183,8 @@ impl PruneRun<'_> {
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
         let others = store.list(ClaimKind::Pending.prefix())?;
-        if others.iter().any(|listed| listed.name != own.name) {
+        let stuck = self.stuck.as_ref().map(|claim| claim.name.as_str());
+        if others.iter().any(|listed| listed.name != own.name && Some(listed.name.as_str()) != stuck) {
             tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
             return Ok(store.delete(&own.name)?);
@@ -186,7 +193,10 @@ impl PruneRun<'_> {
         let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
-        self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        if self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))? > 0 {
+            // Without what a backup relies on.
+            ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
+        }
         Ok(store.delete(&own.name)?)
     }
 
@@ -232,18 +242,13 @@ impl PruneRun<'_> {
             store.delete(&own.name)?;
             return Ok(false);
         }
-        self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
-        if self.report.containers_refused > 0 {
-            // The owner of an entry may wake up and delete them after all, so writers must not rely on them.
-            tracing::warn!("the store refuses to finish an earlier prune; its entry stays until that has worked");
-            self.report.withdrawn = true;
-            store.delete(&own.name)?;
-            return Ok(false);
+        let refused = self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        dead.iter().try_for_each(|claim| store.delete(&claim.name))?;
+        if refused > 0 {
+            self.stuck = Some(own);
+            return Ok(true);
         }
-        for claim in dead {
-            store.delete(&claim.name)?;
-            self.report.prunes_finished += 1;
-        }
+        self.report.prunes_finished += dead.len() as u64;
         store.delete(&own.name)?;
         Ok(true)
     }
@@ -290,7 +295,8 @@ impl PruneRun<'_> {
         }
         let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
         cache_container_indexes(store.as_ref(), &listing.containers);
-        let retained = listing.without(doomed);
+        let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
+        let retained = listing.without(&doomed.iter().chain(stuck).copied().collect());
         let all = Arc::new(listing);
         let snapshots = self.without_withdrawn(snapshots, &all)?;
         Ok(View { snapshots, all, retained: Arc::new(retained) })
@@ -367,7 +373,11 @@ impl PruneRun<'_> {
             };
             containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified: head.modified });
         }
-        let candidates = choose(&containers, &self.bounds());
+        let is_stuck = |id: &ContainerId| {
+            self.stuck.as_ref().is_some_and(|claim| claim.containers.binary_search(id).is_ok())
+        };
+        let free: Vec<Occupancy> = containers.iter().filter(|one| !is_stuck(&one.id)).copied().collect();
+        let candidates = choose(&free, &self.bounds());
         let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
         let report = &mut self.report;
         report.containers = containers.len() as u64;
@@ -382,9 +392,10 @@ impl PruneRun<'_> {
     }
 
     /// Moves what is needed out of the doomed containers, and deletes them. The pending entry is in the store, and the
-    /// intents were listed after that.
-    fn move_and_delete(&mut self, doomed: &HashSet<ContainerId>) -> Result<(), Failure> {
-        let existing = self.move_needed(doomed)?;
+    /// intents were listed after that. Returns how many the store does not let go: the entry must stay for these,
+    /// because what their entries copy from may be gone.
+    fn move_and_delete(&mut self, doomed: &HashSet<ContainerId>) -> Result<u64, Failure> {
+        let (existing, mut refused) = (self.move_needed(doomed)?, 0);
         let store = self.repository.store.as_ref();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete(&blob_name(&id))) {
@@ -392,17 +403,18 @@ impl PruneRun<'_> {
                     self.report.containers_deleted += 1;
                     self.report.bytes_deleted += bytes;
                 }
-                // It stays whole, so it may be used again. A later prune tries again.
                 Err(error) if error.is_refused() => {
-                    if self.report.containers_refused == 0 {
+                    if refused == 0 {
                         tracing::warn!("{error}; a later prune tries again");
                     }
-                    self.report.containers_refused += 1;
+                    refused += 1;
                 }
                 Err(error) => return Err(Failure { error, has_deleted: true }),
             }
         }
-        self.clean_segments().map_err(|error| Failure { error, has_deleted: true })
+        self.report.containers_refused += refused;
+        self.clean_segments().map_err(|error| Failure { error, has_deleted: true })?;
+        Ok(refused)
     }
 
     /// Moves what is needed out of the doomed containers. Returns those that exist, with their bytes.

@@ -14,7 +14,7 @@ use fhrd::repo::Repository;
 use fhrd::repo::snapshot;
 use fhrd::store::{self, BlobMetadata, ListedBlob, Store};
 
-use crate::input::{TestRepository, write};
+use crate::input::{TestRepository, edit, write};
 use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
@@ -161,13 +161,55 @@ fn a_prune_leaves_what_the_store_does_not_let_go_for_a_later_one() {
     snapshot::delete(repository.store.as_ref(), &snapshots[0].id).unwrap();
     let report = pruned(&refusing(&place, "containers")).unwrap();
     assert!(report.containers_refused > 0 && report.containers_deleted == 0, "{report:?}");
-    assert_eq!(names(&place, "pending"), [""; 0]);
+    assert_eq!(names(&place, "pending").len(), 1);
     assert_sound(&place);
-    // Locked containers are whole, so a backup may use them again.
+    // What they copy from may be gone, so no backup uses them again.
     write(source.path().join("file"), &Random(0).bytes(2_000_000));
-    assert!(back_up(&place.open(), source.path()).bytes_stored < 200_000);
+    assert!(back_up(&place.open(), source.path()).bytes_stored > 2_000_000);
     snapshot::delete(repository.store.as_ref(), &snapshots[1].id).unwrap();
     let report = pruned(&place.open()).unwrap();
     assert!(report.containers_deleted > 0 && report.containers_refused == 0, "{report:?}");
     assert_sound(&place);
+}
+
+#[test]
+fn what_the_store_does_not_let_go_is_not_used_without_its_bases() {
+    let mut refusals = 0;
+    for number in 0..3 {
+        let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+        let mut random = Random(5);
+        let text = random.text(200_000);
+        write(source.path().join("file"), &text);
+        back_up(&place.open(), source.path());
+        let first = names(&place, "containers");
+        // Its chunks are copied from the first version for the most part.
+        write(source.path().join("file"), &edit(&mut random, &text, 12));
+        back_up(&place.open(), source.path());
+        let mut second = names(&place, "containers");
+        second.retain(|name| !first.contains(name));
+        let Some(refused) = second.get(number) else { continue };
+        let repository = place.open();
+        for named in snapshot::list(repository.store.as_ref()).unwrap().0 {
+            snapshot::delete(repository.store.as_ref(), &named.id).unwrap();
+        }
+        let refused: &'static str = Box::leak(refused.clone().into_boxed_str());
+        let report = pruned(&refusing(&place, refused)).unwrap();
+        assert_eq!((report.containers_refused, names(&place, "containers").len()), (1, 1), "{report:?}");
+        refusals += 1;
+        // The same once more.
+        back_up(&place.open(), source.path());
+        assert_sound(&place);
+        // A prune that is refused again does the rest.
+        let report = pruned(&refusing(&place, refused)).unwrap();
+        assert_eq!((report.containers_refused, report.withdrawn), (1, false), "{report:?}");
+        assert_eq!(reported(&place), 1);
+        assert_sound(&place);
+        // And one that is not.
+        let report = pruned(&place.open()).unwrap();
+        assert_eq!((report.containers_refused, report.prunes_finished), (0, 1), "{report:?}");
+        assert!(!names(&place, "containers").iter().any(|name| name == refused));
+        assert_eq!(names(&place, "pending"), [""; 0]);
+        assert_sound(&place);
+    }
+    assert!(refusals > 1);
 }

@@ -16,6 +16,7 @@ use super::segments::name_defect;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Map, Pipeline, Sink, Source, Weigh};
+use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{
     ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name,
     parse_header, parse_name,
@@ -40,8 +41,11 @@ pub(super) fn check(
     report: &mut CheckReport,
     damaged: &mut DamagedContainers,
 ) -> Result<()> {
-    let orphans: Arc<HashSet<ContainerId>> = Arc::new(run.listing.orphans().into_iter().collect());
-    report.unreferenced_containers = orphans.len() as u64;
+    let mut incomplete: HashSet<ContainerId> = run.listing.orphans().into_iter().collect();
+    report.unreferenced_containers = incomplete.len() as u64;
+    let (pending, _) = ContainerClaim::list_with_damaged(run.repository.store.as_ref(), ClaimKind::Pending)?;
+    incomplete.extend(pending.into_iter().flat_map(|claim| claim.containers));
+    let incomplete = Arc::new(incomplete);
     let mut jobs = jobs(run)?;
     jobs.retain(|job| needed.is_none_or(|needed| needed.contains(&job.id)));
     let read = run.read_data.choose(&jobs)?;
@@ -58,7 +62,7 @@ pub(super) fn check(
     let link = line.parallel(link, workers, || CheckWorker {
         run,
         reader: ChunkReader::new(run.repository, run.listing.clone(), cache_bytes),
-        orphans: orphans.clone(),
+        incomplete: incomplete.clone(),
         read: &read,
     });
     let collect = CollectSink { report, damaged, missing_bases: Vec::new(), progress: run.progress };
@@ -162,8 +166,8 @@ impl Source for ListStage {
 struct CheckWorker<'a> {
     run: &'a CheckRun<'a>,
     reader: ChunkReader,
-    /// Containers that no segment lists.
-    orphans: Arc<HashSet<ContainerId>>,
+    /// Containers that no segment lists, or that a prune deletes.
+    incomplete: Arc<HashSet<ContainerId>>,
     /// Containers to read whole.
     read: &'a HashSet<ContainerId>,
 }
@@ -272,8 +276,9 @@ impl CheckWorker<'_> {
         match error {
             // A newer version can read it.
             Error::Unsupported { .. } => defects.log.consequence(text),
-            // A running backup writes this container, and the base is in one that was not listed.
-            Error::ChunkMissing { .. } if self.orphans.contains(&job.id) => {}
+            // A running backup writes this container, and the base is in one that was not listed. Or a prune deletes
+            // it, as it did the base. If a snapshot needs the chunk, its tree shows that.
+            Error::ChunkMissing { .. } if self.incomplete.contains(&job.id) => {}
             Error::ChunkMissing { fingerprint } if defects.missing_bases.len() < DEFECTS_MAX => {
                 let container = job.id;
                 defects.missing_bases.push(MissingBase { base: fingerprint, container, entry, defect: text });

@@ -15,7 +15,8 @@
 //!
 //! Snapshots are listed before segments, and segments before containers, which is the reverse of the writing order. So
 //! the data of a concurrent backup is either complete or not needed. A container that no segment lists belongs to an
-//! interrupted or a running backup. It must be sound, but its bases may still be missing.
+//! interrupted or a running backup. It must be sound, but its bases may still be missing. So may those
+//! of a container in a pending entry, which a prune deletes.
 
 mod containers;
 mod damaged_containers;
