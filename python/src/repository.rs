@@ -380,6 +380,7 @@ impl Engine {
             repack_bytes_max: u64::MAX,
             container_bytes: self.config.container.bytes_target.0,
             patience: PRUNE_PATIENCE,
+            extend_locks: None,
             skipped_rule: SkippedRule::Nothing,
         };
         json(&self.run(py, None, |call, _| prune(&self.repository, &options, &call.stop))?)

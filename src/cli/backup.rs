@@ -89,7 +89,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
 /// Prunes after a backup, and moves at most `repack` bytes. The snapshot is stored already, so a failure is a warning.
 fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     let compacted = grace_of_profile(session).and_then(|grace| {
-        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack) };
+        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack), extend_locks: None };
         prune_now(session, repository, &arguments)
     });
     match compacted {

@@ -96,7 +96,9 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let pruned = match arguments.prune || is_by_profile {
         true => {
             let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
-            Some(prune_now(session, &repository, &PruneArguments { grace, dry_run: false, repack: None })?)
+            let extend_locks = locks_of_profile(session)?;
+            let arguments = PruneArguments { grace, dry_run: false, repack: None, extend_locks };
+            Some(prune_now(session, &repository, &arguments)?)
         }
         false => None,
     };
@@ -168,6 +170,14 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
 /// [`Error::Config`] if it does not parse.
 pub fn grace_of_profile(session: &Session) -> Result<jiff::SignedDuration> {
     Ok(parsed("forget.grace", session.profile.forget.grace.as_deref())?.unwrap_or(DEFAULT_GRACE))
+}
+
+/// For how long a prune locks what stays, if the profile says so.
+///
+/// # Errors
+/// [`Error::Config`] if it does not parse.
+pub fn locks_of_profile(session: &Session) -> Result<Option<jiff::Span>> {
+    parsed("forget.extend_locks", session.profile.forget.extend_locks.as_deref())
 }
 
 /// The value of a key of the profile.

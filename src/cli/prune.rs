@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Span, SpanRelativeTo};
 
 use super::Session;
 use super::args::PruneArguments;
 use super::exit::Exit;
+use super::forget::locks_of_profile;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
 use super::requests::{self, WithRequests};
@@ -18,6 +19,11 @@ use crate::repo::Repository;
 /// The grace period unless another one is given.
 pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_hours(24);
 
+/// The shortest time for which locks are extended, days. S3 counts default locks in days.
+const LOCK_DAYS_MIN: u64 = 1;
+/// The longest one.
+const LOCK_DAYS_MAX: u64 = 3660;
+
 /// How long a prune waits for another one, or for a backup, that is in the way.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Those of [`prune`].
 pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let report = prune_now(session, &repository, arguments)?;
+    let extend_locks = arguments.extend_locks.map_or_else(|| locks_of_profile(session), |period| Ok(Some(period)))?;
+    let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() })?;
     if session.options.json {
         print_json(&WithRequests::new(&report, &repository))?;
     } else if !session.options.quiet {
@@ -42,13 +49,15 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
 /// Prunes an open repository.
 ///
 /// # Errors
-/// [`Error::Usage`] for a negative grace period; those of [`prune`].
+/// [`Error::Usage`] for a negative grace period, and for locks that are not for a time of days; those of [`prune`].
 pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneArguments) -> Result<PruneReport> {
     let config = location::config(&session.options)?;
     let grace = Duration::try_from(arguments.grace)
         .map_err(|_| Error::Usage(format!("a grace period of {} is negative", arguments.grace)))?;
+    let extend_locks = arguments.extend_locks.as_ref().map(lock_period).transpose()?;
     let options = PruneOptions {
         grace,
+        extend_locks,
         dry_run: arguments.dry_run,
         repack_bytes_max: arguments.repack.map_or(u64::MAX, |size| size.0),
         container_bytes: config.container.bytes_target.0,
@@ -56,6 +65,15 @@ pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneAr
         skipped_rule: SkippedRule::Nothing,
     };
     prune(repository, &options, &session.stop)
+}
+
+/// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.
+fn lock_period(period: &Span) -> Result<Duration> {
+    let days = period.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+    let bounds = Duration::from_secs(LOCK_DAYS_MIN * 86_400)..=Duration::from_secs(LOCK_DAYS_MAX * 86_400);
+    days.and_then(|days| Duration::try_from(days).ok()).filter(|days| bounds.contains(days)).ok_or_else(|| {
+        Error::Usage(format!("cannot lock for {period:#}: expected between {LOCK_DAYS_MIN}d and {LOCK_DAYS_MAX}d"))
+    })
 }
 
 /// Prints what a prune has done.
@@ -82,6 +100,13 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
     pairs.extend(
         others.iter().filter(|other| other.1 > 0).map(|(name, count, what)| (*name, format!("{count} {what}"))),
     );
+    if let Some(until) = report.locked_until {
+        let (count, bytes) = (report.containers_locked, size(report.bytes_locked));
+        pairs.push(("locked", format!("{count} containers that nobody needs, {bytes}; the last lock ends {until:.0}")));
+    }
+    if report.locks_extended > 0 {
+        pairs.push(("locks", format!("{} extended{would}", report.locks_extended)));
+    }
     if report.withdrawn {
         pairs.push(("withdrawn", "another prune or a backup was in the way; run it again".into()));
     }

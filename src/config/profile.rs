@@ -94,6 +94,8 @@ pub struct RetentionProfile {
     pub prune: bool,
     /// `--grace` of that prune.
     pub grace: Option<String>,
+    /// `--extend-locks` of that prune, and of `prune`.
+    pub extend_locks: Option<String>,
 }
 
 /// `[hooks]`: commands for the shell. They run one after another until one fails.

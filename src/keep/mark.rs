@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::live::LiveSet;
-use super::prune::SkippedRule;
+use super::prune_report::SkippedRule;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CatalogueBlob;
 use crate::repo::Repository;

@@ -3,22 +3,26 @@
 //! `forget` deletes snapshots by rules, `tag` replaces a snapshot by one with other tags, `copy` stores snapshots of
 //! another repository, `rewrite` stores a snapshot again without some entries. `prune` deletes the
 //! containers that nothing needs and compacts those that hold little. `mark` finds what is needed, `plan` chooses
-//! containers, `compact` moves what is needed out of them, and `prune` runs the protocol beside writers.
+//! containers, `compact` moves what is needed out of them, and `prune` runs the protocol beside writers. `locks` makes
+//! the locks of the store last.
 
 mod compact;
 mod copy;
 mod forget;
 mod live;
+mod locks;
 mod mark;
 mod plan;
 mod prune;
+mod prune_report;
 mod rewrite;
 mod tag;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+pub use prune::prune;
 #[doc(hidden)]
-pub use prune::SkippedRule;
-pub use prune::{PruneOptions, PruneReport, prune};
+pub use prune_report::SkippedRule;
+pub use prune_report::{PruneOptions, PruneReport};
 pub use rewrite::{RewriteOutcome, RewriteRequest, rewrite};
 pub use tag::{TagChange, tag};

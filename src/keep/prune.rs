@@ -11,6 +11,8 @@
 //! 5. *Move.* What is marked in the candidates is moved to new containers, and a segment lists these.
 //! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
 //!
+//! With locks to extend, containers that nobody needs wait for the end of their lock: see [`super::locks`].
+//!
 //! A container that the store does not let go stays in the entry, so that no writer uses it: what it copies from may be
 //! gone. Each later prune tries again, and goes on.
 //!
@@ -24,8 +26,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::compact::Mover;
 use super::live::LiveSet;
+use super::locks::LockKeeper;
 use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
+use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
@@ -43,69 +47,6 @@ const ATTEMPTS_MAX: u32 = 3;
 /// not always meet.
 const PAUSE: Duration = Duration::from_millis(800);
 
-/// What a prune may do.
-#[derive(Debug, Clone, Copy)]
-pub struct PruneOptions {
-    /// Containers younger than this stay, and intents younger than this count as those of a living writer.
-    pub grace: Duration,
-    /// Only report what would be done.
-    pub dry_run: bool,
-    /// Bytes that may be moved, at most.
-    pub repack_bytes_max: u64,
-    /// Bytes of a full container.
-    pub container_bytes: u64,
-    /// How long it waits for another prune or a backup that is in the way.
-    pub patience: Duration,
-    /// A rule that is left out.
-    #[doc(hidden)]
-    pub skipped_rule: SkippedRule,
-}
-
-/// A rule that the proof leaves out, to show that data is lost without it.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SkippedRule {
-    /// None.
-    Nothing,
-    /// The bases of entries in containers that stay do not stay, unless a snapshot needs them.
-    BasesOfStaying,
-    /// Bases do not stay.
-    Bases,
-}
-
-/// Result of a prune.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct PruneReport {
-    /// Snapshots in the repository.
-    pub snapshots: u64,
-    /// Containers before.
-    pub containers: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes of them that snapshots need, estimated.
-    pub bytes_needed: u64,
-    /// Containers deleted; with `dry_run`, those that would be.
-    pub containers_deleted: u64,
-    /// Their bytes.
-    pub bytes_deleted: u64,
-    /// Containers written in place of some of them.
-    pub containers_written: u64,
-    /// Their bytes; with `dry_run`, an estimate.
-    pub bytes_written: u64,
-    /// Candidates that stay because a backup relies on them.
-    pub containers_held: u64,
-    /// Containers that nobody needs and that the store refuses to delete, such as those under a retention lock.
-    pub containers_refused: u64,
-    /// Intents of writers that were taken for dead.
-    pub intents_broken: u64,
-    /// Pending entries of dead prunes that were finished.
-    pub prunes_finished: u64,
-    /// Whether another prune was running, so that this one has only done its finishing work.
-    pub withdrawn: bool,
-    /// Whether nothing was changed.
-    pub dry_run: bool,
-}
-
 /// Deletes and compacts containers.
 ///
 /// # Errors
@@ -113,12 +54,13 @@ pub struct PruneReport {
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
     let repository = &repository.stopped_by(stop);
     repository.check_writable()?;
+    let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
     let (started, mut attempt) = (Instant::now(), 1);
-    let mut run = PruneRun { repository, options, stop, stuck: None, report: PruneReport::default() };
+    let mut run = PruneRun { repository, options, stop, locks, stuck: None, report: PruneReport::default() };
     loop {
         run.report.withdrawn = false;
         match run.all() {
-            Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => return Ok(run.report),
+            Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => break,
             Ok(()) => tracing::debug!("beginning again"),
             // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
             Err(Failure { error, has_deleted: false }) if attempt < ATTEMPTS_MAX && error.is_unreadable() => {
@@ -129,12 +71,17 @@ pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicB
         }
         run.pause()?;
     }
+    if let Some(locks) = &run.locks {
+        run.report.locks_extended = locks.extend(options.dry_run)?;
+    }
+    Ok(run.report)
 }
 
 struct PruneRun<'a> {
     repository: &'a Repository,
     options: &'a PruneOptions,
     stop: &'a AtomicBool,
+    locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     report: PruneReport,
@@ -373,11 +320,18 @@ impl PruneRun<'_> {
             };
             containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified: head.modified });
         }
-        let is_stuck = |id: &ContainerId| {
-            self.stuck.as_ref().is_some_and(|claim| claim.containers.binary_search(id).is_ok())
-        };
-        let free: Vec<Occupancy> = containers.iter().filter(|one| !is_stuck(&one.id)).copied().collect();
-        let candidates = choose(&free, &self.bounds());
+        let bounds = self.bounds();
+        if let Some(locks) = &mut self.locks {
+            locks.see(&view.all, &live);
+            locks.look_at(&containers)?;
+            locks.report(&choose(&containers, &bounds), &containers, &mut self.report);
+        }
+        let is_stuck =
+            |id: &ContainerId| self.stuck.as_ref().is_some_and(|claim| claim.containers.binary_search(id).is_ok());
+        let is_free =
+            |one: &&Occupancy| !is_stuck(&one.id) && self.locks.as_ref().is_none_or(|locks| locks.may_go(&one.id));
+        let free: Vec<Occupancy> = containers.iter().filter(is_free).copied().collect();
+        let candidates = choose(&free, &bounds);
         let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
         let report = &mut self.report;
         report.containers = containers.len() as u64;
@@ -422,6 +376,9 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         let view = self.view(doomed)?;
         let live = self.mark_for_deletion(&view)?;
+        if let Some(locks) = &mut self.locks {
+            locks.see(&view.all, &live);
+        }
         let mut existing: Vec<ContainerId> = doomed.intersection(&view.all.containers).copied().collect();
         existing.sort_unstable();
         let mut mover = Mover::new(self.repository, self.options.container_bytes);

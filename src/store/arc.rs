@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::error::Result;
@@ -74,6 +75,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn delete(&self, name: &str) -> Result<()> {
         (**self).delete(name)
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        (**self).locked_until(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        (**self).lock(name, until)
     }
 
     fn location(&self) -> String {

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use super::cache_files::{CacheFiles, FragmentName};
 use super::cached_fragments::{
@@ -414,6 +415,14 @@ impl<S: Store> Store for CachedStore<S> {
     fn delete(&self, name: &str) -> Result<()> {
         CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
         self.inner.delete(name)
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        self.inner.locked_until(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        self.inner.lock(name, until)
     }
 
     fn location(&self) -> String {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -215,6 +216,16 @@ impl<S: Store> Store for CountingStore<S> {
     fn delete(&self, name: &str) -> Result<()> {
         self.count(&self.counters.deletes, "delete", name);
         self.inner.delete(name)
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        self.count(&self.counters.heads, "head", name);
+        self.inner.locked_until(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        self.count(&self.counters.puts, "lock", name);
+        self.inner.lock(name, until)
     }
 
     fn location(&self) -> String {

@@ -2,9 +2,10 @@
 
 use std::io::{Read, Seek};
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::blob::{self, BlobMetadata, ListedBlob};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Makes the name of a blob from the BLAKE3 of the bytes that the store keeps.
 pub type NameOfHash = fn(&[u8; 32]) -> String;
@@ -153,6 +154,22 @@ pub trait Store: Send + Sync {
     /// Deletes a blob. Deleting a missing blob succeeds. Fails with [`Io`](crate::Error::Io).
     fn delete(&self, name: &str) -> Result<()>;
 
+    /// Until when the store lets nobody destroy what it keeps for a blob. `None` if the blob has no such lock.
+    ///
+    /// # Errors
+    /// [`Usage`](crate::Error::Usage) if the store has no locks. As of [`Store::get`].
+    fn locked_until(&self, _name: &str) -> Result<Option<SystemTime>> {
+        Err(no_locks(&self.location()))
+    }
+
+    /// Makes the lock of a blob last until `until`, if it ends before.
+    ///
+    /// # Errors
+    /// As of [`Store::locked_until`].
+    fn lock(&self, _name: &str, _until: SystemTime) -> Result<()> {
+        Err(no_locks(&self.location()))
+    }
+
     /// The location of the store: names it in messages and tells its caches from those of other stores.
     fn location(&self) -> String;
 
@@ -192,4 +209,9 @@ pub trait Store: Send + Sync {
     fn clean_temporaries(&self) -> Result<usize> {
         Ok(0)
     }
+}
+
+/// The error of a store that has no locks.
+pub(super) fn no_locks(location: &str) -> Error {
+    Error::Usage(format!("{location} has no locks to extend; that needs a bucket of S3 with Object Lock"))
 }

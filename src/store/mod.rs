@@ -42,6 +42,7 @@ pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, read_again};
 pub use cached::CachedStore;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};
 pub use faulty::{FaultyStore, InjectedFault};
+use interface::no_locks;
 pub use interface::{NameOfHash, ReadTwice, Store};
 pub use local::LocalStore;
 pub use memory::MemoryStore;

@@ -10,6 +10,7 @@ use std::io::{Read, SeekFrom};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use lru::LruCache;
 
@@ -239,6 +240,14 @@ impl Store for SealedStore {
     fn delete(&self, name: &str) -> Result<()> {
         self.known_keys().pop(name);
         self.inner.delete(name)
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        self.inner.locked_until(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        self.inner.lock(name, until)
     }
 
     fn location(&self) -> String {

@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store};
 use crate::error::{Error, Result};
@@ -127,6 +128,14 @@ impl<S: Store> Store for StoppingStore<S> {
 
     fn delete(&self, name: &str) -> Result<()> {
         self.inner.delete(name)
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        self.readable()?.locked_until(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        self.inner.lock(name, until)
     }
 
     fn location(&self) -> String {

@@ -183,7 +183,7 @@ such repeated work: give 0s where nobody else writes. On a file system with cach
 grace period of at least a day.";
 
 /// Arguments of `prune`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = PRUNE_NOTES)]
 pub struct PruneArguments {
     /// Leave data alone that is younger than this, and take a writer for dead only after this time
@@ -195,4 +195,7 @@ pub struct PruneArguments {
     /// Move at most this much needed data out of containers that hold little [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,
+    /// Lock what stays for this long (90d), if less than half of that is left; a bucket of S3 with Object Lock only
+    #[arg(long, value_name = "DURATION")]
+    pub extend_locks: Option<jiff::Span>,
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
 use futures_util::StreamExt;
 use object_store::multipart::MultipartStore;
@@ -11,6 +12,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 use super::failure::{Cause, RequestFailure};
+use super::locks::ObjectLocks;
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::name::{check_len, check_name, check_prefix, check_range, missing};
@@ -34,8 +36,10 @@ pub struct RemoteStore {
     pub(super) requests: Requests,
     /// Whether the service has not yet refused to put only if the name is free.
     pub(super) puts_conditionally: AtomicBool,
+    /// What sends requests about locks, if the service has any.
+    pub(super) locks: Option<ObjectLocks>,
+    pub(super) location: String,
     prefix: Path,
-    location: String,
 }
 
 /// How far one listing has come.
@@ -52,7 +56,13 @@ impl RemoteStore {
     /// The objects of `objects` below `prefix`. `location` is how messages and caches name the store.
     pub(super) fn new(objects: Arc<dyn Objects>, prefix: Path, location: String, patience: Patience) -> Self {
         let requests = Requests::new(patience);
-        RemoteStore { objects, requests, puts_conditionally: AtomicBool::new(true), prefix, location }
+        let puts_conditionally = AtomicBool::new(true);
+        RemoteStore { objects, requests, puts_conditionally, locks: None, location, prefix }
+    }
+
+    /// The same store, whose objects can be locked.
+    pub(super) fn with_locks(self, locks: Option<ObjectLocks>) -> Self {
+        RemoteStore { locks, ..self }
     }
 
     /// The object of a blob. `name` must be valid.
@@ -63,7 +73,7 @@ impl RemoteStore {
 
     /// The error of a failed request for the blob `name`, which may be empty for all of them.
     pub(super) fn error(&self, failure: RequestFailure, action: &'static str, name: &str) -> Error {
-        let kind = if ["write", "delete"].contains(&action) { RequestKind::Write } else { RequestKind::Read };
+        let kind = if ["write", "delete", "lock"].contains(&action) { RequestKind::Write } else { RequestKind::Read };
         match failure.cause() {
             Cause::Missing => missing(name),
             _ if name.is_empty() => failure.into_error(action, &self.location, kind),
@@ -72,7 +82,7 @@ impl RemoteStore {
     }
 
     /// Sends a read for the blob `name`.
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         action: &'static str,
         name: &str,
@@ -273,6 +283,16 @@ impl Store for RemoteStore {
             Err(failure) if failure.cause() == Cause::Missing => Ok(()),
             deleted => deleted.map_err(|failure| self.error(failure, "delete", name)),
         }
+    }
+
+    fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
+        check_name(name)?;
+        self.lock_end(name)
+    }
+
+    fn lock(&self, name: &str, until: SystemTime) -> Result<()> {
+        check_name(name)?;
+        self.extend_lock(name, until)
     }
 
     fn location(&self) -> String {

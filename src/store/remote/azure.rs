@@ -63,7 +63,7 @@ pub(in crate::store) fn open_azure(rest: &OsStr, options: &StoreOptions) -> Resu
         .with_http_connector(opening.transport())
         .build()
         .map_err(|error| opening.unusable(&error))?;
-    Ok(opening.finish(Arc::new(objects), account))
+    Ok(opening.finish(Arc::new(objects), account, None))
 }
 
 /// The settings of a connection string, as `AccountName=a;AccountKey=b`.

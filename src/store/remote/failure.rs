@@ -59,6 +59,22 @@ impl RequestFailure {
         RequestFailure::new(Cause::Stopped, "stopped")
     }
 
+    /// The failure of a request that was answered with `status`, which is no success.
+    pub(super) fn answered(status: u16, body: &str) -> Self {
+        use object_store::Error as E;
+        // As the client of the service says it.
+        let (path, source) = (String::new(), format!("status code: {status}: {body}").into());
+        let error = match status {
+            // Another request is changing the same object.
+            409 => return RequestFailure::new(Cause::Transient, "the server answered 409"),
+            401 => E::Unauthenticated { path, source },
+            403 => E::PermissionDenied { path, source },
+            404 => E::NotFound { path, source },
+            _ => E::Generic { store: "S3", source },
+        };
+        error.into()
+    }
+
     pub(super) fn cause(&self) -> Cause {
         self.cause
     }
@@ -201,7 +217,7 @@ fn status(text: &str) -> Option<u16> {
 }
 
 /// The content of an XML element in the answer.
-fn tagged<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
+pub(super) fn tagged<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{tag}>"))?;
     rest.split_once("</").map(|(content, _)| content.trim())
 }

@@ -35,5 +35,5 @@ pub(in crate::store) fn open_gcs(rest: &OsStr, options: &StoreOptions) -> Result
         .with_http_connector(opening.transport())
         .build()
         .map_err(|error| opening.unusable(&error))?;
-    Ok(opening.finish(Arc::new(objects), None))
+    Ok(opening.finish(Arc::new(objects), None, None))
 }

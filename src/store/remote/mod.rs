@@ -6,6 +6,7 @@
 //! 2. `adapter` is the [`Store`](super::Store). A blob is one object below the prefix of the URL.
 //! 3. `requests` tries failing requests again, and ends them when the user asks to stop. `failure` says what an error
 //!    means, and what the user can do.
+//! 4. `locks` sends the requests of S3 Object Lock, which the client lacks.
 //!
 //! A put asks the service to store only if the name is free. If it says that the name is taken, the store looks: S3
 //! answers 409 also when nothing was stored, and a name may be taken by this store's own put whose answer was lost.
@@ -16,6 +17,7 @@ mod azure;
 mod failure;
 mod gcs;
 mod location;
+mod locks;
 mod open;
 mod put;
 mod requests;

@@ -8,6 +8,7 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::adapter::{Objects, RemoteStore};
 use super::location::RemoteLocation;
+use super::locks::ObjectLocks;
 use super::transport::{CONNECT_TIMEOUT, Transport};
 use crate::error::{Error, Result};
 use crate::store::{Store, StoreOptions};
@@ -59,12 +60,18 @@ impl<'a> Opening<'a> {
     }
 
     /// The store. `account` tells buckets of one name apart.
-    pub(super) fn finish(self, objects: Arc<dyn Objects>, account: Option<String>) -> Arc<dyn Store> {
+    pub(super) fn finish(
+        self,
+        objects: Arc<dyn Objects>,
+        account: Option<String>,
+        locks: Option<ObjectLocks>,
+    ) -> Arc<dyn Store> {
         let mut shown = self.location.url(self.scheme);
         if let Some(at) = self.endpoint.or(account) {
             shown = format!("{shown} at {}", at.trim_end_matches('/'));
         }
-        Arc::new(RemoteStore::new(objects, self.location.prefix, shown, self.options.patience.clone()))
+        let store = RemoteStore::new(objects, self.location.prefix, shown, self.options.patience.clone());
+        Arc::new(store.with_locks(locks))
     }
 }
 

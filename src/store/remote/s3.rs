@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use object_store::ClientOptions;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, resolve_bucket_region};
+use object_store::client::HttpConnector;
 
 use super::aws_profile::AwsProfile;
 use super::failure::{Cause, RequestFailure};
 use super::location::RemoteLocation;
+use super::locks::ObjectLocks;
 use super::open::{Opening, home, no_retries, variable};
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, Result};
@@ -59,15 +61,19 @@ pub(in crate::store) fn open_s3(rest: &OsStr, options: &StoreOptions) -> Result<
         // Signatures need this hash anyway. A bucket that locks new objects refuses puts without a checksum.
         builder = builder.with_checksum_algorithm(Checksum::SHA256);
     }
-    let objects = builder
-        .with_bucket_name(&opening.location.bucket)
-        .with_disable_bulk_delete(true)
-        .with_retry(no_retries())
-        .with_client_options(opening.client_options())
-        .with_http_connector(opening.transport())
-        .build()
-        .map_err(|error| opening.unusable(&error))?;
-    Ok(opening.finish(Arc::new(objects), None))
+    let objects = Arc::new(
+        builder
+            .with_bucket_name(&opening.location.bucket)
+            .with_disable_bulk_delete(true)
+            .with_retry(no_retries())
+            .with_client_options(opening.client_options())
+            .with_http_connector(opening.transport())
+            .build()
+            .map_err(|error| opening.unusable(&error))?,
+    );
+    let client = opening.transport().connect(&opening.client_options()).map_err(|error| opening.unusable(&error))?;
+    let locks = ObjectLocks::new(objects.clone(), client);
+    Ok(opening.finish(objects, None, Some(locks)))
 }
 
 /// The endpoint of a bucket on a server whose buckets are host names.

@@ -46,6 +46,7 @@ pub fn no_grace() -> PruneOptions {
         repack_bytes_max: u64::MAX,
         container_bytes: 32 << 20,
         patience: Duration::ZERO,
+        extend_locks: None,
         skipped_rule: SkippedRule::Nothing,
     }
 }

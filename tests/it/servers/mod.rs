@@ -8,6 +8,7 @@ mod buckets;
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
 #[path = "../../../src/store/contract.rs"]
 mod contract;
+mod locked_bucket;
 mod process;
 mod sftp;
 mod sftp_faults;

@@ -1,6 +1,7 @@
 //! Requests to a bucket that go wrong on the wire. A single fault is invisible; a server that stays away gives a clear
 //! error; afterwards every reported snapshot restores byte for byte.
 
+mod locks;
 mod puts;
 pub mod server;
 
@@ -65,6 +66,8 @@ fn config() -> Config {
 /// A source that changes once, and what a bucket has after backups of both states.
 struct Scene {
     server: S3Server,
+    /// How the server behaves but for faults.
+    behaviour: Behaviour,
     source: tempfile::TempDir,
     states: [BTreeMap<String, Looks>; 2],
 }
@@ -76,7 +79,12 @@ impl Scene {
         fs::write(source.path().join("old"), random.bytes(1_500_000)).unwrap();
         fs::write(source.path().join("text"), random.text(30_000)).unwrap();
         let first = describe(source.path());
-        let mut scene = Scene { server: S3Server::start(), source, states: [first, BTreeMap::new()] };
+        let mut scene = Scene {
+            server: S3Server::start(),
+            behaviour: Behaviour::default(),
+            source,
+            states: [first, BTreeMap::new()],
+        };
         scene.states[1] = scene.states[0].clone();
         scene
     }
@@ -111,7 +119,8 @@ impl Scene {
 
     /// Sets the bucket to `objects`, forgets what is cached, and lets the server behave.
     fn reset(&self, objects: &StoredObjects) {
-        self.server.behave(Behaviour::default());
+        self.server.behave(self.behaviour.clone());
+        self.server.locks().clear();
         if let Ok(repository) = Repository::open(open(&self.server)) {
             forget_cache(&repository);
         }
@@ -139,9 +148,9 @@ impl Scene {
                 let what = format!("{fault:?} at request {number}, {request:?}");
                 self.reset(objects);
                 let fault = Some((number..number + 1, fault));
-                self.server.behave(Behaviour { fault, ..Behaviour::default() });
+                self.server.behave(Behaviour { fault, ..self.behaviour.clone() });
                 let done = work().unwrap_or_else(|error| panic!("{what}: {error}"));
-                self.server.behave(Behaviour::default());
+                self.server.behave(self.behaviour.clone());
                 verify(done, &what);
             }
         }

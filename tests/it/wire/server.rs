@@ -23,6 +23,11 @@ use hyper_util::rt::TokioIo;
 pub const BUCKET: &str = "bucket";
 /// The access key that the server knows.
 pub const ACCESS_KEY: &str = "AKIDEXAMPLE";
+/// What a bucket with locks says about them.
+const LOCK_CONFIGURATION: &str =
+    "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>";
+/// The header with the end of a lock.
+const UNTIL_HEADER: &str = "x-amz-object-lock-retain-until-date";
 
 /// How a request goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +105,8 @@ pub struct Behaviour {
     pub fault: Option<(Range<usize>, WireFault)>,
     pub conditional_put: ConditionalPut,
     pub may_write: bool,
+    /// Whether objects can be locked, and a DELETE only hides them.
+    pub has_locks: bool,
     /// Entries on a page of a listing.
     pub page: usize,
     /// Time before each answer.
@@ -112,6 +119,7 @@ impl Default for Behaviour {
             fault: None,
             conditional_put: ConditionalPut::Honoured,
             may_write: true,
+            has_locks: false,
             page: 1000,
             latency: Duration::ZERO,
         }
@@ -124,6 +132,8 @@ pub type StoredObjects = BTreeMap<String, (Bytes, jiff::Timestamp)>;
 #[derive(Default)]
 struct State {
     objects: Mutex<StoredObjects>,
+    /// When the locks of objects end.
+    locks: Mutex<BTreeMap<String, String>>,
     uploads: Mutex<BTreeMap<String, BTreeMap<u32, Bytes>>>,
     seen: Mutex<Vec<Seen>>,
     behaviour: Mutex<Behaviour>,
@@ -166,6 +176,11 @@ impl S3Server {
     /// The objects, which a test may change.
     pub fn objects(&self) -> MutexGuard<'_, StoredObjects> {
         self.state.objects.lock().unwrap()
+    }
+
+    /// When the locks of objects end, by key, which a test may change.
+    pub fn locks(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.state.locks.lock().unwrap()
     }
 
     /// Uploads in parts that were neither finished nor removed.
@@ -227,7 +242,9 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     tokio::time::sleep(behaviour.latency).await;
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let has_checksum = parts.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
-    let is_known = header("authorization").contains(&format!("Credential={ACCESS_KEY}/"));
+    let credential = query.get("X-Amz-Credential").cloned().unwrap_or_default();
+    let is_known = header("authorization").contains(&format!("Credential={ACCESS_KEY}/"))
+        || credential.starts_with(&format!("{ACCESS_KEY}/"));
     let mut answer = match fault {
         Some(WireFault::Conflict) => Answer::error(409, "ConditionalRequestConflict"),
         Some(WireFault::ServerError) => Answer::error(500, "InternalError"),
@@ -235,13 +252,23 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
         _ if !is_known => Answer::error(403, "InvalidAccessKeyId"),
         _ if bucket != BUCKET => Answer::error(404, "NoSuchBucket"),
         _ if parts.method == Method::PUT && !has_checksum => Answer::error(400, "InvalidRequest"),
+        _ if query.contains_key("object-lock") => match behaviour.has_locks {
+            true => Answer::new(200, LOCK_CONFIGURATION),
+            false => Answer::error(404, "ObjectLockConfigurationNotFoundError"),
+        },
         _ if seen.is_listing => {
             let repeats = if fault == Some(WireFault::RepeatedPage) { 2 } else { 0 };
             list(&state.objects.lock().unwrap(), &query, behaviour.page, repeats)
         }
         _ => match parts.method {
-            Method::GET | Method::HEAD => read(&state.objects.lock().unwrap(), key, header("range")),
+            Method::GET | Method::HEAD => {
+                let answer = read(&state.objects.lock().unwrap(), key, header("range"));
+                state.locks.lock().unwrap().get(key).into_iter().fold(answer, |answer, until| {
+                    answer.with("x-amz-object-lock-mode", "GOVERNANCE").with(UNTIL_HEADER, until)
+                })
+            }
             _ if !behaviour.may_write => Answer::error(403, "AccessDenied"),
+            _ if query.contains_key("retention") => lock(&state, key, &String::from_utf8_lossy(&body)),
             _ => {
                 let is_conditional = !header("if-none-match").is_empty();
                 write(&state, &parts.method, key, &query, body, is_conditional.then_some(behaviour.conditional_put))
@@ -329,6 +356,20 @@ fn read(objects: &StoredObjects, key: &str, range: &str) -> Answer {
     answer.with("etag", format!("\"{}-{len}\"", time.as_nanosecond())).with("last-modified", modified)
 }
 
+/// Extends a lock. One that ends later is never shortened.
+fn lock(state: &State, key: &str, body: &str) -> Answer {
+    let between = |from: &str, to: &str| body.split_once(from).and_then(|(_, rest)| rest.split_once(to)).unwrap().0;
+    let (until, mut locks) = (between("<RetainUntilDate>", "</").to_string(), state.locks.lock().unwrap());
+    if !state.objects.lock().unwrap().contains_key(key) {
+        return Answer::error(404, "NoSuchKey");
+    }
+    if between("<Mode>", "</") != "GOVERNANCE" || locks.get(key).is_some_and(|before| *before > until) {
+        return Answer::error(403, "AccessDenied");
+    }
+    locks.insert(key.into(), until);
+    Answer::new(200, "")
+}
+
 fn write(
     state: &State,
     method: &Method,
@@ -347,10 +388,13 @@ fn write(
             Answer::error(412, "PreconditionFailed")
         }
         (&Method::PUT, None) => {
+            // The lock is that of the version before.
+            state.locks.lock().unwrap().remove(key);
             objects.insert(key.into(), (body, jiff::Timestamp::now()));
             Answer::new(200, "").with(tag.0, tag.1)
         }
         (&Method::DELETE, None) => {
+            state.locks.lock().unwrap().remove(key);
             objects.remove(key);
             Answer::new(204, "")
         }
