@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -12,9 +12,9 @@ import fhrd.torch
 
 def train(repo: fhrd.Repository, steps: int) -> dict[str, Any]:
     """Trains up to `steps`, from the latest saved step on."""
-    torch.manual_seed(1)
+    cast(Any, torch).manual_seed(1)  # It has no types.
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = cast(Any, torch.optim.AdamW(model.parameters(), lr=0.01))
     first = 0
     if "tune" in repo.runs():
         state = fhrd.torch.load(repo, run="tune")

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from sklearn.ensemble import GradientBoostingClassifier
@@ -14,7 +15,8 @@ def main(directory: Path) -> None:
     random = np.random.default_rng(1)
     x = random.normal(size=(500, 10))
     y = (x[:, 0] * x[:, 1] > 0).astype(int)
-    model = GradientBoostingClassifier(warm_start=True, random_state=1)
+    # The methods of scikit-learn have no types.
+    model = cast(Any, GradientBoostingClassifier(warm_start=True, random_state=1))
     with fhrd.open(directory / "repo", create=True) as repo:
         for trees in (50, 100, 150):
             model.set_params(n_estimators=trees)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
@@ -12,14 +12,16 @@ from fhrd.transformers import FhrdCallback, restore_latest
 
 
 def trainer(repo: fhrd.Repository, output: Path) -> Any:
-    torch.manual_seed(1)
+    cast(Any, torch).manual_seed(1)  # It has no types.
     config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     rows = [{"input_ids": torch.arange(8) + at % 40, "labels": torch.tensor(at % 2)} for at in range(64)]
     arguments = TrainingArguments(
         output_dir=str(output), max_steps=4, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True
     )
     model = BertForSequenceClassification(config)
-    return Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[FhrdCallback(repo, "tune")])
+    # A list of rows is a data set for the Trainer.
+    data = cast("torch.utils.data.Dataset[Any]", rows)
+    return Trainer(model=model, args=arguments, train_dataset=data, callbacks=[FhrdCallback(repo, "tune")])
 
 
 def main(directory: Path) -> None:

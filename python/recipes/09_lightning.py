@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as lightning
 import torch
@@ -27,7 +27,7 @@ class Model(lightning.LightningModule):
 
 
 def main(directory: Path) -> None:
-    torch.manual_seed(1)
+    cast(Any, torch).manual_seed(1)  # It has no types.
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 4)), batch_size=8)
     with fhrd.open(directory / "repo", create=True) as repo:
         storage = FhrdCheckpointIO(repo, "tune")

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import fsspec
 import pandas
@@ -16,7 +17,8 @@ def main(directory: Path) -> None:
     repo = directory / "repo"
     fhrd.open(repo, create=True).close()
 
-    table = pandas.DataFrame({"step": [1, 2, 3], "loss": [0.5, 0.4, 0.3]})
+    # Parts of pandas and fsspec have no types.
+    table = cast(Any, pandas.DataFrame({"step": [1, 2, 3], "loss": [0.5, 0.4, 0.3]}))
     # fhrd:///…/repo!/tables/losses.csv
     table.to_csv(join_url(repo, "tables/losses.csv"), index=False)
     assert pandas.read_csv(join_url(repo, "tables/losses.csv")).equals(table)
@@ -28,7 +30,7 @@ def main(directory: Path) -> None:
     fhrd.distributed.load(found, repo, run="sharded", step="latest")
     assert all(torch.equal(found[name], weights[name]) for name in weights)
 
-    files = fsspec.filesystem("fhrd", repo=repo)
+    files = cast(Any, fsspec).filesystem("fhrd", repo=repo)
     print(files.find(""))
     with files.transaction:
         # Both files appear together, or neither does.
