@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Union
@@ -18,6 +18,7 @@ from ._engine import ArgumentError, FhrdError, NotFoundError, SnapshotRow
 from .checkpoint import Checkpoint, LoadedArrays
 from .staging import SaveHandle, Writer
 from .table import Table
+from .versions import RunVersions, Versioned
 
 PathLike = Union[str, "os.PathLike[str]"]
 Progress = Callable[[dict[str, int]], Any]
@@ -142,6 +143,8 @@ class Repository:
         self.location = location
         self._writer = Writer(staged_bytes_max)
         self._is_closed = False
+        #: Of the last save of each run, if it trusted versions.
+        self._versions: dict[str, RunVersions] = {}
 
     # Life
 
@@ -211,6 +214,7 @@ class Repository:
         name: str = "model.safetensors",
         keep: Keep | None = None,
         progress: Progress | None = None,
+        trust_versions: bool = False,
     ) -> SavedCheckpoint:
         """Stores arrays as one safetensors file in a new snapshot, and returns when it is durable.
 
@@ -230,14 +234,37 @@ class Repository:
             keep: which steps of the run stay. The others are deleted after this one is durable; `prune` then gives
                 back their space.
             progress: called now and then with counters, on the calling thread. What it raises stops the save.
+            trust_versions: do not hash torch tensors whose storage, address, shape, strides, type and `_version` are
+                those of the last save of the run by this object, if that one had this argument, too. *A change that
+                does not raise `_version` is not saved then, and nothing tells of it*: steps of optimizers with
+                `fused=True`, writes through `.data`, NumPy views, DLPack, or the kernels of other libraries.
 
         Raises:
-            ArgumentError: for arrays, names or metrics that cannot be stored.
+            ArgumentError: for arrays, names or metrics that cannot be stored, or if `trust_versions` has no run.
             StorageFullError: if the disk of the repository is full.
             FhrdError: if the save fails in another way. Then there is no snapshot, and nothing else is lost.
         """
-        stored = self._files(arrays, files, metadata, name, is_staged=False)
-        return self._save(stored, run, step, metrics, tags, keep, progress)
+        self._use()
+        versions = self._begin(run, name) if trust_versions else None
+        if versions is None:
+            self._distrust(run)
+        stored = self._files(arrays, files, metadata, name, is_staged=False, versions=versions)
+        saved = self._save(stored, run, step, metrics, tags, progress)
+        if versions is not None:
+            versions.complete()
+        return self._retain(saved, keep, run)
+
+    def _distrust(self, run: str | None) -> None:
+        if run is not None:
+            self._versions.pop(run, None)
+
+    def _begin(self, run: str | None, name: str) -> RunVersions:
+        """Takes what the last save of a run has left. If this one fails, the next one trusts nothing."""
+        if run is None:
+            raise ArgumentError("`trust_versions` compares with the last save of a run: name the run")
+        versions = RunVersions(name, self._versions.pop(run, None))
+        self._versions[run] = versions
+        return versions
 
     def save_async(
         self,
@@ -262,38 +289,47 @@ class Repository:
         interpreter that exits prints it. Impossible arguments raise `ArgumentError` at once.
         """
         self._use()
+        self._distrust(run)
         nbytes = sum(_nbytes(array) for array in arrays.values())
         if isinstance(files, Mapping):
             nbytes += sum(len(file) for file in files.values() if isinstance(file, bytes))
         self._writer.reserve(nbytes)
         try:
             stored = self._files(arrays, files, metadata, name, is_staged=True)
-            values = (run, step, dict(metrics), tuple(tags), keep, progress)
+            values = (run, step, dict(metrics), tuple(tags), progress)
             handle = SaveHandle(f"{run}@{step}" if run is not None else name)
             box = [stored]
             del stored
-            self._writer.submit(handle, nbytes, lambda: self._save(box.pop(), *values))
+            self._writer.submit(handle, nbytes, lambda: self._retain(self._save(box.pop(), *values), keep, run))
         except BaseException:
             self._writer.release(nbytes)
             raise
         return handle
 
     def _files(
-        self, given: Mapping[str, Any], files: Files, metadata: Mapping[str, str], name: str, *, is_staged: bool
+        self,
+        given: Mapping[str, Any],
+        files: Files,
+        metadata: Mapping[str, str],
+        name: str,
+        *,
+        is_staged: bool,
+        versions: RunVersions | None = None,
     ) -> native.Files:
-        self._use()
         stored = native.Files()
         if given:
             header = {str(key): str(value) for key, value in metadata.items()}
-            items: list[tuple[str, str, Sequence[int], conversion.Bytes]] = []
+            items: list[tuple[str, str, Sequence[int], conversion.Bytes, native.ArrayHashes | None]] = []
             for key, array in given.items():
+                # Before the bytes are read: a change meanwhile raises the version.
+                hashes = versions.hashes(key, array) if versions is not None else None
                 try:
-                    found = conversion.array_bytes(array)
+                    found = conversion.array_bytes(array.array if isinstance(array, Versioned) else array)
                 except ArgumentError as error:
                     raise ArgumentError(f"array `{key}`: {error}") from None
                 if found.true_type is not None:
                     header[conversion.DTYPE_KEY + key] = found.true_type
-                items.append((key, found.dtype, found.shape, found.data))
+                items.append((key, found.dtype, found.shape, found.data, hashes))
             stored.add_arrays(name, items, header, is_staged)
         if isinstance(files, Mapping):
             for path, source in files.items():
@@ -314,18 +350,18 @@ class Repository:
         step: int | None,
         metrics: Mapping[str, float],
         tags: Sequence[str],
-        keep: Keep | None,
         progress: Progress | None,
     ) -> SavedCheckpoint:
         numbers = {str(key): float(value) for key, value in metrics.items()}
         text = self._use().save(
             files, run=run, step=step, metrics=numbers, tags=list(tags), time_ns=None, report=progress
         )
-        report = json.loads(text)
-        deleted: tuple[str, ...] = ()
-        if keep is not None and run is not None:
-            deleted = tuple(self.forget(keep=keep, run=run))
-        return _saved(report, deleted)
+        return _saved(json.loads(text))
+
+    def _retain(self, saved: SavedCheckpoint, keep: Keep | None, run: str | None) -> SavedCheckpoint:
+        if keep is None or run is None:
+            return saved
+        return replace(saved, deleted=tuple(self.forget(keep=keep, run=run)))
 
     # Load
 
@@ -576,7 +612,7 @@ def _differing_bits(one: conversion.Bytes, other: conversion.Bytes) -> int:
     return total
 
 
-def _saved(report: Mapping[str, Any], deleted: tuple[str, ...] = ()) -> SavedCheckpoint:
+def _saved(report: Mapping[str, Any]) -> SavedCheckpoint:
     return SavedCheckpoint(
         id=report["snapshot"],
         total_bytes=report["bytes"],
@@ -584,7 +620,6 @@ def _saved(report: Mapping[str, Any], deleted: tuple[str, ...] = ()) -> SavedChe
         stored_bytes=report["bytes_stored"],
         unchanged_arrays=report["tensors"] - report["tensors_new"],
         seconds=report["seconds"],
-        deleted=deleted,
     )
 
 

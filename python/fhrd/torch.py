@@ -29,6 +29,7 @@ import numpy
 import torch
 
 from fhrd.containers import DescriptionError, NotTrustedError, flatten, unflatten
+from fhrd.versions import Versioned
 
 if TYPE_CHECKING:
     from fhrd import Keep, Repository, SavedCheckpoint, SaveHandle
@@ -68,19 +69,23 @@ def save(
     name: str = "model.safetensors",
     keep: Keep | None = None,
     allow_pickle: bool = False,
+    trust_versions: bool = False,
 ) -> SavedCheckpoint:
     """Saves an object of tensors, containers and plain values. It is durable on return.
 
     :param value: tensors and NumPy arrays in dictionaries, lists, tuples and sets, with plain values: a state
         dictionary, or several in a dictionary.
     :param allow_pickle: pickles other objects. Loading them then needs ``trusted``.
+    :param trust_versions: as of :meth:`fhrd.Repository.save`: tensors whose ``_version`` is that of the last save of the
+        run are not hashed, so a change that does not raise it is missed.
     :raises TypeError: an object that is neither, with its path; if ``allow_pickle``, one that cannot be pickled.
 
     The other arguments are those of :meth:`fhrd.Repository.save`.
     """
-    arrays, described = encode(value, allow_pickle=allow_pickle)
+    encoder = _Encoder(allow_pickle)
+    described = flatten(value, encoder.store, encoder.finish)
     return repo.save(
-        arrays,
+        encoder.versioned() if trust_versions else encoder.arrays,
         run=run,
         step=step,
         metrics=metrics or {},
@@ -89,6 +94,7 @@ def save(
         metadata={"format": "pt", **(metadata or {})},
         name=name,
         keep=keep,
+        trust_versions=trust_versions,
     )
 
 
@@ -196,6 +202,12 @@ class _Encoder:
         self._allow_pickle = allow_pickle
         #: Tensors with their descriptions, by the memory that holds them.
         self._by_storage: dict[tuple[str, int], list[tuple[torch.Tensor, dict[str, Any]]]] = {}
+        #: The tensors whose memory an array holds, by its name.
+        self._holds: dict[str, list[torch.Tensor]] = {}
+
+    def versioned(self) -> dict[str, Versioned]:
+        """The arrays with the tensors whose memory they hold. Those of other objects have none."""
+        return {name: Versioned(array, self._holds.get(name, ())) for name, array in self.arrays.items()}
 
     def store(self, value: Any, path: str) -> dict[str, Any] | None:
         if isinstance(value, torch.Tensor):
@@ -281,6 +293,7 @@ class _Encoder:
             start, end = min(low for low, _ in ranges), max(high for _, high in ranges)
             if len(tensors) == 1 and not _overlaps(tensors[0][0]):
                 tensor, described = tensors[0]
+                self._holds[described["tensor"]] = [tensor]
                 if not tensor.is_contiguous():
                     described["stride"] = list(tensor.stride())
                 self._put(described, tensor.cpu().contiguous())
@@ -295,6 +308,7 @@ class _Encoder:
             else:
                 name = tensors[owner][1]["tensor"]
                 self._put(tensors[owner][1], tensors[owner][0].cpu())
+            self._holds[name] = [tensor for tensor, _ in tensors]
             for at, (tensor, described) in enumerate(tensors):
                 if at == owner:
                     continue

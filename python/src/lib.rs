@@ -22,6 +22,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
     module.add_class::<repository::Engine>()?;
     module.add_class::<source::Files>()?;
+    module.add_class::<source::ArrayHashes>()?;
     module.add_class::<reader::StoredBytes>()?;
     module.add_class::<rows::SnapshotRow>()?;
     module.add_class::<rows::EntryRow>()?;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, ReadBatch, ReadItem, TreeItem};
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, Loan, ReadBatch, ReadItem, TreeItem};
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
@@ -115,24 +115,22 @@ impl ChunkStage {
     fn push_chunk(&mut self, bytes: Bytes, anchors: Vec<Anchor>, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
         let anchors = self.chunker.gives_anchors().then_some(anchors);
-        let (is_new, is_borrowed, block) = (false, false, None);
-        let chunk =
-            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
+        let (is_new, loan, block) = (false, None, None);
+        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     fn push_block(&mut self, bytes: Bytes, block: TensorBlock, emit: &mut Emit<ChunkBatch>) -> Result<()> {
         let (len, fingerprint, class) = (bytes.len() as u32, Fingerprint([0; 32]), None);
-        let (is_new, is_borrowed, anchors, block) = (false, false, None, Some(block));
-        let chunk =
-            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
+        let (is_new, loan, anchors, block) = (false, None, None, Some(block));
+        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
     /// Sends a chunk that was cut before. A stored one has no bytes, only a fingerprint.
     fn ready_chunk(
         &mut self,
-        (bytes, is_borrowed): (Bytes, bool),
+        (bytes, loan): (Bytes, Option<Loan>),
         (fingerprint, len): (Fingerprint, u32),
         emit: &mut Emit<ChunkBatch>,
     ) -> Result<()> {
@@ -141,8 +139,7 @@ impl ChunkStage {
         // A block of this model only if it was cut like one.
         let block = region.filter(|region| region.end == self.offset).and_then(|region| region.block);
         let (is_new, class, anchors) = (false, None, None);
-        let chunk =
-            Chunk { bytes, len, fingerprint, is_borrowed, is_new, class, anchors, search: CopySearch::None, block };
+        let chunk = Chunk { bytes, len, fingerprint, loan, is_new, class, anchors, search: CopySearch::None, block };
         self.push(ChunkItem::Chunk(chunk), emit)
     }
 
@@ -256,14 +253,14 @@ impl Stage for ChunkStage {
                 },
                 ReadItem::Chunk(bytes) => {
                     let len = bytes.len() as u32;
-                    self.ready_chunk((bytes, false), (Fingerprint([0; 32]), len), emit)?;
+                    self.ready_chunk((bytes, None), (Fingerprint([0; 32]), len), emit)?;
                 }
-                ReadItem::Borrowed(bytes) => {
-                    let len = bytes.len() as u32;
-                    self.ready_chunk((bytes, true), (Fingerprint([0; 32]), len), emit)?;
+                ReadItem::Borrowed(bytes, note) => {
+                    let (len, loan) = (bytes.len() as u32, Loan { note, is_trusted: false });
+                    self.ready_chunk((bytes, Some(loan)), (Fingerprint([0; 32]), len), emit)?;
                 }
                 ReadItem::Stored { fingerprint, len } => {
-                    self.ready_chunk((Bytes::new(), false), (fingerprint, len), emit)?;
+                    self.ready_chunk((Bytes::new(), None), (fingerprint, len), emit)?;
                 }
                 ReadItem::Model(model) => {
                     (self.model, self.offset) = (Some(model.clone()), 0);

@@ -1,7 +1,8 @@
 //! Dedup: asks the chunk index for each chunk and drops the bytes of chunks that are stored or being stored.
 //!
 //! What is stored must have the fingerprint that names it. So new bytes in memory that others may write to are copied,
-//! and the copy is hashed again.
+//! and the copy is hashed again. The fingerprint that the backup before has left is replaced if it is not that of the
+//! copy.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use crate::backup::input::ReadCounts;
-use crate::backup::message::{ChunkBatch, ChunkItem};
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem};
 use crate::error::{Error, Result};
 use crate::pipeline::{Emit, Stage};
 use crate::repo::index::ChunkIndex;
@@ -26,6 +27,29 @@ pub struct DedupStage<'a> {
     pub counts: &'a ReadCounts,
     /// Tensors of the current model that have a new block.
     pub tensors_new: HashSet<usize>,
+}
+
+impl DedupStage<'_> {
+    /// Copies a new chunk out of memory that others may write to, and keeps the fingerprint for the next backup.
+    fn end_loan(&self, chunk: &mut Chunk, index: &mut ChunkIndex) -> Result<()> {
+        let Some(loan) = chunk.loan.take() else { return Ok(()) };
+        if chunk.is_new {
+            chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
+            let fingerprint = self.key.fingerprint(&chunk.bytes);
+            if fingerprint != chunk.fingerprint {
+                if !loan.is_trusted {
+                    return Err(Error::MemoryChanged);
+                }
+                index.withdraw_claim(&chunk.fingerprint);
+                chunk.fingerprint = fingerprint;
+                chunk.is_new = !index.contains_or_claim(&fingerprint)?;
+            }
+        }
+        if let Some(note) = loan.note {
+            note.set(chunk.len, chunk.fingerprint);
+        }
+        Ok(())
+    }
 }
 
 impl Stage for DedupStage<'_> {
@@ -49,6 +73,7 @@ impl Stage for DedupStage<'_> {
                 // A chunk that came without bytes is stored.
                 ChunkItem::Chunk(chunk) if !chunk.bytes.is_empty() => {
                     chunk.is_new = !index.contains_or_claim(&chunk.fingerprint)?;
+                    self.end_loan(chunk, &mut index)?;
                     if !chunk.is_new {
                         chunk.bytes = Bytes::new();
                         chunk.anchors = None;
@@ -59,12 +84,6 @@ impl Stage for DedupStage<'_> {
                         && self.tensors_new.insert(block.tensor)
                     {
                         self.counts.tensors_new.fetch_add(1, Ordering::Relaxed);
-                    }
-                    if chunk.is_borrowed {
-                        chunk.bytes = Bytes::copy_from_slice(&chunk.bytes);
-                        if self.key.fingerprint(&chunk.bytes) != chunk.fingerprint {
-                            return Err(Error::MemoryChanged);
-                        }
                     }
                 }
                 _ => {}

@@ -4,6 +4,7 @@
 //! 2. The blocks of a model's tensors are sent as they lie in memory, without a copy. Another thread may write to that
 //!    memory. So Dedup copies a block that is new, and the run fails if the copy has another fingerprint. Everything
 //!    else is copied here.
+//!    With the block goes the place that keeps its fingerprint for the next backup, if the caller gave one.
 //! 3. What repeats in the parent snapshot is not read any cheaper: its chunks are hashed, and then they are known.
 
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use super::block_hashes::{BlockHashes, HashNote};
 use super::buffers::BufferPool;
 use super::chunk::{Region, region};
 use super::input::ReadCounts;
@@ -50,13 +52,29 @@ pub struct MemoryFile {
     pub content: MemoryContent,
 }
 
+/// Bytes in memory that others may write to.
+#[derive(Debug, Clone)]
+pub struct BorrowedPart {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Keeps the fingerprints of their blocks for the next backup. Those that an earlier one has left are trusted: the
+    /// caller says that the bytes have not changed since then.
+    pub hashes: Option<Arc<BlockHashes>>,
+}
+
+impl From<Bytes> for BorrowedPart {
+    fn from(bytes: Bytes) -> Self {
+        BorrowedPart { bytes, hashes: None }
+    }
+}
+
 /// Where the bytes of a given file are.
 #[derive(Debug, Clone)]
 pub enum MemoryContent {
     /// In memory, in order.
     Parts(Vec<Bytes>),
     /// In memory that others may write to, in order.
-    Borrowed(Vec<Bytes>),
+    Borrowed(Vec<BorrowedPart>),
     /// In a file on disk.
     Disk(PathBuf),
 }
@@ -92,22 +110,23 @@ fn names_of(path: &OsStr) -> impl Iterator<Item = &[u8]> {
     path.as_bytes().split(|byte| *byte == b'/')
 }
 
+/// Bytes in memory, and what keeps the fingerprints of their blocks.
+type Part<'a> = (&'a Bytes, Option<&'a Arc<BlockHashes>>);
+
 /// The bytes of a file, at any offset.
 enum OpenContent<'a> {
-    Parts { parts: &'a [Bytes], ends: Vec<u64>, is_borrowed: bool },
+    Parts { parts: Vec<Part<'a>>, ends: Vec<u64>, is_borrowed: bool },
     Disk { file: File, len: u64 },
 }
 
 impl OpenContent<'_> {
     fn open(content: &MemoryContent) -> Result<OpenContent<'_>> {
         match content {
-            MemoryContent::Parts(parts) | MemoryContent::Borrowed(parts) => {
-                let is_borrowed = matches!(content, MemoryContent::Borrowed(_));
-                let ends = parts.iter().scan(0u64, |end, part| {
-                    *end += part.len() as u64;
-                    Some(*end)
-                });
-                Ok(OpenContent::Parts { ends: ends.collect(), parts, is_borrowed })
+            MemoryContent::Parts(parts) => {
+                Ok(OpenContent::parts(parts.iter().map(|bytes| (bytes, None)).collect(), false))
+            }
+            MemoryContent::Borrowed(parts) => {
+                Ok(OpenContent::parts(parts.iter().map(|part| (&part.bytes, part.hashes.as_ref())).collect(), true))
             }
             MemoryContent::Disk(path) => {
                 let failed = |error| Error::io("read", path, error);
@@ -121,6 +140,14 @@ impl OpenContent<'_> {
         }
     }
 
+    fn parts(parts: Vec<Part<'_>>, is_borrowed: bool) -> OpenContent<'_> {
+        let ends = parts.iter().scan(0u64, |end, (bytes, _)| {
+            *end += bytes.len() as u64;
+            Some(*end)
+        });
+        OpenContent::Parts { ends: ends.collect(), parts, is_borrowed }
+    }
+
     fn len(&self) -> u64 {
         match self {
             OpenContent::Parts { ends, .. } => ends.last().copied().unwrap_or(0),
@@ -128,13 +155,13 @@ impl OpenContent<'_> {
         }
     }
 
-    /// The part that holds byte `offset`, from that byte on.
-    fn rest_of_part(&self, offset: u64) -> Option<Bytes> {
+    /// The part that holds byte `offset`, from that byte on, and the place for the fingerprint of a block there.
+    fn rest_of_part(&self, offset: u64) -> Option<(Bytes, Option<HashNote>)> {
         let OpenContent::Parts { parts, ends, .. } = self else { return None };
         let at = ends.partition_point(|end| *end <= offset);
-        let (part, end) = (parts.get(at)?, ends.get(at)?);
+        let ((part, hashes), end) = (parts.get(at)?, ends.get(at)?);
         let start = part.len().checked_sub(usize::try_from(end - offset).ok()?)?;
-        Some(part.slice(start..))
+        Some((part.slice(start..), hashes.map(|hashes| HashNote::new(hashes, start as u64))))
     }
 }
 
@@ -143,7 +170,7 @@ impl ReadAt for OpenContent<'_> {
         if let OpenContent::Disk { file, .. } = self {
             return FileExt::read_at(file, space, offset);
         }
-        let Some(rest) = self.rest_of_part(offset) else { return Ok(0) };
+        let Some((rest, _)) = self.rest_of_part(offset) else { return Ok(0) };
         let count = rest.len().min(space.len());
         if let (Some(from), Some(to)) = (rest.get(..count), space.get_mut(..count)) {
             to.copy_from_slice(from);
@@ -205,7 +232,7 @@ impl<'a> MemoryStage<'a> {
     }
 
     fn push(&mut self, item: ReadItem, emit: &mut Emit<ReadBatch>) -> Result<()> {
-        if let ReadItem::Data(bytes) | ReadItem::Borrowed(bytes) = &item {
+        if let ReadItem::Data(bytes) | ReadItem::Borrowed(bytes, _) = &item {
             self.batch.bytes += bytes.len() as u64;
             self.counts.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             self.progress.bytes_read.add(bytes.len() as u64);
@@ -295,11 +322,11 @@ impl<'a> MemoryStage<'a> {
             let is_borrowed = matches!(content, OpenContent::Parts { is_borrowed: true, .. });
             let (is_block, count) = (region.block.is_some(), usize::try_from(end - offset).unwrap_or(usize::MAX));
             offset = match content.rest_of_part(offset) {
-                Some(part) if is_block && is_borrowed && part.len() >= count => {
-                    self.push(ReadItem::Borrowed(part.slice(..count)), emit)?;
+                Some((part, note)) if is_block && is_borrowed && part.len() >= count => {
+                    self.push(ReadItem::Borrowed(part.slice(..count), note), emit)?;
                     end
                 }
-                Some(part) if !is_borrowed => {
+                Some((part, _)) if !is_borrowed => {
                     let count = count.min(part.len()).min(self.pool.buffer_bytes());
                     self.push(ReadItem::Data(part.slice(..count)), emit)?;
                     offset + count as u64

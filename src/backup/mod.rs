@@ -22,6 +22,7 @@
 //! stage from the configuration and links it to the one before. `message.rs` defines what the links carry.
 
 mod adopt;
+mod block_hashes;
 mod buffers;
 mod choose;
 mod chunk;
@@ -58,8 +59,9 @@ mod walk;
 mod wiring;
 
 pub(crate) use adopt::adopt_orphans;
+pub use block_hashes::BlockHashes;
 pub(crate) use listing::OpenDirectory;
-pub use memory::{MemoryContent, MemoryFile};
+pub use memory::{BorrowedPart, MemoryContent, MemoryFile};
 pub(crate) use metadata::MetadataWriter;
 pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose};
 pub use run::backup;

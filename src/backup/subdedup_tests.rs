@@ -103,7 +103,7 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
     let chunk = |(number, bytes): (u8, &Vec<u8>)| {
         let anchors = sieve.anchors(bytes);
         Chunk {
-            is_borrowed: false,
+            loan: None,
             bytes: Bytes::copy_from_slice(bytes),
             len: bytes.len() as u32,
             fingerprint: Fingerprint([number; 32]),

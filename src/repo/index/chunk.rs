@@ -161,6 +161,11 @@ impl ChunkIndex {
         Ok(false)
     }
 
+    /// Takes back the claim of [`Self::contains_or_claim`]: the caller does not send the chunk.
+    pub fn withdraw_claim(&mut self, fingerprint: &Fingerprint) {
+        self.temporary.remove(fingerprint);
+    }
+
     /// Whether the last level has a chunk, and a container index confirms it.
     fn last_level(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         for segment in &self.written {
