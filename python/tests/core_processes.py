@@ -35,9 +35,34 @@ for step in range(count):
 """
 
 
-def start(location: str, run: str, count: int, size: int) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", CHILD, location, run, str(count), str(size)]
+# The same in the background. It goes on with its work until it is stopped.
+TRAINING = """
+import signal, sys, time, numpy as np, fhrd
+signal.signal(signal.SIGINT, signal.default_int_handler)
+repo = fhrd.open(sys.argv[1], create=True)
+run, count, size = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+for step in range(count):
+    handle = repo.save_async({"a": np.random.default_rng(step).normal(size=size)}, run=run, step=step)
+    handle.add_done_callback(lambda handle, step=step: print("saved", step, handle.result().id, flush=True))
+print("training", flush=True)
+time.sleep(300)
+"""
+
+
+def start(location: str, run: str, count: int, size: int, program: str = CHILD) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", program, location, run, str(count), str(size)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def read_until(child: subprocess.Popen[str], word: str) -> str:
+    """What the child prints up to a line that begins with a word."""
+    assert child.stdout is not None
+    output = ""
+    while not output.splitlines()[-1:] or not output.splitlines()[-1].startswith(word):
+        line = child.stdout.readline()
+        assert line, child.communicate()[1]
+        output += line
+    return output
 
 
 def reported(output: str) -> dict[int, str]:
@@ -66,6 +91,32 @@ def test_ctrl_c_stops_a_save_and_the_repository_goes_on(tmp_path: pathlib.Path) 
     with fhrd.open(location) as repo:
         assert_loads(repo, "a", reported(output), 20_000_000)
         assert repo.steps("a").column("step") == [1000]
+
+
+def test_ctrl_c_of_a_training_ends_its_saves(tmp_path: pathlib.Path) -> None:
+    location, size = str(tmp_path / "repo"), 300_000
+    child = start(location, "a", 3, size, TRAINING)
+    first = read_until(child, "training")
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=300)
+    assert child.returncode != 0 and "KeyboardInterrupt" in errors, errors
+    steps = reported(first + output)
+    assert list(steps) == [0, 1, 2], first + output
+    with fhrd.open(location) as repo:
+        assert_loads(repo, "a", steps, size)
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.5])
+def test_nothing_reported_by_a_handle_is_lost_by_a_kill(tmp_path: pathlib.Path, delay: float) -> None:
+    location, size = str(tmp_path / "repo"), 500_000
+    child = start(location, "a", 100, size, TRAINING)
+    first = read_until(child, "saved")
+    time.sleep(delay)
+    child.kill()
+    steps = reported(first + child.communicate()[0])
+    assert 0 in steps, first
+    with fhrd.open(location) as repo:
+        assert_loads(repo, "a", steps, size)
 
 
 @pytest.mark.parametrize("delay", [0.02, 0.1, 0.3, 0.7])

@@ -126,3 +126,33 @@ def test_the_file_is_that_of_safetensors_torch(repo: fhrd.Repository, tmp_path: 
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
     saved = repo.save(tensors, metadata={"format": "pt"})
     assert repo.checkpoint(snapshot=saved.id).read_file("model.safetensors") == path.read_bytes()
+
+
+class Rows(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    """A data set whose workers find the repository of the parent unusable, and open it again."""
+
+    def __init__(self, repo: fhrd.Repository) -> None:
+        self.repo = repo
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, at: int) -> tuple[int, bool, int]:
+        try:
+            self.repo.load(run="a", step=0)
+            is_refused = False
+        except fhrd.FhrdError:
+            is_refused = True
+        with fhrd.open(self.repo.location) as again:
+            return at, is_refused, int(again.load(run="a", step=0)["a"][at])
+
+
+def test_workers_of_a_data_loader_run_beside_a_save(repo: fhrd.Repository) -> None:
+    repo.save({"a": torch.arange(12)}, run="a", step=0)
+    for epoch in range(2):
+        handle = repo.save_async({"a": torch.randn(4_000_000)}, run="a", step=epoch + 1)
+        loader = torch.utils.data.DataLoader(Rows(repo), num_workers=2, timeout=120, multiprocessing_context="fork")
+        rows = [tuple(int(value) for value in row) for row in loader]
+        assert rows == [(at, 1, at) for at in range(12)]
+        assert handle.result(120).id
+    assert repo.steps("a").column("step") == [0, 1, 2]
