@@ -22,8 +22,8 @@ use super::data::{Random, Set, SetSource, files_below};
 use super::report::{Grid, Report, objects, pictures};
 use super::table::{flush, mb, two, write_line};
 use super::whole_model::ModelBytes;
-use crate::chunk::{Chunker, chunker};
-use crate::config::{Config, RepositoryConfig};
+use crate::chunk::{Chunker, chunker, ultracdc_with_papers_masks};
+use crate::config::{ChunkerKind, Config, RepositoryConfig};
 use crate::error::{Error, Result};
 
 /// Configuration of a comparison of chunkers.
@@ -62,6 +62,15 @@ pub struct NamedChunker {
     pub name: String,
     /// Its parameters.
     pub repository: RepositoryConfig,
+    /// Whether UltraCDC has the masks of its paper, whatever the lengths.
+    #[serde(default)]
+    pub papers_masks: bool,
+}
+
+impl NamedChunker {
+    fn chunker(&self) -> Box<dyn Chunker> {
+        if self.papers_masks { ultracdc_with_papers_masks(&self.repository) } else { chunker(&self.repository, SEED) }
+    }
 }
 
 fn title() -> String {
@@ -123,9 +132,12 @@ impl ChunkerBench {
         if config.repeats == 0 || config.chunker.is_empty() {
             return Err(wrong("`repeats` must be at least 1, and a `[[chunker]]` is needed".into()));
         }
-        for NamedChunker { name, repository } in &config.chunker {
+        for NamedChunker { name, repository, papers_masks } in &config.chunker {
             let whole = Config { repository: repository.clone(), ..Config::default() };
             whole.validate().map_err(|message| wrong(format!("chunker `{name}`: {message}")))?;
+            if *papers_masks && repository.chunker != ChunkerKind::UltraCdc {
+                return Err(wrong(format!("chunker `{name}`: `papers_masks` is for ultracdc alone")));
+            }
         }
         Ok(config)
     }
@@ -179,7 +191,7 @@ fn edit_bytes(chunker: &dyn Chunker, content: &[u8], insertions: u64) -> f64 {
 }
 
 fn measure(config: &ChunkerBench, named: &NamedChunker, source: &SetSource, stop: &AtomicBool) -> Result<ChunkerLine> {
-    let chunker = chunker(&named.repository, SEED);
+    let chunker = named.chunker();
     let (mut seen, mut bytes, mut chunks, mut stored) = (HashSet::new(), 0, 0, 0);
     let (mut time, mut edits) = (0.0, None);
     let files = source.paths.iter().map(|path| files_below(path)).collect::<Result<Vec<_>>>()?.concat();
@@ -283,5 +295,9 @@ mod tests {
         assert!(of("gear", "reduction") > of("fixed", "reduction"));
         assert!((7000.0..=8192.0).contains(&of("fixed", "average")), "only the last chunk of a file is shorter");
         assert!(ChunkerBench::parse(&text.replace("gear-xet", "gears"), "x").is_err());
+        let masks = |name: &str| text.replace(&format!("name = \"{name}\""), "name = \"x\"\npapers_masks = true");
+        let error = ChunkerBench::parse(&masks("gear"), "x").unwrap_err().to_string();
+        assert!(error.contains("ultracdc alone"), "{error}");
+        assert!(ChunkerBench::parse(&masks("gear").replace("gear-xet", "ultracdc"), "x").is_ok());
     }
 }

@@ -5,7 +5,7 @@
 //!   tensor. *chunk*: each chunk of the configured chunker. For *layer* and *tensor*, the bytes outside tensors are one
 //!   more unit of the file.
 //! - A repeated unit costs a reference. *Metadata* are the index entries of all distinct units: 64 bytes each, as the
-//!   paper assumes. `projected_bytes` are those of 17 PB with units of the same average length.
+//!   paper assumes. `projected_bytes` are those of 17 PB with as many distinct units per byte, as in the paper.
 //! - The throughput is that of one thread that finds the units' boundaries, hashes them and looks them up.
 //! - *dedup, zstd*: chunks are deduplicated, and each distinct one is compressed alone. *zstd, dedup*, *zipnn, dedup*
 //!   and *bitx, dedup*: each file is encoded whole by that method (see `whole_model.rs`), split into chunks and
@@ -107,7 +107,7 @@ pub struct GranularityLine {
     pub largest: u64,
     /// Bytes of an average unit.
     pub average: f64,
-    /// Bytes of the index entries of 17 PB with units of this average length, without repeats.
+    /// Bytes of the index entries of 17 PB with as many distinct units per byte.
     pub projected_bytes: f64,
     /// MB per second of one thread; `None` for orders of compression.
     pub mb_per_s: Option<f64>,
@@ -151,7 +151,7 @@ impl Units {
             metadata_bytes: self.seen.len() as u64 * ENTRY_BYTES,
             largest: self.largest,
             average: bytes as f64 / (self.units as f64).max(1.0),
-            projected_bytes: HUB_BYTES * self.units as f64 / (bytes as f64).max(1.0) * ENTRY_BYTES as f64,
+            projected_bytes: HUB_BYTES * self.seen.len() as f64 / (bytes as f64).max(1.0) * ENTRY_BYTES as f64,
             mb_per_s: self.seconds.map(|seconds| bytes as f64 / 1e6 / seconds.max(1e-9)),
         }
     }

@@ -41,3 +41,8 @@ pub fn chunker(config: &RepositoryConfig, seed: u64) -> Box<dyn Chunker> {
         ChunkerKind::Fixed => Box::new(fixed::FixedChunker::new(config)),
     }
 }
+
+/// UltraCDC with the configured lengths and its paper's masks, which do not follow the lengths. For comparisons.
+pub fn ultracdc_with_papers_masks(config: &RepositoryConfig) -> Box<dyn Chunker> {
+    Box::new(ultracdc::UltraCdc::with_papers_masks(config))
+}

@@ -200,6 +200,21 @@ fn ultracdc_uses_the_papers_masks_at_the_papers_limits() {
     assert_eq!(chunker.cut(&[0; 80_000], &mut Vec::new()), 2048 + 8 + 64 * 8, "64 equal windows end a chunk");
 }
 
+#[test]
+fn ultracdc_can_have_the_papers_masks_at_other_limits() {
+    let limits = [8 << 10, 64 << 10, 128 << 10];
+    let config = config(ChunkerKind::UltraCdc, limits);
+    let (papers, scaled) = (ultracdc_with_papers_masks(&config), chunker(&config, 0));
+    let mut different = 0;
+    for seed in 0..60 {
+        let bytes = random(seed, 160_000);
+        let cut = papers.cut(&bytes, &mut Vec::new());
+        assert_eq!(cut, ultracdc_reference(&bytes, limits, 0));
+        different += usize::from(cut != scaled.cut(&bytes, &mut Vec::new()));
+    }
+    assert!(different > 20, "{different} of 60 first chunks differ");
+}
+
 proptest! {
     #[test]
     fn lengths_keep_the_limits(kind in proptest::sample::select(ChunkerKind::ALL), seed: u64, len in 0..200_000usize) {

@@ -57,12 +57,17 @@ fn shift(span: u64) -> i32 {
 
 impl UltraCdc {
     pub(super) fn new(config: &RepositoryConfig) -> Self {
-        let (min, avg) = (config.chunk_bytes_min.0, config.chunk_bytes_avg.0);
+        let span = config.chunk_bytes_avg.0.saturating_sub(config.chunk_bytes_min.0);
+        UltraCdc { shift: shift(span), ..Self::with_papers_masks(config) }
+    }
+
+    /// The paper's masks at any length.
+    pub(super) fn with_papers_masks(config: &RepositoryConfig) -> Self {
         UltraCdc {
-            min: min as usize,
-            avg: avg as usize,
+            min: config.chunk_bytes_min.0 as usize,
+            avg: config.chunk_bytes_avg.0 as usize,
             max: config.chunk_bytes_max.0 as usize,
-            shift: shift(avg.saturating_sub(min)),
+            shift: 0,
             distances: std::array::from_fn(|byte| (byte as u8 ^ PATTERN).count_ones() as i32),
         }
     }

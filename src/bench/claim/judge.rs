@@ -63,7 +63,8 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
-        if let (VerdictKind::Refuted, Some(difference)) = (verdict.verdict, &self.other_data) {
+        let is_other = matches!(verdict.verdict, VerdictKind::Refuted | VerdictKind::OtherData);
+        if let (true, Some(difference)) = (is_other, &self.other_data) {
             verdict.verdict = VerdictKind::OtherData;
             verdict.remark = format!("{}; the data differ: {difference}", verdict.remark);
         }
@@ -294,10 +295,17 @@ fn subject(selected: &[&Value], rivals: &[&Value]) -> String {
     [compared, lengths].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
+/// A small number with two significant digits, `0.0005` without trailing zeros.
+fn digits(value: f64) -> String {
+    let decimals = (1.0 - value.abs().log10().floor()).clamp(2.0, 9.0) as usize;
+    format!("{value:.decimals$}").trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
 /// A number with few digits.
 pub(super) fn short(value: f64) -> String {
     match value {
         value if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}"),
+        value if value.abs() < 0.1 => digits(value),
         value if value.abs() < 10.0 => format!("{value:.2}"),
         value => format!("{value:.1}"),
     }

@@ -102,3 +102,25 @@ fn data_of_another_kind_cannot_refute() {
     assert_eq!(verdict.verdict, VerdictKind::OtherData);
     assert_eq!(verdict.remark, "a guess; the data differ: no servers");
 }
+
+#[test]
+fn small_parameters_of_a_label_stay_different() {
+    let of = |value: f64| short(value);
+    assert_eq!([of(0.0005), of(0.002), of(0.015), of(-0.05)], ["0.0005", "0.002", "0.015", "-0.05"]);
+    assert_eq!([of(0.0), of(0.123), of(3.0), of(12.34)], ["0", "0.12", "3", "12.3"]);
+}
+
+#[test]
+fn other_data_explain_a_value_of_another_size_too() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nother_data = \"small sets\"\n";
+    let judged = |near: &str| claim(&format!("{text}rule = {{ near = {near} }}\n")).judge(&lines());
+    assert_eq!(judged("25").remark, "a guess");
+    for (near, size) in [("80", "another size"), ("400", "no effect"), ("-25", "the other direction")] {
+        let verdict = judged(near);
+        assert_eq!(
+            (verdict.verdict, &*verdict.remark),
+            (VerdictKind::OtherData, "a guess; the data differ: small sets"),
+            "{size}"
+        );
+    }
+}

@@ -7,9 +7,9 @@ use super::{Average, VerdictKind};
 const HEAD: &str = "\
 A claim is *confirmed* if the value measured here is within its rule, the column before the last but two. It is
 *refuted* if it is not. It counts as *other data* if the paper states a number and the effect here has the same
-direction but another size, or if the row says that the data here are of another kind than the claim needs. It is
-*not tested* if there is no value; the last column says why. Where a paper states a number, the rule allows a quarter
-of the effect that the number stands for, unless the row states a range.
+direction but another size, a tenth of it at least, or if the row says that the data here are of another kind than the
+claim needs. It is *not tested* if there is no value; the last column says why. Where a paper states a number, the rule
+allows a quarter of the effect that the number stands for, unless the row states a range.
 ";
 
 impl Verdict {

@@ -2,7 +2,7 @@
 //!
 //! - *confirmed*: the rule holds.
 //! - *other data*: it does not hold, but the paper states a number (`near`), and the effect here has the same
-//!   direction; or the claim says that its data are of another kind (`other_data`).
+//!   direction and at least a tenth of the size; or the claim says that its data are of another kind (`other_data`).
 //! - *refuted*: neither.
 //! - *not tested*: there is no value.
 
@@ -70,6 +70,9 @@ impl VerdictKind {
 /// Share of an effect by which a value may differ from the number of a paper.
 const NEAR_SHARE: f64 = 0.25;
 
+/// Share of an effect below which it counts as absent.
+const ABSENT_SHARE: f64 = 0.1;
+
 /// The value without an effect.
 fn neutral(measure: Measure) -> f64 {
     match measure {
@@ -107,7 +110,7 @@ impl Rule {
         }
         let effect = |value: f64| value - neutral(measure);
         match self.near {
-            Some(near) if effect(near) * effect(value) > 0.0 => VerdictKind::OtherData,
+            Some(near) if effect(value) / effect(near) >= ABSENT_SHARE => VerdictKind::OtherData,
             _ => VerdictKind::Refuted,
         }
     }
@@ -155,7 +158,7 @@ mod tests {
             [decide(15.0), decide(25.0), decide(14.9), decide(80.0)],
             [Confirmed, Confirmed, OtherData, OtherData]
         );
-        assert_eq!([decide(-1.0), decide(0.0)], [Refuted, Refuted]);
+        assert_eq!([decide(2.1), decide(1.9), decide(-1.0), decide(0.0)], [OtherData, Refuted, Refuted, Refuted]);
         let share = rule("near = 15");
         let decide = |value| share.decide(value, Measure::Share);
         assert_eq!([decide(36.0), decide(60.0), decide(105.0)], [Confirmed, OtherData, Refuted]);
