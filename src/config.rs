@@ -25,6 +25,8 @@ pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
 pub const DELTA_BASE_BYTES_LIMIT: u64 = 2 * CHUNK_BYTES_LIMIT;
 /// Largest raw length of one frame, bytes. Readers refuse more.
 pub const FRAME_BYTES_LIMIT: u64 = 64 << 20;
+/// Greatest level that [`CompressConfig::text_levels`] gives: higher ones need much more memory.
+const TEXT_LEVEL_MAX: i32 = 19;
 
 /// All tables of a configuration file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -174,8 +176,19 @@ pub struct CompressConfig {
     pub codec: CompressCodec,
     /// zstd level: 1 is fast, 3 the default, 19 for archives. LZ4 has no levels.
     pub level: i32,
+    /// zstd levels added for new text in long chunks; 0 = none. LZ4 has no levels.
+    pub text_levels: i32,
     /// Most raw bytes of a solid frame; 16 average chunks are a second bound. 0 = one frame per chunk.
     pub frame_bytes: ByteSize,
+}
+
+impl CompressConfig {
+    /// zstd level of new text in long chunks: `text_levels` more than `level`. Levels below 1 stay, as who chooses one
+    /// wants speed alone.
+    pub fn text_level(&self) -> i32 {
+        let text_level = (self.level + self.text_levels).min(TEXT_LEVEL_MAX);
+        if self.level < 1 { self.level } else { self.level.max(text_level) }
+    }
 }
 
 /// `[container]`: container size.
@@ -274,7 +287,7 @@ impl Default for ModelConfig {
 
 impl Default for CompressConfig {
     fn default() -> Self {
-        CompressConfig { codec: CompressCodec::Zstandard, level: 3, frame_bytes: ByteSize::kib(512) }
+        CompressConfig { codec: CompressCodec::Zstandard, level: 3, text_levels: 3, frame_bytes: ByteSize::kib(512) }
     }
 }
 
@@ -354,6 +367,7 @@ impl Config {
         }
         within("model.delta_depth_max", u64::from(self.model.delta_depth_max), 1, 32)?;
         within("subdedup.base_cache_bytes", self.subdedup.base_cache_bytes.0, 4 << 20, 1 << 40)?;
+        within("compress.text_levels", u64::try_from(self.compress.text_levels).unwrap_or(u64::MAX), 0, 18)?;
         within("compress.frame_bytes", self.compress.frame_bytes.0, 0, FRAME_BYTES_LIMIT / 2)?;
         within("container.bytes_target", self.container.bytes_target.0, 1 << 20, 1 << 30)?;
         within("restore.cache_bytes", self.restore.cache_bytes.0, 4 << 20, 1 << 40)?;

@@ -1,8 +1,12 @@
 //! Compress: encodes frames that ModelEncode left alone, with zstd or LZ4, or stores them raw if that is not larger.
+//!
+//! Long text without an earlier version is encoded at a higher level: nothing else makes it small. The level follows
+//! from the bytes of the frame and from what SubDedup says of its chunks.
 
 use bytes::Bytes;
 
-use crate::backup::message::{FrameKind, Packet};
+use crate::backup::message::{FrameKind, Packet, PendingFrame};
+use crate::chunk::text::is_text;
 use crate::codec::{Codec, Raw, Scratch};
 use crate::error::Result;
 use crate::pipeline::Map;
@@ -14,8 +18,12 @@ pub struct CompressWorker {
     pub codec: &'static dyn Codec,
     /// zstd level; other codecs ignore it.
     pub level: i32,
+    /// zstd level of text in long chunks that copy little.
+    pub text_level: i32,
     /// Contexts and buffers of the codec.
     pub scratch: Scratch,
+    /// The same for text: a context belongs to a level.
+    pub text_scratch: Scratch,
     /// Output buffer of the codec; payloads are copied from it at their exact size.
     pub space: Vec<u8>,
 }
@@ -37,6 +45,21 @@ pub fn compress(
     Ok(StoredFrame { codec: Raw.id(), raw_len, payload: raw.clone() })
 }
 
+impl CompressWorker {
+    fn frame(&mut self, frame: &PendingFrame) -> Result<StoredFrame> {
+        let CompressWorker { codec, scratch, text_scratch, space, .. } = self;
+        match frame.kind {
+            FrameKind::Incompressible => {
+                Ok(StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() })
+            }
+            FrameKind::Solid { is_mostly_new: true } if self.text_level != self.level && is_text(&frame.raw) => {
+                compress(*codec, &frame.raw, self.text_level, text_scratch, space)
+            }
+            _ => compress(*codec, &frame.raw, self.level, scratch, space),
+        }
+    }
+}
+
 impl Map for CompressWorker {
     type In = Packet;
     type Out = Packet;
@@ -48,15 +71,67 @@ impl Map for CompressWorker {
     fn map(&mut self, mut packet: Packet) -> Result<Packet> {
         if let Packet::Frame(frame) = &mut packet {
             if frame.stored.is_none() {
-                frame.stored = Some(match frame.kind {
-                    FrameKind::Incompressible => {
-                        StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() }
-                    }
-                    _ => compress(self.codec, &frame.raw, self.level, &mut self.scratch, &mut self.space)?,
-                });
+                frame.stored = Some(self.frame(frame)?);
             }
             frame.raw = Bytes::new();
         }
         Ok(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Lz4, Zstandard};
+    use crate::repo::container::SessionFrameNumber;
+
+    /// The encoding of a frame by a worker with levels 3 and 6.
+    fn stored(worker: &mut CompressWorker, kind: FrameKind, raw: &Bytes) -> Bytes {
+        let frame = PendingFrame { number: SessionFrameNumber::default(), kind, raw: raw.clone(), stored: None };
+        let Packet::Frame(frame) = worker.map(Packet::Frame(frame)).unwrap() else { panic!("another packet") };
+        assert!(frame.raw.is_empty());
+        frame.stored.unwrap().payload
+    }
+
+    fn worker(codec: &'static dyn Codec) -> CompressWorker {
+        let (scratch, text_scratch) = (Scratch::default(), Scratch::default());
+        CompressWorker { codec, level: 3, text_level: 6, scratch, text_scratch, space: Vec::new() }
+    }
+
+    /// Lines of a log of about 400 KiB.
+    fn log() -> Vec<u8> {
+        let line = |number: u64| {
+            let size = number.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+            format!("2026-01-01 {number:08} GET /page/{}/{} 200 {size}\n", size % 977, size % 61).into_bytes()
+        };
+        (0..9000).flat_map(line).collect()
+    }
+
+    #[test]
+    fn only_new_text_has_the_level_of_text() {
+        let (text, mut binary) = (Bytes::from(log()), log());
+        binary.iter_mut().step_by(500).for_each(|byte| *byte = 0);
+        let binary = Bytes::from(binary);
+        let at = |level, raw: &Bytes| {
+            compress(&Zstandard, raw, level, &mut Scratch::default(), &mut Vec::new()).unwrap().payload
+        };
+        let mut worker = worker(&Zstandard);
+        // Twice, as a context that has encoded other frames must give the same bytes.
+        for _ in 0..2 {
+            let new = FrameKind::Solid { is_mostly_new: true };
+            assert_eq!(stored(&mut worker, new.clone(), &text), at(6, &text));
+            assert_eq!(stored(&mut worker, new, &binary), at(3, &binary));
+            assert_eq!(stored(&mut worker, FrameKind::Solid { is_mostly_new: false }, &text), at(3, &text));
+            assert_eq!(stored(&mut worker, FrameKind::Incompressible, &text), text);
+        }
+        assert!(at(6, &text).len() * 20 < at(3, &text).len() * 19, "{} {}", at(6, &text).len(), at(3, &text).len());
+    }
+
+    #[test]
+    fn codecs_without_levels_encode_text_as_everything_else() {
+        let text = Bytes::from(log());
+        let mut worker = worker(&Lz4);
+        let [new, other] = [true, false].map(|is_mostly_new| FrameKind::Solid { is_mostly_new });
+        assert_eq!(stored(&mut worker, new, &text), stored(&mut worker, other, &text));
     }
 }

@@ -204,7 +204,10 @@ pub enum SaveItem {
 #[derive(Debug, Clone)]
 pub enum FrameKind {
     /// Literal bytes of ordinary chunks.
-    Solid,
+    Solid {
+        /// At least half of them are of long chunks that copy little.
+        is_mostly_new: bool,
+    },
     /// Literal bytes of incompressible chunks.
     Incompressible,
     /// One float chunk, found by its entropy.

@@ -65,6 +65,10 @@ pub struct SubDedupStage {
     separates: bool,
     encoder: Encoder,
     frame_bytes: usize,
+    /// Shortest chunk that counts as long, bytes.
+    long_chunk_bytes: u32,
+    /// Literal bytes of long chunks that copy little, in the open solid frame.
+    new_bytes: usize,
     group_bytes_max: u64,
     /// Offset of the next chunk in its file.
     offset: u64,
@@ -92,6 +96,8 @@ impl SubDedupStage {
                 operations_max: CHUNK_OPERATIONS_MAX,
             }),
             frame_bytes: config.compress.frame_bytes.0.min(FRAME_CHUNKS_MAX * chunk_bytes_avg) as usize,
+            long_chunk_bytes: u32::try_from(chunk_bytes_avg / 2).unwrap_or(u32::MAX),
+            new_bytes: 0,
             // Containers end only between groups.
             group_bytes_max: GROUP_BYTES_MAX.min(config.container.bytes_target.0),
             offset: 0,
@@ -225,6 +231,10 @@ impl SubDedupStage {
                 OpenFrame::Incompressible => self.close_frame(open, emit)?,
             }
         }
+        let is_long = chunk.len >= self.long_chunk_bytes;
+        if open == OpenFrame::Solid && is_long && encoded.literal_len() > chunk.len / 2 {
+            self.new_bytes += literal_len;
+        }
         let frame_bytes = self.frame_bytes;
         let frame = self.open_frame(open);
         if frame.capacity() == 0 {
@@ -319,7 +329,7 @@ impl SubDedupStage {
             return Ok(());
         }
         let kind = match open {
-            OpenFrame::Solid => FrameKind::Solid,
+            OpenFrame::Solid => FrameKind::Solid { is_mostly_new: self.is_mostly_new(raw.len()) },
             OpenFrame::Incompressible => FrameKind::Incompressible,
         };
         let number = FrameNumber::session(self.emit_frame(kind, raw.clone(), emit)?);
@@ -336,6 +346,13 @@ impl SubDedupStage {
             }
         });
         Ok(())
+    }
+
+    /// Whether at least half of the solid frame that ends, of `len` bytes, is of long chunks that copy little. A frame
+    /// of one chunk never is if each chunk has its own, as in the paper.
+    fn is_mostly_new(&mut self, len: usize) -> bool {
+        let new_bytes = std::mem::take(&mut self.new_bytes);
+        self.frame_bytes > 0 && new_bytes * 2 >= len
     }
 
     /// Sends the open frames, then the entries of the group.

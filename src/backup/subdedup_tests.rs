@@ -208,3 +208,85 @@ fn packets_do_not_depend_on_the_number_of_workers() {
         assert!(one == text_of(workers), "{workers} workers");
     }
 }
+
+/// Lines of a log; `first` is the number of the first one.
+fn lines(first: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 100);
+    for number in first.. {
+        let size = number.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+        bytes.extend_from_slice(format!("2026-01-01 {number:08} GET /page/{} 200 {size}\n", size % 977).as_bytes());
+        if bytes.len() >= len {
+            break;
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Whether each solid frame of these chunks is mostly new.
+fn is_mostly_new(chunks_bytes: &[Vec<u8>]) -> Vec<bool> {
+    let kind = |packet| match packet {
+        Packet::Frame(PendingFrame { kind: FrameKind::Solid { is_mostly_new }, .. }) => Some(is_mostly_new),
+        _ => None,
+    };
+    sent(chunks_bytes, 1, true, 2).into_iter().filter_map(kind).collect()
+}
+
+#[test]
+fn frames_of_long_chunks_that_copy_little_are_mostly_new() {
+    let long: Vec<Vec<u8>> = (0..5).map(|number| lines(number * 1_000_000, LEN)).collect();
+    assert_eq!(is_mostly_new(&long), [true, true]);
+    let short: Vec<Vec<u8>> = (20..29).map(|number| lines(number * 1_000_000, LEN / 2 - 2)).collect();
+    assert_eq!(is_mostly_new(&short), [false, false]);
+    // Half of the bytes decide.
+    assert_eq!(is_mostly_new(&[&long[..2], &short[..4]].concat()), [true]);
+    assert_eq!(is_mostly_new(&[&long[..1], &short[..4]].concat()), [false]);
+    // Each frame counts for itself.
+    assert_eq!(is_mostly_new(&[&long[..4], &short[..4]].concat()), [true, false]);
+}
+
+#[test]
+fn frames_of_edited_chunks_are_not_mostly_new() {
+    let old = noise(5);
+    // Half of the bytes and one more are copied. Noise is a frame of its own, and the rest is ordinary.
+    let edited: Vec<Vec<u8>> =
+        (0..3).map(|number| [&old[..LEN / 2 + 4096], &lines(number * 1_000_000, LEN / 2 - 4096)].concat()).collect();
+    assert_eq!(is_mostly_new(&[&[old][..], &edited].concat()), [false]);
+}
+
+/// Events of services in JSON, `count` of them: what is constant is long, and what varies is short.
+fn events(seed: u64, count: u64) -> Vec<u8> {
+    let event = |number: u64| {
+        let noise = (seed * 1_000_000 + number).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        format!(
+            "{{\"level\":\"INFO\",\"service\":\"code-service\",\"host\":\"node-{:02}.eu-1.example.internal\",\
+             \"trace_id\":\"{noise:016x}\",\"message\":\"request completed\",\"http\":{{\"method\":\"GET\"}},\
+             \"user_id\":{}}}\n",
+            noise >> 60,
+            noise >> 44
+        )
+    };
+    (0..count).flat_map(|number| event(number).into_bytes()).collect()
+}
+
+/// The bytes that the entries of these chunks copy.
+fn copied_bytes(chunks_bytes: &[Vec<u8>], seed: u64) -> u32 {
+    let copied = |packet| match packet {
+        Packet::Entries(entries) => entries.iter().map(|entry| entry.raw_len - entry.literal_len).sum(),
+        _ => 0,
+    };
+    sent(chunks_bytes, seed, true, 2).into_iter().map(copied).sum()
+}
+
+#[test]
+fn long_text_copies_versions_and_not_words() {
+    let count = LEN as u64 * 2 / 3 / 170;
+    let log: Vec<Vec<u8>> = (0..4).map(|number| events(number, count)).collect();
+    let mut edited = log[0].clone();
+    edited.splice(LEN / 3..LEN / 3 + 20, *b"another");
+    for seed in 1..=4 {
+        assert_eq!(copied_bytes(&log, seed), 0, "{seed}");
+        let copied = copied_bytes(&[log[0].clone(), edited.clone()], seed) as usize;
+        assert!(copied > edited.len() * 9 / 10, "{seed}: {copied} of {}", edited.len());
+    }
+}

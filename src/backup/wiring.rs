@@ -212,7 +212,9 @@ impl<'a> Wiring<'a> {
         self.pipeline.parallel(link, workers, || CompressWorker {
             codec: compress_codec(config.compress.codec),
             level: config.compress.level,
+            text_level: config.compress.text_level(),
             scratch: Scratch::default(),
+            text_scratch: Scratch::default(),
             space: Vec::new(),
         })
     }

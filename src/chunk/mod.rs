@@ -12,6 +12,7 @@ mod gear_xet;
 mod sieve;
 #[cfg(test)]
 mod tests;
+pub mod text;
 mod ultracdc;
 
 use crate::config::{ChunkerKind, RepositoryConfig};

@@ -16,6 +16,20 @@ fn a_value_out_of_range_is_named() {
 }
 
 #[test]
+fn levels_of_text_follow_the_level() {
+    for (level, text_levels, expected) in
+        [(3, 3, 6), (3, 0, 3), (1, 3, 4), (17, 3, 19), (19, 18, 19), (21, 3, 21), (-2, 3, -2)]
+    {
+        let text = format!("[compress]\nlevel = {level}\ntext_levels = {text_levels}\n");
+        assert_eq!(Config::parse(&text, "x").expect("parses").compress.text_level(), expected, "{text}");
+    }
+    for text_levels in [-1, 19] {
+        let error = Config::parse(&format!("[compress]\ntext_levels = {text_levels}\n"), "x").expect_err("must fail");
+        assert!(error.to_string().contains("compress.text_levels"), "{error}");
+    }
+}
+
+#[test]
 fn an_unknown_value_is_listed_with_the_allowed_ones() {
     for (table, key, allowed) in [
         ("repository", "chunker", "sieve, fastcdc, gear-xet, ultracdc, fixed"),

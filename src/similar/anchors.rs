@@ -75,9 +75,12 @@ impl AnchorMatcher {
             .map(|(entry, base)| CachedBase { entry: *entry, bytes: base.bytes(), anchors: base.table(&self.sieve) })
             .collect();
         let anchors = chunk.anchors().unwrap_or_default();
-        let mut matches = anchor_matches(bytes, anchors, &bases, self.copy_bytes_min);
+        let text_min =
+            if bases.is_empty() { 0 } else { self.rates.text_match_bytes_min(bytes, self.copy_bytes_min)? };
+        let searched_min = self.copy_bytes_min.max(text_min);
+        let mut matches = anchor_matches(bytes, anchors, &bases, searched_min);
         let (rate, match_bytes_min) = self.worth(bytes, &matches)?;
-        if match_bytes_min > self.copy_bytes_min {
+        if match_bytes_min > searched_min {
             matches = anchor_matches(bytes, anchors, &bases, match_bytes_min);
         }
         Ok(StrategyOutput { matches, features, rate: Some(rate) })

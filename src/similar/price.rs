@@ -7,7 +7,7 @@
 //!    difference is what a literal byte takes when the compressor has seen similar bytes. Chunks with few short matches
 //!    need no rate. Ordinary rates differ little, so the next chunks take one without samples of their own.
 //! 2. *Length*: in chunks whose bytes all take little, short matches would cut long ones short. Only long matches are
-//!    sought there.
+//!    sought there. The same goes for long text: the lines of a log share words with all others, and compress well.
 //! 3. *Choice*: of all ways to keep or drop each match, the one with the lowest expected stored bytes. One walk along
 //!    the matches finds it with two states: the match before is a copy, or it is not.
 //! 4. *Bases*: a base costs its name. If all its matches together save less, they are dropped.
@@ -15,6 +15,7 @@
 //! The choice depends on the stream of chunks and their matches only. Prices are in 1/256 of a stored byte.
 
 use super::Match;
+use crate::chunk::text::is_text;
 use crate::codec::Scratch;
 use crate::error::Result;
 use crate::repo::container::EntryNumber;
@@ -49,6 +50,9 @@ const REPETITIVE: u64 = 12;
 const MATCH_BYTES_SAVED: u64 = 24;
 /// ... but need not be longer than this.
 const MATCH_BYTES_MIN_MAX: u64 = 1 << 10;
+
+/// Shortest text whose matches must be long. Sources are shorter.
+const TEXT_BYTES_MIN: usize = 64 << 10;
 
 /// Expected stored size of a literal byte, in 1/65536 of a stored byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,13 +131,25 @@ impl RateSampler {
             return Ok(bytes_min);
         }
         // In archives of text the short matches are in headers, which take less than the text.
-        let middles = std::array::from_fn(|number| (2 * number + 1) * chunk.len() / (2 * SAMPLES));
-        let rate = rate.max(self.sampled(chunk, middles)?);
-        if rate.is_above(REPETITIVE) {
+        let rate = rate.max(self.sampled_evenly(chunk)?);
+        Ok(if rate.is_above(REPETITIVE) { bytes_min } else { worth_searching(rate, bytes_min) })
+    }
+
+    /// Length in bytes from which on matches are worth searching for in `chunk`, as far as it is known before any match
+    /// is. It is `bytes_min` unless the chunk is long text.
+    ///
+    /// # Errors
+    /// Those of the compressor: no memory.
+    pub fn text_match_bytes_min(&mut self, chunk: &[u8], bytes_min: usize) -> Result<usize> {
+        if chunk.len() < TEXT_BYTES_MIN || !is_text(chunk) {
             return Ok(bytes_min);
         }
-        let len = (MATCH_BYTES_SAVED << 16) / u64::from(rate.0).max(1);
-        Ok(bytes_min.max(len.min(MATCH_BYTES_MIN_MAX) as usize))
+        Ok(worth_searching(self.sampled_evenly(chunk)?, bytes_min))
+    }
+
+    /// The rate of samples from everywhere in `chunk`.
+    fn sampled_evenly(&mut self, chunk: &[u8]) -> Result<LiteralRate> {
+        self.sampled(chunk, std::array::from_fn(|number| (2 * number + 1) * chunk.len() / (2 * SAMPLES)))
     }
 
     /// The rate of samples around these ascending positions.
@@ -158,6 +174,12 @@ impl RateSampler {
         self.scratch.compress(self.sample.get(range).unwrap_or_default(), LEVEL, &mut self.space)?;
         Ok(self.space.len() as u64)
     }
+}
+
+/// The length of a match that saves [`MATCH_BYTES_SAVED`] at `rate`, but at least `bytes_min`.
+fn worth_searching(rate: LiteralRate, bytes_min: usize) -> usize {
+    let len = (MATCH_BYTES_SAVED << 16) / u64::from(rate.0).max(1);
+    bytes_min.max(len.min(MATCH_BYTES_MIN_MAX) as usize)
 }
 
 /// The lowest prices of the matches so far.
@@ -236,6 +258,24 @@ mod tests {
 
     fn entry(position: u32) -> EntryNumber {
         EntryNumber::stored(ContainerNumber(0), position)
+    }
+
+    #[test]
+    fn only_in_long_text_are_matches_long_from_the_start() {
+        let line = |number: u64| {
+            let noise = number.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+            format!("2026-01-01 GET /page/{} HTTP/1.1 200 {noise} \"Mozilla/5.0 (X11; Linux)\"\n", noise % 97)
+        };
+        let text: Vec<u8> = (0..2000).flat_map(|number| line(number).into_bytes()).collect();
+        let text = text.get(..TEXT_BYTES_MIN).expect("is long");
+        let mut sampler = RateSampler::default();
+        let len = sampler.text_match_bytes_min(text, 32).expect("samples");
+        assert!((64..400).contains(&len), "{len}");
+        assert_eq!(sampler.text_match_bytes_min(text, 500).expect("samples"), 500);
+        assert_eq!(sampler.text_match_bytes_min(&text[1..], 32).expect("samples"), 32);
+        let mut archive = text.to_vec();
+        archive[..600].fill(0);
+        assert_eq!(sampler.text_match_bytes_min(&archive, 32).expect("samples"), 32);
     }
 
     /// Matches with these gaps before them, lengths and shifts, of one base.
