@@ -19,6 +19,7 @@ use lru::LruCache;
 use super::anchors::FEATURES;
 use super::bases::{BaseChunk, Bases, Entries, SharedBases};
 use super::candidates::Candidates;
+use super::read_budget::ReadBudget;
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::repo::container::{ContainerNumber, EntryAddress, EntryNumber, SessionEntryNumber};
@@ -37,12 +38,6 @@ const REGION_POWER: u32 = 4;
 const REGION_SHARE: u64 = 2;
 /// Fresh regions: one of this many recent ones.
 const FRESH_SHARE: usize = 4;
-/// What one read takes from the budget. With this unit, a new byte adds `reads_per_mib` to the budget.
-const READ_COST: u64 = 1 << 20;
-/// New bytes whose reads are allowed from the start, as a power of two.
-const FIRST_BYTES_POWER: u32 = 23;
-/// New bytes whose reads may accumulate, as a power of two.
-const ACCUMULATED_BYTES_POWER: u32 = 26;
 
 /// An entry that shares features with the chunk.
 #[derive(Clone, Copy)]
@@ -81,9 +76,7 @@ pub struct Chooser {
     recent: LruCache<EntryRegion, u32>,
     /// Regions of entries that were stored, or chosen for enough shared features, not long ago.
     fresh: LruCache<EntryRegion, ()>,
-    reads_per_mib: u64,
-    /// Reads left, in units of 1 / [`READ_COST`].
-    budget: u64,
+    budget: ReadBudget,
     /// Entries chosen for the last chunk that had any, the best first.
     last_bases: Vec<EntryNumber>,
     /// Number of the next entry.
@@ -102,7 +95,6 @@ impl Chooser {
         chunk_bytes_avg: u64,
     ) -> Self {
         let regions = config.base_cache_bytes.0 / ((chunk_bytes_avg << REGION_POWER) / REGION_SHARE).max(1);
-        let reads_per_mib = u64::from(config.base_reads_per_mib);
         Chooser {
             entries: bases.entries.sharing(locator, shared.extent_cache()),
             shared,
@@ -110,8 +102,7 @@ impl Chooser {
             candidates_max: config.candidates_max,
             recent: LruCache::new(at_least_one(regions as usize)),
             fresh: LruCache::new(at_least_one(regions as usize / FRESH_SHARE)),
-            reads_per_mib,
-            budget: reads_per_mib << FIRST_BYTES_POWER,
+            budget: ReadBudget::new(config.base_reads_per_mib),
             last_bases: Vec::new(),
             next: SessionEntryNumber::default(),
         }
@@ -119,7 +110,7 @@ impl Chooser {
 
     /// Counts a new chunk that is neither compared nor a base.
     pub fn skip(&mut self, len: u32) {
-        self.grant(len);
+        self.budget.grant(u64::from(len));
         self.next = self.next.plus(1);
     }
 
@@ -129,7 +120,7 @@ impl Chooser {
     /// Only errors that fail the run.
     pub fn choose(&mut self, features: &[u64], chunk: &Arc<BaseChunk>, is_base: bool) -> Result<Vec<EntryNumber>> {
         let len = chunk.bytes().len() as u32;
-        self.grant(len);
+        self.budget.grant(u64::from(len));
         let similar = self.similar(features);
         let covered = similar.iter().fold(0, |all, entry| all | entry.shared).count_ones() as usize;
         let mut chosen: Vec<EntryNumber> = Vec::new();
@@ -154,12 +145,6 @@ impl Chooser {
             self.fresh.put(region, ());
         }
         Ok(chosen)
-    }
-
-    /// Allows more reads after `bytes` new bytes. At most the reads of 64 MiB accumulate.
-    fn grant(&mut self, bytes: u32) {
-        let granted = self.budget + u64::from(bytes) * self.reads_per_mib;
-        self.budget = granted.min(self.reads_per_mib << ACCUMULATED_BYTES_POWER);
     }
 
     /// The entries that share features, best first. Each one shares the most features that those before it lack. Among
@@ -196,8 +181,9 @@ impl Chooser {
             return self.fresh.contains(&region) && self.recent.get(&region).is_some();
         }
         if self.recent.get(&region).is_none() {
-            let Some(budget) = self.budget.checked_sub(READ_COST) else { return false };
-            self.budget = budget;
+            if !self.budget.take() {
+                return false;
+            }
             self.recent.put(region, 0);
         }
         self.fresh.put(region, ());

@@ -23,6 +23,7 @@ mod encode;
 mod head_only;
 mod none;
 mod price;
+mod read_budget;
 mod ring;
 mod sub_blocks;
 mod superfeature;

@@ -10,6 +10,7 @@ use crate::repo::container::{
     EntryNumber, ExtentMap, FrameAddress, FrameNumber, OpenFrame, OperationSource, SessionEntryNumber,
 };
 use crate::similar::base_cache::BaseCache;
+use crate::similar::read_budget::ReadBudget;
 use crate::types::Fingerprint;
 
 /// Largest base that is cached, bytes.
@@ -34,7 +35,7 @@ impl Bases {
     ///
     /// Metadata chunks are few, and the bases found through them are worth more than the reads.
     pub fn read_metadata(&mut self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
-        let budget = self.frame_reader.replace_budget(u64::MAX);
+        let budget = self.frame_reader.replace_budget(ReadBudget::unlimited());
         let read = self.read_chunk(fingerprint);
         self.frame_reader.replace_budget(budget);
         read

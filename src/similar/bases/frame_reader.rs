@@ -14,6 +14,7 @@ use crate::repo::container::{
     FrameAddress, FrameInfo, FrameLocation, FrameNumber, FramesInFlight, blob_name, decode_frame,
 };
 use crate::repo::index::Resolver;
+use crate::similar::read_budget::ReadBudget;
 use crate::store::Store;
 use crate::types::ContainerId;
 
@@ -21,21 +22,13 @@ use crate::types::ContainerId;
 const READAHEAD_BYTES: usize = 1 << 20;
 /// Memory for frames that were read ahead, bytes.
 const READAHEAD_CACHE_BYTES_MAX: usize = 8 << 20;
-/// What one read takes from the budget. With this unit, a new byte adds `reads_per_mib` to the budget.
-const READ_COST: u64 = 1 << 20;
-/// New bytes whose reads are allowed from the start, as a power of two.
-const FIRST_BYTES_POWER: u32 = 23;
-/// New bytes whose reads may accumulate, as a power of two.
-const ACCUMULATED_BYTES_POWER: u32 = 26;
 
 /// See the module.
 pub struct FrameReader {
     store: Arc<dyn Store>,
     in_flight: Arc<FramesInFlight>,
     readahead: Arc<Mutex<Readahead>>,
-    reads_per_mib: u64,
-    /// Reads left, in units of 1 / [`READ_COST`].
-    budget: u64,
+    budget: ReadBudget,
     scratch: Scratch,
 }
 
@@ -54,13 +47,11 @@ struct EncodedFrame {
 impl FrameReader {
     /// Allows `reads_per_mib` reads per MiB of new bytes.
     pub fn new(store: Arc<dyn Store>, in_flight: Arc<FramesInFlight>, reads_per_mib: u32) -> Self {
-        let reads_per_mib = u64::from(reads_per_mib);
         FrameReader {
             store,
             in_flight,
             readahead: Arc::new(Mutex::new(ByteLru::new(READAHEAD_CACHE_BYTES_MAX))),
-            reads_per_mib,
-            budget: reads_per_mib << FIRST_BYTES_POWER,
+            budget: ReadBudget::new(reads_per_mib),
             scratch: Scratch::default(),
         }
     }
@@ -72,8 +63,7 @@ impl FrameReader {
             store: self.store.clone(),
             in_flight: self.in_flight.clone(),
             readahead: self.readahead.clone(),
-            reads_per_mib: 0,
-            budget: u64::MAX,
+            budget: ReadBudget::unlimited(),
             scratch: Scratch::default(),
         }
     }
@@ -84,11 +74,11 @@ impl FrameReader {
 
     /// Allows more reads after `bytes` new bytes.
     pub fn grant(&mut self, bytes: u64) {
-        self.budget = (self.budget + bytes * self.reads_per_mib).min(self.reads_per_mib << ACCUMULATED_BYTES_POWER);
+        self.budget.grant(bytes);
     }
 
     /// Sets the budget and returns the old one.
-    pub fn replace_budget(&mut self, budget: u64) -> u64 {
+    pub fn replace_budget(&mut self, budget: ReadBudget) -> ReadBudget {
         std::mem::replace(&mut self.budget, budget)
     }
 
@@ -101,8 +91,9 @@ impl FrameReader {
         if let Some(frame) = found {
             return self.decode(&frame).map(Some);
         }
-        let Some(budget) = self.budget.checked_sub(READ_COST) else { return Ok(None) };
-        self.budget = budget;
+        if !self.budget.take() {
+            return Ok(None);
+        }
         let location = match number.address() {
             FrameAddress::Session(number) => self.in_flight.frame(number)?,
             FrameAddress::Stored { position, .. } => {
