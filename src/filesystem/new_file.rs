@@ -55,8 +55,36 @@ impl NewFile {
     /// interrupted restore began.
     pub(super) fn create(at: TargetName, token: &FileToken) -> Result<Self> {
         at.check_free()?;
-        let Opened { file, temporary, is_begun } = open_temporary(&at, token)?;
+        let Opened { file, temporary, is_begun } = open_temporary(&at, token, true)?;
         Ok(NewFile { file, is_begun, unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) })
+    }
+
+    /// As [`Descent::create_file`](super::Descent::create_file), in a directory that this restore has created: there is
+    /// nothing to go on with. The file gets the length `len` at once, if there is one. If it cannot be created, the
+    /// reference to the directory is given back. Appends errors of the directory's metadata to `problems`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create_in_new_directory(
+        at: TargetName,
+        token: &FileToken,
+        len: Option<u64>,
+        problems: &mut Vec<Error>,
+    ) -> Result<Self> {
+        let Opened { file, temporary, .. } = match open_temporary(&at, token, false) {
+            Ok(opened) => opened,
+            Err(error) => {
+                at.release(problems);
+                return Err(error);
+            }
+        };
+        let path = at.path();
+        let new = NewFile { file, is_begun: false, unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) };
+        if let Some(Err(error)) = len.map(|len| new.file.set_len(len)) {
+            new.discard(problems);
+            return Err(Error::io("extend", path, error));
+        }
+        Ok(new)
     }
 
     /// Gives the file its name, which is returned, and gives back the reference to the directory. On an error the file
@@ -113,13 +141,14 @@ fn remove(at: &TargetName, temporary: &OsString) {
     let _ = unlinkat(at.directory(), temporary, AtFlags::empty());
 }
 
-fn open_temporary(at: &TargetName, token: &FileToken) -> Result<Opened> {
+/// Creates a temporary file. If the one of `token` exists already, opens that one, if it `may_be_begun`.
+fn open_temporary(at: &TargetName, token: &FileToken, may_be_begun: bool) -> Result<Opened> {
     let temporary = OsString::from(format!("{TEMPORARY_NAME}{}", hex(token)));
     match create(at, &temporary) {
         // Somebody may have opened and locked it meanwhile: then it is theirs.
         Ok(file) if is_lockable(&file) => return Ok(Opened { file, temporary, is_begun: false }),
         Err(Errno::EXIST) => {
-            if let Some(file) = begun(at, &temporary) {
+            if let Some(file) = may_be_begun.then(|| begun(at, &temporary)).flatten() {
                 return Ok(Opened { file, temporary, is_begun: true });
             }
         }
@@ -228,6 +257,18 @@ mod tests {
         drop(other);
         assert_eq!(names(&directory), ["a"]);
         assert_eq!(fs::read(directory.path().join("a")).unwrap(), vec![9; 2 << 20]);
+    }
+
+    #[test]
+    fn a_file_of_a_new_directory_goes_on_with_nothing() {
+        let (directory, opened) = directory();
+        interrupted(&directory, &opened);
+        let at = TargetName::new(opened.clone(), std::ffi::OsStr::new("a"), None);
+        let created = NewFile::create_in_new_directory(at, &[7; 12], Some(5), &mut Vec::new()).unwrap();
+        assert!(!created.is_begun);
+        assert_eq!(created.file.metadata().unwrap().len(), 5);
+        created.publish(Completeness::Complete, &mut Vec::new()).unwrap();
+        assert_eq!(fs::read(directory.path().join("a")).unwrap(), [0; 5]);
     }
 
     #[test]

@@ -21,7 +21,9 @@ use crate::repo::container::{
     ContainerKind, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, blob_name,
     decode_frame,
 };
-use crate::repo::index::{ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, Soundness};
+use crate::repo::index::{
+    ContainerIndexes, ContainerListing, LocatedEntry, Locator, Resolver, SharedContainerIndexes, Soundness,
+};
 use crate::repo::recipe::{ContentReference, decode_recipe};
 use crate::store::{Store, read_again};
 use crate::types::{Fingerprint, RepositoryKey};
@@ -46,6 +48,7 @@ const RECIPE_LEVELS_MAX: usize = 16;
 pub struct ChunkReader {
     store: Arc<dyn Store>,
     key: RepositoryKey,
+    container_indexes: Arc<SharedContainerIndexes>,
     /// Finds chunks and resolves ranges.
     pub resolver: Resolver,
     extent_cache: ExtentCache,
@@ -61,15 +64,39 @@ impl ChunkReader {
     /// A reader of the containers in `listing`, with a cache of `frame_bytes_max` decoded bytes.
     pub fn new(repository: &Repository, listing: Arc<ContainerListing>, frame_bytes_max: usize) -> Self {
         let store = repository.store.clone();
-        let container_indexes = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        let shared = Arc::<SharedContainerIndexes>::default();
+        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        let container_indexes = ContainerIndexes::sharing(store.clone(), count_max, bytes_max, shared.clone());
         ChunkReader {
             store,
             key: repository.key,
+            container_indexes: shared,
             resolver: Resolver::new(Locator::new(listing, container_indexes)),
             extent_cache: ExtentCache::new(EXTENT_CACHE_BYTES_MAX),
             frames: LruCache::unbounded(),
             frame_bytes: 0,
             frame_bytes_max,
+            scratch: Scratch::default(),
+            bad_frames: 0,
+        }
+    }
+
+    /// A reader for another thread. Both share their extent maps and the container indexes that either has in memory,
+    /// and number frames alike. It caches container indexes of at most `index_bytes_max` bytes.
+    #[must_use]
+    pub fn sharing(&self, index_bytes_max: usize) -> Self {
+        let (store, shared) = (self.store.clone(), self.container_indexes.clone());
+        let indexes = ContainerIndexes::sharing(store.clone(), CONTAINER_INDEXES_MAX, index_bytes_max, shared.clone());
+        let locator = Locator::new(self.resolver.locator.listing().clone(), indexes);
+        ChunkReader {
+            store,
+            key: self.key,
+            container_indexes: shared,
+            resolver: self.resolver.sharing(locator).remembering_all(),
+            extent_cache: self.extent_cache.sharing(),
+            frames: LruCache::unbounded(),
+            frame_bytes: 0,
+            frame_bytes_max: self.frame_bytes_max,
             scratch: Scratch::default(),
             bad_frames: 0,
         }

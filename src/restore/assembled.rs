@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::message::RestoreFile;
+use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
 use crate::kernel::compare::is_zero;
 
@@ -47,7 +47,7 @@ impl AssembledChunk<'_> {
     }
 
     fn write_range(&self, start: u64, end: u64) -> Result<()> {
-        let written = self.file.created.file.write_all_at(self.range(start, end)?, start);
+        let written = self.file.new_file()?.file.write_all_at(self.range(start, end)?, start);
         written.map_err(|error| Error::io("write", &self.file.path, error))
     }
 

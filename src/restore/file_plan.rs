@@ -2,16 +2,15 @@
 //!
 //! 1. A chunk that the file holds already, because an interrupted restore wrote it, is left alone. One that the
 //!    replaced file holds is copied from there.
-//! 2. Each other chunk is located in the repository and enters the window, in the order of the snapshot.
-//! 3. A chunk that cannot be located is a lost range of its file, and so is a recipe that cannot be read.
+//! 2. Each other chunk goes to Locate, in the order of the snapshot.
+//! 3. A recipe that cannot be read is a lost range of its file.
 
 use std::sync::Arc;
 
 use super::assembled::AssembledChunk;
 use super::comparison::FileComparison;
-use super::message::{RestoreCounts, RestoreFile, RestoreJob, WriteChunk};
-use super::window::{JobSize, RestoreWindow};
-use crate::config::RestoreConfig;
+use super::message::{FinishedEntry, PlannedBatch, PlannedItem, RestoreCounts};
+use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileToken, SourceFile};
 use crate::metrics::Progress;
@@ -21,12 +20,14 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::tree::Node;
 use crate::types::{Fingerprint, RepositoryKey};
 
-/// Reads the recipes of files and fills the window.
+/// A batch is sent once it has so many items.
+const BATCH_ITEMS: usize = 64;
+
+/// Reads the recipes of files and fills batches.
 pub struct FilePlan<'a> {
     /// Reads listings and recipes.
     pub reader: ChunkReader,
-    /// The chunks that are found and not sent yet.
-    pub window: RestoreWindow,
+    batch: PlannedBatch,
     comparison: FileComparison,
     key: RepositoryKey,
     counts: Arc<RestoreCounts>,
@@ -34,17 +35,40 @@ pub struct FilePlan<'a> {
 }
 
 impl<'a> FilePlan<'a> {
-    /// An empty window.
-    pub fn new(
-        reader: ChunkReader,
-        key: RepositoryKey,
-        config: &RestoreConfig,
-        counts: Arc<RestoreCounts>,
-        progress: &'a Progress,
-    ) -> Self {
-        let job_size = JobSize::of_store(reader.store().requests_max());
-        let window = RestoreWindow::new(config.cache_bytes.0, job_size, counts.clone());
-        FilePlan { reader, window, comparison: FileComparison::new(key), key, counts, progress }
+    /// An empty batch.
+    pub fn new(reader: ChunkReader, key: RepositoryKey, counts: Arc<RestoreCounts>, progress: &'a Progress) -> Self {
+        let (batch, comparison) = (PlannedBatch::default(), FileComparison::new(key));
+        FilePlan { reader, batch, comparison, key, counts, progress }
+    }
+
+    fn push(&mut self, item: PlannedItem, emit: &mut Emit<PlannedBatch>) -> Result<()> {
+        self.batch.items.push(item);
+        if self.batch.items.len() >= BATCH_ITEMS { self.flush(false, emit) } else { Ok(()) }
+    }
+
+    /// Sends the batch. If it `is_urgent`, Order sends half of its window.
+    ///
+    /// # Errors
+    /// Those of sending a batch.
+    pub fn flush(&mut self, is_urgent: bool, emit: &mut Emit<PlannedBatch>) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        emit.emit(PlannedBatch { is_urgent, ..batch })
+    }
+
+    /// Adds a file that Locate creates.
+    ///
+    /// # Errors
+    /// Those of sending a batch.
+    pub fn create(&mut self, file: Arc<RestoreFile>, emit: &mut Emit<PlannedBatch>) -> Result<()> {
+        self.push(PlannedItem::Create(file), emit)
+    }
+
+    /// Adds an entry that is complete after all chunks before it.
+    ///
+    /// # Errors
+    /// Those of sending a batch.
+    pub fn finished(&mut self, entry: FinishedEntry, emit: &mut Emit<PlannedBatch>) -> Result<()> {
+        self.push(PlannedItem::Finished(entry), emit)
     }
 
     /// Whether `file` has the content of `node`.
@@ -72,17 +96,17 @@ impl<'a> FilePlan<'a> {
         Ok(token)
     }
 
-    /// Adds the chunks of a file to the window and returns the length of the content. What is unreadable is a lost
+    /// Adds the chunks of a file and returns the length of the content. What is unreadable is a lost
     /// range.
     ///
     /// # Errors
-    /// Those of sending jobs and of reading the repository, except damage. [`Error::Io`] if the disk is full.
+    /// Those of sending batches and of reading the repository, except damage. [`Error::Io`] if the disk is full.
     pub fn content(
         &mut self,
         file: &Arc<RestoreFile>,
         old: Option<&SourceFile>,
         content: ContentReference,
-        emit: &mut Emit<RestoreJob>,
+        emit: &mut Emit<PlannedBatch>,
     ) -> Result<u64> {
         let mut walk = RecipeWalk::new(content);
         let (mut offset, mut written) = (0u64, 0u64);
@@ -118,8 +142,8 @@ impl<'a> FilePlan<'a> {
             }
             offset = offset.saturating_add(len);
         }
-        if offset > written || file.node.sparse || file.created.is_begun {
-            self.set_len(file, offset)?;
+        if offset > written || file.node.sparse || file.is_begun() {
+            self.push(PlannedItem::Extend(file.clone(), offset), emit)?;
         }
         Ok(offset)
     }
@@ -129,23 +153,13 @@ impl<'a> FilePlan<'a> {
     /// # Errors
     /// [`Error::Io`] if the disk is full.
     pub fn empty(&self, file: &RestoreFile) -> Result<u64> {
-        if file.created.is_begun {
-            self.set_len(file, 0)?;
+        if file.is_begun() {
+            file.extend(0)?;
         }
         Ok(0)
     }
 
-    fn set_len(&self, file: &RestoreFile, len: u64) -> Result<()> {
-        match file.set_len(len) {
-            Err(error) if !error.is_full_disk() => {
-                file.fail(error);
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Adds a chunk of a file to the window, unless the file holds it or the file that it replaces does.
+    /// Adds a chunk of a file, unless the file holds it or the file that it replaces does.
     fn chunk(
         &mut self,
         file: &Arc<RestoreFile>,
@@ -153,10 +167,9 @@ impl<'a> FilePlan<'a> {
         offset: u64,
         fingerprint: Fingerprint,
         len: u64,
-        emit: &mut Emit<RestoreJob>,
+        emit: &mut Emit<PlannedBatch>,
     ) -> Result<()> {
-        let begun = file.created.is_begun;
-        if begun && self.comparison.chunk(&file.created.file, offset, len, &fingerprint).is_some() {
+        if file.is_begun() && self.comparison.chunk(&file.new_file()?.file, offset, len, &fingerprint).is_some() {
             self.reused(file, len);
             return Ok(());
         }
@@ -173,15 +186,8 @@ impl<'a> FilePlan<'a> {
             return Ok(());
         }
         self.clear_begun(file, offset, len)?;
-        match self.write_chunk(file, offset, fingerprint, len) {
-            Ok(write) => match self.window.write(write, &mut self.reader.resolver, emit) {
-                Err(error) if error.is_unreadable() => file.lose(offset, len, error),
-                other => other?,
-            },
-            Err(error) if error.is_unreadable() => file.lose(offset, len, error),
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        self.batch.bytes += len;
+        self.push(PlannedItem::Find { file: file.clone(), offset, fingerprint, len }, emit)
     }
 
     fn reused(&self, file: &RestoreFile, len: u64) {
@@ -192,10 +198,10 @@ impl<'a> FilePlan<'a> {
 
     /// Removes what an interrupted restore left in a range: its bytes may be wrong.
     fn clear_begun(&mut self, file: &RestoreFile, offset: u64, len: u64) -> Result<()> {
-        if !file.created.is_begun {
+        if !file.is_begun() {
             return Ok(());
         }
-        match self.comparison.clear(&file.created.file, offset, len) {
+        match self.comparison.clear(&file.new_file()?.file, offset, len) {
             Ok(()) => Ok(()),
             Err(error) => match Error::io("write", &file.path, error) {
                 error if error.is_full_disk() => Err(error),
@@ -205,21 +211,5 @@ impl<'a> FilePlan<'a> {
                 }
             },
         }
-    }
-
-    /// Locates a chunk of a file.
-    fn write_chunk(
-        &mut self,
-        file: &Arc<RestoreFile>,
-        offset: u64,
-        fingerprint: Fingerprint,
-        len: u64,
-    ) -> Result<WriteChunk> {
-        let extent_map = self.reader.extent_map_of(&fingerprint)?;
-        if u64::from(extent_map.len()) != len {
-            let expected = format!("chunk {fingerprint} of {len} bytes");
-            return Err(Error::corrupt("recipe", offset, expected, extent_map.len().to_string()));
-        }
-        Ok(WriteChunk { file: file.clone(), offset, fingerprint, extent_map })
     }
 }

@@ -1,4 +1,6 @@
-//! Finish: sets the metadata of complete files, gives them their names and creates their hard links.
+//! Finish: gives complete files their names and creates their hard links, in the order of the snapshot.
+//!
+//! A file that is not in one job with all its chunks gets its metadata here, any other in Write.
 //!
 //! A file that is not whole becomes `NAME.damaged`, with zeros where bytes are lost, and so do its hard links. It is
 //! removed if none of its bytes were restored, or if the caller wants no damaged files.
@@ -7,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use super::lost::{DamagedFile, LostRanges, is_damage};
-use super::message::{FinishedEntry, InodeState, RestoreCounts, RestoreFile, RestoreJob, RestoreLink};
+use super::message::{FinishedEntry, InodeState, RestoreCounts, RestoreJob, RestoreLink};
+use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
-use crate::filesystem::{Completeness, Target};
+use crate::filesystem::{Completeness, NewFile, Target};
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
 
@@ -30,17 +33,23 @@ impl FinishStage<'_> {
         self.progress.files_done.add(1);
         let lost = file.take_lost();
         let mut problems = Vec::new();
-        let state = match lost.error() {
-            None => self.whole(file, &mut problems),
-            Some(error) => self.damaged(file, &lost, error, &mut problems),
+        let state = match (file.new_file(), lost.error()) {
+            (Ok(created), None) => self.whole(file, created, &mut problems),
+            (Ok(created), Some(error)) => self.damaged(file, created, &lost, error, &mut problems),
+            (Err(error), _) => {
+                problems.push(error);
+                InodeState::Incomplete { saved_as: None, is_damage: false }
+            }
         };
         *file.inode.lock().unwrap_or_else(PoisonError::into_inner) = state;
         problems.iter().for_each(|error| self.counts.problem(error));
     }
 
-    fn whole(&self, file: &RestoreFile, problems: &mut Vec<Error>) -> InodeState {
-        self.target.finish_file(&file.path, &file.created.file, &file.node, problems);
-        match file.created.publish(Completeness::Complete, problems) {
+    fn whole(&self, file: &RestoreFile, created: &NewFile, problems: &mut Vec<Error>) -> InodeState {
+        if !file.has_metadata() {
+            self.target.finish_file(&file.path, &created.file, &file.node, problems);
+        }
+        match created.publish(Completeness::Complete, problems) {
             Ok(_) => {
                 self.counts.files.add(1);
                 InodeState::Complete(file.path.clone())
@@ -53,10 +62,17 @@ impl FinishStage<'_> {
     }
 
     /// Keeps what is good of a file, and reports what is not.
-    fn damaged(&self, file: &RestoreFile, lost: &LostRanges, error: &Error, problems: &mut Vec<Error>) -> InodeState {
-        let saved = if self.keep_damaged && file.has_content() { self.save(file, problems) } else { None };
+    fn damaged(
+        &self,
+        file: &RestoreFile,
+        created: &NewFile,
+        lost: &LostRanges,
+        error: &Error,
+        problems: &mut Vec<Error>,
+    ) -> InodeState {
+        let saved = if self.keep_damaged && file.has_content() { self.save(file, created, problems) } else { None };
         if saved.is_none() {
-            file.created.discard(problems);
+            created.discard(problems);
         }
         let path = file.path.display().to_string();
         let saved_as = saved.as_ref().map(|saved| saved.display().to_string());
@@ -68,12 +84,12 @@ impl FinishStage<'_> {
     }
 
     /// Gives a damaged file its full length, its metadata and a name. `None` if that fails.
-    fn save(&self, file: &RestoreFile, problems: &mut Vec<Error>) -> Option<PathBuf> {
+    fn save(&self, file: &RestoreFile, created: &NewFile, problems: &mut Vec<Error>) -> Option<PathBuf> {
         if let Err(error) = file.fill_up() {
             problems.push(error);
         }
-        self.target.finish_file(&file.path, &file.created.file, &file.node, problems);
-        match file.created.publish(Completeness::Damaged, problems) {
+        self.target.finish_file(&file.path, &created.file, &file.node, problems);
+        match created.publish(Completeness::Damaged, problems) {
             Ok(name) => Some(file.path.with_file_name(name)),
             Err(error) => {
                 problems.push(error);

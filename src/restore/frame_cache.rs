@@ -1,6 +1,6 @@
 //! Decides which decoded frames a restore keeps in memory: those that are needed again soonest.
 //!
-//! 1. A use of a frame is announced when Plan finds a chunk, and taken when the chunk enters a job. The uses between
+//! 1. A use of a frame is announced when Order gets a chunk, and taken when the chunk enters a job. The uses between
 //!    these two steps are the window. `item_order` decides in which order they are taken.
 //! 2. If the frames exceed the limit, the frame whose next use in the window is furthest is evicted. Frames without a
 //!    use in the window are evicted before these, the least recently used one first.

@@ -1,6 +1,6 @@
 //! Gather: holds the decoded frames and gives each job the frames that its chunks need.
 //!
-//! Plan decides which frames are loaded and evicted ([`RestoreJob::loads`], [`RestoreJob::evicted`]). This stage
+//! Order decides which frames are loaded and evicted ([`RestoreJob::loads`], [`RestoreJob::evicted`]). This stage
 //! follows.
 
 use super::message::{LoadedFrames, RestoreJob};

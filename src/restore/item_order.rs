@@ -1,4 +1,4 @@
-//! The chunks that Plan has found and not sent yet, and the order in which they are sent.
+//! The chunks that Order has got and not sent yet, and the order in which they are sent.
 //!
 //! 1. Items enter in the order of the snapshot. The frame cache learns then which frames they use.
 //! 2. Items leave oldest first. When that loads a frame, all items that use it leave next, if they need no other frame

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::lost::{DamagedFile, DamagedFiles, LostRanges, is_damage};
+use super::lost::{DamagedFile, DamagedFiles, is_damage};
+use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
-use crate::filesystem::{NewFile, TargetName};
+use crate::filesystem::TargetName;
 use crate::metrics::{Counter, Progress};
 use crate::pipeline::Weigh;
 use crate::repo::container::{ExtentMap, FrameInfo, FrameNumber};
-use crate::repo::tree::{Node, NodeKind, small_holes};
+use crate::repo::tree::NodeKind;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Existing entries that stay and are logged.
@@ -160,80 +160,6 @@ pub enum InodeState {
     },
 }
 
-/// A file that is being restored.
-#[derive(Debug)]
-pub struct RestoreFile {
-    /// Open for writing, under a temporary name.
-    pub created: NewFile,
-    /// Path relative to the target.
-    pub path: PathBuf,
-    /// Metadata to set.
-    pub node: Node,
-    /// For the other names of the inode.
-    pub inode: Arc<Mutex<InodeState>>,
-    /// Small holes to leave where zeros are stored, as ascending (start, end). `None`: the snapshot has no map of them.
-    pub small_holes: Option<Vec<(u64, u64)>>,
-    lost: Mutex<LostRanges>,
-    has_content: AtomicBool,
-    _permit: Permit,
-}
-
-impl RestoreFile {
-    /// A file just created, that is to appear at `path`.
-    pub fn new(created: NewFile, path: PathBuf, node: Node, permit: Permit) -> Self {
-        RestoreFile {
-            created,
-            path,
-            small_holes: small_holes(&node),
-            node,
-            inode: Arc::new(Mutex::new(InodeState::Pending)),
-            lost: Mutex::default(),
-            has_content: AtomicBool::new(false),
-            _permit: permit,
-        }
-    }
-
-    /// Extends the file to the length of its content, `len`, if the content ends with a hole.
-    pub fn set_len(&self, len: u64) -> Result<()> {
-        self.created.file.set_len(len).map_err(|error| Error::io("extend", &self.path, error))
-    }
-
-    /// Extends a file whose end is lost.
-    pub fn fill_up(&self) -> Result<()> {
-        // No file can be so long: the directory entry is wrong.
-        if i64::try_from(self.node.size).is_err() {
-            return Ok(());
-        }
-        let len = self.created.file.metadata().map_err(|error| Error::io("inspect", &self.path, error))?.len();
-        if len < self.node.size { self.set_len(self.node.size) } else { Ok(()) }
-    }
-
-    /// Records that bytes of the file are written.
-    pub fn set_has_content(&self) {
-        self.has_content.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether any bytes were written.
-    pub fn has_content(&self) -> bool {
-        self.has_content.load(Ordering::Relaxed)
-    }
-
-    /// Records that the file is not whole, and why.
-    pub fn fail(&self, error: Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).fail(error);
-    }
-
-    /// Records that `len` bytes from `offset` on are lost, and why.
-    pub fn lose(&self, offset: u64, len: u64, error: Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(offset, len, error);
-    }
-
-    /// Takes what is lost.
-    pub fn take_lost(&self) -> LostRanges {
-        std::mem::take(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// A further hard link to create.
 #[derive(Debug)]
 pub struct RestoreLink {
@@ -291,7 +217,7 @@ impl FrameLoad {
 }
 
 /// A chunk to write.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct WriteChunk {
     /// Destination.
     pub file: Arc<RestoreFile>,
@@ -308,11 +234,70 @@ impl WriteChunk {
     pub fn lose(&self, error: Error) {
         self.file.lose(self.offset, u64::from(self.extent_map.len()), error);
     }
+
+    /// Takes the failure of writing the chunk as a lost range of its file, if it concerns this chunk alone: damage, or
+    /// a bad sector of the target.
+    ///
+    /// # Errors
+    /// The failures that concern all files, such as a full disk.
+    pub fn lost_after(&self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error @ Error::Io { .. }) if error.is_full_disk() => Err(error),
+            Err(error) if error.is_unreadable() || matches!(error, Error::Io { .. }) => {
+                self.lose(error);
+                Ok(())
+            }
+            other => other,
+        }
+    }
 }
 
-/// Work for the stages after Plan.
+/// A step of the plan.
+#[derive(Debug)]
+pub enum PlannedItem {
+    /// A file of a new directory, for Locate to create.
+    Create(Arc<RestoreFile>),
+    /// A chunk of a file, for Locate to find.
+    Find {
+        /// Destination.
+        file: Arc<RestoreFile>,
+        /// Byte offset in the file.
+        offset: u64,
+        /// The chunk.
+        fingerprint: Fingerprint,
+        /// Its length in the recipe.
+        len: u64,
+    },
+    /// A chunk that is found.
+    Write(WriteChunk),
+    /// A file whose content ends with a hole, and its length.
+    Extend(Arc<RestoreFile>, u64),
+    /// An entry that is complete after all items before it.
+    Finished(FinishedEntry),
+}
+
+/// What Plan sends, in the order of the snapshot.
+#[derive(Debug, Default)]
+pub struct PlannedBatch {
+    /// The steps.
+    pub items: Vec<PlannedItem>,
+    /// Bytes of the chunks.
+    pub bytes: u64,
+    /// Whether Plan waits for files to be closed: Order then sends half of its window.
+    pub is_urgent: bool,
+}
+
+impl Weigh for PlannedBatch {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Work for the stages after Order.
 #[derive(Debug, Default)]
 pub struct RestoreJob {
+    /// Number of the job, from 1 on.
+    pub number: u64,
     /// Frames to load before the chunks are written. Gather empties this list.
     pub loads: Vec<FrameLoad>,
     /// Frames that Gather evicts after this job.

@@ -1,20 +1,23 @@
-//! Restore: writes the tree of a snapshot into a directory, in six stages.
+//! Restore: writes the tree of a snapshot into a directory, in eight stages.
 //!
-//! Every link carries `RestoreJob`s of about 1 MiB. Each stage fills in or uses one part of a job.
+//! The first links carry `PlannedBatch`es, all others `RestoreJob`s of about 1 MiB. Each stage fills in or uses one
+//! part of them.
 //!
 //! | # | stage | takes | gives |
 //! |---|---|---|---|
-//! | 1 | `plan` | the snapshot's tree | jobs: frames to load, chunks to write, complete files, frames to evict |
-//! | 2 | `fetch` (parallel) | jobs with frames to load | the same, with the stored bytes of these frames |
-//! | 3 | `decode` (parallel) | jobs with stored frames | the same, with checked and decoded frames |
-//! | 4 | `gather` | jobs with decoded frames | the same, with every frame that their chunks need |
-//! | 5 | `write` (parallel) | jobs with chunks and frames | the same, after their chunks are checked and written |
-//! | 6 | `finish` | jobs with complete files | files with their metadata and names; hard links |
+//! | 1 | `plan` | the snapshot's tree | batches: files to create, chunks to find, complete entries |
+//! | 2 | `locate` (parallel) | batches | the same, with created files and the frames of each chunk |
+//! | 3 | `order` | batches with frames | jobs: frames to load, chunks to write, complete files, frames to evict |
+//! | 4 | `fetch` (parallel) | jobs with frames to load | the same, with the stored bytes of these frames |
+//! | 5 | `decode` (parallel) | jobs with stored frames | the same, with checked and decoded frames |
+//! | 6 | `gather` | jobs with decoded frames | the same, with every frame that their chunks need |
+//! | 7 | `write` (parallel) | jobs with chunks and frames | the same, after their chunks are checked and written |
+//! | 8 | `finish` | jobs with complete files | files with their names; hard links |
 //!
-//! `run` connects the stages. Plan decides which frames stay in memory (`item_order`, `frame_cache`), and Gather holds
-//! them. Existing entries of the target stay unless the request says otherwise (`existing`, and `delete` at the end).
-//! Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not whole never
-//! has its own name.
+//! `run` connects the stages. Order decides which frames stay in memory (`window`, `item_order`, `frame_cache`), and
+//! Gather holds them. Existing entries of the target stay unless the request says otherwise (`existing`, and `delete`
+//! at the end). Damaged data costs the ranges of files that need it (`lost`); all else is restored. A file that is not
+//! whole never has its own name.
 
 mod assembled;
 mod base;
@@ -30,10 +33,14 @@ mod frame_cache;
 mod gather;
 mod inodes;
 mod item_order;
+mod locate;
 mod lost;
 mod message;
+mod order;
 mod plan;
 mod request;
+mod rescue;
+mod restore_file;
 mod run;
 mod verify;
 mod window;

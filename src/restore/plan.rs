@@ -1,10 +1,9 @@
-//! Plan: walks the tree of a snapshot, creates its entries and decides which frames make up which bytes of each file.
+//! Plan: walks the tree of a snapshot, creates its entries and says which chunks make up each file.
 //!
 //! 1. An entry that exists in the target is compared first (`existing`). It stays, is replaced, or gets metadata.
 //! 2. Directories, symbolic links and special files are created at once. Files are created empty, under temporary
-//!    names. Hard links follow their file through the window, and Finish creates them.
-//! 3. The chunks of a file enter the window (`file_plan`, `window`), and leave it into jobs, with the frames to load
-//!    for them and to evict after them. The later stages only follow.
+//!    names: here, or in a new directory by Locate. Hard links follow their file, and Finish creates them.
+//! 3. The chunks of a file and its end go to Locate in batches (`file_plan`), in the order of the snapshot.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,10 +14,9 @@ use super::chosen_tree::{ChosenTree, Left, TreeStep};
 use super::existing::{Overwrite, Treatment, has_metadata};
 use super::file_plan::FilePlan;
 use super::inodes::Inodes;
-use super::message::{
-    FinishedEntry, InodeState, OpenFiles, Permit, RestoreCounts, RestoreFile, RestoreJob, RestoreLink,
-};
+use super::message::{FinishedEntry, InodeState, OpenFiles, Permit, PlannedBatch, RestoreCounts, RestoreLink};
 use super::request::RestoreRequest;
+use super::restore_file::RestoreFile;
 use crate::config::RestoreConfig;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, SourceFile, Target};
@@ -68,7 +66,7 @@ impl<'a> PlanStage<'a> {
             target,
             open_files: Arc::default(),
             inodes: Inodes::new(config.cache_bytes.0 / INODES_SHARE),
-            files: FilePlan::new(reader, key, config, counts.clone(), progress),
+            files: FilePlan::new(reader, key, counts.clone(), progress),
             counts,
             progress,
             overwrite: request.overwrite,
@@ -76,7 +74,7 @@ impl<'a> PlanStage<'a> {
         }
     }
 
-    fn walk(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn walk(&mut self, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         while let Some(step) = self.tree.next(&mut self.files.reader)? {
             emit.check()?;
             match step {
@@ -141,7 +139,7 @@ impl<'a> PlanStage<'a> {
     }
 
     /// Restores an entry that is not a directory.
-    fn entry(&mut self, node: Node, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn entry(&mut self, node: Node, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         let existing = match self.descent.existing(&node) {
             Ok(existing) => existing,
             Err(error) => {
@@ -163,7 +161,7 @@ impl<'a> PlanStage<'a> {
     }
 
     /// Compares an existing entry, which may be the same, and brings it up to date.
-    fn compare(&mut self, node: Node, existing: Node, with_content: bool, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn compare(&mut self, node: Node, existing: Node, with_content: bool, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         let is_file = node.kind == NodeKind::File;
         let old = match is_file.then(|| self.descent.open_existing(&existing)).transpose() {
             Ok(old) => old,
@@ -230,7 +228,7 @@ impl<'a> PlanStage<'a> {
         node: Node,
         replaced: Option<Node>,
         old: Option<SourceFile>,
-        emit: &mut Emit<RestoreJob>,
+        emit: &mut Emit<PlannedBatch>,
     ) -> Result<()> {
         let path = self.path_of(&node);
         if replaced.as_ref().is_some_and(|replaced| replaced.kind == NodeKind::Directory) {
@@ -267,13 +265,13 @@ impl<'a> PlanStage<'a> {
         Ok(())
     }
 
-    /// Adds a further hard link of an inode to the window, behind the file.
+    /// Adds a further hard link of an inode, behind the file.
     fn link(
         &mut self,
         node: &Node,
         existing: Option<Node>,
         inode: Arc<Mutex<InodeState>>,
-        emit: &mut Emit<RestoreJob>,
+        emit: &mut Emit<PlannedBatch>,
     ) -> Result<()> {
         let path = self.path_of(node);
         if let Some(existing) = &existing {
@@ -301,7 +299,7 @@ impl<'a> PlanStage<'a> {
         match self.descent.link_name(node, existing.as_ref()) {
             Ok(at) => {
                 let link = RestoreLink::new(at, path, node.kind, inode, permit);
-                self.files.window.finished(FinishedEntry::Link(Box::new(link)), emit)
+                self.files.finished(FinishedEntry::Link(Box::new(link)), emit)
             }
             Err(error) => {
                 self.counts.problem(&error);
@@ -311,35 +309,46 @@ impl<'a> PlanStage<'a> {
     }
 
     /// Waits until a further file or directory may be open.
-    fn permit(&mut self, emit: &mut Emit<RestoreJob>) -> Result<Permit> {
+    fn permit(&mut self, emit: &mut Emit<PlannedBatch>) -> Result<Permit> {
         if self.open_files.is_full() {
-            // A permit returns only when a complete entry has left this stage.
-            self.files.window.flush_half(emit)?;
+            // A permit returns only when a complete entry has left Order.
+            self.files.flush(true, emit)?;
         }
         Ok(self.open_files.take())
     }
 
-    /// Creates a file and adds its chunks to the window.
+    /// Creates a file, or plans that, and adds its chunks.
     fn file(
         &mut self,
         node: Node,
         replaced: Option<Node>,
         old: Option<SourceFile>,
-        emit: &mut Emit<RestoreJob>,
+        emit: &mut Emit<PlannedBatch>,
     ) -> Result<()> {
         let permit = self.permit(emit)?;
         let token = self.files.token(&node)?;
-        let created = match self.descent.create_file(&node, replaced.as_ref(), &token) {
-            Ok(created) => created,
+        let path = self.path_of(&node);
+        let (identity, path_len, content) = (node.hard_link, path.as_os_str().len(), node.content);
+        // In a new directory nothing can be replaced or continued. What becomes of an inode with several names must be
+        // known when the next name comes.
+        let is_planned = self.descent.is_new() && replaced.is_none() && identity.is_none();
+        let file = match is_planned {
+            true => self.descent.link_name(&node, None).map(|at| RestoreFile::planned(at, token, path, node, permit)),
+            false => {
+                let created = self.descent.create_file(&node, replaced.as_ref(), &token);
+                created.map(|created| RestoreFile::created(created, path, node, permit))
+            }
+        };
+        let file = match file {
+            Ok(file) => Arc::new(file),
             Err(error) => {
                 self.counts.problem(&error);
                 return Ok(());
             }
         };
-        let path = self.path_of(&node);
-        let (identity, path_len) = (node.hard_link, path.as_os_str().len());
-        let content = node.content;
-        let file = Arc::new(RestoreFile::new(created, path, node, permit));
+        if is_planned {
+            self.files.create(file.clone(), emit)?;
+        }
         if let Some(identity) = identity {
             self.inodes.insert(identity, path_len, file.inode.clone());
         }
@@ -352,19 +361,19 @@ impl<'a> PlanStage<'a> {
             let error = Error::corrupt(path, len, expected, format!("content of {len} bytes"));
             file.lose(len, file.node.size.saturating_sub(len), error);
         }
-        self.files.window.finished(FinishedEntry::File(file), emit)
+        self.files.finished(FinishedEntry::File(file), emit)
     }
 }
 
 impl Source for PlanStage<'_> {
-    type Out = RestoreJob;
+    type Out = PlannedBatch;
 
     fn name(&self) -> &'static str {
         "plan"
     }
 
-    fn run(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
+    fn run(&mut self, emit: &mut Emit<PlannedBatch>) -> Result<()> {
         self.walk(emit)?;
-        self.files.window.flush_all(emit)
+        self.files.flush(false, emit)
     }
 }

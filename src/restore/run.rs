@@ -1,4 +1,4 @@
-//! Connects the six stages of a restore and runs them.
+//! Connects the eight stages of a restore and runs them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,15 @@ use super::delete::{Deletion, check_deletion};
 use super::fetch::FetchWorker;
 use super::finish::FinishStage;
 use super::gather::GatherStage;
+use super::locate::LocateWorker;
 use super::lost::DamagedFile;
 use super::message::RestoreCounts;
+use super::order::OrderStage;
 use super::plan::{PlanParts, PlanStage};
 use super::request::RestoreRequest;
+use super::rescue::Rescue;
 use super::verify::Verification;
+use super::window::{JobSize, RestoreWindow};
 use super::write::WriteWorker;
 use crate::codec::Scratch;
 use crate::config::Config;
@@ -30,6 +34,11 @@ use crate::repo::snapshot::NamedSnapshot;
 
 /// Cache of decoded frames that hold recipes and listings, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
+
+/// Workers of Locate, at most. Each one has a cache of container indexes.
+const LOCATE_WORKERS_MAX: usize = 4;
+/// That cache, bytes.
+const LOCATE_INDEX_BYTES: usize = 16 << 20;
 
 /// Result of a restore.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -106,7 +115,6 @@ pub fn restore(
     cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
-    let rescue = Arc::new(Mutex::new(reader()));
     let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader())?;
     match &base.only {
         Some(only) if request.selection.paths.is_empty() => request.selection.paths.push(only.clone()),
@@ -115,8 +123,11 @@ pub fn restore(
     }
     let root = Arc::new(Target::create(&request.target, options.clone())?);
     let counts = Arc::new(RestoreCounts::default());
+    let rescue = Arc::new(Rescue { reader: Mutex::new(reader()), counts: counts.clone(), progress });
+    let plan_reader = reader();
+    let locating = plan_reader.sharing(LOCATE_INDEX_BYTES);
     let parts = PlanParts {
-        reader: reader(),
+        reader: plan_reader,
         root: base.listing,
         target: root.clone(),
         key: repository.key,
@@ -131,22 +142,8 @@ pub fn restore(
         progress,
     };
 
-    let workers = &config.pipeline;
-    let mut line = Pipeline::new(workers.queue_depth, stop.clone());
-    let link = line.source(plan);
-    let link =
-        line.parallel(link, fetch_workers(config, repository), || FetchWorker { store: repository.store.clone() });
-    let link = line.parallel(link, workers.workers_of(workers.decode_workers), DecodeWorker::default);
-    let link = line.stage(link, GatherStage::default());
-    let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
-        key: repository.key,
-        buffer: Vec::new(),
-        scratch: Scratch::default(),
-        counts: counts.clone(),
-        progress,
-        rescue: rescue.clone(),
-    });
-    let ((), stages) = line.run(link, finish)?;
+    let parts = LaterParts { repository, config, target: root.clone(), counts: counts.clone(), rescue, locating };
+    let stages = run_stages(plan, parts, finish, stop)?;
     let mut problems = Vec::new();
     root.finish_root(base.node.as_ref().filter(|_| request.selection.root().is_chosen()), &mut problems);
     problems.iter().for_each(|error| counts.problem(error));
@@ -159,6 +156,51 @@ pub fn restore(
         verification.run(base.listing, request.selection.clone())?;
     }
     Ok(report(snapshot, &request, &counts, deleted, started, stages))
+}
+
+/// What the stages between Plan and Finish share.
+struct LaterParts<'a> {
+    repository: &'a Repository,
+    config: &'a Config,
+    target: Arc<Target>,
+    counts: Arc<RestoreCounts>,
+    /// Finds other entries of chunks whose frames are damaged.
+    rescue: Arc<Rescue<'a>>,
+    /// Shares what it reads with Plan.
+    locating: ChunkReader,
+}
+
+/// Links the stages and runs them.
+fn run_stages(
+    plan: PlanStage<'_>,
+    parts: LaterParts<'_>,
+    finish: FinishStage<'_>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<StageMetrics>> {
+    let LaterParts { repository, config, target, counts, rescue, locating } = parts;
+    let (workers, store) = (&config.pipeline, &repository.store);
+    let job_size = JobSize::of_store(store.requests_max());
+    let window = RestoreWindow::new(config.restore.cache_bytes.0, job_size, counts.clone());
+    let mut line = Pipeline::new(workers.queue_depth, stop.clone());
+    let link = line.source(plan);
+    let link = line.parallel(link, workers.workers_of(0).min(LOCATE_WORKERS_MAX), || LocateWorker {
+        reader: locating.sharing(LOCATE_INDEX_BYTES),
+        counts: counts.clone(),
+    });
+    let link = line.stage(link, OrderStage { window, resolver: locating.resolver, rescue: rescue.clone() });
+    let link = line.parallel(link, fetch_workers(config, repository), || FetchWorker { store: store.clone() });
+    let link = line.parallel(link, workers.workers_of(workers.decode_workers), DecodeWorker::default);
+    let link = line.stage(link, GatherStage::default());
+    let link = line.parallel(link, workers.workers_of(workers.write_workers), || WriteWorker {
+        target: target.clone(),
+        key: repository.key,
+        buffer: Vec::new(),
+        scratch: Scratch::default(),
+        counts: counts.clone(),
+        rescue: rescue.clone(),
+    });
+    let ((), stages) = line.run(link, finish)?;
+    Ok(stages)
 }
 
 /// Workers of Fetch: of a remote store as many as it takes requests, unless the configuration says how many.

@@ -1,4 +1,4 @@
-//! The window of Plan: chunks that were found and not sent yet, and the job that is being filled.
+//! The window of Order: chunks that were found and not sent yet, and the job that is being filled.
 //!
 //! While all frames fit into half of the cache, the window stays empty, because nothing is evicted. After that it grows
 //! by three items of four, so that the later stages have work meanwhile.
@@ -74,7 +74,7 @@ pub struct RestoreWindow {
 impl RestoreWindow {
     /// An empty window, which sends jobs of `job_size`. Frames and items take at most `cache_bytes_max` bytes.
     pub fn new(cache_bytes_max: u64, job_size: JobSize, counts: Arc<RestoreCounts>) -> Self {
-        let (job, items) = (RestoreJob::default(), ItemOrder::default());
+        let (job, items) = (RestoreJob { number: 1, ..RestoreJob::default() }, ItemOrder::default());
         RestoreWindow { counts, job, items, bytes: 0, cache_bytes_max, job_size, entered: 0 }
     }
 
@@ -131,6 +131,7 @@ impl RestoreWindow {
         match item {
             WindowItem::Finished(entry) => self.job.finished.push(entry),
             WindowItem::Write(write) => {
+                write.file.enter_job(self.job.number);
                 self.job.bytes += u64::from(write.extent_map.len());
                 self.job.writes.push(write);
             }
@@ -170,7 +171,8 @@ impl RestoreWindow {
     }
 
     fn flush(&mut self, emit: &mut Emit<RestoreJob>) -> Result<()> {
-        let mut job = std::mem::take(&mut self.job);
+        let next = RestoreJob { number: self.job.number + 1, ..RestoreJob::default() };
+        let mut job = std::mem::replace(&mut self.job, next);
         job.evicted = self.items.evict(self.cache_bytes_max.saturating_sub(self.bytes));
         emit.emit(job)
     }

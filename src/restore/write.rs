@@ -1,22 +1,25 @@
 //! Write: assembles chunks from frames, checks each against its fingerprint and writes it at its offset.
 //!
-//! A chunk whose frames are damaged is read again from another entry that stores it, if there is one.
+//! A chunk whose frames are damaged is read again from another entry that stores it, if there is one. A file whose
+//! chunks are all in one job gets its metadata at once, other files in Finish: jobs are written at the same time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::assembled::AssembledChunk;
-use super::message::{RestoreCounts, RestoreJob, WriteChunk};
+use super::message::{FinishedEntry, RestoreCounts, RestoreJob, WriteChunk};
+use super::rescue::Rescue;
+use super::restore_file::RestoreFile;
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
-use crate::metrics::Progress;
+use crate::filesystem::Target;
 use crate::pipeline::Map;
-use crate::repo::reader::ChunkReader;
 use crate::types::{Fingerprint, RepositoryKey};
 
 /// One worker of the stage.
 pub struct WriteWorker<'a> {
+    /// Directory that receives the tree.
+    pub target: Arc<Target>,
     /// Key of the fingerprints.
     pub key: RepositoryKey,
     /// Buffer for a chunk of several extents.
@@ -25,10 +28,8 @@ pub struct WriteWorker<'a> {
     pub scratch: Scratch,
     /// Counters of the restore.
     pub counts: Arc<RestoreCounts>,
-    /// Counters for the progress bar.
-    pub progress: &'a Progress,
-    /// Finds other entries of chunks whose frames are damaged. Shared, because that is rare.
-    pub rescue: Arc<Mutex<ChunkReader>>,
+    /// Finds other entries of chunks whose frames are damaged.
+    pub rescue: Arc<Rescue<'a>>,
 }
 
 impl WriteWorker<'_> {
@@ -53,29 +54,16 @@ impl WriteWorker<'_> {
             let (expected, got) = (write.fingerprint.to_string(), got.to_string());
             return Err(Error::ChecksumMismatch { what: "a chunk".into(), offset: write.offset, expected, got });
         }
-        self.finish(write, bytes)
+        self.rescue.write(write, bytes)
     }
 
-    /// Writes the checked bytes of a chunk.
-    fn finish(&self, write: &WriteChunk, bytes: &[u8]) -> Result<()> {
-        AssembledChunk { file: &write.file, bytes, offset: write.offset }.write()?;
-        write.file.set_has_content();
-        self.counts.written(self.progress, bytes.len() as u64);
+    /// Sets the metadata of a file that is whole.
+    fn set_metadata(&self, file: &RestoreFile) -> Result<()> {
+        let mut problems = Vec::new();
+        self.target.finish_file(&file.path, &file.new_file()?.file, &file.node, &mut problems);
+        file.set_has_metadata();
+        problems.iter().for_each(|error| self.counts.problem(error));
         Ok(())
-    }
-
-    /// Reads a chunk from whatever entry is readable, after `failure`.
-    fn rescue(&self, write: &WriteChunk, failure: Error) -> Result<()> {
-        let mut reader = self.rescue.lock().unwrap_or_else(PoisonError::into_inner);
-        match reader.read_exact(&write.fingerprint, u64::from(write.extent_map.len())) {
-            Ok(bytes) => {
-                drop(reader);
-                tracing::info!("chunk {} is read from another copy: {failure}", write.fingerprint);
-                self.finish(write, &bytes)
-            }
-            Err(error) if error.is_unreadable() => Err(failure),
-            Err(error) => Err(error),
-        }
     }
 }
 
@@ -99,20 +87,21 @@ impl Map for WriteWorker<'_> {
 
     fn map(&mut self, mut job: RestoreJob) -> Result<RestoreJob> {
         for write in &job.writes {
-            let written = match self.write(write, &job) {
-                Err(error) if error.is_unreadable() => self.rescue(write, error),
-                other => other,
-            };
-            match written {
-                Ok(()) => {}
-                Err(error) if error.is_unreadable() => write.lose(error),
-                // A bad sector of the target costs this chunk. A full disk affects every file.
-                Err(error @ Error::Io { .. }) if !error.is_full_disk() => write.lose(error),
-                Err(error) => return Err(error),
+            match self.write(write, &job) {
+                Err(failure) if failure.is_unreadable() => write.lost_after(self.rescue.chunk(write, failure))?,
+                written => write.lost_after(written)?,
             }
         }
         job.writes.clear();
         job.frames.clear();
+        for entry in &job.finished {
+            if let FinishedEntry::File(file) = entry
+                && file.is_within_job(job.number)
+                && !file.is_damaged()
+            {
+                self.set_metadata(file)?;
+            }
+        }
         Ok(job)
     }
 }

@@ -50,6 +50,13 @@ impl Resolver {
         Resolver { locator, numbers: self.numbers.clone(), bases: LruCache::new(BASES_CACHED_BY_WORKER) }
     }
 
+    /// The same, but it remembers as many look-ups of bases as a resolver that shares nothing.
+    #[must_use]
+    pub fn remembering_all(mut self) -> Self {
+        self.bases.resize(BASES_CACHED);
+        self
+    }
+
     /// Forgets which entries serve as bases, after one of them has proved bad.
     pub fn forget_bases(&mut self) {
         self.bases.clear();

@@ -42,7 +42,7 @@ const EXEMPT: &str = "lib.rs";
 /// Files that hold a stage, by flow. A stage never names another stage: what they share is in a file of its own.
 const STAGES: &[(&str, &[&str])] = &[
     ("backup", &["read", "chunk", "hash", "dedup", "identify", "subdedup", "model_encode", "compress", "save"]),
-    ("restore", &["plan", "fetch", "decode", "gather", "write", "finish"]),
+    ("restore", &["plan", "locate", "order", "fetch", "decode", "gather", "write", "finish"]),
 ];
 /// Modules that may name nothing of the crate but themselves: pure loops and the runner's mechanics would rot first.
 const APART: &[&str] = &["kernel"];
