@@ -7,9 +7,11 @@
 //!    looks: if one of them is pending or gone, the run fails with [`Error::Pruned`], and the backup runs again. So the
 //!    bases of every container that a segment names are there, and stay as long as that container.
 //! 4. After the snapshot the intent must still be there. If a prune took its writer for dead, the run looks again. If
-//!    something is pending or gone, it withdraws the snapshot.
+//!    something is pending or gone, it withdraws the snapshot. If it cannot look, the snapshot stays unreported: the
+//!    intents stay, and a note asks the next prune to look.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
@@ -42,13 +44,15 @@ pub struct Reliance {
     /// Ids of the intents put so far. Earlier ones stay to the end: a listing that runs meanwhile could miss both the
     /// old and the new one.
     intents: Mutex<Vec<Salt>>,
+    /// Nobody knows whether the snapshot of this run is whole.
+    is_in_doubt: AtomicBool,
 }
 
 impl Reliance {
     /// Without an intent; the run shares `container_indexes`.
     pub fn new(repository: &Repository, container_indexes: Arc<SharedContainerIndexes>) -> Self {
         let (store, salts) = (repository.store.clone(), repository.salts.clone());
-        Reliance { store, salts, container_indexes, intents: Mutex::default() }
+        Reliance { store, salts, container_indexes, intents: Mutex::default(), is_in_doubt: AtomicBool::default() }
     }
 
     fn intents(&self) -> Vec<Salt> {
@@ -105,26 +109,38 @@ impl Reliance {
     /// # Errors
     /// [`Error::Pruned`] if it was withdrawn; those of the store.
     pub fn confirm(&self, snapshot: &SnapshotId, intent: &Salt, stored: &HashSet<ContainerId>) -> Result<()> {
-        if self.store.head(&claim_name(ClaimKind::Intent, intent))?.is_some() {
-            return Ok(());
-        }
-        let looked = self.look(&self.relied_on(stored));
-        if let Err(Error::Pruned { .. }) = looked {
-            let intent = claim_name(ClaimKind::Intent, intent);
-            match snapshot::delete(self.store.as_ref(), snapshot) {
-                Err(error) if error.is_refused() => IntentNote::Withdrawn.put(self.store.as_ref(), &intent)?,
-                deleted => deleted?,
+        let intent = claim_name(ClaimKind::Intent, intent);
+        let looked = match self.store.head(&intent) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => self.look(&self.relied_on(stored)),
+            Err(error) => Err(error),
+        };
+        let taken_back = match &looked {
+            Ok(()) => return Ok(()),
+            Err(Error::Pruned { .. }) => snapshot::delete(self.store.as_ref(), snapshot)
+                .or_else(|_| IntentNote::Withdrawn.put(self.store.as_ref(), &intent)),
+            // A prune deletes the snapshot only if it is not whole.
+            Err(_) => {
+                self.is_in_doubt.store(true, Ordering::Relaxed);
+                IntentNote::Withdrawn.put(self.store.as_ref(), &intent)
             }
+        };
+        if let Err(error) = taken_back {
+            self.is_in_doubt.store(true, Ordering::Relaxed);
+            tracing::warn!("snapshot {snapshot} may lack data, and could not be withdrawn: {error}");
         }
         looked
     }
 
-    /// Deletes the intents. The snapshot is reported, or the run has failed before it. Returns `false` if the store
-    /// does not let this writer delete. Then a note says that they may go.
+    /// Deletes the intents, unless the snapshot is in doubt. Otherwise it is reported, or the run has failed before it.
+    /// Returns `false` if the store does not let this writer delete. Then a note says that they may go.
     ///
     /// # Errors
     /// Those of the store.
     pub fn release(&self) -> Result<bool> {
+        if self.is_in_doubt.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         let mut may_delete = true;
         for id in self.intents() {
             let intent = claim_name(ClaimKind::Intent, &id);

@@ -242,7 +242,9 @@ impl<'a> SaveStage<'a> {
         };
         file.len += reference.content_len();
         let metadata = &mut self.metadata;
-        file.recipe.push(reference, &mut |bytes| metadata.put(bytes))
+        file.recipe.push(reference, &mut |bytes| metadata.put(bytes))?;
+        // The recipe of one huge file fills several containers.
+        self.store_metadata(false)
     }
 
     fn tree(&mut self, item: TreeItem) -> Result<()> {

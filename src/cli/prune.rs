@@ -91,6 +91,10 @@ pub fn write_report(out: &mut dyn Write, report: &PruneReport) -> Result<()> {
         ("written", format!("{} containers, {}{would}", report.containers_written, size(report.bytes_written))),
         ("freed", format!("{}{would}", size(freed))),
     ];
+    if report.containers_young > 0 {
+        let (count, bytes) = (report.containers_young, size(report.bytes_young));
+        pairs.push(("waiting", format!("{count} unneeded containers, {bytes}, younger than the grace period")));
+    }
     let others = [
         ("held", report.containers_held, "containers that a backup relies on"),
         ("refused", report.containers_refused, "containers that the store does not let go, to be tried again"),

@@ -253,7 +253,12 @@ impl<'a> Mover<'a> {
         for MovedEntry { fields, operations, features } in entries {
             open.writer.push_entry(EntryFields { frame: number, ..fields }, &operations, &features)?;
         }
-        if open.writer.is_full(container_bytes) && open.pending.is_empty() { self.seal(kind) } else { Ok(()) }
+        match (open.writer.is_full(container_bytes), open.pending.is_empty()) {
+            (false, _) => Ok(()),
+            (true, true) => self.seal(kind),
+            // This comes back here with nothing pending. Frames that move whole would never wait for a full one.
+            (true, false) => self.end_frame(kind),
+        }
     }
 
     fn seal(&mut self, kind: ContainerKind) -> Result<()> {

@@ -20,7 +20,7 @@ use crate::repo::Repository;
 use crate::repo::claims::ClaimKind;
 use crate::repo::container::{blob_name, parse_name};
 use crate::repo::index::ContainerListing;
-use crate::store::{Store, map_parallel};
+use crate::store::{Store, try_map_parallel};
 use crate::types::ContainerId;
 
 /// The part of the period that every lock has left after a prune: one half.
@@ -74,11 +74,11 @@ impl<'a> LockKeeper<'a> {
     /// # Errors
     /// Those of the store; [`Error::Interrupted`].
     pub fn look_at(&mut self, containers: &[Occupancy]) -> Result<()> {
-        let ends = map_parallel(self.store.requests_max(), containers, |one| {
+        let ends = try_map_parallel(self.store.requests_max(), containers, |one| {
             self.check_stop()?;
             Ok((one.id, self.end_of(&blob_name(&one.id))?))
-        });
-        self.ends = ends.into_iter().collect::<Result<_>>()?;
+        })?;
+        self.ends = ends.into_iter().collect();
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl<'a> LockKeeper<'a> {
         let unneeded: HashSet<String> = self.unneeded.iter().map(blob_name).collect();
         let mut names: Vec<String> = self.store.list("")?.into_iter().map(|listed| listed.name).collect();
         names.retain(|name| !is_claim(name) && !unneeded.contains(name));
-        let extended = map_parallel(self.store.requests_max(), &names, |name| {
+        let extended = try_map_parallel(self.store.requests_max(), &names, |name| {
             self.check_stop()?;
             let known = parse_name(name).and_then(|id| self.ends.get(&id).copied());
             let end = known.map_or_else(|| self.end_of(name), Ok)?;
@@ -123,8 +123,8 @@ impl<'a> LockKeeper<'a> {
                 Err(Error::BlobMissing { .. }) => Ok(0),
                 locked => locked.map(|()| 1),
             }
-        });
-        extended.into_iter().sum()
+        })?;
+        Ok(extended.into_iter().sum())
     }
 
     fn check_stop(&self) -> Result<()> {

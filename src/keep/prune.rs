@@ -38,7 +38,7 @@ use crate::repo::index::{
     ContainerListing, cache_container_indexes, drop_gone_containers, name_containers, read_container_index,
 };
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::map_parallel;
+use crate::store::try_map_parallel;
 use crate::types::ContainerId;
 
 /// Times that a prune lists everything again because something cannot be read.
@@ -233,32 +233,34 @@ impl PruneRun<'_> {
         }
     }
 
-    /// Lists snapshots, then containers. Those in `doomed` do not stay.
+    /// Lists notes of writers, then snapshots, then containers. Those in `doomed` do not stay. A note comes after the
+    /// snapshot that it withdraws, so the snapshot of each note found here is listed.
     fn view(&self, doomed: &HashSet<ContainerId>) -> Result<View> {
         let store = &self.repository.store;
+        let notes: Vec<String> =
+            store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
         let (snapshots, damaged) = snapshot::list(store.as_ref())?;
         if let Some((name, error)) = damaged.into_iter().next() {
             return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
         }
         let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
-        cache_container_indexes(store.as_ref(), &listing.containers);
+        cache_container_indexes(store.as_ref(), &listing.containers)?;
         let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
         let retained = listing.without(&doomed.iter().chain(stuck).copied().collect());
         let all = Arc::new(listing);
-        let snapshots = self.without_withdrawn(snapshots, &all)?;
+        let snapshots = self.without_withdrawn(snapshots, &notes, &all)?;
         Ok(View { snapshots, all, retained: Arc::new(retained) })
     }
 
-    /// Deletes the snapshots that their writers have withdrawn and could not delete. One that is whole stays: nobody
-    /// loses a snapshot because somebody who may put has put a note.
+    /// Deletes the snapshots that their writers have withdrawn and could not delete, and the notes among `names` that
+    /// say so. One that is whole stays: nobody loses a snapshot because somebody who may put has put a note.
     fn without_withdrawn(
         &self,
         mut snapshots: Vec<NamedSnapshot>,
+        names: &[String],
         all: &Arc<ContainerListing>,
     ) -> Result<Vec<NamedSnapshot>> {
         let store = self.repository.store.as_ref();
-        let names: Vec<String> =
-            store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
         let is_withdrawn = |named: &NamedSnapshot| {
             named.intent_name().is_some_and(|intent| names.contains(&IntentNote::Withdrawn.name(&intent)))
         };
@@ -301,14 +303,14 @@ impl PruneRun<'_> {
         let mut ids: Vec<ContainerId> = view.all.containers.iter().copied().collect();
         ids.sort_unstable();
         let mut containers = Vec::with_capacity(ids.len());
-        let heads = map_parallel(store.requests_max(), &ids, |id| {
+        let heads = try_map_parallel(store.requests_max(), &ids, |id| {
             self.check_stop()?;
             store.head(&blob_name(id))
-        });
+        })?;
         for (id, head) in ids.into_iter().zip(heads) {
             self.check_stop()?;
             let name = blob_name(&id);
-            let Some(head) = head? else { continue };
+            let Some(head) = head else { continue };
             let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?);
             let (kind, live_bytes) = match (kind, live.has_any(&id)) {
                 (kind, true) => {
@@ -337,6 +339,9 @@ impl PruneRun<'_> {
         report.containers = containers.len() as u64;
         report.bytes = containers.iter().map(|one| one.bytes).sum();
         report.bytes_needed = containers.iter().map(|one| one.live_bytes).sum();
+        let young = || containers.iter().filter(|one| one.live_bytes == 0 && !bounds.is_old(one.modified));
+        report.containers_young = young().count() as u64;
+        report.bytes_young = young().map(|one| one.bytes).sum();
         if self.options.dry_run {
             report.containers_deleted = candidates.len() as u64;
             report.bytes_deleted = chosen().map(|one| one.bytes).sum();

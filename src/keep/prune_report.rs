@@ -55,6 +55,10 @@ pub struct PruneReport {
     pub containers_written: u64,
     /// Their bytes; with `dry_run`, an estimate.
     pub bytes_written: u64,
+    /// Containers that nobody needs and that stay because they are younger than the grace period.
+    pub containers_young: u64,
+    /// Their bytes.
+    pub bytes_young: u64,
     /// Candidates that stay because a backup relies on them.
     pub containers_held: u64,
     /// Containers that nobody needs and that the store refuses to delete, such as those under a retention lock.

@@ -33,6 +33,9 @@ use crate::error::{Error, Result};
 const WHOLE_CONTAINER_BYTES_MAX: u64 = 256 << 20;
 const WHOLE_CONTAINER_SHARE: u64 = 8;
 
+/// Blocks of one blob, at most, of which copies are looked for: 4 TiB. A hostile server can say any length.
+const BLOCKS_MAX: u64 = 1 << 20;
+
 /// Threads that fetch different fragments rarely wait for each other with this many locks.
 const LOCKS: usize = 64;
 
@@ -380,7 +383,7 @@ impl<S: Store> Store for CachedStore<S> {
         let block = if blob.is_container() { CONTAINER_BLOCK_BYTES } else { WHOLE_BLOCK_BYTES };
         let remove = |any, fragment| self.files.remove(FragmentName { blob: name, fragment }) | any;
         let recent = self.recent.as_ref().is_some_and(|recent| recent.forget(name));
-        (0..len.div_ceil(block)).chain([HEAD, TAIL]).fold(recent, remove)
+        (0..len.div_ceil(block).min(BLOCKS_MAX)).chain([HEAD, TAIL, ALL]).fold(recent, remove)
     }
 
     fn len_of(&self, name: &str) -> Result<Option<u64>> {

@@ -47,7 +47,7 @@ pub use interface::{NameOfHash, ReadTwice, Store};
 pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use options::{AccessKey, Patience, StoreOptions};
-pub use parallel::map_parallel;
+pub use parallel::{map_parallel, try_map_parallel};
 pub use rate::limit_rates;
 pub use remote::RemoteStore;
 pub use scheme::{create, create_with, is_remote, open, open_with};

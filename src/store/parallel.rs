@@ -1,7 +1,10 @@
 //! Several requests at once, for steps that would otherwise wait for one after the other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use crate::error::Result;
 
 /// Calls `work` for each item, `at_once` at a time, and returns the results in the order of the items. With 1, as for a
 /// local store, everything happens in this thread.
@@ -35,10 +38,31 @@ pub fn map_parallel<T: Sync, R: Send>(at_once: usize, items: &[T], work: impl Fn
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// As [`map_parallel`], for work that can fail. After a failure no other item is begun: during an outage each of them
+/// would wait for its own retries.
+///
+/// # Errors
+/// The first failure, in the order of the items.
+pub fn try_map_parallel<T: Sync, R: Send>(
+    at_once: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let has_failed = AtomicBool::new(false);
+    let done = map_parallel(at_once, items, |item| {
+        let is_wanted = !has_failed.load(Ordering::Relaxed);
+        is_wanted.then(|| work(item).inspect_err(|_| has_failed.store(true, Ordering::Relaxed)))
+    });
+    // What was not begun has no result, and then there is a failure.
+    done.into_iter().flatten().collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+
+    use crate::error::Error;
 
     use super::*;
 
@@ -58,5 +82,23 @@ mod tests {
             assert!(most <= most_wanted && (most > 1) == (most_wanted > 1), "{most} of {most_wanted}");
         }
         assert!(map_parallel(8, &[] as &[u8], |item| *item).is_empty());
+    }
+
+    #[test]
+    fn a_failure_ends_the_work() {
+        for at_once in [1, 8] {
+            let (items, begun) = ((0..1000).collect::<Vec<u32>>(), AtomicUsize::new(0));
+            let done = try_map_parallel(at_once, &items, |item| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                if *item == 5 {
+                    return Err(Error::Interrupted);
+                }
+                thread::sleep(Duration::from_millis(1));
+                Ok(*item)
+            });
+            assert!(matches!(done, Err(Error::Interrupted)));
+            assert!(begun.load(Ordering::SeqCst) < 900, "{begun:?} items were begun with {at_once} at once");
+            assert_eq!(try_map_parallel(at_once, &items, |item| Ok(*item)).unwrap(), items);
+        }
     }
 }

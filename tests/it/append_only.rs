@@ -1,6 +1,5 @@
 //! Writers that may put and read, but not delete or overwrite, and stores that refuse to delete some blobs.
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,75 +11,18 @@ use fhrd::keep::{PruneOptions, PruneReport, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::snapshot;
-use fhrd::store::{self, BlobMetadata, ListedBlob, Store};
 
+use crate::hooked::hooked;
 use crate::input::{TestRepository, edit, write};
 use crate::interleavings::scene::no_grace;
 use crate::trees::Random;
 
-/// Refuses to delete, and to overwrite, blobs whose names begin with a prefix.
-struct RefusingStore {
-    inner: Arc<dyn Store>,
-    prefix: &'static str,
-}
-
-impl RefusingStore {
-    fn check(&self, action: &'static str, name: &str) -> Result<()> {
-        if !name.starts_with(self.prefix) {
-            return Ok(());
-        }
-        Err(Error::io(action, name, std::io::ErrorKind::PermissionDenied))
-    }
-}
-
-impl Store for RefusingStore {
-    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
-        self.inner.put_if_absent(name, parts)
-    }
-
-    fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
-        self.inner.put_stream_if_absent(name, len, content)
-    }
-
-    fn overwrite(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        self.check("overwrite", name)?;
-        self.inner.overwrite(name, parts)
-    }
-
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
-        self.inner.get(name, bytes_max)
-    }
-
-    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.inner.get_range(name, offset, len)
-    }
-
-    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
-        self.inner.head(name)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
-        self.inner.list(prefix)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.check("delete", name)?;
-        self.inner.delete(name)
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn local_path(&self) -> Option<&Path> {
-        self.inner.local_path()
-    }
-}
-
 /// The repository, as one sees it who may not delete below `prefix`.
 fn refusing(place: &TestRepository, prefix: &'static str) -> Repository {
-    let inner = store::open(place.path()).unwrap();
-    Repository::open(Arc::new(RefusingStore { inner, prefix })).unwrap()
+    hooked(place, move |call, name| match ["overwrite", "delete"].contains(&call) && name.starts_with(prefix) {
+        true => Err(Error::io("change", name, std::io::ErrorKind::PermissionDenied)),
+        false => Ok(()),
+    })
 }
 
 fn back_up(repository: &Repository, source: &Path) -> BackupReport {

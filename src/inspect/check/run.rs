@@ -193,7 +193,7 @@ fn check_once(
         stop,
     };
     if run.is_whole {
-        index::cache_container_indexes(repository.store.as_ref(), &run.listing.containers);
+        index::cache_container_indexes(repository.store.as_ref(), &run.listing.containers)?;
     }
     if chosen.is_some() {
         needed_data(&run, snapshots, &mut report, &mut log)?;

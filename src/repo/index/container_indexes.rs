@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::container::{
     ContainerIndex, ContainerKind, FOOTER_BYTES, Footer, HEADER_BYTES, INDEX_BYTES_LIMIT, blob_name, parse_header,
 };
-use crate::store::{Store, map_parallel, read_again};
+use crate::store::{Store, read_again, try_map_parallel};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Weak references to the container indexes that several caches hold.
@@ -137,13 +137,20 @@ pub fn read_container_index(store: &dyn Store, id: &ContainerId) -> Result<Conta
 }
 
 /// Reads the indexes of containers into the cache of a remote store, several at once, for a step that needs all of them
-/// one after the other. Errors come when they are needed.
-pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Item = &'a ContainerId>) {
+/// one after the other. Damaged ones, and those that are gone, are errors when they are needed.
+///
+/// # Errors
+/// Those of the store.
+pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Item = &'a ContainerId>) -> Result<()> {
     if store.requests_max() > 1 {
         let mut ids: Vec<ContainerId> = ids.into_iter().copied().collect();
         ids.sort_unstable();
-        map_parallel(store.requests_max(), &ids, |id| drop(read_stored(store, id)));
+        try_map_parallel(store.requests_max(), &ids, |id| match read_stored(store, id) {
+            Err(error) if !error.is_unreadable() => Err(error),
+            _ => Ok(()),
+        })?;
     }
+    Ok(())
 }
 
 /// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].

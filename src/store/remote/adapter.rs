@@ -21,6 +21,9 @@ use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
 const REPEATED_ENTRIES_MAX: usize = 10_000;
 
+/// Blobs of a listing, at most: containers of 32 MiB then hold 640 TB.
+const LISTED_MAX: usize = 20_000_000;
+
 /// Requests that are worth having in flight at once: with more, one connection of 1 Gbit/s gets no faster.
 const REQUESTS_MAX: usize = 8;
 
@@ -186,6 +189,10 @@ impl RemoteStore {
                 listing.last = Some(found.location.clone());
             }
             let Some(name) = self.name(&found.location) else { continue };
+            if listing.blobs.len() == LISTED_MAX {
+                let text = format!("the server lists more than {LISTED_MAX} objects");
+                return Err(RequestFailure::new(Cause::Other, text));
+            }
             listing.blobs.push(ListedBlob { name, len: found.size });
         }
         Ok(true)

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures_util::StreamExt;
 use jiff::Timestamp;
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
 use object_store::path::Path;
@@ -206,10 +207,16 @@ impl RemoteStore {
     }
 }
 
-/// The text of an answer.
+/// The text of an answer, or its start.
 async fn text_of(answer: HttpResponse) -> Result<String, RequestFailure> {
-    let mut bytes = answer.into_body().bytes().await.map_err(failed)?;
-    bytes.truncate(ANSWER_BYTES_MAX);
+    let (mut bytes, mut parts) = (Vec::new(), answer.into_body().bytes_stream());
+    while let Some(part) = parts.next().await {
+        bytes.extend_from_slice(&part.map_err(failed)?);
+        if bytes.len() >= ANSWER_BYTES_MAX {
+            bytes.truncate(ANSWER_BYTES_MAX);
+            break;
+        }
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

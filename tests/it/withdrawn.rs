@@ -1,0 +1,136 @@
+//! Snapshots that a writer has put and cannot prove, beside prunes; and what a prune or a backup holds in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytesize::ByteSize;
+use fhrd::backup::{BackupReport, BackupRequest, backup};
+use fhrd::config::{Config, RepositoryConfig};
+use fhrd::error::{Error, Result};
+use fhrd::keep::{PruneOptions, prune};
+use fhrd::metrics::Progress;
+use fhrd::repo::Repository;
+use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
+use fhrd::repo::snapshot;
+use fhrd::store::ListedBlob;
+
+use crate::hooked::hooked;
+use crate::input::{TestRepository, write};
+use crate::interleavings::scene::no_grace;
+use crate::trees::Random;
+
+fn back_up(repository: &Repository, source: &Path, config: &Config) -> Result<BackupReport> {
+    let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..Default::default() };
+    backup(repository, config, &request, &Progress::default(), &Arc::default())
+}
+
+fn names(place: &TestRepository, prefix: &str) -> Vec<String> {
+    place.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
+}
+
+fn reported(place: &TestRepository) -> usize {
+    snapshot::list_reported(place.open().store.as_ref()).unwrap().0.len()
+}
+
+#[test]
+fn a_snapshot_that_nobody_could_look_at_is_not_reported_until_a_prune_has() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(300_000));
+    let writer = hooked(&place, |call, name| match call == "head" && name.starts_with("intents") {
+        true => Err(Error::io("look at", name, std::io::ErrorKind::TimedOut)),
+        false => Ok(()),
+    });
+    assert!(back_up(&writer, source.path(), &TestRepository::config()).is_err());
+    assert_eq!((names(&place, "snapshots").len(), reported(&place)), (1, 0));
+    prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    assert_eq!((names(&place, "snapshots").len(), reported(&place)), (1, 1), "it is whole");
+    assert_eq!(names(&place, "intents"), [""; 0]);
+}
+
+#[test]
+fn a_note_about_a_snapshot_that_a_prune_has_not_listed_stays() {
+    let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(2_000_000));
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    let sound = names(&place, "snapshots");
+    let containers = names(&place, "containers");
+    write(source.path().join("file"), &Random(2).bytes(2_000_000));
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    // The second snapshot loses its containers, and comes back with its note when a prune has listed the snapshots.
+    let broken = names(&place, "snapshots").into_iter().find(|name| !sound.contains(name)).unwrap();
+    let (snapshots, _) = snapshot::list(place.open().store.as_ref()).unwrap();
+    let intent = snapshots.iter().find(|named| broken.ends_with(&named.id.to_string())).unwrap().intent_name().unwrap();
+    let bytes = place.read(&broken);
+    let plain = place.open().store;
+    for name in names(&place, "containers").iter().filter(|name| !containers.contains(name)).chain([&broken]) {
+        plain.delete(name).unwrap();
+    }
+    let (has_listed, has_come) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (name, note) = (broken.clone(), format!("{intent}.withdrawn"));
+    let pruning = hooked(&place, move |call, prefix| {
+        let is_listing = |directory| call == "list" && prefix == directory;
+        if is_listing("snapshots") {
+            has_listed.store(true, Ordering::SeqCst);
+        } else if is_listing("containers")
+            && has_listed.load(Ordering::SeqCst)
+            && !has_come.swap(true, Ordering::SeqCst)
+        {
+            assert!(plain.put_if_absent(&name, &[&bytes])? && plain.put_if_absent(&note, &[])?);
+        }
+        Ok(())
+    });
+    // Later lists of this prune may see both.
+    let _ = prune(&pruning, &no_grace(), &Arc::default());
+    let is_there = names(&place, "snapshots").contains(&broken);
+    assert_eq!(names(&place, "intents").len(), usize::from(is_there), "snapshot and note go together");
+    assert_eq!(reported(&place), 1);
+    prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    assert_eq!((names(&place, "snapshots"), names(&place, "intents").len()), (sound, 0));
+}
+
+#[test]
+fn moved_frames_fill_one_container_after_the_other() {
+    let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
+    let config = TestRepository::config();
+    write(source.path().join("a text"), &Random(7).text(3_000));
+    for number in 0..60u64 {
+        write(source.path().join(format!("noise {number}")), &Random(number).bytes(400_000));
+    }
+    back_up(&place.open(), source.path(), &config).unwrap();
+    let first = snapshot::list(place.open().store.as_ref()).unwrap().0.remove(0).id;
+    for number in (0..60u64).step_by(2) {
+        std::fs::remove_file(source.path().join(format!("noise {number}"))).unwrap();
+    }
+    back_up(&place.open(), source.path(), &config).unwrap();
+    snapshot::delete(place.open().store.as_ref(), &first).unwrap();
+    let options = PruneOptions { container_bytes: 1 << 20, ..no_grace() };
+    let report = prune(&place.open(), &options, &Arc::default()).unwrap();
+    assert!(report.bytes_written > 8_000_000, "{report:?}");
+    let containers = place.open().store.list("containers").unwrap();
+    let longest = containers.iter().map(|listed| listed.len).max().unwrap();
+    assert!(longest < 2_500_000, "{longest} bytes in one container of {}", containers.len());
+}
+
+#[test]
+fn the_recipe_of_one_file_fills_several_containers() {
+    let lengths = RepositoryConfig {
+        chunk_bytes_min: ByteSize::b(256),
+        chunk_bytes_avg: ByteSize::b(512),
+        chunk_bytes_max: ByteSize::b(2048),
+        ..RepositoryConfig::default()
+    };
+    let (place, source) = (TestRepository::with(&lengths), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(3).bytes(24_000_000));
+    let mut config = TestRepository::config();
+    config.repository = lengths;
+    back_up(&place.open(), source.path(), &config).unwrap();
+    let store = place.open().store;
+    let is_metadata = |listed: &&ListedBlob| {
+        let header = store.get_range(&listed.name, 0, HEADER_BYTES).unwrap();
+        parse_header(&listed.name, &header).unwrap() == ContainerKind::Metadata
+    };
+    let containers = store.list("containers").unwrap();
+    let lengths: Vec<u64> = containers.iter().filter(is_metadata).map(|listed| listed.len).collect();
+    assert!(lengths.len() > 1 && lengths.iter().all(|len| *len < 1_600_000), "{lengths:?}");
+}
