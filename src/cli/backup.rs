@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Session;
 use super::args::{BackupArguments, PruneArguments};
 use super::exit::Exit;
-use super::forget::grace_of_profile;
+use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location;
 use super::output::{failed, note, print, print_json, rate, ratio, size, write_pairs};
@@ -89,7 +89,8 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
 /// Prunes after a backup, and moves at most `repack` bytes. The snapshot is stored already, so a failure is a warning.
 fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     let compacted = grace_of_profile(session).and_then(|grace| {
-        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack), extend_locks: None };
+        let extend_locks = locks_of_profile(session)?;
+        let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack), extend_locks };
         prune_now(session, repository, &arguments)
     });
     match compacted {

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::Session;
-use super::args::{ForgetArguments, PruneArguments};
+use super::args::{ForgetArguments, PruneArguments, parse_grace};
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json};
@@ -84,24 +84,25 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
         vec![ForgetGroup { values: GroupValues::default(), snapshots }]
     };
     let deleted: Vec<SnapshotId> = groups.iter().flat_map(ForgetGroup::deleted).collect();
+    let profile = &session.profile.forget;
+    // Who names snapshots or gives rules also says whether to prune.
+    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
+    // What cannot be used of the profile is said before anything is deleted.
+    let prune = match arguments.prune || is_by_profile {
+        true => {
+            let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
+            let extend_locks = locks_of_profile(session)?;
+            Some(PruneArguments { grace, dry_run: false, repack: None, extend_locks })
+        }
+        false => None,
+    };
     if !arguments.dry_run {
         forget(&repository, &deleted)?;
         if let Err(error) = snapshot_cache::maintain_bundles(&repository, bundle::LOOSE_MIN) {
             tracing::warn!("snapshots are not bundled: {error}; a later backup does it");
         }
     }
-    let profile = &session.profile.forget;
-    // Who names snapshots or gives rules also says whether to prune.
-    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
-    let pruned = match arguments.prune || is_by_profile {
-        true => {
-            let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
-            let extend_locks = locks_of_profile(session)?;
-            let arguments = PruneArguments { grace, dry_run: false, repack: None, extend_locks };
-            Some(prune_now(session, &repository, &arguments)?)
-        }
-        false => None,
-    };
+    let pruned = prune.map(|prune| prune_now(session, &repository, &prune)).transpose()?;
     if session.options.json {
         print_json(&ForgetDocument {
             dry_run: arguments.dry_run,
@@ -169,7 +170,9 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
 /// # Errors
 /// [`Error::Config`] if it does not parse.
 pub fn grace_of_profile(session: &Session) -> Result<jiff::SignedDuration> {
-    Ok(parsed("forget.grace", session.profile.forget.grace.as_deref())?.unwrap_or(DEFAULT_GRACE))
+    let text = session.profile.forget.grace.as_deref();
+    let grace = text.map(|text| parse_grace(text).map_err(|message| unusable("forget.grace", message))).transpose()?;
+    Ok(grace.unwrap_or(DEFAULT_GRACE))
 }
 
 /// For how long a prune locks what stays, if the profile says so.
@@ -182,11 +185,12 @@ pub fn locks_of_profile(session: &Session) -> Result<Option<jiff::Span>> {
 
 /// The value of a key of the profile.
 fn parsed<T: FromStr<Err: Display>>(key: &str, text: Option<&str>) -> Result<Option<T>> {
-    let failed = |text: &str, error: T::Err| Error::Config {
-        origin: format!("profile, `{key}`"),
-        message: format!("cannot use `{text}`: {error}"),
-    };
+    let failed = |text: &str, error: T::Err| unusable(key, format!("cannot use `{text}`: {error}"));
     text.map(|text| text.parse().map_err(|error| failed(text, error))).transpose()
+}
+
+fn unusable(key: &str, message: String) -> Error {
+    Error::Config { origin: format!("profile, `{key}`"), message }
 }
 
 fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_dry: bool) -> Result<()> {
@@ -202,6 +206,7 @@ fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_
         }
         writeln!(out).map_err(failed)?;
     }
+    let noun = if deleted == 1 { "snapshot" } else { "snapshots" };
     let verb = if is_dry { "would be deleted" } else { "deleted" };
-    writeln!(out, "{deleted} snapshots {verb}").map_err(failed)
+    writeln!(out, "{deleted} {noun} {verb}").map_err(failed)
 }

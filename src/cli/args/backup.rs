@@ -9,12 +9,12 @@ use clap::Args;
 use super::runs::CheckpointArguments;
 
 const PATTERNS: &str = "\
-Patterns are those of a .gitignore file: `*` and `?` match within a name, `**` any directories, `[a-z]` a
-class, `{a,b}` either; a pattern that ends in `/` matches directories only, and `\\` takes a character as it
-is. A pattern that begins with `/` matches the absolute path; any other matches at any depth. `!PATTERN`
-keeps what an earlier pattern leaves out. The last pattern that matches decides; those of --exclude come
-first, then --iexclude, --exclude-file and --iexclude-file. What is below an excluded directory is not looked at.
-docs/CHOOSING.md has the details.";
+Patterns have the syntax of .gitignore files. `*` and `?` match within a name, `**` matches any directories,
+`[a-z]` a character of a class, `{a,b}` either pattern, and `\\` escapes a character. A pattern that ends in `/`
+matches directories only. A pattern that begins with `/` matches the absolute path; any other matches at any
+depth. `!PATTERN` keeps what an earlier pattern excludes: the last matching pattern decides. Patterns of
+--exclude come first, then --iexclude, --exclude-file and --iexclude-file. An excluded directory is not read,
+so nothing below it can be kept. docs/CHOOSING.md has the details.";
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
@@ -33,19 +33,19 @@ pub struct BackupArguments {
     /// Host name to record [default: the name of this machine]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Time to record, such as 2026-01-31, \"2026-01-31 12:00:00\" or 2026-01-31T12:00:00Z [default: now]
+    /// Time to record: 2026-01-31, "2026-01-31 12:00:00" (both local time) or 2026-01-31T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     pub time: Option<String>,
-    /// Parent snapshot, whose unchanged files are not read [default: by host and paths]
+    /// Parent snapshot (id or `latest`): files unchanged since then are not read [default: by host and paths]
     #[arg(long, value_name = "SNAPSHOT", conflicts_with = "force")]
     pub parent: Option<String>,
     /// Read every file, even if it is unchanged since the parent snapshot
     #[arg(long)]
     pub force: bool,
-    /// Read everything and say what is new, but store nothing
+    /// Read changed files and report what is new, but store nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Print the work and the waiting time of each stage
+    /// Print the work and waiting time of each stage
     #[arg(long)]
     pub stats: bool,
     /// The step of a training run that is stored.
@@ -63,31 +63,31 @@ pub struct BackupArguments {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Choosing")]
 pub struct ChoiceArguments {
-    /// Leave out what matches the pattern; can be given several times, as most options here
+    /// Leave out entries that match this pattern. Most options here can be given several times
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// As --exclude, but ignore the case of letters
+    /// Like --exclude, but ignore case
     #[arg(long, value_name = "PATTERN")]
     pub iexclude: Vec<String>,
-    /// Read patterns from a file, one a line; lines that begin with `#` are comments
+    /// Read patterns from a file, one per line; lines that begin with `#` are comments
     #[arg(long, value_name = "FILE")]
     pub exclude_file: Vec<PathBuf>,
-    /// As --exclude-file, but ignore the case of letters
+    /// Like --exclude-file, but ignore case
     #[arg(long, value_name = "FILE")]
     pub iexclude_file: Vec<PathBuf>,
-    /// Leave out what is beside a file of this name, if it begins with HEADER; the file itself is stored
+    /// Leave out everything beside a file of this name, if it begins with HEADER; the file itself is stored
     #[arg(long, value_name = "NAME[:HEADER]")]
     pub exclude_if_present: Vec<OsString>,
-    /// Leave out what is beside a CACHEDIR.TAG with its signature
+    /// Leave out everything beside a CACHEDIR.TAG with a valid signature
     #[arg(long)]
     pub exclude_caches: bool,
-    /// Leave out files that are larger, such as 100MB (1000 x 1000 bytes) or 100MiB (1024 x 1024)
+    /// Leave out files larger than this: 100MB is 100 x 1000 x 1000 bytes, 100MiB is 100 x 1024 x 1024
     #[arg(long, value_name = "SIZE")]
     pub exclude_larger_than: Option<ByteSize>,
-    /// Obey files of this name, such as .gitignore: patterns for the directory that they are in
+    /// Obey the patterns in files of this name, such as .gitignore, in their own directories
     #[arg(long, value_name = "NAME")]
     pub ignore_file: Vec<OsString>,
-    /// Stay on the file system of each path; a directory on another one is stored without its content
+    /// Stay on the file system of each path; mount points are stored as empty directories
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
 }
@@ -96,20 +96,20 @@ pub struct ChoiceArguments {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Input")]
 pub struct InputArguments {
-    /// Also store the paths in a file, one a line as they are; `-` is standard input
+    /// Also store the paths listed in a file, one per line, not patterns; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stdin", "stdin_from_command"])]
     pub files_from: Vec<PathBuf>,
-    /// As --files-from, but each path ends with a NUL byte, as from `find -print0`
+    /// Like --files-from, but each path ends with a NUL byte, as `find -print0` prints them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stdin", "stdin_from_command"])]
     pub files_from0: Vec<PathBuf>,
     /// Store standard input as one file
     #[arg(long, conflicts_with = "stdin_from_command")]
     pub stdin: bool,
     /// Store the standard output of a command as one file: `--stdin-from-command -- COMMAND ARGUMENT...`. If the
-    /// command fails, there is no snapshot
+    /// command fails, no snapshot is stored
     #[arg(long, requires = "paths")]
     pub stdin_from_command: bool,
-    /// Name of that file in the snapshot
+    /// Name of this file in the snapshot
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     pub stdin_filename: OsString,
 }

@@ -12,21 +12,21 @@ pub struct CheckArguments {
     /// repository]
     #[arg(value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
-    /// Also read, decode and verify all data, not only the metadata. What is bad is quarantined: the next backup that
-    /// meets the same content stores it again, which heals all snapshots
+    /// Also read, decode and verify all data, not only the metadata. Damaged data is quarantined: the next backup that
+    /// contains the same data stores it again, which heals all snapshots
     #[arg(long)]
     pub read_data: bool,
-    /// Like --read-data for some containers: random ones (`5%`, `2G`), or part N of T (`3/7`), so that T runs read all
+    /// Like --read-data, but for some containers only: a random share (`5%`, `2G`), or part N of T (`3/7`)
     #[arg(long, value_name = "SHARE", conflicts_with = "read_data")]
     pub read_data_subset: Option<ReadData>,
-    /// Read every blob and compare it with its name, the hash of what is stored. Needs no password: whoever can
-    /// read a store can prove it
+    /// Read every blob and compare its hash with its name. This needs no password, so whoever can read the store can
+    /// prove that it is intact
     #[arg(
         long,
         conflicts_with_all = ["snapshots", "read_data", "read_data_subset", "report_only", "FilterArguments"]
     )]
     pub without_key: bool,
-    /// Write nothing into the repository: do not quarantine what is bad
+    /// Write nothing into the repository: do not quarantine damaged data
     #[arg(long)]
     pub report_only: bool,
     /// Narrows `latest`; without a SNAPSHOT, verify what all snapshots that pass need.

@@ -6,18 +6,20 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
+use super::values::parse_grace;
 use crate::repo::snapshot_groups::GroupBy;
 
 /// Arguments of `init`.
 #[derive(Debug, Args)]
 pub struct InitArguments {
-    /// The repository whose parameters are taken
+    /// Repository to take the parameters from; requires --copy-chunker-params
     #[arg(long, value_name = "LOCATION", requires = "copy_chunker_params")]
     pub from_repo: Option<PathBuf>,
-    /// Take the key of fingerprints and the chunker of --from-repo, so that `copy` between the two cuts nothing again
+    /// Take the chunker and the key of fingerprints from --from-repo, so that `copy` between the two copies chunks as
+    /// they are
     #[arg(long, requires = "from_repo")]
     pub copy_chunker_params: bool,
-    /// Pad containers with zeros, so that their lengths tell little about what a backup has stored. At most 12 % more
+    /// Pad containers with zeros, so that their lengths reveal little about the data. This costs at most 12 % of space
     #[arg(long, conflicts_with = "copy_chunker_params")]
     pub pad_containers: bool,
     /// Encryption.
@@ -26,21 +28,21 @@ pub struct InitArguments {
 }
 
 const COPY_NOTES: &str = "\
-A snapshot that was copied before is skipped. Data that the repository has is not stored again. If it was created with
-`init --copy-chunker-params`, chunks are copied as they are; otherwise files are cut into chunks again. Models and their
-families are found again.
+A snapshot that was copied before is skipped. Data that this repository already has is not stored again. If this
+repository was created with `init --copy-chunker-params`, chunks are copied as they are; otherwise files are chunked
+again. Models and their families are found again.
 
 If the other repository is encrypted, FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE gives its password or key file.
-If it is in a bucket of another server than the service's own, FHRD_FROM_ENDPOINT gives its endpoint.";
+If it is in a bucket on a server other than the service's own, FHRD_FROM_ENDPOINT gives the endpoint.";
 
 /// Arguments of `copy`.
 #[derive(Debug, Args)]
 #[command(after_help = COPY_NOTES)]
 pub struct CopyArguments {
-    /// Snapshots of the other repository: ids, unique prefixes, or `latest` [default: all that the filter passes]
+    /// Snapshots of the other repository: ids, unique prefixes, or `latest` [default: all that the filters choose]
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
-    /// The repository to copy from; --repo is the one to copy to
+    /// Repository to copy from; --repo is the one to copy to
     #[arg(long, value_name = "LOCATION", env = "FHRD_FROM_REPO")]
     pub from_repo: PathBuf,
     /// Only show what would be copied
@@ -52,33 +54,33 @@ pub struct CopyArguments {
 }
 
 const REWRITE_NOTES: &str = "\
-The new snapshot keeps the host, tags, run and step of the original, and its time but for a nanosecond. With --forget
-the original is deleted afterwards; `prune` gives back the space of what only it had.";
+The new snapshot has the host, tags, run and step of the original. Its time is one nanosecond later. Without --forget
+the original stays. With --forget it is deleted, and `prune` then frees the space of what only it had.";
 
 /// Arguments of `rewrite`.
 #[derive(Debug, Args)]
 #[command(after_help = REWRITE_NOTES)]
 pub struct RewriteArguments {
-    /// Snapshots: ids, unique prefixes, or `latest` [default: all that the filter passes]
+    /// Snapshots: ids, unique prefixes, or `latest` [default: all that the filters choose]
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
-    /// Leave out entries that match this pattern; can be given several times. The root of the snapshot is /
+    /// Leave out entries that match this pattern; can be given several times. A leading / is the root of the snapshot
     #[arg(short, long, value_name = "PATTERN")]
     #[arg(required_unless_present_any = ["iexclude", "exclude_file", "iexclude_file"])]
     pub exclude: Vec<String>,
-    /// The same, whatever the case of letters
+    /// Like --exclude, but ignore case
     #[arg(long, value_name = "PATTERN")]
     pub iexclude: Vec<String>,
-    /// The same with patterns from a file, one a line
+    /// Read patterns from a file, one per line
     #[arg(long, value_name = "FILE")]
     pub exclude_file: Vec<PathBuf>,
-    /// The same, whatever the case of letters
+    /// Like --exclude-file, but ignore case
     #[arg(long, value_name = "FILE")]
     pub iexclude_file: Vec<PathBuf>,
     /// Delete the originals afterwards
     #[arg(long)]
     pub forget: bool,
-    /// Only show what would be left out; -vv names it
+    /// Only show how much would be left out; -vv names each entry
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// The snapshots to rewrite.
@@ -87,8 +89,9 @@ pub struct RewriteArguments {
 }
 
 const FORGET_NOTES: &str = "\
-A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules count in groups. Without rules
-and ids, those of the profile hold, for snapshots of its host.";
+A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules apply to each group of
+snapshots (--group-by). Hours, days and so on are those of the local time zone. Without rules and ids, the rules of the
+profile apply, to snapshots of its host.";
 
 /// Arguments of `forget`.
 #[derive(Debug, Args)]
@@ -100,23 +103,23 @@ pub struct ForgetArguments {
     /// The rules.
     #[command(flatten)]
     pub rules: ForgetRules,
-    /// Decide about the snapshots of this host only
+    /// Consider only snapshots of this host
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Decide about snapshots with this tag only; can be given several times
+    /// Consider only snapshots with this tag, or with any of several; can be given several times
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Compare snapshots that have these in common: host, paths, tags; '' for one group [default: host,paths]
+    /// Apply the rules to each group with the same host, paths or tags; '' for one group [default: host,paths]
     #[arg(long, value_name = "LIST", conflicts_with = "ids")]
     pub group_by: Option<GroupBy>,
     /// Only show what would be deleted, and why the others stay
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Give back the space afterwards, as `prune` does
+    /// Free the space afterwards, as `prune` does; not with --dry-run
     #[arg(long, conflicts_with = "dry_run")]
     pub prune: bool,
-    /// Grace period of --prune [default: 24h]
-    #[arg(long, value_name = "DURATION")]
+    /// Grace period of --prune, such as 36h, 2d or 0 [default: 24h]
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace)]
     pub grace: Option<jiff::SignedDuration>,
 }
 
@@ -130,19 +133,19 @@ pub struct ForgetRules {
     /// Keep the last snapshot of each of the last N hours that have one
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_hourly: u32,
-    /// The same for days
+    /// Likewise for days
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_daily: u32,
-    /// The same for weeks, from Monday on
+    /// Likewise for weeks, from Monday on
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_weekly: u32,
-    /// The same for months
+    /// Likewise for months
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_monthly: u32,
-    /// The same for years
+    /// Likewise for years
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_yearly: u32,
-    /// Keep what is at most this much older than the latest snapshot, like 30d or 1y2mo
+    /// Keep snapshots at most this much older than the latest one, such as 30d or 1y2mo
     #[arg(long, value_name = "DURATION")]
     pub keep_within: Option<jiff::Span>,
     /// Keep snapshots with this tag; can be given several times
@@ -172,30 +175,30 @@ pub struct TagArguments {
     /// Remove a tag; can be given several times
     #[arg(long, value_name = "TAG")]
     pub remove: Vec<String>,
-    /// Replace all tags; can be given several times, and an empty one removes all
+    /// Replace all tags; can be given several times. An empty tag ('') removes all tags
     #[arg(long, value_name = "TAG", conflicts_with_all = ["add", "remove"])]
     pub set: Vec<String>,
 }
 
 const PRUNE_NOTES: &str = "\
-Backups may run meanwhile. A backup that relies on what is being deleted stores it again. The grace period only saves
-such repeated work: give 0s where nobody else writes. On a file system with cached directory listings (NFS, SMB) keep a
-grace period of at least a day.";
+Backups may run at the same time: a backup that relies on what a prune deletes stores it again. The grace period only
+avoids that repeated work, so use 0 if nothing else writes to the repository. On file systems that cache directory
+listings (NFS, SMB), use a grace period of at least 24h.";
 
 /// Arguments of `prune`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = PRUNE_NOTES)]
 pub struct PruneArguments {
-    /// Leave data alone that is younger than this, and take a writer for dead only after this time
-    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    /// Do not delete data younger than this, and do not take a writer for dead before this time, such as 36h, 2d or 0
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "24h")]
     pub grace: jiff::SignedDuration,
-    /// Only report what would be deleted
-    #[arg(long)]
+    /// Only show what would be deleted
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Move at most this much needed data out of containers that hold little [default: no limit]
+    /// When compacting containers, move at most this much data [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,
-    /// Lock what stays for this long (90d), if less than half of that is left; a bucket of S3 with Object Lock only
+    /// Lock what stays for this long, such as 90d, if less than half of that is left; only for S3 with Object Lock
     #[arg(long, value_name = "DURATION")]
     pub extend_locks: Option<jiff::Span>,
 }

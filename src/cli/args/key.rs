@@ -17,7 +17,7 @@ pub struct EncryptionArguments {
     /// Name of the first key slot [default: the names of user and host]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// Also add a random recovery key and print it, as text and on a terminal as a QR code
+    /// Also add a random recovery key and print it, on a terminal also as a QR code
     #[arg(long)]
     pub recovery_key: bool,
 }
@@ -53,25 +53,25 @@ pub enum KeyVerb {
         #[arg(long, conflicts_with_all = ["new_password_file", "new_password_command", "new_key_file"])]
         recovery_key: bool,
     },
-    /// Remove a key slot. Whoever has used it may know the keys: see `rotate`
+    /// Remove a key slot. Whoever has used the slot may have kept the keys: see `rotate`
     Remove {
         /// Id of the slot, or its first digits
         id: String,
     },
-    /// Change the password: add a key slot, and remove the one that opened
+    /// Change the password: add a key slot, and remove the slot of the old password
     Passwd {
         /// The new secret.
         #[command(flatten)]
         secret: NewSecretArguments,
     },
-    /// Encrypt with a new master key from now on. All other key slots are removed; add them again
+    /// Encrypt new data with a new master key. All key slots but one are removed; add the others again
     ///
-    /// What is stored already stays under its old keys. To leave them behind, `copy` the snapshots to a new
-    /// repository. Fingerprints stay the same, so chunks that are stored are found.
+    /// Stored data stays encrypted with its old key. To re-encrypt it, `copy` the snapshots to a new repository.
+    /// Fingerprints stay the same, so stored chunks are still found.
     Rotate,
-    /// Write all keys in the clear into a file, for a safe place
+    /// Write all keys unencrypted into a file, to be kept in a safe place
     Export {
-        /// The file; it must not exist
+        /// New file; it must not exist
         file: PathBuf,
     },
     /// Add a key slot from exported keys, for a repository whose slots are lost

@@ -16,10 +16,10 @@ pub struct FilterArguments {
     /// Only snapshots of this host; can be given several times
     #[arg(long = "host", value_name = "NAME")]
     pub hosts: Vec<String>,
-    /// Only snapshots made of this path; of several, all
+    /// Only snapshots of this path; if given several times, of all these paths
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Only snapshots with this tag, or with all of several separated by commas; '' for those without a tag
+    /// Only snapshots with this tag, or with all of TAG,TAG; if given several times, any; '' for those without tags
     #[arg(long = "tag", value_name = "TAG[,TAG]")]
     pub tags: Vec<String>,
 }
@@ -30,10 +30,10 @@ pub struct SnapshotsArguments {
     /// The snapshots to list.
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// Print a table for each combination of these: host, paths, tags
+    /// Print a table for each group with the same host, paths or tags, such as host,tags
     #[arg(long, value_name = "LIST")]
     pub group_by: Option<GroupBy>,
-    /// Only the last N snapshots of each group [without --group-by: of each host and paths]
+    /// Only the last N snapshots of each group; without --group-by, of each host with the same paths
     #[arg(long, value_name = "N")]
     pub latest: Option<usize>,
 }
@@ -41,13 +41,13 @@ pub struct SnapshotsArguments {
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct LsArguments {
-    /// Snapshot: id, unique prefix, or `latest`; ID:PATH for an entry of it
+    /// Snapshot: id, unique prefix, or `latest`; ID:PATH lists this entry
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub id: OsString,
-    /// List only this entry. Of a directory its entries, too
+    /// List only this entry; if it is a directory, with its entries
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// With a path, list everything below it. Without one, everything is listed
+    /// With a path, list everything below it. Without a path, everything is always listed
     #[arg(short, long)]
     pub recursive: bool,
     /// Show type, permissions, owner, size and time
@@ -89,11 +89,11 @@ impl KindValue {
 /// Arguments of `find`.
 #[derive(Debug, Args)]
 pub struct FindArguments {
-    /// Glob patterns. `*` matches no slash, `**` any number of directories. Without a leading slash, a pattern may
-    /// match the last components of a path: `*.rs`, `src/*.rs`
+    /// Glob patterns. `*` does not match a slash, `**` matches any number of directories. Without a leading slash, a
+    /// pattern matches the last components of a path: `*.rs`, `src/*.rs`
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<String>,
-    /// Ignore the case of letters
+    /// Ignore case
     #[arg(short, long)]
     pub ignore_case: bool,
     /// Only entries of this type; can be given several times
@@ -105,10 +105,10 @@ pub struct FindArguments {
     /// Only files of at most this size
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size_max: Option<u64>,
-    /// Only entries changed at this time or later: 2026-01-31, 2026-01-31T12:00, or an age such as 3d
+    /// Only entries modified at this time or later: 2026-01-31, 2026-01-31T12:00, or an age such as 3d
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub newer: Option<Timestamp>,
-    /// Only entries changed before this time
+    /// Only entries modified before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub older: Option<Timestamp>,
     /// Search only this snapshot; can be given several times
@@ -127,19 +127,19 @@ Changes:
   U  other metadata only, such as permissions or times (with --metadata)
   T  another type
 
-Bytes count whole files that were added or removed, and of changed files the chunks that only one version has.";
+Bytes are those of added and removed files, and of the chunks that only one version of a changed file has.";
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 #[command(after_help = CHANGES)]
 pub struct DiffArguments {
-    /// Snapshot to compare from; ID:PATH for an entry of it
+    /// First snapshot; ID:PATH for an entry of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub first: OsString,
-    /// Snapshot to compare with
+    /// Second snapshot, or an entry of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub second: OsString,
-    /// List entries of which only the metadata changed, too
+    /// Also list entries of which only the metadata changed
     #[arg(long)]
     pub metadata: bool,
     /// Narrows `latest`.
@@ -153,7 +153,7 @@ pub struct CatArguments {
     /// A file of a snapshot
     #[arg(value_name = "SNAPSHOT:PATH")]
     pub file: OsString,
-    /// Only the bytes from A up to B, without B, such as 0-512, 1MiB-2MiB or 4096-
+    /// Only the bytes from A up to but not including B, such as 0-512, 1MiB-2MiB or 4096-
     #[arg(long, value_name = "A-B", value_parser = parse_range)]
     pub range: Option<(u64, u64)>,
     /// Narrows `latest`.
@@ -181,7 +181,7 @@ pub struct StatsArguments {
     /// Snapshot, or an entry of it [default: the whole repository]
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub id: Option<OsString>,
-    /// Show what each snapshot alone keeps, which is about what forgetting it would free
+    /// Show what only this snapshot needs, for each one: about what forgetting it would free
     #[arg(long, conflicts_with = "id")]
     pub by_snapshot: bool,
     /// Narrows `latest`, or the snapshots shown.
@@ -193,10 +193,10 @@ pub struct StatsArguments {
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the verb is for Linux"))]
 #[derive(Debug, Args)]
 pub struct MountArguments {
-    /// Empty directory to mount at. It then has ids/, snapshots/, hosts/, tags/ and latest
+    /// Empty directory to mount at. While mounted, it has ids/, snapshots/, hosts/, tags/ and latest
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Let other users in, as far as the permissions of the files allow
+    /// Let other users read files, as far as the permissions of the files allow
     #[arg(long)]
     pub allow_other: bool,
     /// The snapshots to show.

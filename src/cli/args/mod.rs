@@ -37,6 +37,7 @@ pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb};
 pub use restore::RestoreArguments;
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
+pub use values::parse_grace;
 
 /// Data-reduction backup engine for source code, images, databases and machine-learning models
 #[derive(Debug, Parser)]
@@ -66,7 +67,7 @@ pub enum Verb {
     Snapshots(SnapshotsArguments),
     /// List the entries of a snapshot
     Ls(LsArguments),
-    /// Find entries by name, size or time in all snapshots, with the snapshots that first and last have them
+    /// Find entries by name, size or time in all snapshots, with the first and the last snapshot of each version
     Find(FindArguments),
     /// Show what changed from one snapshot to another
     Diff(DiffArguments),
@@ -81,11 +82,11 @@ pub enum Verb {
     Runs,
     /// List the steps of a training run with their metrics and no-op rates
     Steps(StepsArguments),
-    /// Show, or restore, the step of a training run with the best value of a metric
+    /// Show or restore the step of a training run with the best value of a metric
     Best(BestArguments),
     /// List the models of a snapshot with their types, bases and stored sizes
     Models(ModelsArguments),
-    /// Show the models of a snapshot, or of all snapshots, as family trees
+    /// Show the models of a snapshot or of all snapshots as family trees
     Lineage(LineageArguments),
     /// Compare two models bit by bit
     Distance(DistanceArguments),
@@ -93,26 +94,26 @@ pub enum Verb {
     Stats(StatsArguments),
     /// Delete snapshots by rules or ids
     Forget(ForgetArguments),
-    /// Store snapshots of another repository in this one
+    /// Copy snapshots of another repository into this one
     Copy(CopyArguments),
-    /// Store snapshots again without some of their entries
+    /// Remove entries from snapshots, by storing new snapshots without them
     Rewrite(RewriteArguments),
     /// Change the tags of snapshots
     Tag(TagArguments),
-    /// Give back the space of what no snapshot needs
+    /// Free the space of data that no snapshot needs
     Prune(PruneArguments),
     /// Verify that all stored data is present and undamaged
     Check(CheckArguments),
-    /// Do what can be done about damage without the source, and say what is lost
+    /// Repair damage as far as possible without the source, and report what is lost
     #[command(subcommand)]
     Repair(RepairVerb),
-    /// Write the chunks of paths as a trace in Destor's text format, for simulations by `bench`
+    /// Write a trace of the chunks of paths in Destor's text format, for simulations with `bench`
     Trace(TraceArguments),
-    /// Print a script that completes command lines in a shell
+    /// Print a completion script for a shell
     Completions(CompletionsArguments),
-    /// Write a manual page for each verb
+    /// Write a manual page for each command
     Man(ManArguments),
-    /// Run the measurements that TOML files describe
+    /// Run measurements described in TOML files
     #[cfg(feature = "bench")]
     Bench(BenchArguments),
 }

@@ -7,11 +7,11 @@ Columns:
   type    element type of most bytes
   params  number of values in all tensors
   family  root of the model's family tree
-  base    nearest of the models that it is stored against
+  base    nearest of the models that the model is stored against
   bits    bit distance from the base: mean number of differing bits per value, estimated from samples
   kind    how the model is stored against its base: `delta`, as the difference; `cast`, as rounded
           values of a wider type; `same`, as a copy of the same content
-  stored  bytes of its chunks in the repository";
+  stored  stored size of the chunks of the model";
 
 /// The snapshots whose models are listed.
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct SnapshotChoice {
     /// Snapshot id, unique prefix, or `latest` (default)
     #[arg(value_name = "SNAPSHOT")]
     pub id: Option<String>,
-    /// List the models of all snapshots; each content once, at its latest path
+    /// Include the models of all snapshots; models with the same content once, at their latest path
     #[arg(long, conflicts_with = "id")]
     pub all: bool,
 }
@@ -47,7 +47,7 @@ pub struct LineageArguments {
 /// Arguments of `distance`.
 #[derive(Debug, Args)]
 pub struct DistanceArguments {
-    /// First model: a file, or SNAPSHOT:PATH for a model in the repository
+    /// First model: a file, or SNAPSHOT:PATH for a file in the repository
     #[arg(value_name = "MODEL")]
     pub first: String,
     /// Second model

@@ -20,7 +20,7 @@ pub struct Options {
     /// repository and what to back up; see docs/PROFILES.md
     #[arg(long, global = true, value_name = "NAME", env = "FHRD_PROFILE")]
     pub profile: Option<PathBuf>,
-    /// TOML file with parameters; keys that it leaves out keep their defaults
+    /// TOML file with parameters; a key that is not in the file keeps its default
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_CONFIG")]
     pub config: Option<PathBuf>,
     /// File whose first line is the password of an encrypted repository [env: FHRD_PASSWORD: the password itself]
@@ -32,29 +32,29 @@ pub struct Options {
     /// Key file of an encrypted repository, in place of a password
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_KEY_FILE")]
     pub key_file: Option<PathBuf>,
-    /// Use an SFTP server that lacks hardlink@openssh.com or fsync@openssh.com; see docs/REMOTE.md for what is lost
+    /// Use an SFTP server that lacks hardlink@openssh.com or fsync@openssh.com; docs/REMOTE.md explains the risk
     #[arg(long, global = true, env = "FHRD_UNSAFE_SFTP", value_parser = FalseyValueParser::new())]
     pub unsafe_sftp: bool,
-    /// Shell command with options that takes the place of `ssh` for sftp:// repositories
+    /// Shell command to run instead of `ssh` for sftp:// repositories, such as `ssh -i KEY -J HOST`
     #[arg(long, global = true, value_name = "COMMAND", env = "FHRD_SSH_COMMAND")]
     pub ssh_command: Option<OsString>,
-    /// Server of an s3://, gs:// or az:// repository in place of the service's own; a bucket is a directory of it. With
-    /// http:// in place of https:// nothing is encrypted on the way
+    /// Server of an s3://, gs:// or az:// repository, if it is not the service's own. The bucket is a directory of the
+    /// URL. With http:// the connection is not encrypted
     #[arg(long, global = true, value_name = "URL", env = "FHRD_ENDPOINT")]
     pub endpoint: Option<String>,
-    /// Send at most so many bytes per second to remote repositories, such as 10MiB
+    /// Send at most this many bytes per second to remote repositories, such as 10MiB
     #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_UPLOAD")]
     pub limit_upload: Option<ByteSize>,
-    /// Receive at most so many bytes per second from remote repositories
+    /// Receive at most this many bytes per second from remote repositories
     #[arg(long, global = true, value_name = "RATE", env = "FHRD_LIMIT_DOWNLOAD")]
     pub limit_download: Option<ByteSize>,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print more on standard error; -vv prints everything
+    /// Print details on standard error; -vv prints all of them
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Print errors only, and no progress
+    /// Print errors only, without progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 }
@@ -86,7 +86,7 @@ Exit codes:
   2    invalid command line
   3    the backup or trace is complete except for entries that could not be read
   10   no repository found, or no such bucket
-  11   the repository is set read-only, or the credentials may not write
+  11   the repository is set read-only, or the credentials may not write or delete
   12   the repository is encrypted, and the password or key file is missing or wrong
-  20   the repository is damaged; a restore has written everything else
+  20   the repository is damaged; a restore has written everything that is not damaged
   130  interrupted";

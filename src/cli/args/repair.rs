@@ -5,21 +5,21 @@ use clap::{Args, Subcommand};
 /// What `repair` repairs. Each may be interrupted at any point and run again.
 #[derive(Debug, Subcommand)]
 pub enum RepairVerb {
-    /// Write the index again from the containers; replace damaged copies of the configuration and the model catalogue
+    /// Rebuild the index from the containers; replace damaged copies of the configuration and the model catalogue
     Index,
-    /// Store again what is readable of containers whose own index is damaged. Run `check --read-data` before
+    /// Store the readable chunks of containers with a damaged index again. Run `check --read-data` first
     Containers,
-    /// Write snapshots that are not whole again, without the files and directories that are lost
+    /// Replace damaged snapshots with new ones that leave out the lost files and directories
     Snapshots(RepairSnapshotsArguments),
 }
 
 /// Arguments of `repair snapshots`.
 #[derive(Debug, Args)]
 pub struct RepairSnapshotsArguments {
-    /// Only print what would be left out
-    #[arg(long)]
+    /// Only show what would be left out
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Delete the damaged snapshots once they are replaced, and those that cannot be read at all
+    /// Delete damaged snapshots once they are replaced, and those that cannot be read at all
     #[arg(long)]
     pub forget: bool,
 }

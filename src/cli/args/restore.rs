@@ -11,29 +11,29 @@ use crate::restore::Overwrite;
 #[derive(Debug, Default, Args)]
 #[group(conflicts_with = "tensor")]
 pub struct RestorePatterns {
-    /// Restore only entries that match this pattern, with what is below them; can be given several times. Patterns see
-    /// the snapshot as a file system of its own: /src names the entry `src` of it
+    /// Restore only entries that match this pattern and everything below them; can be given several times. A leading /
+    /// is the root of the snapshot: /src matches the entry `src` there
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,
-    /// The same, whatever the case of letters
+    /// Like --include, but ignore case
     #[arg(long, value_name = "PATTERN")]
     pub iinclude: Vec<String>,
-    /// The same with patterns from a file, one a line
+    /// Like --include with patterns from a file, one per line
     #[arg(long, value_name = "FILE")]
     pub include_file: Vec<PathBuf>,
-    /// The same, whatever the case of letters
+    /// Like --include-file, but ignore case
     #[arg(long, value_name = "FILE")]
     pub iinclude_file: Vec<PathBuf>,
-    /// Leave out entries that match this pattern; can be given several times
+    /// Do not restore entries that match this pattern; can be given several times
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// The same, whatever the case of letters
+    /// Like --exclude, but ignore case
     #[arg(long, value_name = "PATTERN")]
     pub iexclude: Vec<String>,
-    /// The same with patterns from a file, one a line
+    /// Like --exclude with patterns from a file, one per line
     #[arg(long, value_name = "FILE")]
     pub exclude_file: Vec<PathBuf>,
-    /// The same, whatever the case of letters
+    /// Like --exclude-file, but ignore case
     #[arg(long, value_name = "FILE")]
     pub iexclude_file: Vec<PathBuf>,
 }
@@ -41,38 +41,38 @@ pub struct RestorePatterns {
 /// Arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArguments {
-    /// Snapshot id, unique prefix, or `latest`. SNAPSHOT:PATH restores what is in that directory, or that
-    /// file, into the target
+    /// Snapshot: id, unique prefix, or `latest`. SNAPSHOT:PATH restores the content of this directory, or this file,
+    /// into the target
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub entry: OsString,
-    /// Directory to write into, for example / to restore in place [default: a new directory fhrd-restore-ID]
+    /// Directory to write into; / restores absolute paths in place [default: a new directory fhrd-restore-ID]
     #[arg(long, value_name = "DIR", conflicts_with = "tensor")]
     pub target: Option<PathBuf>,
-    /// Restore only this entry and what is below it: a path in the snapshot, as `ls` prints it; can be given several
-    /// times. With --tensor: the model that has the tensor, or a directory with that model
+    /// Restore only this entry and everything below it: a path in the snapshot, as `ls` prints it; can be given several
+    /// times. With --tensor: the model that has the tensor, or a directory with this model
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Which of them to restore.
     #[command(flatten)]
     pub patterns: RestorePatterns,
-    /// Delete what the snapshot does not have, in directories that it has whole, once everything is restored. Nothing
-    /// is deleted that the backup or this restore leaves out, nor if something could not be restored
+    /// Afterwards, delete entries that the snapshot does not have. What the backup or this restore has left out stays,
+    /// and nothing is deleted in directories stored in part, or if something could not be restored
     #[arg(long, conflicts_with = "tensor")]
     pub delete: bool,
-    /// Which existing entries to replace if they differ: `never`; `if-changed`, if size or time differ; `if-newer`, if
-    /// they are older than in the snapshot; `always`, also if only the content differs [default: never]
+    /// Which existing entries to replace: `never`; `if-changed`, if size or time differ; `if-newer`, if the one in the
+    /// snapshot is newer; `always`, also if only the content differs [default: never]
     #[arg(long, value_name = "WHICH", conflicts_with = "tensor")]
     pub overwrite: Option<Overwrite>,
     /// Show what would be done and change nothing; -v names each entry
-    #[arg(long, conflicts_with = "tensor")]
+    #[arg(short = 'n', long, conflicts_with = "tensor")]
     pub dry_run: bool,
     /// Compare all content with the snapshot afterwards
     #[arg(long, conflicts_with_all = ["tensor", "dry_run"])]
     pub verify: bool,
-    /// Wait until everything is on disk; each file before it gets its name
+    /// Wait until everything is on disk; a file gets its name only when its content is on disk
     #[arg(long, conflicts_with = "tensor")]
     pub sync: bool,
-    /// Keep nothing of damaged files. By default what is good of a file is written as `NAME.damaged`
+    /// Keep nothing of damaged files. By default the good parts of a file are written as `NAME.damaged`
     #[arg(long, conflicts_with = "tensor")]
     pub no_damaged: bool,
     /// Restore only this tensor; exactly one model must have it. The array of a .npy file is called `array`

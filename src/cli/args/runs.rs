@@ -32,7 +32,7 @@ pub struct StepsArguments {
     /// Name of the run
     #[arg(value_name = "RUN")]
     pub run: String,
-    /// Show each tensor, and in how many steps it stayed the same
+    /// Show, for each tensor, in how many steps it stayed the same
     #[arg(long)]
     pub tensors: bool,
 }

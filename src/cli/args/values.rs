@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 use jiff::tz::TimeZone;
-use jiff::{Span, Zoned, civil};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Zoned, civil};
 
 use crate::repo::tree::Timestamp;
 
@@ -26,6 +26,21 @@ pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     };
     let range = (parse_size(from)?, if to.is_empty() { u64::MAX } else { parse_size(to)? });
     if range.0 > range.1 { Err(format!("the range ends before it begins: `{text}`")) } else { Ok(range) }
+}
+
+/// A grace period, such as `36h`, `2d` or `0`. A day has 24 hours.
+///
+/// # Errors
+/// A message for the user.
+pub fn parse_grace(text: &str) -> Result<SignedDuration, String> {
+    if text == "0" {
+        return Ok(SignedDuration::ZERO);
+    }
+    let of_span = |span: Span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+    let grace = text.parse().ok().or_else(|| text.parse().ok().and_then(of_span));
+    grace
+        .filter(|grace: &SignedDuration| !grace.is_negative())
+        .ok_or_else(|| format!("expected a time such as 36h, 2d or 0: `{text}`"))
 }
 
 /// A point in time: a date, a date with a time (both local, unless an offset follows), or an age such as `3d`.
@@ -52,6 +67,15 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_grace_period_may_have_days_and_no_unit_if_it_is_none() {
+        let hours = |text: &str| parse_grace(text).map(|grace| grace.as_hours());
+        assert_eq!([hours("36h"), hours("2d"), hours("1w"), hours("0"), hours("0s")], [36, 48, 168, 0, 0].map(Ok));
+        for text in ["", "1", "soon", "-1h", "1mo"] {
+            assert!(parse_grace(text).is_err_and(|message| message.contains("36h")), "{text}");
+        }
+    }
 
     #[test]
     fn ranges_have_a_start_and_may_have_an_end() {

@@ -141,6 +141,18 @@ fn a_profile_has_the_rules_of_forget() {
     home.write("config/fhrd/wrong.toml", b"repo = 'store'\n[forget]\nkeep_last = 1\nkeep_within = 'soon'\n");
     let wrong = home.run(&["forget", "--profile", "wrong"]);
     assert!(code(&wrong) == 1 && stderr(&wrong).contains("forget.keep_within"), "{}", stderr(&wrong));
+    // What the later prune cannot use is said before anything is deleted.
+    backup(&["--host", "laptop"]);
+    backup(&["--host", "laptop"]);
+    let before = left();
+    for wrong in ["grace = 'soon'", "extend_locks = 'soon'"] {
+        let profile =
+            format!("repo = 'store'\n[backup]\nhost = 'laptop'\n[forget]\nkeep_last = 1\nprune = true\n{wrong}\n");
+        home.write("config/fhrd/wrong.toml", profile.as_bytes());
+        let output = home.run(&["forget", "--profile", "wrong"]);
+        assert!(code(&output) == 1 && stderr(&output).contains("soon"), "{}", stderr(&output));
+        assert_eq!(left(), before, "{wrong}");
+    }
 }
 
 #[test]
