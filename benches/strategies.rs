@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex};
 use data::generated;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use fhrd::config::{Config, StrategyKind, SubdedupConfig};
+use fhrd::config::{Config, IndexConfig, StrategyKind, SubdedupConfig};
 use fhrd::kernel::sieve::Sieve;
 use fhrd::repo::container::{Base, FrameNumber, FramesInFlight, OpenFrame, WHOLE_DIGEST};
-use fhrd::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
+use fhrd::repo::index::{
+    ChunkIndex, ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex,
+};
 use fhrd::similar::{
     AnchorMatcher, BaseChunk, Bases, Candidates, Chooser, SessionEntry, SharedBases, Strategy, StrategyOutput,
     WorkerBases, features, strategy,
@@ -56,7 +58,10 @@ impl Finder {
         let locator = || Locator::new(listing.clone(), ContainerIndexes::new(store.clone(), 8, 1 << 20));
         let candidates = || Candidates::new(similarity.clone());
         let in_flight = Arc::new(FramesInFlight::default());
-        let bases = Bases::new(store.clone(), Resolver::new(locator()), in_flight, config, 8 << 20, candidates());
+        let container_indexes = ContainerIndexes::new(store.clone(), 8, 1 << 20);
+        let chunks = ChunkIndex::new(store.clone(), listing.clone(), container_indexes, &IndexConfig::default(), None);
+        let (resolver, chunks) = (Resolver::new(locator()), Arc::new(Mutex::new(chunks)));
+        let bases = Bases::new(store.clone(), resolver, in_flight, chunks, config, 8 << 20, candidates());
         if let Some(strategy) = strategy(config, SEED) {
             return Finder::Strategy(strategy, Box::new(bases));
         }

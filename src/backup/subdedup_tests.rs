@@ -9,7 +9,9 @@ use crate::backup::matching::MatchWorker;
 use crate::kernel::sieve::Sieve;
 use crate::pipeline::{Pipeline, Sink, Source};
 use crate::repo::container::FramesInFlight;
-use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex};
+use crate::repo::index::{
+    ChunkIndex, ContainerIndexes, ContainerListing, Locator, Resolver, SimilarityFiles, SimilarityIndex,
+};
 use crate::similar::{AnchorMatcher, Candidates, Chooser, WorkerBases, features};
 use crate::store::{MemoryStore, Store};
 use crate::types::Fingerprint;
@@ -89,7 +91,10 @@ fn sent(chunks_bytes: &[Vec<u8>], seed: u64, is_identified: bool, workers: usize
     let locator = || Locator::new(listing.clone(), ContainerIndexes::new(store.clone(), 8, 1 << 20));
     let candidates = || Candidates::new(similarity.clone());
     let (in_flight, subdedup) = (Arc::new(FramesInFlight::default()), &config.subdedup);
-    let bases = Bases::new(store.clone(), Resolver::new(locator()), in_flight, subdedup, 8 << 20, candidates());
+    let container_indexes = ContainerIndexes::new(store.clone(), 8, 1 << 20);
+    let chunks = ChunkIndex::new(store.clone(), listing.clone(), container_indexes, &config.index, None);
+    let (resolver, chunks) = (Resolver::new(locator()), Arc::new(Mutex::new(chunks)));
+    let bases = Bases::new(store.clone(), resolver, in_flight, chunks, subdedup, 8 << 20, candidates());
     let shared = Arc::new(SharedBases::new(64 << 20));
     let classifier = || ChunkClassifier::new(&config.identify, config.model.planes_zstd_level);
     let choose = ChooseStage {

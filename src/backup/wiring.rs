@@ -145,7 +145,8 @@ impl<'a> Wiring<'a> {
         let new_candidates = || Candidates::new(indexes.similarity.clone());
         let new_bases = |bytes_max| {
             let resolver = indexes.resolver(store);
-            Bases::new(store.clone(), resolver, in_flight.clone(), &config.subdedup, bytes_max, new_candidates())
+            let (in_flight, index) = (in_flight.clone(), indexes.chunks.clone());
+            Bases::new(store.clone(), resolver, in_flight, index, &config.subdedup, bytes_max, new_candidates())
         };
         let bytes_max = config.subdedup.base_cache_bytes.0 as usize;
         let (searcher, bases, link) = match strategy(&config.subdedup, repository.key.seed("sub-blocks")) {

@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::config::IndexConfig;
 use crate::repo::container::FramesInFlight;
-use crate::repo::index::{ContainerIndexes, ContainerListing, Resolver, SimilarityFiles, SimilarityIndex};
+use crate::repo::index::{ChunkIndex, ContainerIndexes, ContainerListing, Resolver, SimilarityFiles, SimilarityIndex};
 use crate::store::{MemoryStore, Store};
 
 /// Chunks of this many bytes. Their content does not matter here.
@@ -29,7 +30,10 @@ fn chooser(reads_per_mib: u32, regions: u64) -> (Chooser, Arc<SharedBases>) {
     let locator = || Locator::new(listing.clone(), ContainerIndexes::new(store.clone(), 8, 1 << 20));
     let candidates = || Candidates::new(index.clone());
     let in_flight = Arc::new(FramesInFlight::default());
-    let bases = Bases::new(store.clone(), Resolver::new(locator()), in_flight, &config, 8 << 20, candidates());
+    let container_indexes = ContainerIndexes::new(store.clone(), 8, 1 << 20);
+    let chunks = ChunkIndex::new(store.clone(), listing.clone(), container_indexes, &IndexConfig::default(), None);
+    let (resolver, chunks) = (Resolver::new(locator()), Arc::new(Mutex::new(chunks)));
+    let bases = Bases::new(store.clone(), resolver, in_flight, chunks, &config, 8 << 20, candidates());
     let shared = Arc::new(SharedBases::new(8 << 20));
     (Chooser::new(shared.clone(), &bases, locator(), candidates(), &config, LEN as u64), shared)
 }

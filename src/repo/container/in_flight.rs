@@ -56,6 +56,8 @@ pub struct ContainerRange {
 struct FramesState {
     open: HashMap<SessionFrameNumber, StoredFrame>,
     stored: Vec<ContainerRange>,
+    /// Positions in `stored`.
+    positions: HashMap<ContainerId, usize>,
     closed: bool,
 }
 
@@ -80,6 +82,8 @@ impl FramesInFlight {
     /// Called by Save: a container is stored. Its frames leave memory.
     pub fn seal(&self, container_range: ContainerRange) {
         let mut state = self.lock();
+        let position = state.stored.len();
+        state.positions.insert(container_range.container, position);
         state.stored.push(container_range);
         for position in 0..u64::from(container_range.frames) {
             state.open.remove(&container_range.first_frame.plus(position));
@@ -91,6 +95,13 @@ impl FramesInFlight {
     /// The stored containers so far, in the order of their entries.
     pub fn stored(&self) -> Vec<ContainerRange> {
         self.lock().stored.clone()
+    }
+
+    /// The session's number of an entry of one of its stored containers.
+    pub fn number_of(&self, container: &ContainerId, position: u32) -> Option<SessionEntryNumber> {
+        let state = self.lock();
+        let range = state.stored.get(*state.positions.get(container)?)?;
+        (position < range.entries).then(|| range.first_entry.plus(u64::from(position)))
     }
 
     /// Called by Save when it ends or fails: nothing more is published.

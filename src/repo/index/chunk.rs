@@ -29,7 +29,7 @@ use super::segment_writer::write_segment;
 use crate::config::IndexConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::Distribution;
-use crate::repo::container::ContainerIndex;
+use crate::repo::container::{Base, ContainerIndex};
 use crate::repo::marks::{BadParts, Quarantine};
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -59,6 +59,15 @@ pub struct Hits {
 /// Called with the containers of the run before a segment names them.
 pub type SegmentGuard = Box<dyn Fn(&HashSet<ContainerId>) -> Result<()> + Send>;
 
+/// A chunk that this run stores.
+#[derive(Debug, Default)]
+struct ClaimedChunk {
+    /// When it was read, until it is durable.
+    read_at: Option<Instant>,
+    /// Position of its container in the log, and that of its entry, once it is durable.
+    stored: Option<(u32, u32)>,
+}
+
 /// The chunk index of one backup.
 pub struct ChunkIndex {
     store: Arc<dyn Store>,
@@ -66,8 +75,8 @@ pub struct ChunkIndex {
     /// Entries that do not count.
     quarantine: Arc<Quarantine>,
     local: ContainerIndexes,
-    /// Chunks in flight, and when they were read, until they are durable.
-    temporary: HashMap<Fingerprint, Option<Instant>>,
+    /// Chunks in flight, and those whose container is durable but in no segment yet.
+    temporary: HashMap<Fingerprint, ClaimedChunk>,
     recent: LruCache<Fingerprint, ()>,
     /// Segments of this run.
     written: Vec<Arc<IndexSegment>>,
@@ -157,7 +166,7 @@ impl ChunkIndex {
             log: &self.log,
         };
         self.filter.count_miss(&indexed)?;
-        self.temporary.insert(*fingerprint, self.read_at);
+        self.temporary.insert(*fingerprint, ClaimedChunk { read_at: self.read_at, stored: None });
         Ok(false)
     }
 
@@ -197,8 +206,10 @@ impl ChunkIndex {
             container: number,
             entry,
         }));
-        for entry in &container_index.entries {
-            if let Some(read_at) = self.temporary.get_mut(&entry.fingerprint).and_then(Option::take) {
+        for (entry, position) in numbered() {
+            let Some(claim) = self.temporary.get_mut(&entry.fingerprint) else { continue };
+            claim.stored = Some((number, position));
+            if let Some(read_at) = claim.read_at.take() {
                 self.durable_us.record_duration(read_at.elapsed());
             }
         }
@@ -210,6 +221,32 @@ impl ChunkIndex {
             self.write_log()?;
         }
         Ok(())
+    }
+
+    /// The container of this run that has the entry named `base`, and the position of the entry; `None` if no durable
+    /// one has it.
+    ///
+    /// # Errors
+    /// Those of reading segments and container indexes.
+    pub fn own_entry(&mut self, base: &Base) -> Result<Option<(ContainerId, u32)>> {
+        let claimed = self.temporary.get(&base.fingerprint).and_then(|claim| claim.stored);
+        let mut found: Vec<(ContainerId, u32)> = claimed
+            .and_then(|(number, entry)| self.log_containers.get(number as usize).map(|container| (*container, entry)))
+            .into_iter()
+            .collect();
+        for segment in &self.written {
+            found.extend(segment.find(&base.fingerprint)?);
+        }
+        for (container, position) in found {
+            let container_index = self.local.load(&container)?;
+            let is_it = container_index.entries.get(position as usize).is_some_and(|entry| {
+                entry.fingerprint == base.fingerprint && container_index.digest(entry) == base.digest
+            });
+            if is_it {
+                return Ok(Some((container, position)));
+            }
+        }
+        Ok(None)
     }
 
     /// Containers of this run so far.

@@ -2,6 +2,9 @@
 //!
 //! Operation lists come from the ring of session entries or from container indexes. Several threads may read entries:
 //! SubDedup owns the ring and the names, the workers of Match read them.
+//!
+//! An entry of the session that has left the ring has its bases by name. A base of the session has the same number
+//! whether its name is remembered or is looked up among the containers that the run has stored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +16,7 @@ use crate::repo::container::{
     Base, EntryAddress, EntryNumber, ExtentCache, ExtentMap, FrameAddress, FrameNumber, FrameReference, FramesInFlight,
     Operation, OperationSlice, OperationSource, OperationView, blob_name,
 };
-use crate::repo::index::{Locator, Resolver};
+use crate::repo::index::{ChunkIndex, Locator, Resolver};
 use crate::repo::reader::at_least_one;
 use crate::similar::BaseRange;
 use crate::similar::ring::SharedRing;
@@ -26,6 +29,8 @@ const NAMES_MAX: usize = 1 << 16;
 pub struct Entries {
     pub(super) resolver: Resolver,
     in_flight: Arc<FramesInFlight>,
+    /// Finds entries in the containers that the run has stored.
+    index: Arc<Mutex<ChunkIndex>>,
     /// The latest session entries.
     pub ring: Arc<SharedRing>,
     names: Arc<Mutex<LruCache<Base, EntryNumber>>>,
@@ -36,11 +41,13 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// The entries of the stored containers that `resolver` sees and of the running session, for their owner.
-    pub fn new(resolver: Resolver, in_flight: Arc<FramesInFlight>) -> Self {
+    /// The entries of the stored containers that `resolver` sees, and of the running session with its `index`, for
+    /// their owner.
+    pub fn new(resolver: Resolver, in_flight: Arc<FramesInFlight>, index: Arc<Mutex<ChunkIndex>>) -> Self {
         Entries {
             resolver,
             in_flight,
+            index,
             ring: Arc::default(),
             names: Arc::new(Mutex::new(LruCache::new(at_least_one(NAMES_MAX)))),
             is_owner: true,
@@ -54,6 +61,7 @@ impl Entries {
         Entries {
             resolver: self.resolver.sharing(locator),
             in_flight: self.in_flight.clone(),
+            index: self.index.clone(),
             ring: self.ring.clone(),
             names: self.names.clone(),
             is_owner: false,
@@ -169,6 +177,17 @@ impl Entries {
         Ok(name)
     }
 
+    /// The session's number of an entry that it has stored.
+    fn own_base(&mut self, name: &Base) -> Result<Option<EntryNumber>> {
+        let found = self.index.lock().unwrap_or_else(PoisonError::into_inner).own_entry(name)?;
+        let number = found.and_then(|(container, position)| self.in_flight.number_of(&container, position));
+        let number = number.map(EntryNumber::session);
+        if let Some(number) = number.filter(|_| self.is_owner) {
+            self.names().put(*name, number);
+        }
+        Ok(number)
+    }
+
     /// Turns an unreadable base into `None`.
     ///
     /// # Errors
@@ -214,6 +233,16 @@ impl OperationSource for Entries {
             true => self.names().get(&name).copied(),
             false => self.names().peek(&name).copied(),
         };
-        known.map_or_else(|| self.resolver.base(view, base), Ok)
+        if let Some(number) = known {
+            return Ok(number);
+        }
+        match self.resolver.base(view, base) {
+            Err(missing @ Error::ChunkMissing { .. }) => self.own_base(&name)?.ok_or(missing),
+            found => found,
+        }
     }
 }
+
+#[cfg(test)]
+#[path = "entries_tests.rs"]
+mod tests;

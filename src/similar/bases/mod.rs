@@ -18,7 +18,7 @@ mod shared;
 pub use entries::{Entries, base_problem};
 pub use shared::{BaseChunk, SharedBases, WorkerBases};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ use crate::cache::{BLOCK_BYTES, ByteLru};
 use crate::config::SubdedupConfig;
 use crate::error::Result;
 use crate::repo::container::{Extent, FrameAddress, FrameNumber, FramesInFlight};
-use crate::repo::index::Resolver;
+use crate::repo::index::{ChunkIndex, Resolver};
 use crate::store::Store;
 
 /// One in this many bytes of the memory for bases is for chunks alone. Frames may take the rest.
@@ -58,18 +58,19 @@ pub struct Bases {
 }
 
 impl Bases {
-    /// Bases in the stored containers that `resolver` sees and in the running session, with `bytes_max` bytes of memory
-    /// for frames and chunks.
+    /// Bases in the stored containers that `resolver` sees and in the running session with its `index`. They keep at
+    /// most `bytes_max` bytes of frames and chunks in memory.
     pub fn new(
         store: Arc<dyn Store>,
         resolver: Resolver,
         in_flight: Arc<FramesInFlight>,
+        index: Arc<Mutex<ChunkIndex>>,
         config: &SubdedupConfig,
         bytes_max: usize,
         candidates: Candidates,
     ) -> Self {
         Bases {
-            entries: Entries::new(resolver, in_flight.clone()),
+            entries: Entries::new(resolver, in_flight.clone(), index),
             candidates,
             open_solid: Vec::new(),
             open_incompressible: Vec::new(),
