@@ -63,6 +63,6 @@ mod tests {
                 scope.spawn(|| block_on(async { tokio::time::sleep(Duration::from_millis(200)).await }).expect("runs"));
             }
         });
-        assert!(start.elapsed() < Duration::from_secs(3), "one after the other: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(3900), "one after the other: {:?}", start.elapsed());
     }
 }

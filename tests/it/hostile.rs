@@ -27,9 +27,9 @@ use crate::input::{TestRepository, write};
 use crate::trees::Random;
 
 /// Time for one run on hostile input. Without limits these runs take hours, so a busy machine may take its time.
-pub(crate) const TIME_MAX: Duration = Duration::from_secs(20);
-/// CPU time of the program for one run. A release build takes a quarter of it.
-const CPU_MAX: Duration = Duration::from_secs(8);
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(120);
+/// CPU time of the program for one run. A release build takes a sixth of it.
+const CPU_MAX: Duration = Duration::from_secs(12);
 /// Memory of the program for one run, bytes.
 const MEMORY_MAX: u64 = 256 << 20;
 

@@ -11,8 +11,16 @@ use fhrd::config::{Config, RepositoryConfig};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
 use fhrd::repo::paths::cache_directory;
+use fhrd::store::{MemoryStore, Store};
 
 use crate::trees::Random;
+
+/// Creates a repository whose key, and so the boundaries of chunks, are the same in every run.
+pub fn init_with_key(store: Arc<dyn Store>, config: &RepositoryConfig) -> Repository {
+    let mut like = Repository::init(Arc::new(MemoryStore::default()), config).unwrap();
+    like.key.0 = [1; 32];
+    Repository::init_like(store, &like).unwrap()
+}
 
 /// A later version: `count` short insertions, deletions and replacements.
 pub fn edit(random: &mut Random, bytes: &[u8], count: usize) -> Vec<u8> {

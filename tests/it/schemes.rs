@@ -16,7 +16,7 @@ use fhrd::repo::index::{ContainerListing, read_container_index};
 use fhrd::repo::snapshot;
 use fhrd::restore::restore;
 
-use crate::input::{TestRepository, edit, files, write};
+use crate::input::{TestRepository, edit, files, init_with_key, write};
 use crate::program::{Place, number};
 use crate::trees::{Random, assert_same, describe};
 use crate::weights::{Tensor, float32, model, safetensors, tuned, weights};
@@ -97,8 +97,9 @@ fn write_part(source: &Path, part: usize) {
 /// Bytes stored and what they are, after both parts; what is restored is what was backed up.
 fn stored_by(scheme: &str) -> (u64, Seen) {
     let (place, file) = (Place::new(), directory().join(format!("{scheme}.toml")));
+    // With keys of their own, chunks end elsewhere, and the same content takes up to 6 % more or less.
+    init_with_key(fhrd::store::create(place.repository()).unwrap(), &Config::load(&file).unwrap().repository);
     let (source, target, file) = (place.path("source"), place.path("restored"), file.to_str().unwrap());
-    place.run(&["init", "--config", file]);
     let mut bytes = 0;
     for part in 0..2 {
         write_part(&source, part);
@@ -147,8 +148,6 @@ fn every_scheme_restores_what_it_stored_and_stores_what_it_stands_for() {
         assert_scheme(name, &seen);
         bytes.insert(name.as_str(), stored);
     }
-    let larger =
-        |larger: &str, smaller: &str| assert!(bytes[larger] > bytes[smaller], "{larger}, {smaller}: {bytes:?}");
     for (more, less) in [
         ("base", "burst"),
         ("base", "odess"),
@@ -161,7 +160,7 @@ fn every_scheme_restores_what_it_stored_and_stores_what_it_stands_for() {
         ("zipnn", "zipllm"),
         ("zipllm", "default"),
     ] {
-        larger(more, less);
+        assert!(bytes[more] > bytes[less], "{more}, {less}: {bytes:?}");
     }
 }
 

@@ -94,8 +94,8 @@ fn what_is_stored_looks_like_noise() {
     let expected = counts.iter().sum::<u64>() as f64 / 256.0;
     assert!(expected > 1500.0, "{expected}");
     let chi_square: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
-    // 255 degrees of freedom: 0.001 of all noise is above 330.
-    assert!(chi_square < 330.5, "{chi_square}");
+    // 255 degrees of freedom: one in a million of all noise is above 377.
+    assert!(chi_square < 377.0, "{chi_square}");
 }
 
 #[test]

@@ -38,6 +38,26 @@ fn back_up(home: &Home, text: &[u8]) -> String {
     home.backup(&["tree"])["snapshot"].as_str().unwrap().to_string()
 }
 
+/// Backs up all versions. The ids of the snapshots, and the containers: in the order of the backups, data first.
+fn back_up_all(home: &Home, texts: &[Vec<u8>]) -> (Vec<String>, Vec<String>) {
+    let (mut ids, mut containers) = (Vec::new(), Vec::new());
+    for text in texts {
+        ids.push(back_up(home, text));
+        let mut new = blobs(home, "containers");
+        new.retain(|name| !containers.contains(name));
+        new.sort_by_key(|name| home.read(&format!("{REPOSITORY}/{name}"))[10]);
+        containers.extend(new);
+    }
+    (ids, containers)
+}
+
+fn damage(home: &Home, container: &str) {
+    let path = format!("{REPOSITORY}/{container}");
+    let mut bytes = home.read(&path);
+    bytes[100] ^= 4;
+    home.write(&path, &bytes);
+}
+
 fn assert_restores(home: &Home, snapshot: &str, text: &[u8]) {
     let target = format!("out-{snapshot}");
     json(&home.run(&["restore", snapshot, "--target", &target, "--json"]));
@@ -82,13 +102,9 @@ fn prune_after_each_damage(texts: &[Vec<u8>]) -> u32 {
     let mut healed = 0;
     for damaged in 0.. {
         let home = Home::new();
-        let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
-        let names = blobs(&home, "containers");
-        let Some(name) = names.get(damaged) else { break };
-        let name = format!("{REPOSITORY}/{name}");
-        let mut bytes = home.read(&name);
-        bytes[100] ^= 4;
-        home.write(&name, &bytes);
+        let (ids, containers) = back_up_all(&home, texts);
+        let Some(name) = containers.get(damaged) else { break };
+        damage(&home, name);
         assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
         // The first version again. The others are copies from it, and stay as they are.
         back_up(&home, &texts[0]);
@@ -120,13 +136,9 @@ fn refusals_after_each_damage(texts: &[Vec<u8>]) -> u32 {
     let mut refused = 0;
     for damaged in 0.. {
         let home = Home::new();
-        let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
-        let before = blobs(&home, "containers");
+        let (ids, before) = back_up_all(&home, texts);
         let Some(name) = before.get(damaged) else { break };
-        let name = format!("{REPOSITORY}/{name}");
-        let mut bytes = home.read(&name);
-        bytes[100] ^= 4;
-        home.write(&name, &bytes);
+        damage(&home, name);
         json(&home.run(&["forget", &ids[0], "--json"]));
         let output = home.run(&["prune", "--grace", "0s"]);
         match code(&output) {

@@ -148,7 +148,7 @@ fn ctrl_c_ends_a_request_that_is_tried_again() {
         let started = Instant::now();
         let status = child.wait().unwrap();
         assert_eq!(status.code(), Some(130), "{arguments:?}");
-        assert!(started.elapsed() < Duration::from_secs(3), "{arguments:?}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(30), "{arguments:?}: {:?}", started.elapsed());
     }
 }
 

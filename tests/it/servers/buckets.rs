@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::process::{ServerProcess, find_program, free_port, not_run};
+use super::process::{ServerProcess, find_program, free_port, free_ports, not_run};
 
 /// Azurite's account and key are the same everywhere.
 const AZURE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -80,7 +80,7 @@ impl BucketServer {
     fn swift() -> Option<BucketServer> {
         let python = find_program("FHRD_TEST_SWIFT_PYTHON", &[])?;
         let directory = tempfile::tempdir().unwrap();
-        let ports: [u16; 4] = std::array::from_fn(|_| free_port());
+        let ports = free_ports::<4>();
         let mut command = Command::new(python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/servers/start_swift.py"));
         command.arg(directory.path().join("swift")).args(ports.map(|port| port.to_string()));

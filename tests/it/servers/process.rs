@@ -53,7 +53,14 @@ impl Drop for ServerProcess {
 
 /// A port on which nothing listens.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    let [port] = free_ports();
+    port
+}
+
+/// Different ports on which nothing listens.
+pub fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let listeners: [TcpListener; COUNT] = std::array::from_fn(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// The program that the environment variable names, or the first of `paths` that exists.

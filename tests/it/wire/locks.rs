@@ -9,7 +9,7 @@ use fhrd::repo::{Repository, snapshot};
 
 use super::server::Behaviour;
 use super::{Scene, config, forget_cache, open};
-use crate::input::TestRepository;
+use crate::input::{TestRepository, init_with_key};
 use crate::interleavings::scene::no_grace;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -21,7 +21,8 @@ fn scene() -> (Scene, Repository) {
     let mut scene = Scene::new();
     scene.behaviour.has_locks = true;
     scene.server.behave(scene.behaviour.clone());
-    let repository = Repository::init(open(&scene.server), &config().repository).unwrap();
+    // With the key, chunks and containers are always the same.
+    let repository = init_with_key(open(&scene.server), &config().repository);
     (scene, repository)
 }
 
