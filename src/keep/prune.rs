@@ -56,7 +56,8 @@ pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicB
     repository.check_writable()?;
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
     let (started, mut attempt) = (Instant::now(), 1);
-    let mut run = PruneRun { repository, options, stop, locks, stuck: None, report: PruneReport::default() };
+    let mut run =
+        PruneRun { repository, options, stop, locks, stuck: None, damaged: Vec::new(), report: PruneReport::default() };
     loop {
         run.report.withdrawn = false;
         match run.all() {
@@ -84,6 +85,8 @@ struct PruneRun<'a> {
     locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
+    /// Pending entries that nobody can read, older than the grace period.
+    damaged: Vec<String>,
     report: PruneReport,
 }
 
@@ -114,6 +117,7 @@ impl PruneRun<'_> {
     fn all(&mut self) -> Result<(), Failure> {
         self.report.dry_run = self.options.dry_run;
         (self.report.containers_refused, self.stuck) = (0, None);
+        self.damaged.clear();
         let store = self.repository.store.as_ref();
         let dead = self.dead_prunes()?;
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
@@ -126,25 +130,41 @@ impl PruneRun<'_> {
         if candidates.is_empty() {
             // A snapshot under the intent of a dead writer counts for nothing until that is gone.
             self.break_intents()?;
+            self.delete_damaged()?;
             return Ok(self.clean_segments()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
         let others = store.list(ClaimKind::Pending.prefix())?;
-        let stuck = self.stuck.as_ref().map(|claim| claim.name.as_str());
-        if others.iter().any(|listed| listed.name != own.name && Some(listed.name.as_str()) != stuck) {
+        let stuck = self.stuck.as_ref().map(|claim| &claim.name);
+        let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
+        if others.iter().any(|listed| !is_known(&listed.name)) {
             tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
             return Ok(store.delete(&own.name)?);
         }
         self.break_intents()?;
         let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        if !self.damaged.is_empty() && !candidates.is_disjoint(&held) {
+            tracing::info!(
+                "a backup relies on containers that an earlier prune may have listed; a later prune goes on"
+            );
+            self.report.withdrawn = true;
+            return Ok(store.delete(&own.name)?);
+        }
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
         if self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))? > 0 {
             // Without what a backup relies on.
             ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         }
+        self.delete_damaged()?;
         Ok(store.delete(&own.name)?)
+    }
+
+    /// Deletes the pending entries that nobody can read, once this prune has deleted what no snapshot needs. Until then
+    /// they keep writers from containers whose bases their owner may have deleted.
+    fn delete_damaged(&mut self) -> Result<()> {
+        self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name))
     }
 
     /// Removes the own entry after a failure before the first deletion.
@@ -157,9 +177,9 @@ impl PruneRun<'_> {
         failure
     }
 
-    /// The entries of other prunes, which count as dead. One that cannot be read is deleted if it is older than the
-    /// grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
-    fn dead_prunes(&self) -> Result<Vec<ContainerClaim>> {
+    /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
+    /// the grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
+    fn dead_prunes(&mut self) -> Result<Vec<ContainerClaim>> {
         let store = self.repository.store.as_ref();
         let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
         for (name, error) in damaged {
@@ -167,10 +187,8 @@ impl PruneRun<'_> {
                 tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
                 return Err(error);
             }
-            tracing::warn!("{error}; deleting this entry of a prune that is older than the grace period");
-            if !self.options.dry_run {
-                store.delete(&name)?;
-            }
+            tracing::warn!("{error}; this entry of a prune is older than the grace period and will be deleted");
+            self.damaged.push(name);
         }
         Ok(dead)
     }

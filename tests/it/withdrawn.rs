@@ -1,8 +1,8 @@
 //! Snapshots that a writer has put and cannot prove, beside prunes; and what a prune or a backup holds in memory.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytesize::ByteSize;
 use fhrd::backup::{BackupReport, BackupRequest, backup};
@@ -87,6 +87,35 @@ fn a_note_about_a_snapshot_that_a_prune_has_not_listed_stays() {
     assert_eq!(reported(&place), 1);
     prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
     assert_eq!((names(&place, "snapshots"), names(&place, "intents").len()), (sound, 0));
+}
+
+#[test]
+fn a_damaged_entry_of_a_dead_prune_stays_until_what_it_may_list_is_deleted() {
+    let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+    for seed in 1..=2 {
+        write(source.path().join("file"), &Random(seed).bytes(2_000_000));
+        back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
+    }
+    let all = names(&place, "containers").len();
+    let (snapshots, _) = snapshot::list(place.open().store.as_ref()).unwrap();
+    snapshot::delete(place.open().store.as_ref(), &snapshots[0].id).unwrap();
+    let damaged = format!("pending/{}", "ab".repeat(16));
+    place.open().store.put_if_absent(&damaged, &[b"garbage"]).unwrap();
+    assert!(back_up(&place.open(), source.path(), &TestRepository::config()).is_err(), "nobody knows what it lists");
+    let (seen, left) = (place.clone(), Arc::<Mutex<Vec<usize>>>::default());
+    let (name, counts) = (damaged.clone(), left.clone());
+    let pruning = hooked(&place, move |call, deleted| {
+        if call == "delete" && deleted == name {
+            assert_eq!(names(&seen, "pending").len(), 2, "the entry of this prune is there too");
+            counts.lock().unwrap().push(names(&seen, "containers").len());
+        }
+        Ok(())
+    });
+    prune(&pruning, &no_grace(), &Arc::default()).unwrap();
+    let left = left.lock().unwrap().clone();
+    assert!(left.len() == 1 && left[0] < all, "{left:?} of {all}");
+    assert_eq!(names(&place, "pending"), [""; 0]);
+    back_up(&place.open(), source.path(), &TestRepository::config()).unwrap();
 }
 
 #[test]
