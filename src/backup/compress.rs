@@ -20,10 +20,8 @@ pub struct CompressWorker {
     pub level: i32,
     /// zstd level of text in long chunks that copy little.
     pub text_level: i32,
-    /// Contexts and buffers of the codec.
+    /// The context and the buffers of the codec.
     pub scratch: Scratch,
-    /// The same for text: a context belongs to a level.
-    pub text_scratch: Scratch,
     /// Output buffer of the codec; payloads are copied from it at their exact size.
     pub space: Vec<u8>,
 }
@@ -47,13 +45,13 @@ pub fn compress(
 
 impl CompressWorker {
     fn frame(&mut self, frame: &PendingFrame) -> Result<StoredFrame> {
-        let CompressWorker { codec, scratch, text_scratch, space, .. } = self;
+        let CompressWorker { codec, scratch, space, .. } = self;
         match frame.kind {
             FrameKind::Incompressible => {
                 Ok(StoredFrame { codec: Raw.id(), raw_len: frame.raw.len() as u32, payload: frame.raw.clone() })
             }
             FrameKind::Solid { is_mostly_new: true } if self.text_level != self.level && is_text(&frame.raw) => {
-                compress(*codec, &frame.raw, self.text_level, text_scratch, space)
+                compress(*codec, &frame.raw, self.text_level, scratch, space)
             }
             _ => compress(*codec, &frame.raw, self.level, scratch, space),
         }
@@ -94,8 +92,7 @@ mod tests {
     }
 
     fn worker(codec: &'static dyn Codec) -> CompressWorker {
-        let (scratch, text_scratch) = (Scratch::default(), Scratch::default());
-        CompressWorker { codec, level: 3, text_level: 6, scratch, text_scratch, space: Vec::new() }
+        CompressWorker { codec, level: 3, text_level: 6, scratch: Scratch::default(), space: Vec::new() }
     }
 
     /// Lines of a log of about 400 KiB.

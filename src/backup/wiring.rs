@@ -215,7 +215,6 @@ impl<'a> Wiring<'a> {
             level: config.compress.level,
             text_level: config.compress.text_level(),
             scratch: Scratch::default(),
-            text_scratch: Scratch::default(),
             space: Vec::new(),
         })
     }

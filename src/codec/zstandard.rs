@@ -1,8 +1,9 @@
 //! zstd: one frame is one zstd frame without a dictionary.
 //!
-//! Level 3 of zstd uses two hash tables, for matches of 8 and 5 bytes. For a frame of 512 KiB they take 768 KiB, more
-//! than the cache of a core in many processors. Here they take 320 KiB, and matches of 4 bytes instead of 5 compensate
-//! for most of the lost ones. The output is standard zstd.
+//! Some levels have smaller tables than zstd's own, so that they fit into the cache of a core. Level 3 uses two hash
+//! tables, for matches of 8 and 5 bytes. For a frame of 512 KiB they take 768 KiB; here they take 320 KiB, and matches
+//! of 4 bytes instead of 5 compensate for most of the lost ones. Level 6 uses one table, of 2.5 MiB; here it takes 640
+//! KiB. The output is standard zstd.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
@@ -10,10 +11,16 @@ use zstd::zstd_safe::CParameter;
 use super::{Codec, CodecInfo, Scratch, table, undecodable};
 use crate::error::{Error, Result};
 
-/// The level with smaller tables.
-const LEVEL_TWO_TABLES: i32 = 3;
-/// Tables of 2^16 and 2^14 positions; the second one is for matches of 4 bytes.
-const TWO_TABLES: [CParameter; 3] = [CParameter::HashLog(16), CParameter::ChainLog(14), CParameter::MinMatch(4)];
+/// Logarithms of the lengths of both tables and the shortest match, for levels that do not use zstd's own. 0 is zstd's
+/// own.
+const fn tables(level: i32) -> [CParameter; 3] {
+    let (hash_log, chain_log, min_match) = match level {
+        3 => (16, 14, 4),
+        6 => (17, 0, 0),
+        _ => (0, 0, 0),
+    };
+    [CParameter::HashLog(hash_log), CParameter::ChainLog(chain_log), CParameter::MinMatch(min_match)]
+}
 
 /// zstd; the setting is the level.
 pub struct Zstandard;
@@ -24,7 +31,15 @@ impl Scratch {
         let failed = |error| Error::io("compress a frame in", "memory", error);
         let encoder = match &mut self.encoder {
             Some((current, encoder)) if *current == level => encoder,
-            slot => &mut slot.insert((level, encoder(level).map_err(failed)?)).1,
+            // One context serves all levels: each would hold tables of its own.
+            slot => {
+                let mut encoder = match slot.take() {
+                    Some((_, encoder)) => encoder,
+                    None => Compressor::new(level).map_err(failed)?,
+                };
+                set_level(&mut encoder, level).map_err(failed)?;
+                &mut slot.insert((level, encoder)).1
+            }
         };
         let bound = zstd::zstd_safe::compress_bound(raw.len());
         if out.is_empty() {
@@ -69,15 +84,10 @@ impl Scratch {
     }
 }
 
-/// An encoder of `level`.
-fn encoder(level: i32) -> std::io::Result<Compressor<'static>> {
-    let mut encoder = Compressor::new(level)?;
-    if level == LEVEL_TWO_TABLES {
-        for parameter in TWO_TABLES {
-            encoder.set_parameter(parameter)?;
-        }
-    }
-    Ok(encoder)
+/// Makes `encoder` one of `level`, whatever its level was.
+fn set_level(encoder: &mut Compressor<'static>, level: i32) -> std::io::Result<()> {
+    encoder.set_compression_level(level)?;
+    tables(level).into_iter().try_for_each(|parameter| encoder.set_parameter(parameter))
 }
 
 /// Fails unless exactly `raw_len` bytes were written.
@@ -123,23 +133,39 @@ mod tests {
         let mut scratch = Scratch::default();
         for len in [0, 1, 7, 1000, 100_000, 300_000, 524_288, 1_500_000] {
             let raw = text(len);
-            let mut encoded = Vec::new();
-            scratch.compress(&raw, LEVEL_TWO_TABLES, &mut encoded).unwrap();
-            let own = zstd::bulk::compress(&raw, LEVEL_TWO_TABLES).unwrap().len();
-            assert!(encoded.len() <= own + own / 50 + 8, "{len}: {} instead of {own}", encoded.len());
-            assert_eq!(zstd::bulk::decompress(&encoded, len).unwrap(), raw);
+            for level in [3, 6] {
+                let mut encoded = Vec::new();
+                scratch.compress(&raw, level, &mut encoded).unwrap();
+                let own = zstd::bulk::compress(&raw, level).unwrap().len();
+                assert!(encoded.len() <= own + own / 50 + 8, "{len}, {level}: {} instead of {own}", encoded.len());
+                assert_eq!(zstd::bulk::decompress(&encoded, len).unwrap(), raw);
+            }
         }
     }
 
     #[test]
-    fn smaller_tables_are_used_for_their_level_only() {
+    fn smaller_tables_are_used_for_their_levels_only() {
         let raw = text(524_288);
         let mut scratch = Scratch::default();
-        for level in [1, 2, 3, 4, 1, 9, 3] {
+        for level in [1, 2, 3, 4, 1, 6, 9, 3, 5, 6] {
             let mut encoded = Vec::new();
             scratch.compress(&raw, level, &mut encoded).unwrap();
             let own = zstd::bulk::compress(&raw, level).unwrap();
-            assert_eq!(encoded == own, level != LEVEL_TWO_TABLES, "{level}");
+            assert_eq!(encoded == own, level != 3 && level != 6, "{level}");
+        }
+    }
+
+    #[test]
+    fn what_a_context_encoded_before_changes_nothing() {
+        let mut scratch = Scratch::default();
+        for seed in 0..40usize {
+            let raw = &text(524_288)[..524_288 - seed * seed * 300];
+            for level in [[3, 6], [6, 3], [6, 6]][seed % 3] {
+                let (mut again, mut fresh) = (Vec::new(), Vec::new());
+                scratch.compress(raw, level, &mut again).unwrap();
+                Scratch::default().compress(raw, level, &mut fresh).unwrap();
+                assert!(again == fresh, "{seed}, {level}");
+            }
         }
     }
 }
