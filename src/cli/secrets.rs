@@ -11,6 +11,7 @@ use zeroize::Zeroize;
 use super::args::{NewSecretArguments, Options};
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
+use crate::store::without_secrets;
 use crate::types::hex;
 
 /// Bytes of a password or key file, at most.
@@ -43,6 +44,14 @@ pub fn existing(options: &Options, location: &Path) -> Result<Unlock> {
     asked(location, "--password-file, --password-command, --key-file or FHRD_PASSWORD")
 }
 
+/// Whether a file, a command or the environment gives a password or key file.
+pub fn is_given(options: &Options) -> bool {
+    options.key_file.is_some()
+        || options.password_file.is_some()
+        || options.password_command.is_some()
+        || variable("FHRD_PASSWORD").is_some()
+}
+
 /// Asks for the password of the repository at `location` on the terminal.
 fn asked(location: &Path, options: &str) -> Result<Unlock> {
     if !std::io::stdin().is_terminal() {
@@ -57,7 +66,7 @@ fn asked(location: &Path, options: &str) -> Result<Unlock> {
 /// # Errors
 /// As of [`existing`].
 pub fn other(location: &Path) -> Result<Unlock> {
-    let key_file = std::env::var_os("FHRD_FROM_KEY_FILE").map(PathBuf::from);
+    let key_file = variable("FHRD_FROM_KEY_FILE").map(PathBuf::from);
     let sources = Sources {
         key_file: key_file.as_deref(),
         password_file: None,
@@ -122,6 +131,11 @@ fn prompt(text: &str) -> Result<SecretBytes> {
     typed.map(|password| SecretBytes::new(password.into_bytes()))
 }
 
+/// A variable of the environment. An empty one counts as not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 impl Sources<'_> {
     fn read(&self) -> Result<Option<Unlock>> {
         if let Some(path) = self.key_file {
@@ -131,7 +145,7 @@ impl Sources<'_> {
             read_file(path)?
         } else if let Some(command) = self.password_command {
             output(command)?
-        } else if let Some(value) = std::env::var_os(self.variable) {
+        } else if let Some(value) = variable(self.variable) {
             return Ok(Some(Unlock::Password(SecretBytes::new(into_bytes(value)))));
         } else {
             return Ok(None);
@@ -169,7 +183,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 fn output(command: &OsStr) -> Result<Vec<u8>> {
     let mut shell = Command::new("sh");
     let failed = |error| Error::io("run", command, error);
-    let output = shell.arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output();
+    let output =
+        without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output();
     let output = output.map_err(failed)?;
     if !output.status.success() {
         return Err(failed(std::io::Error::other(format!("it ended with {}", output.status))));

@@ -110,7 +110,7 @@ pub(super) fn find(
         if wanted.is_empty() {
             break;
         }
-        bytes += blob.len;
+        bytes = u64::saturating_add(bytes, blob.len);
         if bytes > READ_BYTES_MAX {
             tracing::warn!("reading snapshots one by one: the bundles have more than {} MiB", READ_BYTES_MAX >> 20);
             break;

@@ -164,6 +164,11 @@ fn invalid_names(store: &impl Store) {
 /// Threads that put one name at the same time.
 pub(super) const WRITERS: usize = 6;
 
+/// What one of the threads has put.
+fn assert_one(seen: &[u8]) {
+    assert!(seen.len() == 1500 && seen.iter().all(|byte| *byte == seen[0]), "it is whole");
+}
+
 fn concurrent_puts(store: &impl Store, winners_max: usize) {
     for round in 0..20 {
         let name = format!("race/{round}");
@@ -175,11 +180,15 @@ fn concurrent_puts(store: &impl Store, winners_max: usize) {
                     if store.put_if_absent(name, &[&[writer; 1000], &[writer; 500]]).expect("puts") {
                         winners.fetch_add(1, Ordering::SeqCst);
                     }
-                    let seen = store.get(name, 10_000).expect("exists, whoever won");
-                    assert!(seen.len() == 1500 && seen.iter().all(|byte| *byte == seen[0]), "it is whole");
+                    match store.get(name, 10_000) {
+                        // Where puts replace each other, a server may have no version for a moment.
+                        Err(Error::BlobMissing { .. }) if winners_max > 1 => {}
+                        seen => assert_one(&seen.expect("exists, whoever won")),
+                    }
                 });
             }
         });
+        assert_one(&store.get(&name, 10_000).expect("exists in the end"));
         let winners = winners.into_inner();
         assert!((1..=winners_max).contains(&winners), "{name}: {winners} of {WRITERS} writers stored it");
     }

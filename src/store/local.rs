@@ -12,12 +12,13 @@ use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 use rustix::buffer::spare_capacity;
+use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
 
 use super::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
@@ -27,6 +28,20 @@ use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+
+/// Makes it durable that the blobs `names` were deleted. A remote store has deleted them when it says so.
+///
+/// # Errors
+/// [`Error::Io`] if a directory cannot be synced.
+pub fn sync_deletions(store: &dyn Store, names: &[String]) -> Result<()> {
+    let Some(root) = store.local_path() else { return Ok(()) };
+    let directories: HashSet<PathBuf> =
+        names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
+    directories.iter().try_for_each(|directory| match sync_directory(directory) {
+        Err(error) if is_absent(&error) => Ok(()),
+        synced => synced.map_err(|error| Error::io("sync", directory, error)),
+    })
+}
 
 /// Writes and syncs the content of a temporary file.
 type FillFile<'a> = &'a mut dyn FnMut(&Temporary) -> std::io::Result<()>;
@@ -143,7 +158,9 @@ impl LocalStore {
     /// Opens a blob and returns its length. Only a regular file is a blob.
     fn open_file(&self, name: &str) -> Result<(File, u64)> {
         let path = self.path(name)?;
-        let file = match File::open(&path) {
+        // Without waiting for the other end of a pipe.
+        let opened = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path);
+        let file = match opened {
             Err(error) if is_absent(&error) => return Err(missing(name)),
             opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };

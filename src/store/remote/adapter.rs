@@ -53,6 +53,8 @@ struct Listing {
     last: Option<Path>,
     is_unordered: bool,
     repeated: usize,
+    /// Objects so far, also those that are no blobs.
+    seen: usize,
 }
 
 impl RemoteStore {
@@ -188,11 +190,12 @@ impl RemoteStore {
             } else if !listing.is_unordered {
                 listing.last = Some(found.location.clone());
             }
-            let Some(name) = self.name(&found.location) else { continue };
-            if listing.blobs.len() == LISTED_MAX {
+            listing.seen += 1;
+            if listing.seen > LISTED_MAX {
                 let text = format!("the server lists more than {LISTED_MAX} objects");
                 return Err(RequestFailure::new(Cause::Other, text));
             }
+            let Some(name) = self.name(&found.location) else { continue };
             listing.blobs.push(ListedBlob { name, len: found.size });
         }
         Ok(true)

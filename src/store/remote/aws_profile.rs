@@ -11,6 +11,7 @@ use configparser::ini::{Ini, IniDefault};
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::store::without_secrets;
 
 /// Bytes of a file, at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -97,7 +98,7 @@ impl AwsProfile {
     }
 
     fn run(&self, command: &str) -> Result<AwsKeys> {
-        let output = Command::new("sh").arg("-c").arg(command).output();
+        let output = without_secrets(&mut Command::new("sh")).arg("-c").arg(command).output();
         let output = output.map_err(|error| Error::io("run", "credential_process", error))?;
         if !output.status.success() {
             let errors = String::from_utf8_lossy(&output.stderr);

@@ -14,12 +14,17 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
+use reqwest::header::{HeaderMap, RANGE};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::store::rate::{self, RateLimit};
 
 /// The time to connect to a server.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the body of a refusal, at most.
+const REFUSAL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of an answer beyond the range that was asked for, at most: a document such as a page of a listing.
+const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Makes HTTP clients.
 #[derive(Debug)]
@@ -48,6 +53,8 @@ struct PacedBody<B> {
     wait: Option<Pin<Box<Sleep>>>,
     /// When the body fails unless bytes come. Not for uploads, whose request watches them.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
+    /// Bytes that may still come.
+    left: u64,
 }
 
 impl HttpConnector for Transport {
@@ -61,6 +68,8 @@ impl HttpConnector for Transport {
             .user_agent(concat!("fhrd/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(connect)
             .https_only(!is_plain)
+            // The API of a store has none, and a hostile server could send requests to others with them.
+            .redirect(reqwest::redirect::Policy::none())
             .http1_only()
             .build()
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
@@ -85,12 +94,13 @@ impl PacedClient {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
         let url = parts.uri.to_string().parse().map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let range_bytes = range_len(&parts.headers);
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
         let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
         *request.body_mut() = Some(match body.as_bytes() {
             Some(bytes) => bytes.clone().into(),
-            None => reqwest::Body::wrap(PacedBody::new(body, rate::upload(), last_move.clone(), None)),
+            None => reqwest::Body::wrap(PacedBody::new(body, rate::upload(), last_move.clone(), None, u64::MAX)),
         });
         let answer = match select(pin!(self.client.execute(request)), pin!(last_move.idle(self.idle))).await {
             Either::Left((answer, _)) => answer.map_err(failed)?,
@@ -98,7 +108,9 @@ impl PacedClient {
         };
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = reqwest::Body::from(answer).map_err(failed);
-        let body = PacedBody::new(body, rate::download(), last_move, Some(self.idle));
+        let bytes_max =
+            if status.is_success() { range_bytes.saturating_add(DOCUMENT_BYTES_MAX) } else { REFUSAL_BYTES_MAX };
+        let body = PacedBody::new(body, rate::download(), last_move, Some(self.idle), bytes_max);
         let mut answer = HttpResponse::new(HttpResponseBody::new(body));
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
@@ -127,9 +139,15 @@ impl LastMove {
 }
 
 impl<B> PacedBody<B> {
-    fn new(inner: B, limit: &'static RateLimit, last_move: Arc<LastMove>, idle: Option<Duration>) -> Self {
+    fn new(
+        inner: B,
+        limit: &'static RateLimit,
+        last_move: Arc<LastMove>,
+        idle: Option<Duration>,
+        bytes_max: u64,
+    ) -> Self {
         let idle = idle.map(|limit| (limit, Box::pin(sleep(limit))));
-        PacedBody { inner: Box::pin(inner), limit, last_move, wait: None, idle }
+        PacedBody { inner: Box::pin(inner), limit, last_move, wait: None, idle, left: bytes_max }
     }
 }
 
@@ -154,6 +172,10 @@ impl<B: Body<Data = Bytes, Error = HttpError>> Body for PacedBody<B> {
             return Poll::Pending;
         };
         let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        match body.left.checked_sub(bytes as u64) {
+            Some(left) => body.left = left,
+            None => return Poll::Ready(Some(Err(too_long()))),
+        }
         let wait = body.limit.take(bytes);
         let next = Instant::now() + wait;
         if !wait.is_zero() {
@@ -175,6 +197,18 @@ impl<B: Body<Data = Bytes, Error = HttpError>> Body for PacedBody<B> {
     }
 }
 
+/// Length of the range that a request asks for, `bytes=FIRST-LAST`; 0 without one.
+fn range_len(headers: &HeaderMap) -> u64 {
+    let range = headers.get(RANGE).and_then(|value| value.to_str().ok()?.strip_prefix("bytes="));
+    let (first, last) = range.and_then(|range| range.split_once('-')).unwrap_or_default();
+    let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
+    bounds.map_or(0, |(first, last)| last.saturating_sub(first).saturating_add(1))
+}
+
+fn too_long() -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, std::io::Error::other("the server sends more than it was asked for"))
+}
+
 fn idle(limit: Duration) -> HttpError {
     let text = format!("nothing came or went for {} s", limit.as_secs_f32());
     HttpError::new(HttpErrorKind::Timeout, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
@@ -189,4 +223,39 @@ fn failed(error: reqwest::Error) -> HttpError {
         HttpErrorKind::Interrupted
     };
     HttpError::new(kind, error.without_url())
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    fn read(bytes: usize, bytes_max: u64) -> Result<usize, HttpError> {
+        let body = Full::new(Bytes::from(vec![7; bytes])).map_err(|never| match never {});
+        let last_move = Arc::new(LastMove(Mutex::new(Instant::now())));
+        let body = PacedBody::new(body, rate::download(), last_move, None, bytes_max);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(body.collect()).map(|collected| collected.to_bytes().len())
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_collected() {
+        assert_eq!((read(0, 0).unwrap(), read(1000, 1000).unwrap()), (0, 1000));
+        assert!(read(1001, 1000).is_err());
+    }
+
+    #[test]
+    fn the_length_of_a_range_is_that_of_its_bytes() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RANGE, reqwest::header::HeaderValue::from_static(text));
+            range_len(&headers)
+        };
+        assert_eq!(range_len(&HeaderMap::new()), 0);
+        assert_eq!(
+            ["bytes=0-0", "bytes=10-19", "bytes=-5", "bytes=9-", "lines=1-2", "bytes=9-2"].map(of),
+            [1, 10, 0, 0, 0, 1]
+        );
+    }
 }

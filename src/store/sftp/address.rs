@@ -51,7 +51,9 @@ impl SftpAddress {
             Some(text) => Some(text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| invalid("its port"))?),
         };
         // A name that begins with a dash would be an option of ssh.
-        let is_name = |name: &str| !name.is_empty() && !name.starts_with('-') && !name.contains(char::is_whitespace);
+        // A name with characters of a shell would be run by a `ProxyCommand` of the user's configuration of ssh.
+        let is_bad = |char: char| char.is_whitespace() || char.is_control() || "'`\"$\\;&<>|(){}".contains(char);
+        let is_name = |name: &str| !name.is_empty() && !name.starts_with('-') && !name.contains(is_bad);
         if !is_name(host) || user.is_some_and(|user| !is_name(user)) {
             return Err(invalid("its user or host"));
         }
@@ -154,6 +156,10 @@ mod tests {
             ("", "no path"),
             ("/path", "user or host"),
             ("-oProxyCommand=x/p", "user or host"),
+            ("`id`@host/p", "user or host"),
+            ("$(id)@host/p", "user or host"),
+            ("host;id/p", "user or host"),
+            ("me\u{7}@host/p", "user or host"),
             ("-l@host/p", "user or host"),
             ("@host/p", "user or host"),
             ("me:secret@host/p", "password"),

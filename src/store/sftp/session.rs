@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufReader, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,7 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
+use super::super::child::without_secrets;
 use super::super::runtime::is_stopping;
 use super::address::SftpAddress;
 use super::failure::SftpFailure;
@@ -118,7 +123,7 @@ fn ssh(address: &SftpAddress, command: Option<&OsStr>) -> Command {
         ssh.arg("-l").arg(user);
     }
     ssh.args(["-s", "--", &address.host, "sftp"]);
-    ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    without_secrets(&mut ssh).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     ssh
 }
 
@@ -135,6 +140,8 @@ impl SftpSession {
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(SftpFailure::Lost("ssh has no streams".into()));
         };
+        let flags = fcntl_getfl(&stdin).and_then(|flags| fcntl_setfl(&stdin, flags | OFlags::NONBLOCK));
+        flags.map_err(|error| cannot_start(error.into()))?;
         let shared =
             Arc::new(SharedSession { child: Mutex::new(child), waiting: Mutex::default(), messages: Mutex::default() });
         let (version_sender, version_receiver) = sync_channel(1);
@@ -222,10 +229,15 @@ impl SftpSession {
 
     fn send_bytes(&self, bytes: &[u8]) -> Result<(), SftpFailure> {
         let sent = match lock(&self.stdin).as_mut() {
-            Some(stdin) => stdin.write_all(bytes).and_then(|()| stdin.flush()),
+            Some(stdin) => write_within(stdin, bytes, REPLY_LIMIT),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
-        sent.map_err(|_| self.ended())
+        sent.map_err(|error| match error.kind() {
+            std::io::ErrorKind::TimedOut => {
+                self.end(format!("the server takes nothing for {} s", REPLY_LIMIT.as_secs()))
+            }
+            _ => self.ended(),
+        })
     }
 
     /// Ends the session for the reason `why`, unless it ended already for another one.
@@ -354,6 +366,28 @@ impl SharedSession {
     }
 }
 
+/// Writes all bytes to a pipe that does not block. Fails if it takes nothing for `limit`.
+fn write_within(pipe: &mut (impl Write + AsFd), mut bytes: &[u8], limit: Duration) -> std::io::Result<()> {
+    let limit = Timespec::try_from(limit).map_err(std::io::Error::other)?;
+    while !bytes.is_empty() {
+        match pipe.write(bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let mut waiting = [PollFd::new(&*pipe, PollFlags::OUT)];
+                match poll(&mut waiting, Some(&limit)) {
+                    Ok(0) => return Err(std::io::ErrorKind::TimedOut.into()),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Reads a message: kind, number and fields. `None` at the end.
 fn read_packet(stdout: &mut impl Read) -> std::io::Result<Option<(u8, u32, Bytes)>> {
     let mut head = [0; 4];
@@ -370,4 +404,23 @@ fn read_packet(stdout: &mut impl Read) -> std::io::Result<Option<(u8, u32, Bytes
     let mut packet = vec![0; packet::packet_len(head).ok_or_else(not_sftp)?];
     stdout.read_exact(&mut packet).map_err(|_| std::io::Error::other("the connection broke within a reply"))?;
     packet::split(packet.into()).map(Some).map_err(|_| not_sftp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_takes_nothing_ends_a_write() {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let content = vec![7; 1 << 20];
+        let error = write_within(&mut writer, &content, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        // Whatever fits at a time arrives, as long as somebody reads.
+        let taken = thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()).unwrap());
+        write_within(&mut writer, &content, Duration::from_secs(60)).unwrap();
+        drop(writer);
+        assert!(taken.join().unwrap() >= content.len() as u64);
+    }
 }

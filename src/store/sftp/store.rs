@@ -21,6 +21,8 @@ use crate::error::{Error, Result};
 use crate::store::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
 use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
 
+/// Entries of a listing, at most.
+const LISTED_MAX: usize = 20_000_000;
 /// Files that stay open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 /// Requests of callers that are worth having in flight at once, over one connection.
@@ -206,10 +208,12 @@ impl SftpStore {
     }
 
     /// All entries of the directories, with the name of each directory. Directories that do not exist are left out.
+    /// Takes the entries from `entries_left`, and fails if there are more.
     fn read_directories(
         &self,
         session: &Arc<SftpSession>,
         directories: Vec<String>,
+        entries_left: &mut usize,
     ) -> Result<Vec<(String, Vec<DirectoryEntry>)>, SftpFailure> {
         let mut asked = Vec::new();
         for name in directories {
@@ -233,6 +237,10 @@ impl SftpStore {
             for ((name, directory, mut entries), request) in open.into_iter().zip(asked) {
                 match request.wait(WaitKind::Stoppable)? {
                     Reply::Names(more) if !more.is_empty() => {
+                        *entries_left = entries_left.checked_sub(more.len()).ok_or_else(|| {
+                            let text = format!("the server lists more than {LISTED_MAX} entries");
+                            SftpFailure::Status(StatusCode::Failure, text)
+                        })?;
                         entries.extend(more);
                         unfinished.push((name, directory, entries));
                     }
@@ -248,10 +256,10 @@ impl SftpStore {
     /// The blobs below `prefix`.
     fn walk(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<Vec<ListedBlob>, SftpFailure> {
         let mut listed = Vec::new();
-        let mut directories = vec![prefix.to_string()];
+        let (mut directories, mut entries_left) = (vec![prefix.to_string()], LISTED_MAX);
         while !directories.is_empty() {
             let batch = directories.split_off(directories.len().saturating_sub(DIRECTORIES_AT_ONCE));
-            for (parent, entries) in self.read_directories(session, batch)? {
+            for (parent, entries) in self.read_directories(session, batch, &mut entries_left)? {
                 for DirectoryEntry { name, attributes } in entries {
                     let Some(component) = std::str::from_utf8(&name).ok().filter(|name| is_component(name)) else {
                         continue;
@@ -277,9 +285,9 @@ impl SftpStore {
 
     /// The names and attributes of the entries of one directory.
     fn entries(&self, directory: &str) -> Result<Vec<DirectoryEntry>> {
-        let read = self
-            .connection
-            .retry(WaitKind::Stoppable, |session, _| self.read_directories(session, vec![directory.to_string()]));
+        let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
+            self.read_directories(session, vec![directory.to_string()], &mut LISTED_MAX.clone())
+        });
         let read = read.map_err(|failure| failure.into_error("list", &self.url(directory)))?;
         let entries = read.into_iter().flat_map(|(_, entries)| entries);
         Ok(entries.filter(|entry| !matches!(entry.name.as_ref(), b"." | b"..")).collect())
