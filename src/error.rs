@@ -71,8 +71,8 @@ pub enum Error {
         /// Why it is not a repository.
         reason: String,
     },
-    /// The repository is encrypted, and what was given does not open it.
-    #[error("{location} is encrypted: {reason}")]
+    /// What was given does not open the repository, or it is not the one that was there before.
+    #[error("cannot unlock {location}: {reason}")]
     Locked {
         /// Location of the repository.
         location: String,

@@ -117,8 +117,12 @@ impl Opening {
         };
         let cache = BlobCache::Lasting(self.config.cache.bytes_max.0);
         let repository = Repository::open_cached(store, &ask, cache)?;
-        if let Some(known) = KnownRepository::of(&repository)? {
-            known.check(&repository)?;
+        KnownRepository::check(&repository)?;
+        let has_secret = self.password.is_some() || self.key_file.is_some();
+        if has_secret && repository.encryption.is_none() && repository.store.local_path().is_none() {
+            let reason = "a password or key file is given, but the repository is not encrypted. If it was created so, \
+                          give none; otherwise somebody has exchanged its files";
+            return Err(Error::Locked { location: repository.store.location(), reason: reason.into() });
         }
         KnownRepository::remember(&repository);
         Ok(repository)
@@ -144,7 +148,10 @@ impl Opening {
             Some(unlock) => {
                 Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python").map(drop)
             }
-            None => Repository::init(store, &self.config.repository).map(drop),
+            None => {
+                KnownRepository::check_unused(store.as_ref())?;
+                Repository::init(store, &self.config.repository).map(drop)
+            }
         }
     }
 

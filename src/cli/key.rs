@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Session;
 use super::args::{KeyVerb, NewSecretArguments};
 use super::exit::Exit;
-use super::output::{failed, note, print, print_json};
+use super::output::{failed, note, print, print_json, printable};
 use super::{location, secrets};
 use crate::crypto::{KeySlot, Keyring, SecretBytes, SlotKind, Unlock};
 use crate::error::{Error, Result};
@@ -103,6 +103,7 @@ impl<'a> Open<'a> {
 
     fn add(&self, unlock: &Unlock, label: &str) -> Result<String> {
         let Encryption { keyring, suite, .. } = &self.encryption;
+        keys::check_slot_count(self.store())?;
         keys::put(self.store(), &KeySlot::new(keyring, unlock, label, *suite)?)
     }
 
@@ -181,7 +182,7 @@ fn list(session: &Session) -> Result<Exit> {
         print(|out| {
             documents.iter().try_for_each(|slot| {
                 let (id, day) = (slot.id.get(..8).unwrap_or_default(), slot.time.get(..10).unwrap_or_default());
-                writeln!(out, "{id}  {day}  {:<8}  {}", slot.kind, slot.label).map_err(failed)
+                writeln!(out, "{id}  {day}  {:<8}  {}", slot.kind, printable(&slot.label)).map_err(failed)
             })
         })?;
     }
@@ -238,10 +239,10 @@ fn export(session: &Session, file: &Path) -> Result<Exit> {
     let failed = |error| Error::io("write", file, error);
     let mut options = std::fs::File::options();
     let mut out = options.write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
-    let text =
-        format!("{EXPORT_HEADER}\nrepository {}\nkeys {}\n", open.repository.id, crate::types::hex(keyring.bytes()));
-    let text = SecretBytes::new(text.into_bytes());
-    out.write_all(text.bytes()).and_then(|()| out.sync_all()).map_err(failed)?;
+    let digits = SecretBytes::new(crate::types::hex(keyring.bytes()).into_bytes());
+    let head = format!("{EXPORT_HEADER}\nrepository {}\nkeys ", open.repository.id);
+    let written = [head.as_bytes(), digits.bytes(), b"\n"].into_iter().try_for_each(|part| out.write_all(part));
+    written.and_then(|()| out.sync_all()).map_err(failed)?;
     note("whoever has this file can read the repository: keep it in a safe place");
     report(session, &KeyChangeDocument::default())
 }

@@ -85,14 +85,29 @@ fn open_given(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: Cho
 }
 
 fn open_unstopped(options: &Options, cache: ChooseCache) -> Result<Repository> {
-    match &options.repo {
-        Some(location) => open_given(options, location, &|| secrets::existing(options, location), cache),
+    let repository = match &options.repo {
+        Some(location) => open_given(options, location, &|| secrets::existing(options, location), cache)?,
         None => {
             let location = default_repository()?;
-            open_known(options, &location, &|| secrets::existing(options, &location), cache)
-                .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another"))
+            open_known(options, &location, &|| secrets::existing(options, &location), cache).map_err(|error| {
+                with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")
+            })?
         }
+    };
+    refuse_unused_secret(options, &repository)?;
+    Ok(repository)
+}
+
+/// Fails if there is a password or key file for a remote repository that is not encrypted. Its store could show a
+/// configuration of its own to a machine that has never used the repository, and get the next backup in the clear.
+fn refuse_unused_secret(options: &Options, repository: &Repository) -> Result<()> {
+    let is_remote = repository.store.local_path().is_none();
+    if repository.encryption.is_some() || !is_remote || !secrets::is_given(options) {
+        return Ok(());
     }
+    let reason = "a password or key file is given, but the repository is not encrypted. If it was created with \
+                  `init --unencrypted`, give none; otherwise somebody has exchanged its files";
+    Err(Error::Locked { location: repository.store.location(), reason: reason.into() })
 }
 
 /// Opens the repository at `location` with the secret that `ask` gives. If this machine has used an encrypted
@@ -101,9 +116,7 @@ fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: Cho
     let (store, cache) =
         (store::open_with(location, &options.store_options())?, cache(config(options)?.cache.bytes_max.0));
     let repository = Repository::open_cached(store, ask, cache)?;
-    if let Some(known) = KnownRepository::of(&repository)? {
-        known.check(&repository)?;
-    }
+    KnownRepository::check(&repository)?;
     KnownRepository::remember(&repository);
     Ok(repository)
 }
@@ -122,13 +135,15 @@ pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> 
     }
 }
 
-/// Creates the repository of `--repo`, or the default one, which only its owner can read. With `like`, it gets the key
-/// and the chunker of that one.
+/// Creates the repository of `--repo`, or the default one, which only its owner can read. It is not encrypted. With
+/// `like`, it gets the key and the chunker of that one.
 ///
 /// # Errors
-/// Those of [`store::create_with`] and [`Repository::init`].
+/// [`Error::Locked`] if this machine remembers an encrypted one there; those of [`store::create_with`] and
+/// [`Repository::init`].
 pub fn create(options: &Options, config: &Config, like: Option<&Repository>) -> Result<Repository> {
     let store = new_store(options)?;
+    KnownRepository::check_unused(store.as_ref())?;
     match like {
         Some(like) => Repository::init_like(store, like),
         None => Repository::init(store, &config.repository),

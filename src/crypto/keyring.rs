@@ -112,8 +112,11 @@ impl Keyring {
             configuration: self.configuration.to_vec(),
             masters: self.masters.iter().map(MasterRecord::new).collect(),
         };
-        let bytes = minicbor::to_vec(&record);
-        bytes.map(SecretBytes::new).map_err(|error| Error::internal(format!("cannot encode a keyring: {error}")))
+        // Room for all of it: a vector that grows leaves copies behind.
+        let mut bytes = Vec::with_capacity(128 + 64 * self.masters.len());
+        let encoded = minicbor::encode(&record, &mut bytes);
+        let bytes = SecretBytes::new(bytes);
+        encoded.map(|()| bytes).map_err(|error| Error::internal(format!("cannot encode a keyring: {error}")))
     }
 
     /// Parses the keyring of `what`.

@@ -5,6 +5,7 @@
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use minicbor::{Decode, Encode};
+use zeroize::Zeroize;
 
 use super::keyring::Keyring;
 use super::secret::{SecretBytes, SecretKey};
@@ -138,6 +139,11 @@ impl KeySlot {
         }
     }
 
+    /// Whether a password for it costs more than for the slots that this program makes.
+    pub fn is_costly(&self) -> bool {
+        self.costs.is_some_and(|[memory, passes, _]| memory > MEMORY_KIB || passes > PASSES)
+    }
+
     /// The slot as a blob.
     ///
     /// # Errors
@@ -205,8 +211,10 @@ impl KeySlot {
                     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
                     argon.hash_password_into(password.bytes(), &self.salt, &mut key)
                 });
+                let secret = SecretKey::new(key);
+                key.zeroize();
                 made.map_err(|error| Error::corrupt(what, 0, "usable costs of a password", error.to_string()))?;
-                Ok(Some(SecretKey::new(key)))
+                Ok(Some(secret))
             }
             (Some(SlotKind::KeyFile), Unlock::KeyFile(content)) => {
                 let hash = SecretKey::new(*blake3::hash(content.bytes()).as_bytes());

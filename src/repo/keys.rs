@@ -2,6 +2,7 @@
 
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
+use crate::repo::KnownRepository;
 use crate::store::{Store, get_hashed};
 use crate::types::hex;
 
@@ -11,6 +12,8 @@ pub const PREFIX: &str = "keys";
 const BYTES_LIMIT: u64 = 1 << 20;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
+/// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
+const BLOBS_MAX: usize = 256;
 
 /// A slot with its name.
 #[derive(Debug, Clone)]
@@ -28,25 +31,42 @@ fn blob_name(hash: &[u8; 32]) -> String {
 /// Stores a slot and returns its id.
 ///
 /// # Errors
-/// Those of the store; [`Error::Usage`] if the repository has too many slots.
+/// Those of the store.
 pub fn put(store: &dyn Store, slot: &KeySlot) -> Result<String> {
-    if store.list(PREFIX)?.len() >= SLOTS_MAX {
-        return Err(Error::Usage(format!("a repository has at most {SLOTS_MAX} key slots: remove one first")));
-    }
     store.put_hashed(blob_name, &[&slot.encode()?]).map(|hash| hex(&hash))
 }
 
-/// All slots that can be read, oldest first. The others are warned of.
+/// Fails if the repository has so many slots that another one may not be tried.
+///
+/// # Errors
+/// [`Error::Usage`]; those of listing the store.
+pub fn check_slot_count(store: &dyn Store) -> Result<()> {
+    if list(store)?.len() >= SLOTS_MAX {
+        return Err(Error::Usage(format!("a repository has at most {SLOTS_MAX} key slots: remove one first")));
+    }
+    Ok(())
+}
+
+/// The slots that can be read, oldest first. The others are warned of. Of too many, the slot that this machine used
+/// last is among those that are read.
 ///
 /// # Errors
 /// Those of listing the store.
 pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
-    let listed = store.list(PREFIX)?;
+    let mut listed = store.list(PREFIX)?;
     if listed.len() > SLOTS_MAX {
-        tracing::warn!("{} key slots: only {SLOTS_MAX} of them are looked at", listed.len());
+        let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|id| format!("{PREFIX}/{id}")).collect();
+        listed.sort_by_key(|blob| !used.contains(&blob.name));
+        tracing::warn!(
+            "{} blobs below {PREFIX}/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
+            listed.len()
+        );
     }
-    for listed in listed.into_iter().take(SLOTS_MAX) {
+    for listed in listed.into_iter().take(BLOBS_MAX) {
+        if slots.len() == SLOTS_MAX {
+            break;
+        }
         let read = get_hashed(store, &listed.name, BYTES_LIMIT).and_then(|blob| KeySlot::parse(&listed.name, &blob));
         match read {
             Ok(slot) => slots.push(NamedSlot { id: listed.name.rsplit('/').next().unwrap_or_default().into(), slot }),
@@ -72,8 +92,9 @@ pub fn open(
     if slots.is_empty() {
         return Err(locked("it has no key slot that can be read; `fhrd key import` adds one from an exported key"));
     }
-    // The latest first: after a change of keys, only that one has all of them.
+    // The latest first: after a change of keys, only that one has all of them. Somebody may have put costly slots.
     slots.reverse();
+    slots.sort_by_key(|named| named.slot.is_costly());
     let mut is_foreign = false;
     for NamedSlot { id, slot } in slots {
         match slot.open(&format!("{PREFIX}/{id}"), unlock) {

@@ -1,16 +1,18 @@
 //! What this machine remembers of the encrypted repositories that it has used.
 //!
 //! A store could put a configuration and a key slot of its own in place of those of a repository, and so get the next
-//! backup in the clear, or under its own key. So a machine remembers, for each location, which keys belong there.
+//! backup in the clear, or under its own key. It could also bring back an old key slot, whose keys somebody else still
+//! has. So a machine remembers, for each location, which keys belong there.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::Repository;
 use super::paths::{create_private, known_repository_file};
 use crate::error::{Error, Result};
+use crate::store::Store;
 use crate::types::hex;
 
 /// The file of one location.
@@ -22,66 +24,106 @@ pub struct KnownRepository {
     id: String,
     /// Commitment to its keys, 64 hex digits.
     keys: String,
+    /// Latest generation of its master key that this machine has seen.
+    #[serde(default)]
+    generation: u32,
+    /// Id of the key slot that opened last.
+    #[serde(default)]
+    slot: String,
 }
 
-fn location(repository: &Repository) -> String {
-    let local = repository.store.local_path();
-    let real = local.map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
-    real.map_or_else(|| repository.store.location(), |path| path.display().to_string())
+/// Where the store is: its URL, or the path that was given and the real one. Both count, because somebody may put a
+/// symbolic link in place of a directory.
+fn locations(store: &dyn Store) -> Vec<String> {
+    let Some(path) = store.local_path() else { return vec![store.location()] };
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let real = fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
+    let mut paths = vec![absolute, real];
+    paths.dedup();
+    paths.iter().map(|path: &PathBuf| path.display().to_string()).collect()
 }
 
 fn file(location: &str) -> Result<PathBuf> {
     known_repository_file(location.as_bytes())
 }
 
+fn read(path: &Path) -> Result<Option<KnownRepository>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("read", path, error)),
+    };
+    let expected = "what this machine remembers of an encrypted repository";
+    toml::from_str(&text)
+        .map(Some)
+        .map_err(|error| Error::corrupt(path.display().to_string(), 0, expected, error.to_string()))
+}
+
+/// What is remembered of the locations of a store, with the files. Nothing if the user has no home directory.
+fn of(store: &dyn Store) -> Result<Vec<(PathBuf, KnownRepository)>> {
+    let paths = locations(store).into_iter().filter_map(|location| file(&location).ok());
+    paths.filter_map(|path| read(&path).transpose().map(|known| Ok((path, known?)))).collect()
+}
+
 impl KnownRepository {
-    fn new(repository: &Repository) -> Result<Option<Self>> {
+    fn new(repository: &Repository, location: String) -> Result<Option<Self>> {
         let Some(encryption) = &repository.encryption else { return Ok(None) };
-        let keys = hex(&encryption.keyring.commitment()?);
-        Ok(Some(KnownRepository { location: location(repository), id: repository.id.clone(), keys }))
+        let (id, keys) = (repository.id.clone(), hex(&encryption.keyring.commitment()?));
+        let (generation, slot) = (encryption.keyring.latest()?.generation, encryption.slot.clone());
+        Ok(Some(KnownRepository { location, id, keys, generation, slot }))
     }
 
-    /// What is remembered of the repository's location. `None` also if the user has no home directory.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the file cannot be read, [`Error::Corrupt`] if it does not parse.
-    pub fn of(repository: &Repository) -> Result<Option<Self>> {
-        let Ok(path) = file(&location(repository)) else { return Ok(None) };
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("read", path, error)),
-        };
-        let parsed = toml::from_str(&text);
-        let expected = "what this machine remembers of an encrypted repository";
-        parsed.map(Some).map_err(|error| Error::corrupt(path.display().to_string(), 0, expected, error.to_string()))
+    /// Ids of the key slots that opened the repository of a store last. None if what is remembered cannot be read.
+    pub(super) fn slots(store: &dyn Store) -> Vec<String> {
+        of(store).into_iter().flatten().map(|(_, known)| known.slot).collect()
     }
 
-    /// Fails unless the repository has the remembered keys.
+    /// Fails unless the repository has the keys that are remembered of its location, if any are.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is not encrypted, or has other keys.
-    pub fn check(&self, repository: &Repository) -> Result<()> {
-        let now = Self::new(repository)?;
-        if now.as_ref().is_some_and(|now| now.keys == self.keys) {
-            return Ok(());
+    /// [`Error::Locked`] if it is not encrypted, or has other keys, or only older ones. [`Error::Io`] if what is
+    /// remembered cannot be read, [`Error::Corrupt`] if it does not parse.
+    pub fn check(repository: &Repository) -> Result<()> {
+        let now = Self::new(repository, String::new())?;
+        for (path, known) in of(repository.store.as_ref())? {
+            let found = match &now {
+                Some(now) if now.keys == known.keys && now.generation >= known.generation => continue,
+                Some(now) if now.keys == known.keys => "it has only older keys now",
+                Some(_) => "it has other keys now",
+                None => "it is not encrypted now",
+            };
+            return Err(known.changed(repository.store.as_ref(), found, &path));
         }
-        let found = if now.is_some() { "it has other keys now" } else { "it is not encrypted now" };
-        let file = file(&location(repository)).map_or_else(|_| String::new(), |path| path.display().to_string());
+        Ok(())
+    }
+
+    /// Fails if an encrypted repository was at the location of a store: one that is not encrypted must not follow it.
+    ///
+    /// # Errors
+    /// As of [`Self::check`].
+    pub fn check_unused(store: &dyn Store) -> Result<()> {
+        match of(store)?.into_iter().next() {
+            Some((path, known)) => Err(known.changed(store, "it is gone", &path)),
+            None => Ok(()),
+        }
+    }
+
+    fn changed(&self, store: &dyn Store, found: &str, file: &Path) -> Error {
         let reason = format!(
-            "repository {} was there when this machine used it last, but {found}. If you replaced it yourself, delete \
-             {file}; otherwise somebody has exchanged its files",
-            self.id
+            "the encrypted repository {} was there when this machine used it last, but {found}. If you replaced it \
+             yourself, delete {}; otherwise somebody has exchanged its files",
+            self.id,
+            file.display()
         );
-        Err(Error::Locked { location: repository.store.location(), reason })
+        Error::Locked { location: store.location(), reason }
     }
 
     /// Remembers the repository, if it is encrypted. Failures are only warned of.
     pub fn remember(repository: &Repository) {
-        let remember = || {
-            let Some(known) = Self::new(repository)? else { return Ok(()) };
-            let Ok(path) = file(&known.location) else { return Ok(()) };
-            if path.exists() {
+        let remember = |location: String| {
+            let Some(known) = Self::new(repository, location)? else { return Ok(()) };
+            let path = file(&known.location)?;
+            if read(&path).is_ok_and(|before| before.as_ref() == Some(&known)) {
                 return Ok(());
             }
             path.parent().map_or(Ok(()), create_private)?;
@@ -90,7 +132,8 @@ impl KnownRepository {
             let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
             written.map_err(|error| Error::io("write", &path, error))
         };
-        if let Err(error) = remember() {
+        let remembered: Result<()> = locations(repository.store.as_ref()).into_iter().try_for_each(remember);
+        if let Err(error) = remembered {
             tracing::warn!("this machine will not notice if the repository's keys are exchanged: {error}");
         }
     }

@@ -202,7 +202,7 @@ fn the_check_of_documents_finds_what_is_missing_wrong_or_unknown() {
 #[test]
 fn every_verb_exits_as_documented() {
     let (home, damaged) = (prepared(), damaged());
-    let documented = table(CODES_PAGE, "runs each of them.\n");
+    let documented = table(CODES_PAGE, "in this table.\n");
     let samples = samples();
     for verb in home.verbs() {
         let row = documented.iter().find(|row| row[0] == verb);

@@ -116,6 +116,36 @@ fn a_missing_or_wrong_password_has_an_exit_code_of_its_own() {
     }
 }
 
+#[test]
+fn the_command_line_chooses_among_secrets_and_empty_variables_count_as_not_set() {
+    let home = sealed();
+    home.write("password", b"secret\n");
+    let with = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = home.command(words);
+        command.env_remove("FHRD_PASSWORD").env("XDG_STATE_HOME", home.path("state")).stdin(Stdio::null());
+        command.envs(variables.iter().copied()).output().unwrap()
+    };
+    let empty = ["FHRD_REPO", "FHRD_KEY_FILE", "FHRD_PASSWORD_FILE", "FHRD_PASSWORD", "FHRD_LIMIT_UPLOAD"];
+    let empty = empty.map(|name| (name, ""));
+    let given = ["snapshots", "--repo", "r", "--password-command", "echo secret"];
+    for (variables, words) in [
+        (&[("FHRD_KEY_FILE", "absent"), ("FHRD_PASSWORD_FILE", "absent")][..], &given[..]),
+        (
+            &[("FHRD_PASSWORD_COMMAND", "exit 1"), ("FHRD_KEY_FILE", "")],
+            &["--password-file=password", "snapshots", "--repo=r"],
+        ),
+        (&[("FHRD_PASSWORD_FILE", "password"), ("FHRD_REPO", "r"), ("FHRD_KEY_FILE", "")], &["snapshots"]),
+        (&empty, &given),
+    ] {
+        let output = with(variables, words);
+        assert_eq!(code(&output), 0, "{variables:?} {words:?}: {}", stderr(&output));
+    }
+    // What only the environment says still counts, and says where it is from.
+    let output = with(&[("FHRD_KEY_FILE", "absent")], &["snapshots", "--repo", "r"]);
+    assert!(code(&output) == 1 && stderr(&output).contains("absent"), "{}", stderr(&output));
+    assert_eq!(code(&with(&empty, &["snapshots", "--repo", "r"])), 12);
+}
+
 fn slots(home: &Home) -> Vec<String> {
     let listed = json(&run(home, None, &["key", "list", "--repo", "r", "--json"]));
     listed.as_array().unwrap().iter().map(|slot| slot["label"].as_str().unwrap().to_string()).collect()
@@ -205,6 +235,61 @@ fn an_exchanged_repository_is_noticed() {
     }
     let output = run(&home, Some("secret"), &["ls", "latest", "--repo", "r"]);
     assert_eq!(code(&output), 12, "{}", stderr(&output));
+}
+
+#[test]
+fn a_link_to_another_repository_is_noticed() {
+    let home = sealed();
+    std::fs::rename(home.path("r"), home.path("kept")).unwrap();
+    ok(&home, "secret", &["init", "--repo", "fake"]);
+    std::os::unix::fs::symlink(home.path("fake"), home.path("r")).unwrap();
+    let output = run(&home, Some("secret"), &["backup", "source", "--repo", "r"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+    assert!(files(&home.path("fake/containers")).is_empty(), "nothing was stored there");
+}
+
+#[test]
+fn an_encrypted_repository_that_is_gone_is_not_followed_by_a_plain_one() {
+    let home = Home::new();
+    home.write("source/file", b"text");
+    ok(&home, "secret", &["init", "--encrypt"]);
+    ok(&home, "secret", &["backup", "source"]);
+    std::fs::remove_dir_all(home.path("data/fhrd/repository")).unwrap();
+    for words in [["backup", "source"], ["init", "-v"]] {
+        let output = run(&home, Some("secret"), &words);
+        assert_eq!(code(&output), 12, "{}", stderr(&output));
+        assert!(!home.path("data/fhrd/repository/config").exists());
+    }
+    // Whoever asks for a new encrypted one gets it.
+    ok(&home, "another", &["init", "--encrypt"]);
+    ok(&home, "another", &["backup", "source"]);
+}
+
+#[test]
+fn an_old_key_slot_that_comes_back_is_noticed() {
+    let home = sealed();
+    let name = home.names("r/keys").remove(0);
+    let old = home.read(&format!("r/keys/{name}"));
+    ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
+    ok(&home, "secret", &["backup", "source", "--repo", "r"]);
+    std::fs::remove_dir_all(home.path("r/keys")).unwrap();
+    home.write(&format!("r/keys/{name}"), &old);
+    let output = run(&home, Some("secret"), &["backup", "source", "--repo", "r"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+    assert!(stderr(&output).contains("older keys"), "{}", stderr(&output));
+}
+
+#[test]
+fn blobs_that_are_no_key_slots_lock_nobody_out_who_has_used_the_repository() {
+    let home = sealed();
+    for number in 0..400 {
+        home.write(&format!("r/keys/{number:064x}"), b"no key slot");
+    }
+    ok(&home, "secret", &["snapshots", "--repo", "r"]);
+    std::fs::remove_dir_all(home.path("state")).unwrap();
+    let output = run(&home, Some("secret"), &["snapshots", "--repo", "r"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+    assert!(stderr(&output).contains("Delete those that are no key slots"), "{}", stderr(&output));
 }
 
 #[test]

@@ -59,6 +59,19 @@ fn another_machine_restores_from_a_bucket_that_is_encrypted_by_default() {
 }
 
 #[test]
+fn a_password_for_a_bucket_that_is_not_encrypted_is_refused() {
+    let (home, server) = (Home::new(), S3Server::start());
+    home.write("docs/a.txt", b"one");
+    let without = |words: &[&str]| command(&home, &server, words).env_remove("FHRD_PASSWORD").output().unwrap();
+    json(&without(&["init", "--unencrypted", "--json"]));
+    let before = server.objects().len();
+    let output = run(&home, &server, &["backup", "docs"]);
+    assert_eq!((code(&output), server.objects().len()), (12, before), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not encrypted"), "{}", stderr(&output));
+    json(&without(&["backup", "docs", "--json"]));
+}
+
+#[test]
 fn a_credential_that_may_only_read_suffices_for_all_that_reads() {
     let (home, server) = with_snapshot();
     home.write("docs/new", b"new");
@@ -123,12 +136,13 @@ fn init_warns_if_two_could_collide() {
     {
         let (home, server) = (Home::new(), S3Server::start());
         server.behave(Behaviour { conditional_put, ..Behaviour::default() });
-        let output = run(&home, &server, &["init", "--unencrypted"]);
+        let run = |words: &[&str]| command(&home, &server, words).env_remove("FHRD_PASSWORD").output().unwrap();
+        let output = run(&["init", "--unencrypted"]);
         assert_eq!(code(&output), 0, "{}", stderr(&output));
         assert_eq!(stderr(&output).contains("would overwrite each other"), is_warned, "{}", stderr(&output));
         assert!(!stdout(&output).contains("encrypted"));
         home.write("docs/a", b"one");
-        json(&run(&home, &server, &["backup", "docs", "--json"]));
+        json(&run(&["backup", "docs", "--json"]));
     }
 }
 
