@@ -4,18 +4,21 @@
 //!    is in a container that is adopted or has a segment. Otherwise it may have lost a base: a prune deletes bases
 //!    that only an orphan needs, if the orphan appeared after the prune looked. A listing made while another backup
 //!    runs may also show a container and miss its bases.
-//! 2. Orphans that stay without a segment are removed from the listing: no new chunk may refer to them.
-//! 3. A segment that does not open is deleted once readable segments list all containers.
+//! 2. Before a segment names them, an intent holds them and the containers of their bases, and the run looks whether
+//!    all are there, as before a commit. Otherwise a prune could delete a base meanwhile.
+//! 3. Orphans that stay without a segment are removed from the listing: no new chunk may refer to them.
+//! 4. A segment that does not open is deleted once readable segments list all containers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::reliance::take_listing;
+use super::reliance::{Reliance, take_listing};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::Base;
 use crate::repo::index::{
-    ContainerIndexes, ContainerListing, Locator, SegmentBatches, delete_unreadable_segments, read_container_index,
+    ContainerIndexes, ContainerListing, Locator, SegmentBatches, SharedContainerIndexes, delete_unreadable_segments,
+    read_container_index,
 };
 use crate::repo::marks::Marks;
 use crate::types::ContainerId;
@@ -50,7 +53,10 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
 /// how many they are.
 fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[ContainerId]) -> Result<u64> {
     let store = repository.store.as_ref();
-    let cache = ContainerIndexes::new(repository.store.clone(), CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX);
+    let shared = Arc::<SharedContainerIndexes>::default();
+    let reliance = Reliance::new(repository, shared.clone());
+    let cache =
+        ContainerIndexes::sharing(repository.store.clone(), CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX, shared);
     let mut locator = Locator::new(Arc::new(listing), cache).sound_only();
     // The bases that only other orphans can have.
     let mut waiting: Vec<(ContainerId, Vec<Base>)> = Vec::new();
@@ -70,6 +76,24 @@ fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[Containe
             Err(error) => tracing::warn!("not adopting a container: {error}"),
         }
     }
+    let orphans = waiting.iter().map(|(id, _)| *id).collect();
+    let adopted = match reliance.hold(&orphans) {
+        Ok(_) => name(repository, waiting),
+        Err(error @ Error::Pruned { .. }) => {
+            tracing::debug!("not adopting {} containers: {error}", orphans.len());
+            Ok(0)
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = reliance.release() {
+        tracing::warn!("an intent stays until a prune takes it for dead: {error}");
+    }
+    adopted
+}
+
+/// Writes segments for the orphans whose bases, as far as they are missing elsewhere, are in one another.
+fn name(repository: &Repository, mut waiting: Vec<(ContainerId, Vec<Base>)>) -> Result<u64> {
+    let store = repository.store.as_ref();
     let (mut adopted, mut batches) = (0, SegmentBatches::new(store, &repository.salts));
     // Each round adopts what needs only containers that are adopted already.
     loop {

@@ -55,11 +55,13 @@ impl<'a> Commit<'a> {
 
     /// Deletes the intents of the run, which has committed or failed. Returns whether the store lets this run
     /// delete. If not, it must not merge: it would merge again and again what cannot be deleted.
-    pub fn release(&self) -> bool {
-        self.reliance.release().unwrap_or_else(|error| {
-            tracing::warn!("an intent stays until a prune takes it for dead: {error}");
-            true
-        })
+    ///
+    /// # Errors
+    /// Those of the store. An intent stays then, and readers leave the snapshot out until a prune takes it for dead.
+    pub fn release(&self) -> Result<bool> {
+        self.reliance
+            .release()
+            .inspect_err(|error| tracing::warn!("an intent stays until a prune takes it for dead: {error}"))
     }
 
     /// Obeys marks that were set while the backup ran.
@@ -82,6 +84,7 @@ impl<'a> Commit<'a> {
         let index_hits = self.indexes.finish_chunks()?;
         prove_containers(self.listing, self.indexes)?;
         self.obey_new_marks()?;
+        let intent = self.reliance.renew(intent, &stored)?;
         let snapshot = self.snapshot(start, saved, counts, &intent)?;
         let id = snapshot.save(self.repository.store.as_ref())?;
         self.reliance.confirm(&id, &intent, &stored)?;

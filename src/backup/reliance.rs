@@ -79,6 +79,17 @@ impl Reliance {
         Ok(id)
     }
 
+    /// The intent, or a new one if a prune took this run for dead and deleted it.
+    ///
+    /// # Errors
+    /// As of [`Self::hold`].
+    pub fn renew(&self, intent: Salt, stored: &HashSet<ContainerId>) -> Result<Salt> {
+        match self.store.head(&claim_name(ClaimKind::Intent, &intent))? {
+            Some(_) => Ok(intent),
+            None => self.hold(stored),
+        }
+    }
+
     /// Fails if one of these containers is pending or gone. The order matters: a container leaves the store before it
     /// leaves the pending entries.
     fn look(&self, relied: &HashSet<ContainerId>) -> Result<()> {
@@ -136,7 +147,7 @@ impl Reliance {
     /// Returns `false` if the store does not let this writer delete. Then a note says that they may go.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store. The snapshot is not listed then until a prune takes its intent for dead.
     pub fn release(&self) -> Result<bool> {
         if self.is_in_doubt.load(Ordering::Relaxed) {
             return Ok(true);
@@ -144,13 +155,10 @@ impl Reliance {
         let mut may_delete = true;
         for id in self.intents() {
             let intent = claim_name(ClaimKind::Intent, &id);
-            match self.store.delete(&intent) {
-                Err(error) if error.is_refused() => {
-                    may_delete = false;
-                    tracing::debug!("{intent} is left to a prune: {error}");
-                    IntentNote::Released.put(self.store.as_ref(), &intent)?;
-                }
-                deleted => deleted?,
+            if let Err(error) = self.store.delete(&intent) {
+                may_delete = false;
+                tracing::debug!("{intent} is left to a prune: {error}");
+                IntentNote::Released.put(self.store.as_ref(), &intent)?;
             }
         }
         Ok(may_delete)

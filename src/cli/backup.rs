@@ -91,7 +91,7 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     let compacted = grace_of_profile(session).and_then(|grace| {
         let extend_locks = locks_of_profile(session)?;
         let arguments = PruneArguments { grace, dry_run: false, repack: Some(repack), extend_locks };
-        prune_now(session, repository, &arguments)
+        prune_now(session, repository, &arguments, &[])
     });
     match compacted {
         Ok(report) => {

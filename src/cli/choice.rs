@@ -37,6 +37,15 @@ pub fn entry(
     naming::find_entry(repository, text, &filter(arguments)?)
 }
 
+/// The snapshots that `names` name. The filter narrows `latest` and steps of runs.
+///
+/// # Errors
+/// As of [`naming::find_snapshot`].
+pub fn named(repository: &Repository, names: &[String], arguments: &FilterArguments) -> Result<Vec<NamedSnapshot>> {
+    let filter = filter(arguments)?;
+    names.iter().map(|name| naming::find_snapshot(repository, name, &filter)).collect()
+}
+
 /// The snapshots that pass a filter, oldest first, and the exit code that damaged snapshots cause. Each of those is
 /// logged.
 ///

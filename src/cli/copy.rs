@@ -15,7 +15,7 @@ use super::snapshots::{short_id, statistic};
 use crate::error::Result;
 use crate::keep::{Copier, CopyOutcome};
 use crate::metrics::Progress;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::NamedSnapshot;
 
 /// The result as JSON.
 #[derive(Serialize)]
@@ -69,10 +69,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
     let source = location::open_at(session, &arguments.from_repo)?;
     let (snapshots, mut exit) = match arguments.ids.is_empty() {
         true => choice::snapshots(&source, &arguments.filter)?,
-        false => {
-            let find = |id: &String| snapshot::find(source.store.as_ref(), id);
-            (arguments.ids.iter().map(find).collect::<Result<Vec<_>>>()?, Exit::Fine)
-        }
+        false => (choice::named(&source, &arguments.ids, &arguments.filter)?, Exit::Fine),
     };
     let mut copier = Copier::new(&source, &target, &config)?;
     let mut document = CopyDocument { dry_run: arguments.dry_run, snapshots: Vec::new() };

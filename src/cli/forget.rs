@@ -8,7 +8,8 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::Session;
-use super::args::{ForgetArguments, PruneArguments, parse_grace};
+use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace};
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json};
@@ -77,22 +78,20 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
             false => plan_forget(&snapshots, &rules.policy, &TimeZone::system())?,
         }
     } else {
-        let find = |id: &String| {
-            Ok(RetainedSnapshot { snapshot: snapshot_cache::find(&repository, id)?, reasons: Vec::new() })
-        };
-        let snapshots = arguments.ids.iter().map(find).collect::<Result<_>>()?;
+        let snapshots = choice::named(&repository, &arguments.ids, &FilterArguments::default())?.into_iter();
+        let snapshots = snapshots.map(|snapshot| RetainedSnapshot { snapshot, reasons: Vec::new() }).collect();
         vec![ForgetGroup { values: GroupValues::default(), snapshots }]
     };
     let deleted: Vec<SnapshotId> = groups.iter().flat_map(ForgetGroup::deleted).collect();
     let profile = &session.profile.forget;
     // Who names snapshots or gives rules also says whether to prune.
-    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
+    let is_by_profile = profile.prune && arguments.ids.is_empty() && !arguments.rules.is_given();
     // What cannot be used of the profile is said before anything is deleted.
     let prune = match arguments.prune || is_by_profile {
         true => {
             let grace = arguments.grace.map_or_else(|| grace_of_profile(session), Ok)?;
             let extend_locks = locks_of_profile(session)?;
-            Some(PruneArguments { grace, dry_run: false, repack: None, extend_locks })
+            Some(PruneArguments { grace, dry_run: arguments.dry_run, repack: None, extend_locks })
         }
         false => None,
     };
@@ -102,7 +101,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
             tracing::warn!("snapshots are not bundled: {error}; a later backup does it");
         }
     }
-    let pruned = prune.map(|prune| prune_now(session, &repository, &prune)).transpose()?;
+    let pruned = prune.map(|prune| prune_now(session, &repository, &prune, &deleted)).transpose()?;
     if session.options.json {
         print_json(&ForgetDocument {
             dry_run: arguments.dry_run,

@@ -13,8 +13,9 @@ use super::location;
 use super::output::{print, print_json, size, write_pairs};
 use super::requests::{self, WithRequests};
 use crate::error::{Error, Result};
-use crate::keep::{PruneOptions, PruneReport, SkippedRule, prune};
+use crate::keep::{PruneOptions, PruneReport, SkippedRule, estimate_prune, prune};
 use crate::repo::Repository;
+use crate::types::SnapshotId;
 
 /// The grace period unless another one is given.
 pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_hours(24);
@@ -34,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let extend_locks = arguments.extend_locks.map_or_else(|| locks_of_profile(session), |period| Ok(Some(period)))?;
-    let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() })?;
+    let report = prune_now(session, &repository, &PruneArguments { extend_locks, ..arguments.clone() }, &[])?;
     if session.options.json {
         print_json(&WithRequests::new(&report, &repository))?;
     } else if !session.options.quiet {
@@ -46,11 +47,16 @@ pub fn run(session: &Session, arguments: &PruneArguments) -> Result<Exit> {
     Ok(if report.withdrawn { Exit::Failed } else { Exit::Fine })
 }
 
-/// Prunes an open repository.
+/// Prunes an open repository. A dry run does so as if the snapshots `forgotten` did not exist.
 ///
 /// # Errors
 /// [`Error::Usage`] for a negative grace period, and for locks that are not for a time of days; those of [`prune`].
-pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneArguments) -> Result<PruneReport> {
+pub fn prune_now(
+    session: &Session,
+    repository: &Repository,
+    arguments: &PruneArguments,
+    forgotten: &[SnapshotId],
+) -> Result<PruneReport> {
     let config = location::config(&session.options)?;
     let grace = Duration::try_from(arguments.grace)
         .map_err(|_| Error::Usage(format!("a grace period of {} is negative", arguments.grace)))?;
@@ -64,7 +70,10 @@ pub fn prune_now(session: &Session, repository: &Repository, arguments: &PruneAr
         patience: PATIENCE,
         skipped_rule: SkippedRule::Nothing,
     };
-    prune(repository, &options, &session.stop)
+    match options.dry_run {
+        true => estimate_prune(repository, &options, forgotten, &session.stop),
+        false => prune(repository, &options, &session.stop),
+    }
 }
 
 /// The time for which a prune locks what stays. Longer than ten years is a slip: nobody can take such a lock back.

@@ -15,7 +15,7 @@ use super::snapshots::{short_id, statistic};
 use crate::error::{Error, Result};
 use crate::keep::{RewriteOutcome, RewriteRequest, rewrite};
 use crate::metrics::Progress;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::NamedSnapshot;
 
 /// A snapshot as JSON.
 #[derive(Serialize)]
@@ -61,10 +61,7 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (snapshots, mut exit) = match arguments.ids.is_empty() {
         true => choice::snapshots(&repository, &arguments.filter)?,
-        false => {
-            let find = |id: &String| snapshot::find(repository.store.as_ref(), id);
-            (arguments.ids.iter().map(find).collect::<Result<Vec<_>>>()?, Exit::Fine)
-        }
+        false => (choice::named(&repository, &arguments.ids, &arguments.filter)?, Exit::Fine),
     };
     let mut documents = Vec::with_capacity(snapshots.len());
     for original in &snapshots {

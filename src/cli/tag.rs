@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::Session;
-use super::args::TagArguments;
+use super::args::{FilterArguments, TagArguments};
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json};
 use crate::error::Result;
 use crate::keep::{TagChange, tag};
-use crate::repo::snapshot_cache;
 
 /// A changed snapshot as JSON.
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ pub fn run(session: &Session, arguments: &TagArguments) -> Result<Exit> {
         .then(|| arguments.set.iter().filter(|tag| !tag.is_empty()).cloned().collect::<Vec<_>>());
     let change = TagChange { set, add: arguments.add.clone(), remove: arguments.remove.clone() };
     // All are found before the first changes its id.
-    let found = arguments.ids.iter().map(|id| snapshot_cache::find(&repository, id)).collect::<Result<Vec<_>>>()?;
+    let found = choice::named(&repository, &arguments.ids, &FilterArguments::default())?;
     let mut documents = Vec::with_capacity(found.len());
     for named in &found {
         let new = tag(&repository, named, &change)?.unwrap_or(named.id);

@@ -5,6 +5,8 @@
 //!    only the literal bytes of needed entries move, into new solid frames. Frames of codecs that know their content
 //!    move whole.
 //! 3. Operations, bases and features stay the same, so an entry keeps its identity.
+//! 4. A new container gets a segment only if the pending entry of this prune is still there once it is stored. Another
+//!    prune may have finished this one, and have deleted what the entries copy from before it could list the container.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -78,6 +80,8 @@ impl LoadedRange {
 /// Moves entries.
 pub struct Mover<'a> {
     repository: &'a Repository,
+    /// Name of the pending entry of this prune.
+    claim: &'a str,
     container_bytes: u64,
     open: Vec<OpenContainer>,
     batches: SegmentBatches<'a>,
@@ -90,10 +94,11 @@ pub struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// Writes containers of about `container_bytes`.
-    pub fn new(repository: &'a Repository, container_bytes: u64) -> Self {
+    /// Writes containers of about `container_bytes`, as long as the pending entry `claim` is in the store.
+    pub fn new(repository: &'a Repository, claim: &'a str, container_bytes: u64) -> Self {
         Mover {
             repository,
+            claim,
             container_bytes,
             open: Vec::new(),
             batches: SegmentBatches::new(repository.store.as_ref(), &repository.salts),
@@ -107,7 +112,8 @@ impl<'a> Mover<'a> {
     /// Moves the live entries of a container.
     ///
     /// # Errors
-    /// Damage with the name of the container; those of the store.
+    /// Damage with the name of the container; [`Error::Pruned`] if another prune has finished this one; those of the
+    /// store.
     pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
         let store = &self.repository.store;
         let name = blob_name(id);
@@ -271,6 +277,7 @@ impl<'a> Mover<'a> {
         let id = sealed.store(self.repository.store.as_ref())?;
         self.bytes_written += sealed.len;
         self.written.push(id);
+        check_claim(self.repository.store.as_ref(), self.claim)?;
         let entries = sealed.container_index.entries.iter().zip(0..);
         self.batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))
     }
@@ -278,7 +285,7 @@ impl<'a> Mover<'a> {
     /// Seals what is open and writes the segments of all new containers. Returns the new containers and their bytes.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As of [`Self::move_container`].
     pub fn finish(mut self) -> Result<(Vec<ContainerId>, u64)> {
         for kind in [ContainerKind::Data, ContainerKind::Metadata] {
             if self.open.iter().any(|open| open.kind == kind) {
@@ -288,6 +295,17 @@ impl<'a> Mover<'a> {
         }
         self.batches.finish(&[])?;
         Ok((self.written, self.bytes_written))
+    }
+}
+
+/// Fails if the pending entry `claim` is gone: another prune took this one for dead.
+///
+/// # Errors
+/// [`Error::Pruned`]; those of the store.
+pub fn check_claim(store: &dyn Store, claim: &str) -> Result<()> {
+    match store.head(claim)? {
+        Some(_) => Ok(()),
+        None => Err(Error::Pruned { count: 1 }),
     }
 }
 

@@ -10,6 +10,7 @@ use jiff::{Span, Timestamp, Zoned};
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::types::SnapshotId;
@@ -152,7 +153,7 @@ fn decide(snapshots: Vec<NamedSnapshot>, policy: &ForgetPolicy, zone: &TimeZone)
 /// # Errors
 /// Those of the store.
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
-    repository.check_writable()?;
+    check_writable(repository)?;
     ids.iter().try_for_each(|id| snapshot::delete(repository.store.as_ref(), id))
 }
 

@@ -9,6 +9,7 @@
 mod compact;
 mod copy;
 mod forget;
+mod lacking;
 mod live;
 mod locks;
 mod mark;
@@ -17,10 +18,12 @@ mod prune;
 mod prune_report;
 mod rewrite;
 mod tag;
+mod view;
+mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
-pub use prune::prune;
+pub use prune::{estimate_prune, prune};
 #[doc(hidden)]
 pub use prune_report::SkippedRule;
 pub use prune_report::{PruneOptions, PruneReport};

@@ -24,22 +24,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::compact::Mover;
+use super::compact::{Mover, check_claim};
+use super::lacking::lacking_bases;
 use super::live::LiveSet;
 use super::locks::LockKeeper;
 use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
+use super::view::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
-use crate::repo::index::{
-    ContainerListing, cache_container_indexes, drop_gone_containers, name_containers, read_container_index,
-};
-use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::store::try_map_parallel;
-use crate::types::ContainerId;
+use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
+use crate::repo::marks::check_writable;
+use crate::store::{sync_deletions, try_map_parallel};
+use crate::types::{ContainerId, SnapshotId};
 
 /// Times that a prune lists everything again because something cannot be read.
 const ATTEMPTS_MAX: u32 = 3;
@@ -52,15 +52,49 @@ const PAUSE: Duration = Duration::from_millis(800);
 /// # Errors
 /// [`Error::Mark`] and other errors of whatever cannot be read: nothing was deleted then. Those of the store.
 pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicBool>) -> Result<PruneReport> {
+    prune_without(repository, options, &[], stop)
+}
+
+/// Reports what [`prune`] would do if the snapshots `forgotten` did not exist, and changes nothing.
+///
+/// # Errors
+/// As of [`prune`].
+pub fn estimate_prune(
+    repository: &Repository,
+    options: &PruneOptions,
+    forgotten: &[SnapshotId],
+    stop: &Arc<AtomicBool>,
+) -> Result<PruneReport> {
+    prune_without(repository, &PruneOptions { dry_run: true, ..*options }, forgotten, stop)
+}
+
+fn prune_without(
+    repository: &Repository,
+    options: &PruneOptions,
+    forgotten: &[SnapshotId],
+    stop: &Arc<AtomicBool>,
+) -> Result<PruneReport> {
     let repository = &repository.stopped_by(stop);
-    repository.check_writable()?;
+    match options.dry_run {
+        true => repository.check_writable()?,
+        false => check_writable(repository)?,
+    }
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
     let (started, mut attempt) = (Instant::now(), 1);
+    let (damaged, report) = (Vec::new(), PruneReport::default());
     let mut run =
-        PruneRun { repository, options, stop, locks, stuck: None, damaged: Vec::new(), report: PruneReport::default() };
+        PruneRun { repository, options, forgotten, stop, locks, stuck: None, damaged, keeps_damaged: false, report };
     loop {
         run.report.withdrawn = false;
-        match run.all() {
+        let result = match run.all() {
+            // Another prune took this one for dead and has finished it.
+            Err(Failure { error: Error::Pruned { .. }, has_deleted: false }) => {
+                run.report.withdrawn = true;
+                Ok(())
+            }
+            result => result,
+        };
+        match result {
             Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => break,
             Ok(()) => tracing::debug!("beginning again"),
             // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
@@ -81,22 +115,17 @@ pub fn prune(repository: &Repository, options: &PruneOptions, stop: &Arc<AtomicB
 struct PruneRun<'a> {
     repository: &'a Repository,
     options: &'a PruneOptions,
+    /// Snapshots that count as deleted. Empty unless nothing is changed.
+    forgotten: &'a [SnapshotId],
     stop: &'a AtomicBool,
     locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
     damaged: Vec<String>,
+    /// Whether these must stay: what they may list cannot be deleted now.
+    keeps_damaged: bool,
     report: PruneReport,
-}
-
-/// What a prune decides by.
-struct View {
-    snapshots: Vec<NamedSnapshot>,
-    /// All containers.
-    all: Arc<ContainerListing>,
-    /// The containers that stay.
-    retained: Arc<ContainerListing>,
 }
 
 impl PruneRun<'_> {
@@ -123,11 +152,11 @@ impl PruneRun<'_> {
         if !dead.is_empty() && !self.options.dry_run && !self.finish(&dead)? {
             return Ok(());
         }
-        let candidates = self.plan()?;
+        let (candidates, has_notes) = self.plan()?;
         if self.options.dry_run {
             return Ok(());
         }
-        if candidates.is_empty() {
+        if candidates.is_empty() && !has_notes {
             // A snapshot under the intent of a dead writer counts for nothing until that is gone.
             self.break_intents()?;
             self.delete_damaged()?;
@@ -153,7 +182,7 @@ impl PruneRun<'_> {
         }
         let doomed: HashSet<ContainerId> = candidates.difference(&held).copied().collect();
         self.report.containers_held = (candidates.len() - doomed.len()) as u64;
-        if self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))? > 0 {
+        if self.move_and_delete(&doomed, &own, true).map_err(|failure| self.withdraw(&own, failure))? > 0 {
             // Without what a backup relies on.
             ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         }
@@ -164,6 +193,10 @@ impl PruneRun<'_> {
     /// Deletes the pending entries that nobody can read, once this prune has deleted what no snapshot needs. Until then
     /// they keep writers from containers whose bases their owner may have deleted.
     fn delete_damaged(&mut self) -> Result<()> {
+        if self.keeps_damaged {
+            tracing::warn!("the entry of a prune that cannot be read stays: locks keep what it may list");
+            return Ok(());
+        }
         self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name))
     }
 
@@ -207,7 +240,7 @@ impl PruneRun<'_> {
             store.delete(&own.name)?;
             return Ok(false);
         }
-        let refused = self.move_and_delete(&doomed).map_err(|failure| self.withdraw(&own, failure))?;
+        let refused = self.move_and_delete(&doomed, &own, false).map_err(|failure| self.withdraw(&own, failure))?;
         dead.iter().try_for_each(|claim| store.delete(&claim.name))?;
         if refused > 0 {
             self.stuck = Some(own);
@@ -251,57 +284,11 @@ impl PruneRun<'_> {
         }
     }
 
-    /// Lists notes of writers, then snapshots, then containers. Those in `doomed` do not stay. A note comes after the
-    /// snapshot that it withdraws, so the snapshot of each note found here is listed.
+    /// What is there now. The containers in `doomed` do not stay.
     fn view(&self, doomed: &HashSet<ContainerId>) -> Result<View> {
-        let store = &self.repository.store;
-        let notes: Vec<String> =
-            store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name).collect();
-        let (snapshots, damaged) = snapshot::list(store.as_ref())?;
-        if let Some((name, error)) = damaged.into_iter().next() {
-            return Err(Error::Mark { snapshot: name, reason: Box::new(error) });
-        }
-        let listing = ContainerListing::take(store)?.with_salts(&self.repository.salts);
-        cache_container_indexes(store.as_ref(), &listing.containers)?;
         let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
-        let retained = listing.without(&doomed.iter().chain(stuck).copied().collect());
-        let all = Arc::new(listing);
-        let snapshots = self.without_withdrawn(snapshots, &notes, &all)?;
-        Ok(View { snapshots, all, retained: Arc::new(retained) })
-    }
-
-    /// Deletes the snapshots that their writers have withdrawn and could not delete, and the notes among `names` that
-    /// say so. One that is whole stays: nobody loses a snapshot because somebody who may put has put a note.
-    fn without_withdrawn(
-        &self,
-        mut snapshots: Vec<NamedSnapshot>,
-        names: &[String],
-        all: &Arc<ContainerListing>,
-    ) -> Result<Vec<NamedSnapshot>> {
-        let store = self.repository.store.as_ref();
-        let is_withdrawn = |named: &NamedSnapshot| {
-            named.intent_name().is_some_and(|intent| names.contains(&IntentNote::Withdrawn.name(&intent)))
-        };
-        for named in snapshots.extract_if(.., |named| is_withdrawn(named)).collect::<Vec<_>>() {
-            let mut marker = Marker::new(self.repository, all.clone(), all.clone(), self.stop);
-            match marker.snapshot(&named) {
-                Ok(()) => snapshots.push(named),
-                Err(Error::Mark { reason, .. })
-                    if matches!(*reason, Error::ChunkMissing { .. } | Error::BlobMissing { .. }) =>
-                {
-                    tracing::info!("snapshot {}, which its backup has withdrawn, is deleted", named.id);
-                    if !self.options.dry_run {
-                        snapshot::delete(store, &named.id)?;
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if !self.options.dry_run {
-            let is_note = |name: &&String| name.ends_with(&IntentNote::Withdrawn.name(""));
-            names.iter().filter(is_note).try_for_each(|name| store.delete(name))?;
-        }
-        Ok(snapshots)
+        let leaving = doomed.iter().chain(stuck).copied().collect();
+        View::take(self.repository, self.forgotten, &leaving, self.stop)
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {
@@ -312,8 +299,8 @@ impl PruneRun<'_> {
         Ok(marker)
     }
 
-    /// Chooses candidates.
-    fn plan(&mut self) -> Result<HashSet<ContainerId>> {
+    /// Chooses candidates. Also says whether there are notes that snapshots are withdrawn.
+    fn plan(&mut self) -> Result<(HashSet<ContainerId>, bool)> {
         let store = self.repository.store.as_ref();
         let view = self.view(&HashSet::new())?;
         let live = self.mark(&view)?.into_live();
@@ -351,7 +338,16 @@ impl PruneRun<'_> {
         let is_free =
             |one: &&Occupancy| !is_stuck(&one.id) && self.locks.as_ref().is_none_or(|locks| locks.may_go(&one.id));
         let free: Vec<Occupancy> = containers.iter().filter(is_free).copied().collect();
-        let candidates = choose(&free, &bounds);
+        let mut candidates = choose(&free, &bounds);
+        self.keeps_damaged = false;
+        if !self.damaged.is_empty() {
+            // Once the entries that cannot be read are gone, writers would use what lacks its bases.
+            let lacking = lacking_bases(self.repository, &view.all, &|| self.check_stop())?;
+            let lacking_free: HashSet<ContainerId> =
+                free.iter().map(|one| one.id).filter(|id| lacking.contains(id)).collect();
+            self.keeps_damaged = lacking_free.len() < lacking.len();
+            candidates.extend(lacking_free);
+        }
         let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
         let report = &mut self.report;
         report.containers = containers.len() as u64;
@@ -365,15 +361,26 @@ impl PruneRun<'_> {
             report.bytes_deleted = chosen().map(|one| one.bytes).sum();
             report.bytes_written = chosen().map(|one| one.live_bytes).sum();
         }
-        Ok(candidates)
+        Ok((candidates, !view.notes.is_empty()))
     }
 
     /// Moves what is needed out of the doomed containers, and deletes them. The pending entry is in the store, and the
     /// intents were listed after that. Returns how many the store does not let go: the entry must stay for these,
-    /// because what their entries copy from may be gone.
-    fn move_and_delete(&mut self, doomed: &HashSet<ContainerId>) -> Result<u64, Failure> {
-        let (existing, mut refused) = (self.move_needed(doomed)?, 0);
+    /// because what their entries copy from may be gone. If this prune `is_alone`, it does what notes of
+    /// writers say.
+    fn move_and_delete(
+        &mut self,
+        doomed: &HashSet<ContainerId>,
+        own: &ContainerClaim,
+        is_alone: bool,
+    ) -> Result<u64, Failure> {
+        let view = self.view(doomed)?;
+        if is_alone {
+            view.notes.clean(self.repository, &view.withdrawn)?;
+        }
+        let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
+        let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete(&blob_name(&id))) {
                 Ok(()) => {
@@ -390,21 +397,27 @@ impl PruneRun<'_> {
             }
         }
         self.report.containers_refused += refused;
-        self.clean_segments().map_err(|error| Failure { error, has_deleted: true })?;
+        // A container that comes back after a power cut may lack bases, so the entry must not go first.
+        let cleaned = self.clean_segments().and_then(|()| sync_deletions(store, &names));
+        cleaned.map_err(|error| Failure { error, has_deleted: true })?;
         Ok(refused)
     }
 
     /// Moves what is needed out of the doomed containers. Returns those that exist, with their bytes.
-    fn move_needed(&mut self, doomed: &HashSet<ContainerId>) -> Result<Vec<(ContainerId, u64)>> {
+    fn move_needed(
+        &mut self,
+        view: &View,
+        doomed: &HashSet<ContainerId>,
+        own: &ContainerClaim,
+    ) -> Result<Vec<(ContainerId, u64)>> {
         let store = self.repository.store.as_ref();
-        let view = self.view(doomed)?;
-        let live = self.mark_for_deletion(&view)?;
+        let live = self.mark_for_deletion(view)?;
         if let Some(locks) = &mut self.locks {
             locks.see(&view.all, &live);
         }
         let mut existing: Vec<ContainerId> = doomed.intersection(&view.all.containers).copied().collect();
         existing.sort_unstable();
-        let mut mover = Mover::new(self.repository, self.options.container_bytes);
+        let mut mover = Mover::new(self.repository, &own.name, self.options.container_bytes);
         let mut sizes = Vec::with_capacity(existing.len());
         for id in existing {
             self.check_stop()?;
@@ -415,8 +428,14 @@ impl PruneRun<'_> {
             sizes.push((id, head.len));
         }
         let (written, bytes_written) = mover.finish()?;
-        // Copies that stay must be found without the segments of those that go.
-        name_containers(&view.retained, &view.retained.take_orphans_used())?;
+        // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases.
+        let mut used = view.retained.take_orphans_used();
+        if !used.is_empty() {
+            let lacking = lacking_bases(self.repository, &view.all, &|| self.check_stop())?;
+            used.retain(|id| !lacking.contains(id));
+            check_claim(store, &own.name)?;
+            name_containers(&view.retained, &used)?;
+        }
         self.report.containers_written += written.len() as u64;
         self.report.bytes_written += bytes_written;
         Ok(sizes)

@@ -2,11 +2,12 @@
 //!
 //! The new snapshot is put before the old one is deleted. A prune lists the snapshots blob by blob, so it could miss
 //! both. So the old one is deleted only if no prune has announced itself after the new one was put: a prune that
-//! announces itself later lists the new one. Otherwise the new one is withdrawn.
+//! announces itself later lists the new one. And the old one must still be there: if somebody has forgotten it, a prune
+//! may have come and gone. Otherwise the new one is withdrawn.
 
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::ClaimKind;
+use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::types::SnapshotId;
 
@@ -37,20 +38,25 @@ impl TagChange {
 /// Changes the tags of a snapshot. Returns the id of the new one; none if the tags stay the same.
 ///
 /// # Errors
-/// [`Error::Usage`] if a prune is running; nothing is changed then. Those of the store.
+/// [`Error::Usage`] if a prune is running, or the snapshot is not reported; [`Error::NoSuchSnapshot`] if it was deleted
+/// meanwhile. Nothing is changed then. Those of the store.
 pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -> Result<Option<SnapshotId>> {
-    repository.check_writable()?;
     let store = repository.store.as_ref();
     let tags = change.apply(&named.snapshot.tags);
     if tags == named.snapshot.tags {
         return Ok(None);
     }
+    check_writable(repository)?;
+    if !snapshot::is_reported(store, named)? {
+        let text = "its backup still runs, or was killed just before it was complete";
+        return Err(Error::Usage(format!("cannot tag snapshot {}: {text}", named.id)));
+    }
     // A new id makes the name new, even if these tags were there before.
     let intent = Some(repository.salts.draw()?.to_vec());
     let id = Snapshot { tags, intent, ..named.snapshot.clone() }.save(store)?;
-    if !store.list(ClaimKind::Pending.prefix())?.is_empty() {
+    if let Err(error) = snapshot::check_replaced(store, &named.id) {
         snapshot::delete(store, &id)?;
-        return Err(Error::Usage("a prune is running, or was killed; run `prune` or try again later".into()));
+        return Err(error);
     }
     snapshot::delete(store, &named.id)?;
     Ok(Some(id))

@@ -21,7 +21,7 @@ use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, read_container_index,
 };
-use crate::repo::marks::Marks;
+use crate::repo::marks::{Marks, check_writable};
 use crate::types::{ContainerId, Fingerprint};
 
 /// What [`repair_index`] did.
@@ -52,8 +52,7 @@ pub struct IndexReport {
 pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<IndexReport> {
     let repository = &repository.stopped_by(stop);
     let store = &repository.store;
-    repository.check_writable()?;
-    Marks::read(store.as_ref())?.check_writable()?;
+    check_writable(repository)?;
     let defects = repository.config_defects().len();
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;

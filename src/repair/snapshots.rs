@@ -3,7 +3,8 @@
 //! 1. The tree is walked. A file with a chunk or a recipe that no entry gives, and what a listing lacks, are lost.
 //! 2. If something is lost, the listings are written again without it, then a snapshot with the same fields, one
 //!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
-//! 3. The damaged snapshot is deleted only on request.
+//! 3. The damaged snapshot is deleted only on request. If an earlier repair has stored its replacement, that one
+//!    serves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
-use crate::repo::marks::Marks;
+use crate::repo::marks::check_writable;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -79,10 +80,7 @@ pub fn repair_snapshots(
     let repository = &repository.stopped_by(stop);
     let store = repository.store.as_ref();
     if !request.dry_run {
-        repository.check_writable()?;
-        Marks::read(store)?.check_writable()?;
-    }
-    if !request.dry_run {
+        check_writable(repository)?;
         // Damaged bundles only have copies.
         bundle::maintain(store, bundle::LOOSE_MIN)?;
     }
@@ -106,7 +104,11 @@ pub fn repair_snapshots(
         }
         let mut found = std::mem::take(&mut repair.found);
         if !request.dry_run {
-            found.replaced_by = Some(repair.replace(repository, config, &listing, named)?.to_string());
+            let replacement = match repair.repaired_before(&snapshots, &named.id)? {
+                Some(id) => id,
+                None => repair.replace(repository, config, &listing, named)?,
+            };
+            found.replaced_by = Some(replacement.to_string());
             if request.forget {
                 snapshot::delete(store, &named.id)?;
                 report.forgotten.push(named.id.to_string());
@@ -131,6 +133,22 @@ struct TreeRepair {
 }
 
 impl TreeRepair {
+    /// A whole snapshot by which an earlier repair has replaced `damaged`.
+    fn repaired_before(&mut self, snapshots: &[NamedSnapshot], damaged: &SnapshotId) -> Result<Option<SnapshotId>> {
+        for named in snapshots {
+            let origin = named.snapshot.extra.get(REPAIRED_FROM).map(|bytes| bytes.as_slice());
+            if origin != Some(damaged.0.as_slice()) {
+                continue;
+            }
+            self.found = DamagedSnapshot::default();
+            self.walk(named.snapshot.root, None)?;
+            if self.found.dropped_count == 0 {
+                return Ok(Some(named.id));
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes the tree of a damaged snapshot without what is lost, and then the snapshot.
     fn replace(
         &mut self,
@@ -144,7 +162,7 @@ impl TreeRepair {
         super::writer::finish(repository, &index, &mut metadata)?;
         let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
         name_all_containers(listing, &stored)?;
-        Marks::read(repository.store.as_ref())?.check_writable()?;
+        check_writable(repository)?;
         let mut repaired = damaged.snapshot.clone();
         repaired.root = root;
         if let Some(node) = &mut repaired.root_node {
@@ -153,9 +171,14 @@ impl TreeRepair {
         repaired.time_ns = repaired.time_ns.saturating_add(1);
         repaired.program = concat!("fhrd ", env!("CARGO_PKG_VERSION")).into();
         repaired.extra.insert(REPAIRED_FROM.into(), damaged.id.0.to_vec().into());
+        // A new id makes the name new: a late deletion of an earlier repair must not hit this one.
+        repaired.intent = Some(repository.salts.draw()?.to_vec());
         let id = repaired.save(repository.store.as_ref())?;
-        if let Err(error) = super::writer::check_prune(repository, &stored) {
-            snapshot::delete(repository.store.as_ref(), &id)?;
+        let store = repository.store.as_ref();
+        let checked =
+            super::writer::check_prune(repository, &stored).and_then(|()| snapshot::check_replaced(store, &damaged.id));
+        if let Err(error) = checked {
+            snapshot::delete(store, &id)?;
             return Err(error);
         }
         Ok(id)

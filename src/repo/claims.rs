@@ -26,6 +26,8 @@ use crate::wire::{Envelope, WireReader};
 const MAGIC: [u8; 8] = *b"FHRDCLAM";
 /// Enough for two million containers.
 const BYTES_LIMIT: u64 = 64 << 20;
+/// Bytes of all claims of a kind that are read, at most. The others count as damaged.
+const TOTAL_BYTES_MAX: u64 = 512 << 20;
 const ID_BYTES: usize = 32;
 
 /// What a claim says about its containers.
@@ -166,25 +168,41 @@ impl ContainerClaim {
         Ok(ContainerClaim { name: name.into(), host: record.host, containers })
     }
 
-    /// All claims of a kind, by name, and those that cannot be read, with the reason. One that vanishes meanwhile is
-    /// left out.
+    /// All claims of a kind, and those that cannot be read, with the reason. If one vanishes before it is read, its
+    /// owner may have put another one in its place before that, so they are listed again.
     ///
     /// # Errors
     /// Those of the store.
     pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
-        let (mut claims, mut damaged) = (Vec::new(), Vec::new());
-        for listed in store.list(kind.prefix())?.into_iter().filter(|listed| !IntentNote::is_note(&listed.name)) {
-            match ContainerClaim::load(store, &listed.name) {
-                Ok(claim) => claims.push(claim),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) if error.is_unreadable() => damaged.push((listed.name, error)),
-                Err(error) => return Err(error),
+        let (mut claims, mut damaged, mut total) = (Vec::new(), Vec::new(), 0u64);
+        let mut seen = HashSet::new();
+        loop {
+            let mut has_vanished = false;
+            let listed = store.list(kind.prefix())?.into_iter();
+            for listed in listed.filter(|listed| !IntentNote::is_note(&listed.name)) {
+                if !seen.insert(listed.name.clone()) {
+                    continue;
+                }
+                total = total.saturating_add(listed.len);
+                if total > TOTAL_BYTES_MAX {
+                    let expected = format!("claims of at most {TOTAL_BYTES_MAX} bytes together");
+                    damaged.push((listed.name.clone(), Error::corrupt(listed.name, 0, expected, total.to_string())));
+                    continue;
+                }
+                match ContainerClaim::load(store, &listed.name) {
+                    Ok(claim) => claims.push(claim),
+                    Err(error) if error.kind() == ErrorKind::NotFound => has_vanished = true,
+                    Err(error) if error.is_unreadable() => damaged.push((listed.name, error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            if !has_vanished {
+                return Ok((claims, damaged));
             }
         }
-        Ok((claims, damaged))
     }
 
-    /// All claims of a kind, by name. One that vanishes meanwhile is left out.
+    /// All claims of a kind. One that vanishes meanwhile is left out.
     ///
     /// # Errors
     /// Those of the store. A damaged claim is an error, because it may name any container.

@@ -186,6 +186,29 @@ pub fn list_reported(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unrea
     Ok((snapshots, damaged))
 }
 
+/// Whether the backup of a snapshot has reported it, so that it will not withdraw it.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn is_reported(store: &dyn Store, named: &NamedSnapshot) -> Result<bool> {
+    Ok(take_unreported(store, &mut vec![named.clone()])?.is_empty())
+}
+
+/// Fails unless the snapshot `replaced` is there and no prune is announced. A snapshot in its place, which was put
+/// before, then has all that it needs: a prune that announces itself later lists it.
+///
+/// # Errors
+/// [`Error::Usage`] if a prune is running; [`Error::NoSuchSnapshot`] if the snapshot was deleted. Those of the store.
+pub fn check_replaced(store: &dyn Store, replaced: &SnapshotId) -> Result<()> {
+    if !store.list(ClaimKind::Pending.prefix())?.is_empty() {
+        return Err(Error::Usage("a prune is running, or was killed; run `prune` or try again later".into()));
+    }
+    match store.head(&blob_name(replaced))? {
+        Some(_) => Ok(()),
+        None => Err(Error::NoSuchSnapshot { id: replaced.to_string(), hint: ": it was deleted meanwhile".into() }),
+    }
+}
+
 /// Removes and returns snapshots that their backup has not reported yet. They must have been listed before: the intent
 /// of each was put before it.
 pub(super) fn take_unreported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<Vec<NamedSnapshot>> {

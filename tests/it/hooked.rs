@@ -13,7 +13,7 @@ use crate::input::TestRepository;
 /// Gets the call, such as `list`, and the name or prefix.
 type Hook = Box<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
-/// Calls a hook before each look, listing, overwrite and deletion, which it can let fail.
+/// Calls a hook before each put, get, look, listing, overwrite and deletion, which it can let fail.
 struct HookedStore {
     inner: Arc<dyn Store>,
     hook: Hook,
@@ -21,10 +21,12 @@ struct HookedStore {
 
 impl Store for HookedStore {
     fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        (self.hook)("put", name)?;
         self.inner.put_if_absent(name, parts)
     }
 
     fn put_stream_if_absent(&self, name: &str, len: u64, content: &mut dyn Read) -> Result<bool> {
+        (self.hook)("put", name)?;
         self.inner.put_stream_if_absent(name, len, content)
     }
 
@@ -34,6 +36,7 @@ impl Store for HookedStore {
     }
 
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        (self.hook)("get", name)?;
         self.inner.get(name, bytes_max)
     }
 

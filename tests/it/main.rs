@@ -29,6 +29,7 @@ mod interleavings;
 mod list;
 mod local_cache;
 mod manifests;
+mod meetings;
 mod memory_files;
 mod models;
 mod mount;

@@ -1,7 +1,7 @@
 //! Snapshots that a writer has put and cannot prove, beside prunes; and what a prune or a backup holds in memory.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytesize::ByteSize;
@@ -37,7 +37,10 @@ fn reported(place: &TestRepository) -> usize {
 fn a_snapshot_that_nobody_could_look_at_is_not_reported_until_a_prune_has() {
     let (place, source) = (TestRepository::new(), tempfile::tempdir().unwrap());
     write(source.path().join("file"), &Random(1).bytes(300_000));
-    let writer = hooked(&place, |call, name| match call == "head" && name.starts_with("intents") {
+    // The first look is before the snapshot.
+    let looks = AtomicUsize::new(0);
+    let is_second = move || looks.fetch_add(1, Ordering::SeqCst) > 0;
+    let writer = hooked(&place, move |call, name| match call == "head" && name.starts_with("intents") && is_second() {
         true => Err(Error::io("look at", name, std::io::ErrorKind::TimedOut)),
         false => Ok(()),
     });

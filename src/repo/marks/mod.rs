@@ -11,4 +11,4 @@ mod read;
 
 pub use blob::{Mark, MarkKind, PREFIX};
 pub use quarantine::{BadParts, PositionSet, Quarantine};
-pub use read::Marks;
+pub use read::{Marks, check_writable};

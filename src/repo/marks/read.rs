@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::blob::{Mark, MarkKind, OPTIONAL, PREFIX};
 use super::quarantine::Quarantine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::repo::Repository;
 use crate::store::Store;
 use crate::wire::WRITER_FEATURES_KNOWN;
 
@@ -41,7 +42,7 @@ impl Marks {
             listed => listed?,
         };
         for listed in listed {
-            total += listed.len;
+            total = u64::saturating_add(total, listed.len);
             let is_required = !listed.name.starts_with(&format!("{OPTIONAL}/"));
             let read = || {
                 if total > TOTAL_BYTES_MAX {
@@ -85,6 +86,15 @@ impl Marks {
             Some(refusal) => Err(refusal.duplicate()),
         }
     }
+}
+
+/// Fails if the configuration or a mark forbids this version to write into `repository`.
+///
+/// # Errors
+/// As of [`Repository::check_writable`] and [`Marks::check_writable`]; those of listing the store.
+pub fn check_writable(repository: &Repository) -> Result<()> {
+    repository.check_writable()?;
+    Marks::read(repository.store.as_ref())?.check_writable()
 }
 
 /// Why a mark of another kind than `quarantine` forbids writing, if it does.

@@ -79,6 +79,12 @@ fn a_read_only_repository_takes_no_backup_and_can_be_checked() {
     let output = home.run(&["backup", "directory"]);
     assert_eq!(code(&output), 11, "{}", stderr(&output));
     assert!(stderr(&output).contains("moved to the archive"), "{}", stderr(&output));
+    let before = home.names(&format!("{REPOSITORY}/snapshots"));
+    for words in [&["forget", "latest"][..], &["tag", "latest", "--add", "x"], &["prune"], &["repair", "index"]] {
+        assert_eq!(code(&home.run(words)), 11, "{words:?}");
+    }
+    assert_eq!(home.names(&format!("{REPOSITORY}/snapshots")), before);
+    assert_ne!(code(&home.run(&["prune", "--dry-run"])), 11, "which only looks");
     let output = home.run(&["check", "--read-data"]);
     assert_eq!(code(&output), 20);
     assert!(stderr(&output).contains("nothing is quarantined"), "{}", stderr(&output));

@@ -89,6 +89,25 @@ fn forget_with_prune_gives_space_back_and_keeps_what_stays() {
 }
 
 #[test]
+fn forget_shows_what_its_prune_would_do() {
+    let (home, texts) = (Home::new(), versions(4));
+    let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
+    let before = blobs(&home, "");
+    let words = ["forget", "--keep-last", "1", "--prune", "--grace", "0s", "--json"];
+    let planned = json(&home.run(&[&words[..], &["--dry-run"]].concat()));
+    assert_eq!(blobs(&home, ""), before);
+    let done = json(&home.run(&words));
+    let of = |report: &Value, key: &str| report["prune"][key].as_u64().unwrap();
+    for key in ["snapshots", "containers_deleted", "bytes_deleted", "bytes_needed"] {
+        assert_eq!(of(&planned, key), of(&done, key), "{key}");
+    }
+    assert!(of(&planned, "snapshots") == 1 && of(&planned, "containers_deleted") > 0, "{planned}");
+    assert_eq!((&planned["prune"]["dry_run"], &done["prune"]["dry_run"]), (&true.into(), &false.into()));
+    assert_restores(&home, &ids[3], &texts[3]);
+    assert!(stdout(&home.run(&["forget", &ids[3], "--prune", "--dry-run"])).contains("(not done)"));
+}
+
+#[test]
 fn prune_goes_on_after_a_backup_has_healed_what_a_check_found_bad() {
     let texts = versions(3);
     // Whether the others need the first version's own encoding depends on the key of the repository.

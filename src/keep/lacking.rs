@@ -1,0 +1,53 @@
+//! Containers with entries that nobody can read, because what they copy from is gone.
+//!
+//! A prune that is killed leaves such containers: it has deleted the bases and not yet the container. Its pending entry
+//! keeps writers from them. The writer of a container may also have lost a base to a prune, and be dead; no segment
+//! names the container then.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::repo::Repository;
+use crate::repo::index::{ContainerIndexes, ContainerListing, Locator, read_container_index};
+use crate::types::ContainerId;
+
+/// Container indexes in memory, and their bytes.
+const CONTAINER_INDEXES_MAX: usize = 64;
+const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
+
+/// The containers of `all` that have an entry with a base that is in none of them, and those that copy from one of
+/// these. Those whose index cannot be read have no entries.
+///
+/// # Errors
+/// Those of reading.
+pub fn lacking_bases(
+    repository: &Repository,
+    all: &Arc<ContainerListing>,
+    check_stop: &dyn Fn() -> Result<()>,
+) -> Result<HashSet<ContainerId>> {
+    let store = &repository.store;
+    let cache = ContainerIndexes::new(store.clone(), CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+    let mut locator = Locator::new(all.clone(), cache).sound_only();
+    let (mut lacking, mut users): (HashSet<ContainerId>, HashMap<ContainerId, HashSet<ContainerId>>) =
+        (HashSet::new(), HashMap::new());
+    for id in &all.containers {
+        check_stop()?;
+        let container_index = match read_container_index(store.as_ref(), id) {
+            Ok(container_index) => container_index,
+            Err(Error::Corrupt { .. } | Error::ChecksumMismatch { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        for base in container_index.bases_elsewhere() {
+            match locator.locate_base(&base)? {
+                None => _ = lacking.insert(*id),
+                Some(found) => _ = users.entry(found.container).or_default().insert(*id),
+            }
+        }
+    }
+    let mut waiting: Vec<ContainerId> = lacking.iter().copied().collect();
+    while let Some(id) = waiting.pop() {
+        waiting.extend(users.remove(&id).into_iter().flatten().filter(|user| lacking.insert(*user)));
+    }
+    Ok(lacking)
+}
