@@ -76,16 +76,17 @@ pub fn run(session: &Session, arguments: &DiffArguments) -> Result<Exit> {
             serde_json::to_writer(&mut *out, &summary).map_err(|error| failed(error.into()))?;
             return writeln!(out, "}}").map_err(failed);
         }
-        let on_terminal = is_terminal();
+        let (on_terminal, mut has_changes) = (is_terminal(), false);
         summary = diff(&repository, sides, &session.stop, &mut |entry| {
             if !is_listed(entry.change) {
                 return Ok(());
             }
+            has_changes = true;
             write!(out, "{}  ", letter(entry.change)).map_err(failed)?;
             out.write_all(&path_bytes(entry.path.as_os_str().as_bytes(), on_terminal)).map_err(failed)?;
             writeln!(out).map_err(failed)
         })?;
-        if session.options.quiet { Ok(()) } else { write_summary(out, &summary) }
+        if session.options.quiet { Ok(()) } else { write_summary(out, &summary, has_changes) }
     })?;
     Ok(if summary.unreadable > 0 { Exit::Damaged } else { Exit::Fine })
 }
@@ -100,8 +101,11 @@ fn letter(change: Change) -> char {
     }
 }
 
-fn write_summary(out: &mut dyn Write, summary: &DiffSummary) -> Result<()> {
-    writeln!(out).map_err(failed)?;
+/// Prints the counts, below an empty line if changes stand above.
+fn write_summary(out: &mut dyn Write, summary: &DiffSummary, has_changes: bool) -> Result<()> {
+    if has_changes {
+        writeln!(out).map_err(failed)?;
+    }
     let mut line = |name: &str, counts: ChangeCounts| {
         let ChangeCounts { added, removed, changed, metadata } = counts;
         writeln!(out, "{name:<12} {added} added, {removed} removed, {changed} changed, {metadata} other metadata only")

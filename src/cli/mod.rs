@@ -47,8 +47,6 @@ mod trace;
 
 use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
-use clap::Parser;
-
 use crate::config::UserProfile;
 use crate::error::Result;
 use args::{Arguments, Options, Verb};
@@ -63,7 +61,7 @@ struct Session {
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::of_process();
     logging::start(&arguments.options);
     process::keep_freed_memory();
     process::raise_open_files();

@@ -30,7 +30,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let mut config = location::config(options)?;
     config.restore.keep_damaged &= !arguments.no_damaged;
     let repository = location::open(session)?;
-    let (named, base) = find_entry(&repository, &arguments.entry, &SnapshotFilter::default())?;
+    let (named, base) = find_entry(&repository, &arguments.entry, &filter(arguments))?;
     let request = RestoreRequest {
         target: arguments.target.clone().unwrap_or_else(|| new_directory(&named)),
         base,
@@ -67,6 +67,11 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
         report if report.left_alone > 0 && arguments.overwrite.is_none() => Exit::Failed,
         _ => Exit::Fine,
     })
+}
+
+/// What narrows `latest`.
+pub fn filter(arguments: &RestoreArguments) -> SnapshotFilter {
+    SnapshotFilter { hosts: arguments.hosts.clone(), tags: arguments.tags.clone(), ..SnapshotFilter::default() }
 }
 
 /// The entries that the paths and patterns choose. The root is everything.

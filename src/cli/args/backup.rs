@@ -36,7 +36,8 @@ pub struct BackupArguments {
     /// Time to record: 2026-01-31, "2026-01-31 12:00:00" (both local time) or 2026-01-31T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     pub time: Option<String>,
-    /// Parent snapshot (id or `latest`): files unchanged since then are not read [default: by host and paths]
+    /// Parent snapshot (id, `latest` or run:NAME@STEP): files unchanged since then are not read [default: by host and
+    /// paths]
     #[arg(long, value_name = "SNAPSHOT", conflicts_with = "force")]
     pub parent: Option<String>,
     /// Read every file, even if it is unchanged since the parent snapshot

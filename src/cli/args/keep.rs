@@ -39,7 +39,8 @@ If it is in a bucket on a server other than the service's own, FHRD_FROM_ENDPOIN
 #[derive(Debug, Args)]
 #[command(after_help = COPY_NOTES)]
 pub struct CopyArguments {
-    /// Snapshots of the other repository: ids, unique prefixes, or `latest` [default: all that the filters choose]
+    /// Snapshots of the other repository: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP [default: all
+    /// that the filters choose]
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
     /// Repository to copy from; --repo is the one to copy to
@@ -61,7 +62,7 @@ the original stays. With --forget it is deleted, and `prune` then frees the spac
 #[derive(Debug, Args)]
 #[command(after_help = REWRITE_NOTES)]
 pub struct RewriteArguments {
-    /// Snapshots: ids, unique prefixes, or `latest` [default: all that the filters choose]
+    /// Snapshots: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP [default: all that the filters choose]
     #[arg(value_name = "SNAPSHOT")]
     pub ids: Vec<String>,
     /// Leave out entries that match this pattern; can be given several times. A leading / is the root of the snapshot
@@ -97,7 +98,7 @@ profile apply, to snapshots of its host.";
 #[derive(Debug, Args)]
 #[command(after_help = FORGET_NOTES)]
 pub struct ForgetArguments {
-    /// Delete these snapshots: ids, unique prefixes, or `latest`
+    /// Delete these snapshots: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["rules", "host", "tags"])]
     pub ids: Vec<String>,
     /// The rules.
@@ -115,8 +116,8 @@ pub struct ForgetArguments {
     /// Only show what would be deleted, and why the others stay
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Free the space afterwards, as `prune` does; not with --dry-run
-    #[arg(long, conflicts_with = "dry_run")]
+    /// Free the space afterwards, as `prune` does
+    #[arg(long)]
     pub prune: bool,
     /// Grace period of --prune, such as 36h, 2d or 0 [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = parse_grace)]
@@ -166,7 +167,7 @@ impl ForgetRules {
 /// Arguments of `tag`.
 #[derive(Debug, Args)]
 pub struct TagArguments {
-    /// Snapshots: ids, unique prefixes, or `latest`
+    /// Snapshots: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub ids: Vec<String>,
     /// Add a tag; can be given several times

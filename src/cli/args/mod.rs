@@ -3,6 +3,7 @@
 
 mod backup;
 mod check;
+mod environment;
 mod keep;
 mod key;
 mod look;

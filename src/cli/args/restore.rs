@@ -55,6 +55,12 @@ pub struct RestoreArguments {
     /// Which of them to restore.
     #[command(flatten)]
     pub patterns: RestorePatterns,
+    /// `latest` is the last snapshot of this host; can be given several times
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// `latest` is the last snapshot with this tag, or with all of TAG,TAG; if given several times, with any
+    #[arg(long = "tag", value_name = "TAG[,TAG]")]
+    pub tags: Vec<String>,
     /// Afterwards, delete entries that the snapshot does not have. What the backup or this restore has left out stays,
     /// and nothing is deleted in directories stored in part, or if something could not be restored
     #[arg(long, conflicts_with = "tensor")]

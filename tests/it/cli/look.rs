@@ -66,6 +66,12 @@ fn latest_can_be_narrowed_and_a_path_follows_any_id() {
     assert_eq!(stdout(&home.run(&["cat", "latest:a/file", "--host", "x"])), "one more");
     assert_eq!(stdout(&home.run(&["cat", "latest:/a/file", "--tag", "big"])), "one");
     assert_eq!(stdout(&home.run(&["cat", &path("a/file"), "--host", "y"])), "one");
+    for (narrowed, text) in [(["--host", "x"], "one more"), (["--tag", "big"], "one")] {
+        json(&home.run(
+            &[&["restore", "latest:a", "--target", "out", "--overwrite", "always", "--json"][..], &narrowed].concat(),
+        ));
+        assert_eq!(home.read("out/file"), text.as_bytes());
+    }
     let none = home.run(&["cat", "latest:a/file", "--host", "z"]);
     assert_eq!(code(&none), 1);
     assert!(stderr(&none).contains("no snapshot matches `latest`"), "{}", stderr(&none));
@@ -204,6 +210,7 @@ fn diff_tells_content_from_metadata_and_counts_bytes_by_chunk() {
     assert_eq!(below["changes"], serde_json::json!([]));
     let same = json(&home.run(&["diff", &first, &first, "--json"]));
     assert_eq!((&same["changes"], &same["summary"]["bytes_added"]), (&serde_json::json!([]), &0.into()));
+    assert!(stdout(&home.run(&["diff", &first, &first])).starts_with("files "));
     assert_eq!(code(&home.run(&["diff", &first, "latest:tree/absent"])), 1);
 }
 

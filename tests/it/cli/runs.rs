@@ -113,6 +113,33 @@ fn a_step_is_named_by_number_place_or_metric_and_the_best_is_restored() {
 }
 
 #[test]
+fn every_verb_that_takes_snapshots_takes_steps() {
+    let (home, files) = trained();
+    let ids = || -> Vec<String> {
+        let listed = json(&home.run(&["snapshots", "--json"]));
+        listed.as_array().unwrap().iter().map(|named| named["id"].as_str().unwrap().to_string()).collect()
+    };
+    let before = ids();
+    let tagged = json(&home.run(&["tag", "run:tune@20", "--add", "kept", "--json"]));
+    assert_eq!(tagged[0]["old"], before[1].as_str());
+    let again = home.backup(&["model.safetensors", "--parent", "run:tune@30"]);
+    assert_eq!(again["parent"], before[2].as_str());
+    let rewritten = json(&home.run(&["rewrite", "run:tune@best:val_loss:max", "--exclude", "nothing", "--json"]));
+    assert_eq!(rewritten[0]["original"], before[0].as_str());
+    assert_eq!(code(&home.run(&["init", "--repo", "other"])), 0);
+    let arguments = ["copy", "--repo", "other", "--from-repo", "data/fhrd/repository", "run:tune@latest", "--json"];
+    assert_eq!(json(&home.run(&arguments))["snapshots"][0]["original"], before[2].as_str());
+    let copied = home.run(&["cat", "--repo", "other", "run:tune@30:model.safetensors"]);
+    assert_eq!(copied.stdout, files[2]);
+    assert_eq!(json(&home.run(&["forget", "run:tune@10", "--json"]))["deleted"][0], before[0].as_str());
+    assert!(!ids().contains(&before[0]) && ids().len() == before.len(), "{:?}", ids());
+    for verb in [&["forget"][..], &["tag", "--add", "x"], &["rewrite", "--exclude", "x"]] {
+        let output = home.run(&[verb, &["run:tune@10"]].concat());
+        assert!(code(&output) == 1 && stderr(&output).contains("no step 10"), "{verb:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_checkpoint_needs_a_run_a_step_and_numbers() {
     let home = Home::new();
     home.write("model", b"x");

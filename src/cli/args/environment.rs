@@ -1,0 +1,48 @@
+//! Which variables of the environment count.
+//!
+//! An empty variable counts as not set. The command line can choose one of several sources of the password; then
+//! variables that name another source do not count.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::builder::{OsStr as ClapOsStr, Resettable};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
+
+use super::Arguments;
+
+/// Ids of the options that say where the password or key comes from.
+const SECRETS: [&str; 3] = ["password_file", "password_command", "key_file"];
+
+impl Arguments {
+    /// Parses the arguments and the environment of this process, or ends it with an error or the help.
+    pub fn of_process() -> Self {
+        let given: Vec<OsString> = std::env::args_os().collect();
+        let command = considered(Self::command(), &given);
+        Self::from_arg_matches(&command.get_matches_from(given)).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// `command` with the variables that count beside the arguments `given`.
+fn considered(command: Command, given: &[OsString]) -> Command {
+    let has_secret = given.iter().take_while(|argument| *argument != "--").any(|argument| is_secret(argument));
+    without_variables(command, &|arg| {
+        arg.get_env().is_some_and(|name| {
+            let is_empty = std::env::var_os(name).is_some_and(|value| value.is_empty());
+            is_empty || (has_secret && SECRETS.contains(&arg.get_id().as_str()))
+        })
+    })
+}
+
+/// Whether `argument` is one of the options [`SECRETS`], with or without its value.
+fn is_secret(argument: &OsStr) -> bool {
+    let name = argument.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+    SECRETS.iter().any(|id| name.strip_prefix(b"--").is_some_and(|name| name == id.replace('_', "-").as_bytes()))
+}
+
+/// `command` without the variables of the arguments for which `is_out` is true.
+fn without_variables(command: Command, is_out: &dyn Fn(&Arg) -> bool) -> Command {
+    command
+        .mut_args(|arg| if is_out(&arg) { arg.env(Resettable::<ClapOsStr>::Reset) } else { arg })
+        .mut_subcommands(|verb| without_variables(verb, is_out))
+}
