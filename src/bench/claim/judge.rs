@@ -63,10 +63,10 @@ impl Claim {
             (None, Some(key)) => self.judge_series(key, &selected, lines, &mut verdict),
             (None, None) => self.judge_value(&selected, lines, &mut verdict),
         }
-        let is_other = matches!(verdict.verdict, VerdictKind::Refuted | VerdictKind::OtherData);
-        if let (true, Some(difference)) = (is_other, &self.other_data) {
+        if let (true, Some(difference)) = (verdict.verdict != VerdictKind::NotTested, &self.other_data) {
+            let start = if verdict.verdict == VerdictKind::Confirmed { "within the rule; " } else { "" };
             verdict.verdict = VerdictKind::OtherData;
-            verdict.remark = format!("{}; the data differ: {difference}", verdict.remark);
+            verdict.remark = format!("{start}{}; what differs: {difference}", verdict.remark);
         }
         verdict
     }
@@ -104,6 +104,13 @@ impl Claim {
         let Some(measured) = self.summary(&values) else { return };
         let (least, largest) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         verdict.verdict = self.rule.decide(measured, self.measure);
+        let is_mean = matches!(self.average, Average::Mean | Average::Geometric);
+        let is_within = |value: &&f64| self.rule.decide(**value, self.measure) == VerdictKind::Confirmed;
+        let within = values.iter().filter(is_within).count();
+        if is_mean && verdict.verdict == VerdictKind::Confirmed && 2 * within <= values.len() {
+            verdict.verdict = VerdictKind::OtherData;
+            verdict.detail = format!("only the mean is within the rule, and {within} of {}", values.len());
+        }
         verdict.measured = Some(measured);
         verdict.range = Some([least, largest]);
         verdict.count = values.len();
@@ -126,10 +133,12 @@ impl Claim {
             });
             let Some((value, other)) = best else { continue };
             count += 1;
-            if (order == Order::Highest && own >= value) || (order == Order::Lowest && own <= value) {
+            let margin = 1.0 + self.rule.within.unwrap_or(0.0) / 100.0;
+            if (order == Order::Highest && own > value * margin) || (order == Order::Lowest && own * margin < value) {
                 first += 1;
             } else {
-                exceptions.push(format!("{}: {} has {} against {}", label(line), who(other), short(value), short(own)));
+                let (other, value, own) = (who(other), precise(value, own), precise(own, value));
+                exceptions.push(format!("{}: {other} has {value} against {own}", label(line)));
             }
         }
         let more = exceptions.len().saturating_sub(EXCEPTIONS_MAX);
@@ -299,6 +308,11 @@ fn subject(selected: &[&Value], rivals: &[&Value]) -> String {
 fn digits(value: f64) -> String {
     let decimals = (1.0 - value.abs().log10().floor()).clamp(2.0, 9.0) as usize;
     format!("{value:.decimals$}").trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// A number with as many digits as tell it from `other`.
+fn precise(value: f64, other: f64) -> String {
+    if value == other || short(value) != short(other) { short(value) } else { format!("{value:.6}") }
 }
 
 /// A number with few digits.

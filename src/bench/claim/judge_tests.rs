@@ -28,7 +28,7 @@ fn lines() -> Vec<Value> {
 
 #[test]
 fn a_line_is_compared_with_the_line_of_the_same_other_names() {
-    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 21.7 }\n";
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 21.7, within = 30 }\n";
     let verdict = claim(text).judge(&lines());
     assert_eq!((verdict.measured, verdict.range, verdict.count), (Some(25.0), Some([0.0, 50.0]), 3));
     assert_eq!(verdict.verdict, VerdictKind::Confirmed);
@@ -66,16 +66,21 @@ fn a_plain_value_is_not_compared_and_a_missing_one_is_not_tested() {
 #[test]
 fn an_order_holds_if_no_rival_of_the_same_names_is_better() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = [\"base\", \"fhrd\"] }\nrule = { order = \"highest\" }\n";
-    let verdict = claim(text).judge(&lines());
+    let mut better = lines();
+    better[5]["ratio"] = json!(2.02);
+    let verdict = claim(text).judge(&better);
     assert_eq!((verdict.measured, verdict.verdict), (Some(3.0), VerdictKind::Confirmed));
     assert_eq!(verdict.measured_text(), "in 3 of 3");
-    let mut worse = lines();
+    let clear = claim(&text.replace("\"highest\"", "\"highest\", within = 2")).judge(&better);
+    assert_eq!((clear.measured, clear.verdict), (Some(2.0), VerdictKind::Refuted), "1 % is too little");
+    assert_eq!(claim(text).judge(&lines()).measured_text(), "in 2 of 3: images level 3, 64 KiB: base has 2 against 2");
+    let mut worse = better;
     worse[3]["ratio"] = json!(3.5);
     let verdict = claim(text).judge(&worse);
     assert_eq!(verdict.verdict, VerdictKind::Refuted);
     assert_eq!(verdict.measured_text(), "in 2 of 3: code level 3, 64 KiB: base has 4 against 3.50");
     let lowest = claim(&text.replace("highest", "lowest")).judge(&worse);
-    assert_eq!((lowest.measured, lowest.verdict), (Some(2.0), VerdictKind::Refuted), "equal values are in order");
+    assert_eq!((lowest.measured, lowest.verdict), (Some(1.0), VerdictKind::Refuted));
 }
 
 #[test]
@@ -100,7 +105,19 @@ fn data_of_another_kind_cannot_refute() {
     assert_eq!(claim(text).judge(&lines()).verdict, VerdictKind::Refuted);
     let verdict = claim(&format!("{text}other_data = \"no servers\"\n")).judge(&lines());
     assert_eq!(verdict.verdict, VerdictKind::OtherData);
-    assert_eq!(verdict.remark, "a guess; the data differ: no servers");
+    assert_eq!(verdict.remark, "a guess; what differs: no servers");
+}
+
+#[test]
+fn a_mean_needs_more_than_half_of_its_values() {
+    let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nrule = { near = 25 }\n";
+    let verdict = claim(text).judge(&lines());
+    assert_eq!((verdict.measured, verdict.verdict), (Some(25.0), VerdictKind::OtherData));
+    assert!(verdict.detail.contains("1 of 3"), "{}", verdict.detail);
+    let two = claim(&text.replace("25", "25, within = 25")).judge(&lines());
+    assert_eq!(two.verdict, VerdictKind::Confirmed, "all of 0, 25 and 50");
+    let least = claim(&format!("{}average = \"least\"\n", text.replace("25", "0, within = 1"))).judge(&lines());
+    assert_eq!(least.verdict, VerdictKind::Confirmed);
 }
 
 #[test]
@@ -114,12 +131,16 @@ fn small_parameters_of_a_label_stay_different() {
 fn other_data_explain_a_value_of_another_size_too() {
     let text = "of = { scheme = \"fhrd\" }\nover = { scheme = \"base\" }\nother_data = \"small sets\"\n";
     let judged = |near: &str| claim(&format!("{text}rule = {{ near = {near} }}\n")).judge(&lines());
-    assert_eq!(judged("25").remark, "a guess");
+    let within = judged("25, within = 30");
+    assert_eq!(
+        (within.verdict, &*within.remark),
+        (VerdictKind::OtherData, "within the rule; a guess; what differs: small sets")
+    );
     for (near, size) in [("80", "another size"), ("400", "no effect"), ("-25", "the other direction")] {
         let verdict = judged(near);
         assert_eq!(
             (verdict.verdict, &*verdict.remark),
-            (VerdictKind::OtherData, "a guess; the data differ: small sets"),
+            (VerdictKind::OtherData, "a guess; what differs: small sets"),
             "{size}"
         );
     }

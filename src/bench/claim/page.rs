@@ -5,11 +5,12 @@ use super::{Average, VerdictKind};
 
 /// What a reader must know before the tables.
 const HEAD: &str = "\
-A claim is *confirmed* if the value measured here is within its rule, the column before the last but two. It is
-*refuted* if it is not. It counts as *other data* if the paper states a number and the effect here has the same
-direction but another size, a tenth of it at least, or if the row says that the data here are of another kind than the
-claim needs. It is *not tested* if there is no value; the last column says why. Where a paper states a number, the rule
-allows a quarter of the effect that the number stands for, unless the row states a range.
+A claim is *confirmed* if the value measured here is within its rule, the column before the last but two; a mean only
+if more than half of the values that it is the mean of are, too. It is *refuted* if it is not. It counts as *other data*
+if the paper states a number and the effect here has the same direction but another size, between a tenth and ten times
+of it; if only the mean is within the rule; or, whatever the value, if the row says that the data or the setting here
+are of another kind than the claim needs. It is *not tested* if there is no value; the last column says why. Where a
+paper states a number, the rule allows a quarter of the effect that the number stands for, unless the row has a range.
 ";
 
 impl Verdict {
@@ -37,7 +38,8 @@ impl Verdict {
     /// The decision, and the build that measured it if it is another one.
     fn verdict_text(&self) -> String {
         let name = self.verdict.name();
-        self.age.as_ref().map_or_else(|| name.to_string(), |age| format!("{name} ({age})"))
+        let age = self.age.as_ref().filter(|_| self.verdict != VerdictKind::NotTested);
+        age.map_or_else(|| name.to_string(), |age| format!("{name} ({age})"))
     }
 
     /// What was compared, and on which sets.
@@ -65,7 +67,11 @@ pub fn lead(verdicts: &[Verdict]) -> String {
     let parts = [
         (VerdictKind::Confirmed, "Of the headline claims, these hold on these data:", false),
         (VerdictKind::Refuted, "These do not hold:", true),
-        (VerdictKind::OtherData, "These have the stated direction but another size, or need other data:", true),
+        (
+            VerdictKind::OtherData,
+            "These have another size, or were measured on other data or in another setting:",
+            true,
+        ),
         (VerdictKind::NotTested, "These could not be tested:", true),
     ];
     for (kind, title, has_reason) in parts {

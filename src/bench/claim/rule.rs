@@ -1,9 +1,10 @@
 //! The rule by which a value decides about a claim.
 //!
-//! - *confirmed*: the rule holds.
+//! - *confirmed*: the rule holds, for a mean also for more than half of what it is the mean of.
 //! - *other data*: it does not hold, but the paper states a number (`near`), and the effect here has the same
-//!   direction and at least a tenth of the size; or the claim says that its data are of another kind (`other_data`).
-//! - *refuted*: neither.
+//!   direction and between a tenth and ten times the size; or only the mean is within the rule; or the claim says that
+//!   its data or its setting are of another kind (`other_data`), whatever the value.
+//! - *refuted*: none of these.
 //! - *not tested*: there is no value.
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,8 @@ pub struct Rule {
     /// The number of the paper.
     pub near: Option<f64>,
     /// With `near`: the greatest difference, in the unit of the claim. Default: a quarter of the effect. With
-    /// `rises_with` and `falls_with`: percent of a value by which a step may go the other way; default 0.
+    /// `rises_with` and `falls_with`: percent of a value by which a step may go the other way; default 0. With `order`:
+    /// percent of the next value by which a line must be ahead; default: any difference.
     pub within: Option<f64>,
     /// The least value.
     pub at_least: Option<f64>,
@@ -35,9 +37,9 @@ pub struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// No other has a higher value.
+    /// All others have lower values.
     Highest,
-    /// No other has a lower value.
+    /// All others have higher values.
     Lowest,
 }
 
@@ -72,6 +74,8 @@ const NEAR_SHARE: f64 = 0.25;
 
 /// Share of an effect below which it counts as absent.
 const ABSENT_SHARE: f64 = 0.1;
+/// Multiple of an effect above which it is another one.
+const OTHER_MULTIPLE: f64 = 10.0;
 
 /// The value without an effect.
 fn neutral(measure: Measure) -> f64 {
@@ -110,7 +114,9 @@ impl Rule {
         }
         let effect = |value: f64| value - neutral(measure);
         match self.near {
-            Some(near) if effect(value) / effect(near) >= ABSENT_SHARE => VerdictKind::OtherData,
+            Some(near) if (ABSENT_SHARE..=OTHER_MULTIPLE).contains(&(effect(value) / effect(near))) => {
+                VerdictKind::OtherData
+            }
             _ => VerdictKind::Refuted,
         }
     }
@@ -118,14 +124,16 @@ impl Rule {
     /// The rule in words.
     pub(super) fn text(&self, measure: Measure, unit: &str) -> String {
         let number = |value: f64| {
-            let text = format!("{value:.2}");
+            let text = if value.abs() < 2.0 { format!("{value:.4}") } else { format!("{value:.2}") };
             text.trim_end_matches('0').trim_end_matches('.').to_string()
         };
         let order = |order: &Order| match order {
             Order::Highest => "the highest in every comparison".to_string(),
             Order::Lowest => "the lowest in every comparison".to_string(),
         };
-        let of_order = self.order.as_ref().map(order);
+        let margin =
+            self.within.map_or(String::new(), |within| format!(", by {} % of the next at least", number(within)));
+        let of_order = self.order.as_ref().map(|kind| format!("{}{margin}", order(kind)));
         let rises = self.rises_with.as_ref().map(|key| format!("rises with {}", key.replace('_', " ")));
         let falls = self.falls_with.as_ref().map(|key| format!("falls with {}", key.replace('_', " ")));
         if let Some(text) = of_order.or(rises).or(falls) {
@@ -159,6 +167,8 @@ mod tests {
             [Confirmed, Confirmed, OtherData, OtherData]
         );
         assert_eq!([decide(2.1), decide(1.9), decide(-1.0), decide(0.0)], [OtherData, Refuted, Refuted, Refuted]);
+        assert_eq!([decide(199.0), decide(201.0)], [OtherData, Refuted]);
+        assert_eq!(rule("at_least = 1.005").text(Measure::Times, "times"), "at least 1.005 times");
         let share = rule("near = 15");
         let decide = |value| share.decide(value, Measure::Share);
         assert_eq!([decide(36.0), decide(60.0), decide(105.0)], [Confirmed, OtherData, Refuted]);
