@@ -76,6 +76,9 @@ fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[Containe
             Err(error) => tracing::warn!("not adopting a container: {error}"),
         }
     }
+    if waiting.iter().all(|(_, missing)| !missing.is_empty()) {
+        return name(repository, waiting);
+    }
     let orphans = waiting.iter().map(|(id, _)| *id).collect();
     let adopted = match reliance.hold(&orphans) {
         Ok(_) => name(repository, waiting),

@@ -5,8 +5,9 @@
 //!    only the literal bytes of needed entries move, into new solid frames. Frames of codecs that know their content
 //!    move whole.
 //! 3. Operations, bases and features stay the same, so an entry keeps its identity.
-//! 4. A new container gets a segment only if the pending entry of this prune is still there once it is stored. Another
-//!    prune may have finished this one, and have deleted what the entries copy from before it could list the container.
+//! 4. The new containers get segments only if the pending entry of this prune is still there once all of them are
+//!    stored. Another prune may have finished this one, and have deleted what the entries copy from before it could
+//!    list the new containers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::repo::container::{
     ContainerEntry, ContainerIndex, ContainerKind, ContainerWriter, EntryFields, FrameInfo, HEADER_BYTES,
     OperationList, StoredFrame, blob_name, decode_frame, parse_frame, parse_header,
 };
-use crate::repo::index::{SegmentBatches, read_container_index};
+use crate::repo::index::read_container_index;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
@@ -80,11 +81,8 @@ impl LoadedRange {
 /// Moves entries.
 pub struct Mover<'a> {
     repository: &'a Repository,
-    /// Name of the pending entry of this prune.
-    claim: &'a str,
     container_bytes: u64,
     open: Vec<OpenContainer>,
-    batches: SegmentBatches<'a>,
     scratch: Scratch,
     loaded: LoadedRange,
     /// Bytes of the containers written.
@@ -94,14 +92,12 @@ pub struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// Writes containers of about `container_bytes`, as long as the pending entry `claim` is in the store.
-    pub fn new(repository: &'a Repository, claim: &'a str, container_bytes: u64) -> Self {
+    /// Writes containers of about `container_bytes`.
+    pub fn new(repository: &'a Repository, container_bytes: u64) -> Self {
         Mover {
             repository,
-            claim,
             container_bytes,
             open: Vec::new(),
-            batches: SegmentBatches::new(repository.store.as_ref(), &repository.salts),
             scratch: Scratch::default(),
             loaded: LoadedRange::default(),
             bytes_written: 0,
@@ -112,8 +108,7 @@ impl<'a> Mover<'a> {
     /// Moves the live entries of a container.
     ///
     /// # Errors
-    /// Damage with the name of the container; [`Error::Pruned`] if another prune has finished this one; those of the
-    /// store.
+    /// Damage with the name of the container; those of the store.
     pub fn move_container(&mut self, id: &ContainerId, live: &LiveSet) -> Result<()> {
         let store = &self.repository.store;
         let name = blob_name(id);
@@ -277,15 +272,13 @@ impl<'a> Mover<'a> {
         let id = sealed.store(self.repository.store.as_ref())?;
         self.bytes_written += sealed.len;
         self.written.push(id);
-        check_claim(self.repository.store.as_ref(), self.claim)?;
-        let entries = sealed.container_index.entries.iter().zip(0..);
-        self.batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))
+        Ok(())
     }
 
-    /// Seals what is open and writes the segments of all new containers. Returns the new containers and their bytes.
+    /// Seals what is open. Returns the new containers, which no segment names yet, and their bytes.
     ///
     /// # Errors
-    /// As of [`Self::move_container`].
+    /// Those of the store.
     pub fn finish(mut self) -> Result<(Vec<ContainerId>, u64)> {
         for kind in [ContainerKind::Data, ContainerKind::Metadata] {
             if self.open.iter().any(|open| open.kind == kind) {
@@ -293,7 +286,6 @@ impl<'a> Mover<'a> {
                 self.seal(kind)?;
             }
         }
-        self.batches.finish(&[])?;
         Ok((self.written, self.bytes_written))
     }
 }

@@ -83,7 +83,7 @@ fn prune_without(
     let (started, mut attempt) = (Instant::now(), 1);
     let (damaged, report) = (Vec::new(), PruneReport::default());
     let mut run =
-        PruneRun { repository, options, forgotten, stop, locks, stuck: None, damaged, keeps_damaged: false, report };
+        PruneRun { repository, options, forgotten, stop, locks, stuck: None, damaged, locked: HashSet::new(), report };
     loop {
         run.report.withdrawn = false;
         let result = match run.all() {
@@ -123,8 +123,8 @@ struct PruneRun<'a> {
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
     damaged: Vec<String>,
-    /// Whether these must stay: what they may list cannot be deleted now.
-    keeps_damaged: bool,
+    /// What these may list and cannot be deleted now. It needs another entry.
+    locked: HashSet<ContainerId>,
     report: PruneReport,
 }
 
@@ -163,16 +163,11 @@ impl PruneRun<'_> {
             return Ok(self.clean_segments()?);
         }
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &candidates)?;
-        let others = store.list(ClaimKind::Pending.prefix())?;
-        let stuck = self.stuck.as_ref().map(|claim| &claim.name);
-        let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
-        if others.iter().any(|listed| !is_known(&listed.name)) {
+        let Some(held) = self.look(&own).map_err(|error| self.withdraw(&own, error.into()))? else {
             tracing::info!("another prune is running; this one withdraws");
             self.report.withdrawn = true;
             return Ok(store.delete(&own.name)?);
-        }
-        self.break_intents()?;
-        let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        };
         if !self.damaged.is_empty() && !candidates.is_disjoint(&held) {
             tracing::info!(
                 "a backup relies on containers that an earlier prune may have listed; a later prune goes on"
@@ -190,12 +185,25 @@ impl PruneRun<'_> {
         Ok(store.delete(&own.name)?)
     }
 
+    /// The containers that writers rely on; none if another prune is there besides the entry `own`.
+    fn look(&mut self, own: &ContainerClaim) -> Result<Option<HashSet<ContainerId>>> {
+        let store = self.repository.store.as_ref();
+        let others = store.list(ClaimKind::Pending.prefix())?;
+        let stuck = self.stuck.as_ref().map(|claim| &claim.name);
+        let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
+        if others.iter().any(|listed| !is_known(&listed.name)) {
+            return Ok(None);
+        }
+        self.break_intents()?;
+        ContainerClaim::containers_of(store, ClaimKind::Intent).map(Some)
+    }
+
     /// Deletes the pending entries that nobody can read, once this prune has deleted what no snapshot needs. Until then
     /// they keep writers from containers whose bases their owner may have deleted.
     fn delete_damaged(&mut self) -> Result<()> {
-        if self.keeps_damaged {
-            tracing::warn!("the entry of a prune that cannot be read stays: locks keep what it may list");
-            return Ok(());
+        if !self.damaged.is_empty() && !self.locked.is_empty() {
+            let (store, salt) = (self.repository.store.as_ref(), self.repository.salts.draw()?);
+            ContainerClaim::put(store, ClaimKind::Pending, &salt, &self.locked)?;
         }
         self.damaged.drain(..).try_for_each(|name| self.repository.store.delete(&name))
     }
@@ -339,14 +347,12 @@ impl PruneRun<'_> {
             |one: &&Occupancy| !is_stuck(&one.id) && self.locks.as_ref().is_none_or(|locks| locks.may_go(&one.id));
         let free: Vec<Occupancy> = containers.iter().filter(is_free).copied().collect();
         let mut candidates = choose(&free, &bounds);
-        self.keeps_damaged = false;
+        self.locked.clear();
         if !self.damaged.is_empty() {
             // Once the entries that cannot be read are gone, writers would use what lacks its bases.
             let lacking = lacking_bases(self.repository, &view.all, &|| self.check_stop())?;
-            let lacking_free: HashSet<ContainerId> =
-                free.iter().map(|one| one.id).filter(|id| lacking.contains(id)).collect();
-            self.keeps_damaged = lacking_free.len() < lacking.len();
-            candidates.extend(lacking_free);
+            candidates.extend(free.iter().map(|one| one.id).filter(|id| lacking.contains(id)));
+            self.locked = lacking.into_iter().filter(|id| !candidates.contains(id) && !is_stuck(id)).collect();
         }
         let chosen = || containers.iter().filter(|one| candidates.contains(&one.id));
         let report = &mut self.report;
@@ -380,6 +386,8 @@ impl PruneRun<'_> {
         }
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
+        // A snapshot that comes back after a power cut would lack what is deleted now.
+        sync_deletions(store, &[crate::repo::snapshot::blob_name(&SnapshotId([0; 32]))])?;
         let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete(&blob_name(&id))) {
@@ -417,7 +425,7 @@ impl PruneRun<'_> {
         }
         let mut existing: Vec<ContainerId> = doomed.intersection(&view.all.containers).copied().collect();
         existing.sort_unstable();
-        let mut mover = Mover::new(self.repository, &own.name, self.options.container_bytes);
+        let mut mover = Mover::new(self.repository, self.options.container_bytes);
         let mut sizes = Vec::with_capacity(existing.len());
         for id in existing {
             self.check_stop()?;
@@ -428,6 +436,10 @@ impl PruneRun<'_> {
             sizes.push((id, head.len));
         }
         let (written, bytes_written) = mover.finish()?;
+        if !written.is_empty() {
+            check_claim(store, &own.name)?;
+            name_containers(&view.retained, &written)?;
+        }
         // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases.
         let mut used = view.retained.take_orphans_used();
         if !used.is_empty() {

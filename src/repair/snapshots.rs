@@ -3,8 +3,8 @@
 //! 1. The tree is walked. A file with a chunk or a recipe that no entry gives, and what a listing lacks, are lost.
 //! 2. If something is lost, the listings are written again without it, then a snapshot with the same fields, one
 //!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
-//! 3. The damaged snapshot is deleted only on request. If an earlier repair has stored its replacement, that one
-//!    serves.
+//! 3. The damaged snapshot is deleted only on request, and only for a replacement that this repair has stored: another
+//!    repair may still withdraw its own. Without that, an equal one of an earlier repair serves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,10 +104,8 @@ pub fn repair_snapshots(
         }
         let mut found = std::mem::take(&mut repair.found);
         if !request.dry_run {
-            let replacement = match repair.repaired_before(&snapshots, &named.id)? {
-                Some(id) => id,
-                None => repair.replace(repository, config, &listing, named)?,
-            };
+            let known = if request.forget { &[][..] } else { &snapshots };
+            let replacement = repair.replace(repository, config, &listing, named, known)?;
             found.replaced_by = Some(replacement.to_string());
             if request.forget {
                 snapshot::delete(store, &named.id)?;
@@ -133,29 +131,15 @@ struct TreeRepair {
 }
 
 impl TreeRepair {
-    /// A whole snapshot by which an earlier repair has replaced `damaged`.
-    fn repaired_before(&mut self, snapshots: &[NamedSnapshot], damaged: &SnapshotId) -> Result<Option<SnapshotId>> {
-        for named in snapshots {
-            let origin = named.snapshot.extra.get(REPAIRED_FROM).map(|bytes| bytes.as_slice());
-            if origin != Some(damaged.0.as_slice()) {
-                continue;
-            }
-            self.found = DamagedSnapshot::default();
-            self.walk(named.snapshot.root, None)?;
-            if self.found.dropped_count == 0 {
-                return Ok(Some(named.id));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Writes the tree of a damaged snapshot without what is lost, and then the snapshot.
+    /// Writes the tree of a damaged snapshot without what is lost, and then the snapshot, unless one of `known`
+    /// replaces the damaged one and has the same tree.
     fn replace(
         &mut self,
         repository: &Repository,
         config: &Config,
         listing: &Arc<ContainerListing>,
         damaged: &NamedSnapshot,
+        known: &[NamedSnapshot],
     ) -> Result<SnapshotId> {
         let (index, mut metadata) = metadata_writer(repository, config, listing)?;
         let root = self.walk(damaged.snapshot.root, Some((&mut metadata, &index)))?;
@@ -163,6 +147,13 @@ impl TreeRepair {
         let stored = index.lock().unwrap_or_else(PoisonError::into_inner).stored().clone();
         name_all_containers(listing, &stored)?;
         check_writable(repository)?;
+        let is_equal = |named: &&NamedSnapshot| {
+            let replaces = named.snapshot.extra.get(REPAIRED_FROM).map(|bytes| bytes.as_slice());
+            replaces == Some(damaged.id.0.as_slice()) && named.snapshot.root == root
+        };
+        if let Some(equal) = known.iter().find(is_equal) {
+            return Ok(equal.id);
+        }
         let mut repaired = damaged.snapshot.clone();
         repaired.root = root;
         if let Some(node) = &mut repaired.root_node {

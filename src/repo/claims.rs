@@ -26,8 +26,6 @@ use crate::wire::{Envelope, WireReader};
 const MAGIC: [u8; 8] = *b"FHRDCLAM";
 /// Enough for two million containers.
 const BYTES_LIMIT: u64 = 64 << 20;
-/// Bytes of all claims of a kind that are read, at most. The others count as damaged.
-const TOTAL_BYTES_MAX: u64 = 512 << 20;
 const ID_BYTES: usize = 32;
 
 /// What a claim says about its containers.
@@ -168,14 +166,17 @@ impl ContainerClaim {
         Ok(ContainerClaim { name: name.into(), host: record.host, containers })
     }
 
-    /// All claims of a kind, and those that cannot be read, with the reason. If one vanishes before it is read, its
-    /// owner may have put another one in its place before that, so they are listed again.
+    /// Calls `found` with each claim of a kind. Returns those that cannot be read, with the reason. If one vanishes
+    /// before it is read, its owner may have put another one in its place before that, so they are listed again.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
-        let (mut claims, mut damaged, mut total) = (Vec::new(), Vec::new(), 0u64);
-        let mut seen = HashSet::new();
+    fn visit(
+        store: &dyn Store,
+        kind: ClaimKind,
+        mut found: impl FnMut(ContainerClaim),
+    ) -> Result<Vec<(String, Error)>> {
+        let (mut damaged, mut seen) = (Vec::new(), HashSet::new());
         loop {
             let mut has_vanished = false;
             let listed = store.list(kind.prefix())?.into_iter();
@@ -183,23 +184,27 @@ impl ContainerClaim {
                 if !seen.insert(listed.name.clone()) {
                     continue;
                 }
-                total = total.saturating_add(listed.len);
-                if total > TOTAL_BYTES_MAX {
-                    let expected = format!("claims of at most {TOTAL_BYTES_MAX} bytes together");
-                    damaged.push((listed.name.clone(), Error::corrupt(listed.name, 0, expected, total.to_string())));
-                    continue;
-                }
                 match ContainerClaim::load(store, &listed.name) {
-                    Ok(claim) => claims.push(claim),
+                    Ok(claim) => found(claim),
                     Err(error) if error.kind() == ErrorKind::NotFound => has_vanished = true,
                     Err(error) if error.is_unreadable() => damaged.push((listed.name, error)),
                     Err(error) => return Err(error),
                 }
             }
             if !has_vanished {
-                return Ok((claims, damaged));
+                return Ok(damaged);
             }
         }
+    }
+
+    /// All claims of a kind, and those that cannot be read, with the reason.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn list_with_damaged(store: &dyn Store, kind: ClaimKind) -> Result<ListedClaims> {
+        let mut claims = Vec::new();
+        let damaged = Self::visit(store, kind, |claim| claims.push(claim))?;
+        Ok((claims, damaged))
     }
 
     /// All claims of a kind. One that vanishes meanwhile is left out.
@@ -208,13 +213,7 @@ impl ContainerClaim {
     /// Those of the store. A damaged claim is an error, because it may name any container.
     pub fn list(store: &dyn Store, kind: ClaimKind) -> Result<Vec<ContainerClaim>> {
         let (claims, damaged) = Self::list_with_damaged(store, kind)?;
-        match damaged.into_iter().next() {
-            None => Ok(claims),
-            Some((name, error)) => {
-                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than its grace period");
-                Err(error)
-            }
-        }
+        fail_if_any(damaged).map(|()| claims)
     }
 
     /// The containers of all claims of a kind.
@@ -222,7 +221,21 @@ impl ContainerClaim {
     /// # Errors
     /// As of [`Self::list`].
     pub fn containers_of(store: &dyn Store, kind: ClaimKind) -> Result<HashSet<ContainerId>> {
-        Ok(Self::list(store, kind)?.into_iter().flat_map(|claim| claim.containers).collect())
+        // One after another: the intents of one long run list the same containers again and again.
+        let mut containers = HashSet::new();
+        let damaged = Self::visit(store, kind, |claim| containers.extend(claim.containers))?;
+        fail_if_any(damaged).map(|()| containers)
+    }
+}
+
+/// Fails if a claim cannot be read.
+fn fail_if_any(damaged: Vec<(String, Error)>) -> Result<()> {
+    match damaged.into_iter().next() {
+        None => Ok(()),
+        Some((name, error)) => {
+            tracing::warn!("{name} cannot be read; a prune deletes it once it is older than its grace period");
+            Err(error)
+        }
     }
 }
 

@@ -149,7 +149,8 @@ fn a_repair_does_not_outlive_what_it_repairs_and_is_not_repeated() {
     let (other, is_done) = (place.clone(), AtomicBool::new(false));
     let repairing = hooked(&place, move |call, name| {
         if call == "put" && name.starts_with("snapshots") && !is_done.swap(true, Ordering::SeqCst) {
-            forget_and_prune(&other);
+            let ids: Vec<_> = snapshots(&other).iter().map(|named| named.id).collect();
+            forget(&other.open(), &ids).unwrap();
         }
         Ok(())
     });
@@ -162,6 +163,12 @@ fn a_repair_does_not_outlive_what_it_repairs_and_is_not_repeated() {
         (0..2).map(|_| repair(&again.open()).unwrap().damaged[0].replaced_by.clone()).collect();
     assert!(replaced[0].is_some() && replaced[0] == replaced[1], "{replaced:?}");
     assert_eq!(names(&again, "snapshots").len(), 3);
+    // Only for a replacement of its own does a repair delete a snapshot.
+    let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+    let report = repair_snapshots(&again.open(), &TestRepository::config(), request, &Arc::default()).unwrap();
+    let own = report.damaged[0].replaced_by.clone().unwrap();
+    assert!(Some(&own) != replaced[0].as_ref() && report.forgotten.len() == 1, "{report:?}");
+    assert!(names(&again, "snapshots").iter().any(|name| name.ends_with(&own)));
 }
 
 #[test]

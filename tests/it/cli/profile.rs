@@ -129,8 +129,7 @@ fn a_profile_has_the_rules_of_forget() {
     backup(&["--host", "another"]);
     let left = || json(&home.run(&["snapshots", "--profile", "nightly", "--json"])).as_array().unwrap().len();
     let dry = json(&home.run(&["forget", "--profile", "nightly", "--dry-run", "--json"]));
-    assert_eq!((dry["deleted"].as_array().unwrap().len(), left()), (1, 5));
-    assert!(dry["prune"]["snapshots"] == 4 && dry["prune"]["dry_run"] == true, "{dry}");
+    assert_eq!((dry["deleted"].as_array().unwrap().len(), left(), &dry["prune"]), (1, 5, &serde_json::Value::Null));
     let done = json(&home.run(&["forget", "--profile", "nightly", "--json"]));
     assert_eq!((done["deleted"].as_array().unwrap().len(), left()), (1, 4), "{done}");
     assert!(done["prune"]["snapshots"] == 4, "{done}");
