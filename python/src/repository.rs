@@ -105,7 +105,8 @@ impl Opening {
             let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
             return Ok(Some(Unlock::KeyFile(SecretBytes::new(bytes))));
         }
-        let password = self.password.clone().or_else(|| std::env::var("FHRD_PASSWORD").ok());
+        let password =
+            self.password.clone().or_else(|| std::env::var("FHRD_PASSWORD").ok().filter(|text| !text.is_empty()));
         Ok(password.map(|password| Unlock::Password(SecretBytes::new(password.into_bytes()))))
     }
 
@@ -146,7 +147,9 @@ impl Opening {
         let store = store::create_with(&self.location, &self.store)?;
         match self.unlock()?.filter(|_| has_secret) {
             Some(unlock) => {
-                Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python").map(drop)
+                let created = Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python")?;
+                KnownRepository::remember(&created);
+                Ok(())
             }
             None => {
                 KnownRepository::check_unused(store.as_ref())?;

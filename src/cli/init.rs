@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Session;
 use super::args::{EncryptionArguments, InitArguments, Options};
 use super::exit::Exit;
-use super::output::{print, print_json, size, write_pairs};
+use super::output::{note, print, print_json, size, write_pairs};
 use super::{key, location, secrets};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -70,6 +70,12 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     } else {
         location::create(options, &config, like.as_ref())?
     };
+    if repository.encryption.is_none() && repository.store.local_path().is_none() && secrets::is_given(options) {
+        note(
+            "the repository is not encrypted: other commands refuse the password that is given; `FHRD_PASSWORD=` before \
+              them gives none",
+        );
+    }
     if !repository.was_created_alone()? {
         tracing::warn!(
             "this store does not refuse names that are taken: two `fhrd init` there at the same time would overwrite \

@@ -14,7 +14,7 @@ use super::output::{failed, note, print, print_json, printable};
 use super::{location, secrets};
 use crate::crypto::{KeySlot, Keyring, SecretBytes, SlotKind, Unlock};
 use crate::error::{Error, Result};
-use crate::repo::{Encryption, Repository, keys};
+use crate::repo::{Encryption, KnownRepository, Repository, keys};
 use crate::store::Store;
 
 /// First line of exported keys.
@@ -66,6 +66,7 @@ pub fn run(session: &Session, verb: &KeyVerb) -> Result<Exit> {
             let open = Open::new(session)?;
             let id = open.add(&secrets::new(secret)?, &label(secret))?;
             let old = open.encryption.slot.clone();
+            open.remember(&open.encryption, &id);
             keys::remove(open.store(), &old)?;
             open.done(&KeyChangeDocument { added: vec![id], removed: vec![old], ..Default::default() })
         }
@@ -105,6 +106,12 @@ impl<'a> Open<'a> {
         let Encryption { keyring, suite, .. } = &self.encryption;
         keys::check_slot_count(self.store())?;
         keys::put(self.store(), &KeySlot::new(keyring, unlock, label, *suite)?)
+    }
+
+    /// Remembers on this machine that the slot `id` opens `encryption` from now on.
+    fn remember(&self, encryption: &Encryption, id: &str) {
+        let encryption = Some(Encryption { slot: id.into(), ..encryption.clone() });
+        KnownRepository::remember(&Repository { encryption, ..self.repository.clone() });
     }
 
     fn done(&self, change: &KeyChangeDocument) -> Result<Exit> {
@@ -221,6 +228,7 @@ fn rotate(session: &Session) -> Result<Exit> {
     let encryption = Encryption { keyring: Arc::new(keyring), ..open.encryption.clone() };
     let slot = KeySlot::new(&encryption.keyring, &unlock, &label, encryption.suite)?;
     let id = keys::put(open.store(), &slot)?;
+    open.remember(&encryption, &id);
     let mut removed = Vec::new();
     for slot in slots {
         keys::remove(open.store(), &slot.id)?;
@@ -260,6 +268,10 @@ fn import(session: &Session, file: &Path, secret: &NewSecretArguments) -> Result
     let keyring = Keyring::parse(&what, &bytes)?;
     let store = location::store(&session.options)?;
     Repository::check_keyring(store.as_ref(), &keyring)?;
+    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref()) {
+        let text = "these keys are older than those that this machine has used: use a later export";
+        return Err(Error::Usage(text.into()));
+    }
     let suite = crate::crypto::CipherSuite::of_this_machine();
     let slot = KeySlot::new(&keyring, &secrets::new(secret)?, &label(secret), suite)?;
     let id = keys::put(store.as_ref(), &slot)?;

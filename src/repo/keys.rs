@@ -78,7 +78,8 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     Ok(slots)
 }
 
-/// Opens the latest slot that `unlock` opens and whose keyring `is_right` accepts. Returns its id, too.
+/// Opens the latest slot that `unlock` opens and whose keyring `is_right` accepts. Returns its id, too. If it has older
+/// keys than this machine has seen, the slots before it are tried for newer ones.
 ///
 /// # Errors
 /// [`Error::Locked`] if there is none; those of listing the store and of `is_right`.
@@ -95,14 +96,22 @@ pub fn open(
     // The latest first: after a change of keys, only that one has all of them. Somebody may have put costly slots.
     slots.reverse();
     slots.sort_by_key(|named| named.slot.is_costly());
-    let mut is_foreign = false;
+    let (mut is_foreign, mut older, seen) = (false, None, KnownRepository::generation(store));
     for NamedSlot { id, slot } in slots {
         match slot.open(&format!("{PREFIX}/{id}"), unlock) {
-            Ok(Some(keyring)) if is_right(&keyring)? => return Ok((id, keyring)),
+            Ok(Some(keyring)) if is_right(&keyring)? => {
+                if keyring.latest()?.generation >= seen {
+                    return Ok((id, keyring));
+                }
+                older.get_or_insert((id, keyring));
+            }
             Ok(Some(_)) => is_foreign = true,
             Ok(None) => {}
             Err(error) => tracing::warn!("a key slot does not open: {error}"),
         }
+    }
+    if let Some(older) = older {
+        return Ok(older);
     }
     Err(locked(match (is_foreign, unlock) {
         (true, _) => "the key slot that opens has the keys of another repository: somebody exchanged files",

@@ -5,6 +5,8 @@
 //! has. So a machine remembers, for each location, which keys belong there.
 
 use std::fs;
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -50,19 +52,33 @@ fn file(location: &str) -> Result<PathBuf> {
 fn read(path: &Path) -> Result<Option<KnownRepository>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // A directory that nobody can enter has nothing to remember.
+        Err(error) if [NotFound, NotADirectory, PermissionDenied].contains(&error.kind()) => return Ok(None),
         Err(error) => return Err(Error::io("read", path, error)),
     };
-    let expected = "what this machine remembers of an encrypted repository";
-    toml::from_str(&text)
-        .map(Some)
-        .map_err(|error| Error::corrupt(path.display().to_string(), 0, expected, error.to_string()))
+    toml::from_str(&text).map(Some).map_err(|error| {
+        let reason = format!("what this machine remembers of it cannot be read: delete the file. {}", error.message());
+        Error::Locked { location: path.display().to_string(), reason }
+    })
 }
 
 /// What is remembered of the locations of a store, with the files. Nothing if the user has no home directory.
 fn of(store: &dyn Store) -> Result<Vec<(PathBuf, KnownRepository)>> {
     let paths = locations(store).into_iter().filter_map(|location| file(&location).ok());
     paths.filter_map(|path| read(&path).transpose().map(|known| Ok((path, known?)))).collect()
+}
+
+fn write(path: &Path, known: &KnownRepository) -> Result<()> {
+    path.parent().map_or(Ok(()), create_private)?;
+    let text = toml::to_string(known).map_err(|error| Error::internal(error.to_string()))?;
+    let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
+    let temporary = path.with_extension(unique);
+    let written = fs::File::create_new(&temporary).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    });
+    written.map_err(|error| Error::io("write", path, error))
 }
 
 impl KnownRepository {
@@ -78,14 +94,26 @@ impl KnownRepository {
         of(store).into_iter().flatten().map(|(_, known)| known.slot).collect()
     }
 
-    /// Fails unless the repository has the keys that are remembered of its location, if any are.
+    /// The latest generation of the master key that this machine has seen in a store; 0 if none.
+    pub fn generation(store: &dyn Store) -> u32 {
+        of(store).into_iter().flatten().map(|(_, known)| known.generation).max().unwrap_or(0)
+    }
+
+    /// Fails unless the repository has the keys that are remembered of its location, if any are. What is remembered of
+    /// the real path counts before that of a symbolic link, which may change from one known repository to another.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is not encrypted, or has other keys, or only older ones. [`Error::Io`] if what is
-    /// remembered cannot be read, [`Error::Corrupt`] if it does not parse.
+    /// [`Error::Locked`] if it is not encrypted, or has other keys, or only older ones, or if what is remembered does
+    /// not parse. [`Error::Io`] if it cannot be read.
     pub fn check(repository: &Repository) -> Result<()> {
         let now = Self::new(repository, String::new())?;
-        for (path, known) in of(repository.store.as_ref())? {
+        let store = repository.store.as_ref();
+        let real = locations(store).pop().and_then(|real| file(&real).ok());
+        let mut known = of(store)?;
+        if known.iter().any(|(path, _)| Some(path) == real.as_ref()) {
+            known.retain(|(path, _)| Some(path) == real.as_ref());
+        }
+        for (path, known) in known {
             let found = match &now {
                 Some(now) if now.keys == known.keys && now.generation >= known.generation => continue,
                 Some(now) if now.keys == known.keys => "it has only older keys now",
@@ -123,14 +151,18 @@ impl KnownRepository {
         let remember = |location: String| {
             let Some(known) = Self::new(repository, location)? else { return Ok(()) };
             let path = file(&known.location)?;
-            if read(&path).is_ok_and(|before| before.as_ref() == Some(&known)) {
+            let before = read(&path).ok().flatten();
+            if before.as_ref() == Some(&known) {
                 return Ok(());
             }
-            path.parent().map_or(Ok(()), create_private)?;
-            let text = toml::to_string(&known).map_err(|error| Error::internal(error.to_string()))?;
-            let temporary = path.with_extension(format!("{}.new", std::process::id()));
-            let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
-            written.map_err(|error| Error::io("write", &path, error))
+            match write(&path, &known) {
+                // It will still be noticed if the keys are exchanged.
+                Err(error) if before.is_some_and(|before| before.keys == known.keys) => {
+                    tracing::debug!("{error}");
+                    Ok(())
+                }
+                written => written,
+            }
         };
         let remembered: Result<()> = locations(repository.store.as_ref()).into_iter().try_for_each(remember);
         if let Err(error) = remembered {

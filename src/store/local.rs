@@ -161,6 +161,11 @@ impl LocalStore {
         // Without waiting for the other end of a pipe.
         let opened = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path);
         let file = match opened {
+            // Another machine has a lease on the file, and gives it up to who waits.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && is_regular(&path) => File::open(&path),
+            opened => opened,
+        };
+        let file = match file {
             Err(error) if is_absent(&error) => return Err(missing(name)),
             opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };
@@ -230,6 +235,10 @@ fn is_lost_data(error: &std::io::Error) -> bool {
 }
 
 /// Whether the path does not exist, or leads through a file.
+fn is_regular(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

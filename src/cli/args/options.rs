@@ -87,6 +87,6 @@ Exit codes:
   3    the backup or trace is complete except for entries that could not be read
   10   no repository found, or no such bucket
   11   the repository is set read-only, or the credentials may not write or delete
-  12   the repository is encrypted, and the password or key file is missing or wrong
+  12   the password or key file is missing or wrong, or the repository is another one than before
   20   the repository is damaged; a restore has written everything that is not damaged
   130  interrupted";

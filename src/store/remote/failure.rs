@@ -109,7 +109,7 @@ impl RequestFailure {
                 "there are no credentials in the environment, and this machine has no role that gives some; \
                  docs/REMOTE.md lists where they may come from"
             }
-            Cause::Region => "the bucket is in another region: set AWS_REGION to it",
+            Cause::Region => "the bucket is in another region: set AWS_REGION to it, or correct the endpoint",
             Cause::Clock => "the clock of this machine is wrong",
             Cause::Unreachable => "check the network and the endpoint",
             _ => "",

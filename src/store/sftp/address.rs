@@ -51,10 +51,12 @@ impl SftpAddress {
             Some(text) => Some(text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| invalid("its port"))?),
         };
         // A name that begins with a dash would be an option of ssh.
-        // A name with characters of a shell would be run by a `ProxyCommand` of the user's configuration of ssh.
-        let is_bad = |char: char| char.is_whitespace() || char.is_control() || "'`\"$\\;&<>|(){}".contains(char);
+        // A name with characters of a shell would be run by a `ProxyCommand` of the user's configuration of ssh. As in
+        // ssh, users may have `$`, and `\` before other characters: `DOMAIN\user`.
+        let is_bad = |char: char| char.is_whitespace() || char.is_control() || "'`\";&<>|(){}".contains(char);
         let is_name = |name: &str| !name.is_empty() && !name.starts_with('-') && !name.contains(is_bad);
-        if !is_name(host) || user.is_some_and(|user| !is_name(user)) {
+        let is_host = |name: &str| is_name(name) && !name.contains(['$', '\\']);
+        if !is_host(host) || user.is_some_and(|user| !is_name(user) || user.ends_with('\\')) {
             return Err(invalid("its user or host"));
         }
         let path = percent_decoded(path).filter(|path| !path.contains(&0));
@@ -133,6 +135,7 @@ mod tests {
             ("host/srv/backup", address(None, "host", None, "/srv/backup"), "sftp://host/srv/backup"),
             ("a@b@host:22//srv/x/", address(Some("a@b"), "host", Some(22), "/srv/x"), "sftp://a@b@host:22/srv/x"),
             ("me@[::1]:2222/a%20b", address(Some("me"), "::1", Some(2222), "/a b"), "sftp://me@[::1]:2222/a%20b"),
+            ("D\\me$@host/p", address(Some("D\\me$"), "host", None, "/p"), "sftp://D\\me$@host/p"),
             ("[fe80::1]/", address(None, "fe80::1", None, "/"), "sftp://[fe80::1]/"),
             ("host/~/x/./y", address(None, "host", None, "x/y"), "sftp://host/~/x/y"),
             ("host/./x", address(None, "host", None, "x"), "sftp://host/~/x"),
@@ -158,6 +161,8 @@ mod tests {
             ("-oProxyCommand=x/p", "user or host"),
             ("`id`@host/p", "user or host"),
             ("$(id)@host/p", "user or host"),
+            ("DOMAIN\\@host/p", "user or host"),
+            ("me@host$x/p", "user or host"),
             ("host;id/p", "user or host"),
             ("me\u{7}@host/p", "user or host"),
             ("-l@host/p", "user or host"),

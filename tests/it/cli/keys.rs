@@ -270,13 +270,30 @@ fn an_old_key_slot_that_comes_back_is_noticed() {
     let home = sealed();
     let name = home.names("r/keys").remove(0);
     let old = home.read(&format!("r/keys/{name}"));
+    ok(&home, "secret", &["key", "export", "exported", "--repo", "r"]);
     ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
-    ok(&home, "secret", &["backup", "source", "--repo", "r"]);
-    std::fs::remove_dir_all(home.path("r/keys")).unwrap();
+    let output = run(&home, Some("secret"), &["key", "import", "exported", "--repo", "r"]);
+    assert!(code(&output) != 0 && stderr(&output).contains("later export"), "{}", stderr(&output));
+    std::fs::rename(home.path("r/keys"), home.path("kept")).unwrap();
     home.write(&format!("r/keys/{name}"), &old);
     let output = run(&home, Some("secret"), &["backup", "source", "--repo", "r"]);
     assert_eq!(code(&output), 12, "{}", stderr(&output));
     assert!(stderr(&output).contains("older keys"), "{}", stderr(&output));
+    // Beside the new one, it is not used.
+    let new = home.names("kept").remove(0);
+    std::fs::rename(home.path(&format!("kept/{new}")), home.path(&format!("r/keys/{new}"))).unwrap();
+    ok(&home, "secret", &["backup", "source", "--repo", "r"]);
+}
+
+#[test]
+fn a_link_may_change_between_repositories_that_are_known() {
+    let home = sealed();
+    ok(&home, "secret", &["init", "--repo", "s", "--encrypt"]);
+    for target in ["r", "s", "r"] {
+        let _ = std::fs::remove_file(home.path("link"));
+        std::os::unix::fs::symlink(home.path(target), home.path("link")).unwrap();
+        ok(&home, "secret", &["backup", "source", "--repo", "link"]);
+    }
 }
 
 #[test]
