@@ -201,8 +201,10 @@ pub struct Envelope {
 
 /// Version of the envelope and of its payload.
 pub const FORMAT_VERSION: u16 = 1;
+/// Writer-required feature: every key slot is stored twice.
+pub const KEY_COPIES: u64 = 1 << 0;
 /// Writer-required features that this program supports.
-pub const WRITER_FEATURES_KNOWN: u64 = 0;
+pub const WRITER_FEATURES_KNOWN: u64 = KEY_COPIES;
 /// Reader-required features that this program supports.
 pub const READER_FEATURES_KNOWN: u64 = 0;
 

@@ -44,6 +44,7 @@ mod stats;
 mod tag;
 mod tensor;
 mod trace;
+mod upgrade;
 
 use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
@@ -108,6 +109,7 @@ fn run(session: &Session, verb: &Verb) -> Result<Exit> {
         Verb::Prune(arguments) => prune::run(session, arguments),
         Verb::Check(arguments) => check::run(session, arguments),
         Verb::Repair(what) => repair::run(session, what),
+        Verb::Upgrade(arguments) => upgrade::run(session, arguments),
         Verb::Trace(arguments) => trace::run(session, arguments),
         Verb::Completions(arguments) => manual::completions(arguments),
         Verb::Man(arguments) => manual::pages(session, arguments),

@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod claims;
 pub mod container;
 pub mod content;
+pub mod features;
 pub mod index;
 pub mod keys;
 mod known;

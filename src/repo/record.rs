@@ -118,9 +118,9 @@ pub(super) fn encode_record(record: &ConfigRecord) -> Result<Vec<u8>> {
     minicbor::to_vec(record).map_err(|error| Error::internal(format!("cannot encode the configuration: {error}")))
 }
 
-/// Stores both copies of the record.
-pub(super) fn put_record(store: &Arc<dyn Store>, payload: &[u8]) -> Result<()> {
-    let blob = Envelope::new(MAGIC).seal(payload);
+/// Stores both copies of the record, with the features that writers must support.
+pub(super) fn put_record(store: &Arc<dyn Store>, payload: &[u8], writer_features: u64) -> Result<()> {
+    let blob = Envelope { writer_features, ..Envelope::new(MAGIC) }.seal(payload);
     // Of two concurrent calls, only the one that puts the copy first goes on: its record has an id of its own. A server
     // may call a name taken that this very put has just taken.
     for name in [COPY, NAME] {

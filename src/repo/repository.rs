@@ -13,6 +13,7 @@ use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::blob_cache::BlobCache;
 use crate::repo::container::NewContainers;
+use crate::repo::features;
 use crate::repo::keys;
 use crate::repo::record::{
     BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
@@ -54,7 +55,7 @@ pub struct Repository {
     pub config_is_doubtful: bool,
     /// Counts what is asked of the store, below encryption and the cache.
     pub requests: Arc<StoreCounters>,
-    /// Features that a program must support to write into it.
+    /// Features of its configuration that a program must support to write into it. Marks may name more.
     pub writer_features: u64,
     /// Salts of what is written into it.
     pub salts: Salts,
@@ -123,7 +124,7 @@ impl Repository {
         keyring.configuration = *blake3::hash(&payload).as_bytes();
         // The slot first: whoever finds a configuration finds a slot that opens it.
         keys::put(store.as_ref(), &KeySlot::new(&keyring, unlock, label, suite)?)?;
-        put_record(&store, &payload)?;
+        put_record(&store, &payload, features::bits(&features::needed(true)))?;
         Self::open_with(store, &|| Ok(unlock.clone()))
     }
 
@@ -135,7 +136,8 @@ impl Repository {
     /// [`Error::AlreadyExists`]; those of writing.
     pub(crate) fn init_with(store: Arc<dyn Store>, config: &RepositoryConfig, identity: &[u8; 48]) -> Result<Self> {
         let (id, key) = identity.split_at(16);
-        put_record(&store, &encode_record(&config_record(config, id, Some(key), None))?)?;
+        let payload = encode_record(&config_record(config, id, Some(key), None))?;
+        put_record(&store, &payload, features::bits(&features::needed(false)))?;
         Self::open(store)
     }
 

@@ -44,6 +44,7 @@ mod strategies;
 mod tidy;
 mod trees;
 mod unreadable;
+mod upgraded;
 mod weights;
 mod wire;
 mod withdrawn;

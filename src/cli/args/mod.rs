@@ -1,5 +1,4 @@
-//! Every verb and every flag of `fhrd`, as one table: the verbs here, their arguments in a file for each group of
-//! verbs. The doc comments are the help texts.
+//! Every verb and every flag of `fhrd`: arguments in a file for each group. The doc comments are the help texts.
 
 mod backup;
 mod check;
@@ -35,7 +34,7 @@ pub use measure::TraceArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotChoice};
 use options::EXIT_CODES;
 pub use options::Options;
-pub use repair::{RepairSnapshotsArguments, RepairVerb};
+pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};
 pub use restore::RestoreArguments;
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
 pub use values::parse_grace;
@@ -44,7 +43,6 @@ pub use values::parse_grace;
 #[derive(Debug, Parser)]
 #[command(name = "fhrd", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
     /// Options of every verb.
@@ -108,6 +106,8 @@ pub enum Verb {
     /// Repair damage as far as possible without the source, and report what is lost
     #[command(subcommand)]
     Repair(RepairVerb),
+    /// Enable what older versions of fhrd do not know; they can then still read the repository, but not write into it
+    Upgrade(UpgradeArguments),
     /// Write a trace of the chunks of paths in Destor's text format, for simulations with `bench`
     Trace(TraceArguments),
     /// Print a completion script for a shell

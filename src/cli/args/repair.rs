@@ -23,3 +23,15 @@ pub struct RepairSnapshotsArguments {
     #[arg(long)]
     pub forget: bool,
 }
+
+const UPGRADE_NOTES: &str = "\
+This cannot be undone. Commands that run at the same time go on as they began. A new repository has all that it needs.";
+
+/// Arguments of `upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = UPGRADE_NOTES)]
+pub struct UpgradeArguments {
+    /// Only show what would be enabled
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}

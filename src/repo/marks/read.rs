@@ -19,6 +19,8 @@ pub struct Marks {
     pub quarantine: Arc<Quarantine>,
     /// Names of those marks.
     pub quarantine_names: Vec<String>,
+    /// The bits of all marks of the kind `writer-features`.
+    writer_features: u64,
     /// Marks that cannot be read, with the reason.
     pub damaged: Vec<(String, Error)>,
     /// Why nobody may write: the first reason found.
@@ -43,7 +45,7 @@ impl Marks {
         };
         for listed in listed {
             total = u64::saturating_add(total, listed.len);
-            let is_required = !listed.name.starts_with(&format!("{OPTIONAL}/"));
+            let is_required = is_required(&listed.name);
             let read = || {
                 if total > TOTAL_BYTES_MAX {
                     let expected = format!("marks of at most {TOTAL_BYTES_MAX} bytes together");
@@ -53,6 +55,9 @@ impl Marks {
             };
             match read() {
                 Ok(mark) => {
+                    if let MarkKind::WriterFeatures(features) = &mark.kind {
+                        marks.writer_features |= features;
+                    }
                     if let MarkKind::Quarantine(found) = &mark.kind {
                         quarantine.merge(found);
                         marks.quarantine_names.push(listed.name);
@@ -75,6 +80,17 @@ impl Marks {
         Ok(marks)
     }
 
+    /// The bits of all marks of the kind `writer-features`.
+    ///
+    /// # Errors
+    /// The damage of a mark that may be one of them: what cannot be read does not count as absent.
+    pub fn writer_features(&self) -> Result<u64> {
+        match self.damaged.iter().find(|(name, _)| is_required(name)) {
+            None => Ok(self.writer_features),
+            Some((_, error)) => Err(error.duplicate()),
+        }
+    }
+
     /// Fails if a mark forbids this version to write.
     ///
     /// # Errors
@@ -95,6 +111,11 @@ impl Marks {
 pub fn check_writable(repository: &Repository) -> Result<()> {
     repository.check_writable()?;
     Marks::read(repository.store.as_ref())?.check_writable()
+}
+
+/// Whether writers that do not know the mark `name` must not write.
+fn is_required(name: &str) -> bool {
+    !name.strip_prefix(OPTIONAL).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Why a mark of another kind than `quarantine` forbids writing, if it does.

@@ -61,6 +61,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2", "check --without-key"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
+        ("upgrade", of(&["upgrade", "upgrade --dry-run", "upgrade --repo sealed --key-file key-2"])),
         ("trace", of(&["trace src --output trace"])),
         ("man", of(&["man pages"])),
         ("completions", of(&["completions bash"])),
