@@ -48,6 +48,8 @@ pub struct BackupRequest {
     pub bare: bool,
     /// The step of a training run that the snapshot is, if it is one.
     pub checkpoint: Option<Checkpoint>,
+    /// Do not wait before the backup starts again because a prune is in the way: for tests.
+    pub without_pauses: bool,
 }
 
 /// A stored snapshot that is to be stored again, in another repository or without some entries.

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::adopt::adopt_orphans;
 use super::commit::{Commit, SnapshotStart};
@@ -40,6 +40,7 @@ use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes
 use crate::repo::marks::Marks;
 use crate::repo::naming::{SnapshotFilter, find_snapshot};
 use crate::repo::paths::{cache_directory, create_private};
+use crate::repo::pause::{jittered, pause};
 use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::tree::{FileIdentity, Node};
@@ -47,7 +48,10 @@ use crate::repo::tree::{FileIdentity, Node};
 /// Files that the pre-scan examines for models, at most.
 pub(super) const MODEL_CANDIDATES_MAX: usize = 1 << 14;
 /// Runs over the source, at most: a prune beside a backup may delete what the backup relies on.
-const RUNS_MAX: usize = 4;
+const RUNS_MAX: u32 = 10;
+/// The pause before the second run. Each one after that is twice as long, up to the maximum.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of decoded frames cached while the parent snapshot is walked.
 const PARENT_CACHE_BYTES: usize = 8 << 20;
 /// Bytes of decoded frames cached while a snapshot of another repository is read.
@@ -82,16 +86,23 @@ pub fn backup(
     repository.check_run(&config.repository)?;
     // A stream cannot be read twice.
     let runs_max = if request.stream.is_some() { 1 } else { RUNS_MAX };
-    for _ in 1..runs_max {
+    for run in 1..runs_max {
         match run_once(repository, config, request, progress, stop) {
             // A container that is read may also vanish before the look.
             Err(error) if matches!(error, Error::Pruned { .. }) || error.kind() == ErrorKind::NotFound => {
-                tracing::warn!("{error}; starting again");
+                let time = if request.without_pauses { Duration::ZERO } else { pause_after(run) };
+                tracing::warn!("{error}; waiting {:.1} s, then starting again", time.as_secs_f64());
+                pause(jittered(time), stop)?;
             }
             result => return result,
         }
     }
     run_once(repository, config, request, progress, stop)
+}
+
+/// The pause after run number `run`, counted from 1.
+fn pause_after(run: u32) -> Duration {
+    PAUSE.saturating_mul(1 << (run - 1).min(16)).min(PAUSE_MAX)
 }
 
 /// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
@@ -365,4 +376,18 @@ fn identity(path: &Path) -> Option<FileIdentity> {
 
 fn now_ns() -> i64 {
     jiff::Timestamp::now().as_nanosecond() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_all_of_them_take_less_than_two_minutes() {
+        let pauses: Vec<Duration> = (1..RUNS_MAX).map(pause_after).collect();
+        assert!(pauses.is_sorted() && pauses[0] < pauses[1] && pauses[0] >= Duration::from_millis(200), "{pauses:?}");
+        let sum: Duration = pauses.iter().sum();
+        assert!((Duration::from_secs(60)..Duration::from_secs(120)).contains(&sum), "{sum:?}");
+        assert_eq!(pause_after(u32::MAX), PAUSE_MAX);
+    }
 }

@@ -46,6 +46,7 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
         dry_run: arguments.dry_run,
         bare: false,
         checkpoint: checkpoint(&arguments.checkpoint)?,
+        without_pauses: false,
     })
 }
 

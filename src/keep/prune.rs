@@ -38,6 +38,7 @@ use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
+use crate::repo::pause::{jittered, pause};
 use crate::store::{sync_deletions, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
@@ -131,16 +132,7 @@ struct PruneRun<'a> {
 impl PruneRun<'_> {
     /// Waits before everything begins again, if the options allow it.
     fn pause(&self) -> Result<()> {
-        let mut random = [0];
-        // Any number serves.
-        let _ = getrandom::fill(&mut random);
-        let pause = PAUSE / 2 + PAUSE * u32::from(random[0]) / 512;
-        let until = Instant::now() + pause.min(self.options.patience);
-        while let Some(rest) = until.checked_duration_since(Instant::now()) {
-            self.check_stop()?;
-            std::thread::sleep(rest.min(Duration::from_millis(50)));
-        }
-        self.check_stop()
+        pause(jittered(PAUSE).min(self.options.patience), self.stop)
     }
 
     fn all(&mut self) -> Result<(), Failure> {

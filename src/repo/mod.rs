@@ -16,6 +16,7 @@ mod known;
 pub mod marks;
 pub mod naming;
 pub mod paths;
+pub mod pause;
 pub mod reader;
 pub mod recipe;
 mod record;

@@ -8,10 +8,13 @@ use bytesize::ByteSize;
 use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::{Config, RepositoryConfig};
 use fhrd::error::{Error, Result};
+use fhrd::inspect::check::check;
 use fhrd::keep::{PruneOptions, prune};
 use fhrd::metrics::Progress;
 use fhrd::repo::Repository;
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::{ContainerKind, HEADER_BYTES, parse_header};
+use fhrd::repo::index::ContainerListing;
 use fhrd::repo::snapshot;
 use fhrd::store::ListedBlob;
 
@@ -49,6 +52,30 @@ fn a_snapshot_that_nobody_could_look_at_is_not_reported_until_a_prune_has() {
     prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
     assert_eq!((names(&place, "snapshots").len(), reported(&place)), (1, 1), "it is whole");
     assert_eq!(names(&place, "intents"), [""; 0]);
+}
+
+#[test]
+fn a_backup_outlasts_prunes_that_are_in_the_way_again_and_again() {
+    let (place, source) = (Arc::new(TestRepository::new()), tempfile::tempdir().unwrap());
+    write(source.path().join("file"), &Random(1).bytes(300_000));
+    let (prunes, store) = (AtomicUsize::new(0), place.open().store);
+    // A prune announces all containers just before the backup looks, eight times.
+    let writer = hooked(&place, move |call, name| {
+        if call == "put" && name.starts_with("intents") && prunes.fetch_add(1, Ordering::SeqCst) < 8 {
+            let containers = ContainerListing::take(&store)?.containers;
+            let salt = [prunes.load(Ordering::SeqCst) as u8; 16];
+            ContainerClaim::put(store.as_ref(), ClaimKind::Pending, &salt, &containers)?;
+        }
+        Ok(())
+    });
+    let paths = vec![source.path().into()];
+    let request = BackupRequest { paths, host: "test".into(), without_pauses: true, ..Default::default() };
+    let config = TestRepository::config();
+    backup(&writer, &config, &request, &Progress::default(), &Arc::default()).unwrap();
+    prune(&place.open(), &no_grace(), &Arc::default()).unwrap();
+    assert_eq!(reported(&place), 1);
+    let report = check(&place.open(), &config, true, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!(report.defects, [""; 0]);
 }
 
 #[test]

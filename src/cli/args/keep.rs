@@ -182,9 +182,10 @@ pub struct TagArguments {
 }
 
 const PRUNE_NOTES: &str = "\
-Backups may run at the same time: a backup that relies on what a prune deletes stores it again. The grace period only
-avoids that repeated work, so use 0 if nothing else writes to the repository. On file systems that cache directory
-listings (NFS, SMB), use a grace period of at least 24h.";
+Backups may run at the same time: a backup that relies on what a prune deletes waits a little, for longer each time, and
+stores it again, for about two minutes at most. The grace period only avoids that repeated work, so use 0 if nothing
+else writes to the repository. On file systems that cache directory listings (NFS, SMB), use a grace period of at least
+24h.";
 
 /// Arguments of `prune`.
 #[derive(Debug, Clone, Args)]
