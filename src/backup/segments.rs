@@ -16,6 +16,9 @@ use crate::repo::snapshot_cache::maintain_bundles;
 /// Pages of local segments that each backup verifies, 16 MiB.
 const PAGES_VERIFIED_MAX: u64 = 4096;
 
+/// Bytes of local bundles that each backup verifies, unless one has more.
+const BUNDLE_BYTES_VERIFIED_MAX: u64 = 16 << 20;
+
 /// Verifies some pages of the segments of a local store, and replaces damaged segments.
 ///
 /// # Errors
@@ -51,6 +54,12 @@ pub fn care_after_commit(
     match merge_segments(listing, cache, stop) {
         Ok(merges) => tracing::debug!("{merges} merges of index segments"),
         Err(error) => tracing::warn!("index segments are not merged: {error}; a later backup merges them"),
+    }
+    if repository.store.local_path().is_some()
+        && let Err(error) =
+            bundle::delete_damaged_bundles(repository.store.as_ref(), BUNDLE_BYTES_VERIFIED_MAX, random())
+    {
+        tracing::warn!("bundles are not verified: {error}");
     }
     if before.is_some_and(|before| (before + 1).is_multiple_of(bundle::LOOSE_MIN)) {
         match maintain_bundles(repository, bundle::LOOSE_MIN / 2) {

@@ -8,6 +8,7 @@ use super::location;
 use super::output::{failed, print};
 use crate::error::{Error, Result};
 use crate::inspect::dump::Dump;
+use crate::repo::snapshot::explain_loss;
 use crate::repo::tree::NodeKind;
 
 /// Writes a file, or a range of it.
@@ -23,8 +24,9 @@ pub fn run(session: &Session, arguments: &CatArguments) -> Result<Exit> {
         let name = arguments.file.display();
         return Err(Error::Usage(format!("{name} is not a regular file: `fhrd dump` writes directories as archives")));
     };
-    print(|out| {
+    let printed = print(|out| {
         dump.file(&file, arguments.range.unwrap_or((0, u64::MAX)), &mut |bytes| out.write_all(bytes).map_err(failed))
-    })?;
+    });
+    printed.map_err(|error| explain_loss(repository.store.as_ref(), [&named.id], error))?;
     Ok(Exit::Fine)
 }

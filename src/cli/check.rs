@@ -15,6 +15,7 @@ use crate::inspect::check::{CheckReport, ReadData, check, check_snapshots, check
 use crate::metrics::Progress;
 use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
+use crate::repo::bundle;
 use crate::repo::marks::Marks;
 use crate::repo::naming::find_snapshot;
 use crate::repo::snapshot::NamedSnapshot;
@@ -57,6 +58,11 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         let done = quarantine::record(&repository, &before, &report);
         done.map_err(|error| note(&format!("warning: nothing is quarantined: {error}"))).ok()
     });
+    if quarantine.is_some() {
+        // What a bundle has is read from the snapshots themselves.
+        let deleted = bundle::delete_damaged_bundles(repository.store.as_ref(), u64::MAX, 0);
+        let _ = deleted.inspect_err(|error| note(&format!("warning: damaged bundles stay: {error}")));
+    }
     if options.json {
         print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine })?;
     } else {

@@ -14,7 +14,7 @@ use super::location;
 use super::output::{failed, is_terminal, print, print_json};
 use crate::error::{Error, Result};
 use crate::inspect::dump::{Dump, DumpReport};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::NodeKind;
 
 /// Writes the entry to standard output or to a new file.
@@ -25,17 +25,21 @@ pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (named, path) = choice::entry(&repository, &arguments.entry, &arguments.filter)?;
     let mut dump = Dump::new(&repository, &session.stop)?;
-    let report = match &arguments.output {
-        Some(output) => to_file(&mut dump, &named, path.as_deref(), output)?,
+    let dumped = match &arguments.output {
+        Some(output) => to_file(&mut dump, &named, path.as_deref(), output),
         None => {
             let mut report = DumpReport::default();
-            print(|out| {
+            let printed = print(|out| {
                 report = write(&mut dump, &named, path.as_deref(), out, failed, is_terminal())?;
                 Ok(())
-            })?;
-            report
+            });
+            printed.map(|()| report)
         }
     };
+    let report = dumped.map_err(|error| explain_loss(repository.store.as_ref(), [&named.id], error))?;
+    if report.damaged > 0 && is_forgotten(repository.store.as_ref(), &named.id)? {
+        return Err(forgotten(&named.id));
+    }
     if session.options.json && arguments.output.is_some() {
         print_json(&json!({
             "snapshot": named.id.to_string(),

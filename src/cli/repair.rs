@@ -32,9 +32,13 @@ fn index(session: &Session) -> Result<Exit> {
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
         let pairs = [
             ("containers", format!("{} ({} adopted)", report.containers, report.adopted)),
-            ("missing", report.missing.len().to_string()),
+            (
+                "missing",
+                format!("{} ({} that no snapshot needs)", report.missing.len() as u64 + report.gone, report.gone),
+            ),
             ("unreadable", report.unreadable.len().to_string()),
             ("index segments", format!("{} written", report.segments_written)),
+            ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
         ];

@@ -18,7 +18,7 @@ use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::Fingerprint;
 
@@ -109,6 +109,7 @@ pub fn diff(
     let mut reader = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
     // Recipes of changed files are read while the walk is in progress.
     let recipes = ChunkReader::new(repository, listing, CACHE_BYTES);
+    let ids = sides.map(|side| &side.snapshot.id);
     let [first, second] = [side(&mut reader, sides[0])?, side(&mut reader, sides[1])?];
     let mut visitor = DiffVisitor { recipes, stop, visit, summary: DiffSummary::default() };
     let pair = PairedNodes::of(first.entry.as_ref(), second.entry.as_ref());
@@ -119,7 +120,10 @@ pub fn diff(
             visitor.visit(&path, pair)?;
         }
         _ if first.listing == second.listing => {}
-        _ => walk_pair(&mut reader, [first.listing, second.listing], Path::new(""), &mut visitor)?,
+        _ => {
+            let walked = walk_pair(&mut reader, [first.listing, second.listing], Path::new(""), &mut visitor);
+            walked.map_err(|error| explain_loss(repository.store.as_ref(), ids, error))?;
+        }
     }
     Ok(visitor.summary)
 }

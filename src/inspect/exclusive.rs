@@ -16,13 +16,13 @@ use lru::LruCache;
 use serde::Serialize;
 
 use super::chunk_sample::ChunkSample;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
 use crate::repo::container::{ContainerIndex, Operation};
 use crate::repo::index::{ContainerListing, read_container_index};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{NodeKind, TreeCursor};
 use crate::types::{ContainerId, Fingerprint};
 
@@ -91,7 +91,11 @@ pub fn exclusive(repository: &Repository, snapshots: &[NamedSnapshot], stop: &At
         unreadable: 0,
     };
     for (at, named) in (0..).zip(snapshots) {
+        let before = marking.unreadable;
         marking.tree(named.snapshot.root, Owner::One(at))?;
+        if marking.unreadable > before && is_forgotten(repository.store.as_ref(), &named.id)? {
+            return Err(forgotten(&named.id));
+        }
     }
     let mut containers: Vec<ContainerId> = listing.containers.iter().copied().collect();
     containers.sort();
@@ -129,6 +133,8 @@ fn each_index(
         }
         match read_container_index(repository.store.as_ref(), id) {
             Ok(index) => visit(Some(&index)),
+            // A prune has deleted it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.is_unreadable() => visit(None),
             Err(error) => return Err(error),
         }

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
 /// Cache of decoded frames that hold listings, bytes.
@@ -137,6 +137,13 @@ pub fn find_entries(
         }
         unreadable += search.unreadable;
         search.hits.into_values().flatten().try_for_each(&mut *visit)?;
+    }
+    if unreadable > 0 {
+        for named in snapshots {
+            if is_forgotten(reader.store(), &named.id)? {
+                return Err(forgotten(&named.id));
+            }
+        }
     }
     Ok(unreadable)
 }

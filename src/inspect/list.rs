@@ -14,7 +14,7 @@ use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Cache of decoded frames that hold listings, bytes.
@@ -63,9 +63,19 @@ pub fn walk(
     path: Option<&Path>,
     visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
 ) -> Result<()> {
+    let walked = walk_tree(reader, snapshot, path, visit);
+    walked.map_err(|error| explain_loss(reader.store(), [&snapshot.id], error))
+}
+
+fn walk_tree(
+    reader: &mut ChunkReader,
+    snapshot: &NamedSnapshot,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<bool>,
+) -> Result<()> {
     let (path, node) = match path {
         None => (PathBuf::new(), None),
-        Some(path) => find(reader, snapshot, path)?,
+        Some(path) => find_node(reader, snapshot, path)?,
     };
     let Some(node) = node else {
         return below(reader, path, snapshot.snapshot.root, visit);
@@ -82,6 +92,11 @@ pub fn walk(
 /// # Errors
 /// Fails with [`Error::NoSuchPath`] if there is no entry, or if a listing cannot be read.
 pub fn find(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> Result<(PathBuf, Option<Node>)> {
+    let found = find_node(reader, snapshot, path);
+    found.map_err(|error| explain_loss(reader.store(), [&snapshot.id], error))
+}
+
+fn find_node(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> Result<(PathBuf, Option<Node>)> {
     let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
     let (mut found, mut node) = (PathBuf::new(), None::<Node>);
     for component in path.components() {

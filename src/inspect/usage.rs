@@ -19,7 +19,7 @@ use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind};
 
 /// Cache of decoded frames that hold listings and recipes, bytes.
@@ -103,6 +103,9 @@ pub fn usage(
         Ok(true)
     })?;
     count.finish(&mut usage);
+    if usage.unreadable > 0 && is_forgotten(listings.store(), &snapshot.id)? {
+        return Err(forgotten(&snapshot.id));
+    }
     Ok(usage)
 }
 

@@ -23,6 +23,7 @@ mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+pub use mark::Marker;
 pub use prune::{estimate_prune, prune};
 #[doc(hidden)]
 pub use prune_report::SkippedRule;

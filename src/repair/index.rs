@@ -4,8 +4,9 @@
 //!    Of a container whose own index cannot be read, the records of readable segment pages are taken over.
 //! 2. New segments are written; the last one names all old ones as replaced.
 //! 3. Old segments are deleted, once readable segments name all containers.
-//! 4. A damaged copy of the configuration is written again, and damaged catalogues of models are replaced from the
-//!    records in metadata containers (`catalogue`).
+//! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
+//! 5. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
+//!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,12 +17,15 @@ use serde::Serialize;
 use super::catalogue;
 use crate::backup::adopt_orphans;
 use crate::error::{Error, ErrorKind, Result};
+use crate::keep::Marker;
 use crate::repo::Repository;
+use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, read_container_index,
 };
 use crate::repo::marks::{Marks, check_writable};
+use crate::repo::snapshot;
 use crate::types::{ContainerId, Fingerprint};
 
 /// What [`repair_index`] did.
@@ -31,8 +35,10 @@ pub struct IndexReport {
     pub containers: u64,
     /// Containers among them that no segment named before.
     pub adopted: u64,
-    /// Containers that segments named, but that are missing.
+    /// Containers that segments named, but that are missing, if a snapshot lacks anything.
     pub missing: Vec<String>,
+    /// Number of such containers that no snapshot needs: a prune has deleted them.
+    pub gone: u64,
     /// Containers whose own index cannot be read.
     pub unreadable: Vec<String>,
     /// Segments written.
@@ -41,6 +47,8 @@ pub struct IndexReport {
     pub segments_damaged: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
+    /// Damaged bundles of snapshots that were deleted.
+    pub bundles_deleted: u64,
     /// Copies of the configuration written again.
     pub configs_healed: u64,
 }
@@ -69,7 +77,32 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     listing.forget_orphans();
     delete_unreadable_segments(&mut listing)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
+    if !report.missing.is_empty() && is_everything_there(repository, stop)? {
+        report.gone = std::mem::take(&mut report.missing).len() as u64;
+    }
+    report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)
+}
+
+/// Whether every snapshot has all that it needs. Then a container that is missing was deleted by a prune, which writes
+/// the segments again only after that.
+fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
+    let store = repository.store.as_ref();
+    let (snapshots, damaged) = snapshot::list(store)?;
+    if !damaged.is_empty() {
+        return Ok(false);
+    }
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut marker = Marker::new(repository, listing.clone(), listing, stop);
+    for named in snapshots {
+        match marker.snapshot(&named) {
+            // What nobody needs any more is not lost.
+            Err(error) if error.is_unreadable() && snapshot::is_forgotten(store, &named.id)? => {}
+            Err(error) if error.is_unreadable() => return Ok(false),
+            marked => marked?,
+        }
+    }
+    Ok(true)
 }
 
 /// Writes segments for the containers of all segments. They replace all open segments.
@@ -118,6 +151,8 @@ fn old_records(
         for page in segment.pages() {
             match page {
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // Another process has replaced it.
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) => {
                     damage.get_or_insert(error);
                 }

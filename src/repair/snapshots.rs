@@ -96,16 +96,31 @@ pub fn repair_snapshots(
     };
     let mut report = SnapshotsReport::default();
     for named in &snapshots {
-        repair.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };
-        repair.walk(named.snapshot.root, None)?;
+        repair.look(named)?;
+        if repair.found.dropped_count > 0 {
+            // Others may have moved it: everything is listed again before it counts as lost.
+            if snapshot::is_forgotten(store, &named.id)? {
+                continue;
+            }
+            let readers = Arc::new(ContainerListing::take(&repository.store)?);
+            repair.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
+            repair.look(named)?;
+        }
         if repair.found.dropped_count == 0 {
             report.whole += 1;
+            continue;
+        }
+        if snapshot::is_forgotten(store, &named.id)? {
             continue;
         }
         let mut found = std::mem::take(&mut repair.found);
         if !request.dry_run {
             let known = if request.forget { &[][..] } else { &snapshots };
-            let replacement = repair.replace(repository, config, &listing, named, known)?;
+            let replacement = match repair.replace(repository, config, &listing, named, known) {
+                // It was forgotten meanwhile.
+                Err(Error::NoSuchSnapshot { .. }) => continue,
+                replacement => replacement?,
+            };
             found.replaced_by = Some(replacement.to_string());
             if request.forget {
                 snapshot::delete(store, &named.id)?;
@@ -131,6 +146,12 @@ struct TreeRepair {
 }
 
 impl TreeRepair {
+    /// Notes what of a snapshot is lost.
+    fn look(&mut self, named: &NamedSnapshot) -> Result<()> {
+        self.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };
+        self.walk(named.snapshot.root, None).map(drop)
+    }
+
     /// Writes the tree of a damaged snapshot without what is lost, and then the snapshot, unless one of `known`
     /// replaces the damaged one and has the same tree.
     fn replace(

@@ -7,6 +7,8 @@
 //!    about log2(N / 32) bundles, and each was written at most about as many times.
 //! 3. A bundle is put before those that it takes in are deleted. Killed in between, a snapshot is in two bundles, which
 //!    harms nobody; the next run deletes one.
+//! 4. A damaged bundle costs only reads. Whoever meets it and may write deletes it: a backup, which reads some of a
+//!    local store each time, `forget`, `check --read-data` and `repair`.
 
 use std::collections::HashSet;
 
@@ -205,6 +207,43 @@ pub(super) fn maintain_with(
     Ok(written.snapshots)
 }
 
+/// Reads bundles of at most `bytes_max` bytes together, but at least one, from one on that `random` selects. Deletes
+/// the damaged ones: the snapshots in them are read one by one. Returns their number.
+///
+/// # Errors
+/// Those of the store.
+pub fn delete_damaged_bundles(store: &dyn Store, bytes_max: u64, random: u64) -> Result<u64> {
+    let (mut bundles, mut bytes, mut deleted) = (listed(store)?, 0, 0);
+    let count = bundles.len() as u64;
+    bundles.rotate_left((random % count.max(1)) as usize);
+    for ListedBlob { name, len } in bundles {
+        if bytes > 0 && len > bytes_max.saturating_sub(bytes) {
+            break;
+        }
+        bytes += len;
+        if let Err(error) = Bundle::load(store, &name) {
+            deleted += u64::from(is_deleted(store, &name, error)?);
+        }
+    }
+    Ok(deleted)
+}
+
+/// Deletes a bundle that is damaged as `error` says. Returns whether it is.
+fn is_deleted(store: &dyn Store, name: &str, error: Error) -> Result<bool> {
+    match error {
+        error if error.kind() == ErrorKind::NotFound => Ok(false),
+        error if error.kind() == ErrorKind::Damaged => {
+            tracing::warn!("deleting {name}, which only has copies: {error}");
+            store.delete(name).map(|()| true)
+        }
+        error if error.is_unreadable() => {
+            tracing::warn!("ignoring {name}: {error}");
+            Ok(false)
+        }
+        error => Err(error),
+    }
+}
+
 /// The readable bundles. Removes the snapshots that they have from `loose`. Damaged ones are deleted.
 fn candidates(store: &dyn Store, loose: &mut HashSet<SnapshotId>) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
@@ -220,13 +259,7 @@ fn candidates(store: &dyn Store, loose: &mut HashSet<SnapshotId>) -> Result<Vec<
                 }
                 candidates.push(Candidate { name, gone: copies.len() - live.len(), live, live_bytes });
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                tracing::warn!("deleting {name}, which only has copies: {error}");
-                store.delete(&name)?;
-            }
-            Err(error) if error.is_unreadable() => tracing::warn!("ignoring {name}: {error}"),
-            Err(error) => return Err(error),
+            Err(error) => drop(is_deleted(store, &name, error)?),
         }
     }
     Ok(candidates)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use minicbor::{Decode, Encode};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::claims::{ClaimKind, IntentNote, claim_name};
 use crate::repo::recipe::ContentReference;
 use crate::repo::salts::Salt;
@@ -209,6 +209,34 @@ pub fn check_replaced(store: &dyn Store, replaced: &SnapshotId) -> Result<()> {
     }
 }
 
+/// The `error` of something that has read `snapshots`. If it says that something is lost, and one of them is no longer
+/// there, nothing is: another process has forgotten it meanwhile, and a prune may delete what only it needed.
+pub fn explain_loss<'a>(store: &dyn Store, snapshots: impl IntoIterator<Item = &'a SnapshotId>, error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) {
+        return error;
+    }
+    match snapshots.into_iter().find(|id| is_forgotten(store, id).unwrap_or_default()) {
+        Some(id) => forgotten(id),
+        None => error,
+    }
+}
+
+/// Whether another process has deleted a snapshot since it was found. One whose blob cannot be read is there.
+///
+/// # Errors
+/// Those of the store that are not damage.
+pub fn is_forgotten(store: &dyn Store, id: &SnapshotId) -> Result<bool> {
+    match store.head(&blob_name(id)) {
+        Err(error) if error.is_unreadable() => Ok(false),
+        head => Ok(head?.is_none()),
+    }
+}
+
+/// The error of a snapshot that another process has forgotten since it was found.
+pub fn forgotten(id: &SnapshotId) -> Error {
+    Error::NoSuchSnapshot { id: id.to_string(), hint: ": it was forgotten meanwhile".into() }
+}
+
 /// Removes and returns snapshots that their backup has not reported yet. They must have been listed before: the intent
 /// of each was put before it.
 pub(super) fn take_unreported(store: &dyn Store, snapshots: &mut Vec<NamedSnapshot>) -> Result<Vec<NamedSnapshot>> {
@@ -234,8 +262,23 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
             Err(error) => damaged.push((listed.name, error)),
         }
     }
+    drop_forgotten(store, &mut damaged)?;
     snapshots.sort_by_key(|named| (named.snapshot.time_ns, named.id));
     Ok((snapshots, damaged))
+}
+
+/// Removes the snapshots that are no longer listed: another process has forgotten them since the first listing. One
+/// that is still listed and cannot be found stays.
+///
+/// # Errors
+/// Those of listing the store.
+pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -> Result<()> {
+    if damaged.iter().all(|(_, error)| error.kind() != ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let listed: HashSet<String> = store.list(PREFIX)?.into_iter().map(|listed| listed.name).collect();
+    damaged.retain(|(name, error)| error.kind() != ErrorKind::NotFound || listed.contains(name));
+    Ok(())
 }
 
 /// The last of some snapshots, as `latest` names it.
@@ -286,7 +329,10 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
         .filter_map(SnapshotId::parse)
         .collect();
     match matching.as_slice() {
-        [id] => Ok(NamedSnapshot { id: *id, snapshot: Snapshot::load(store, id)? }),
+        [id] => match Snapshot::load(store, id) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(forgotten(id)),
+            loaded => Ok(NamedSnapshot { id: *id, snapshot: loaded? }),
+        },
         [] => Err(none(String::new())),
         several => Err(none(format!(": {} snapshots have this prefix; give more digits", several.len()))),
     }

@@ -129,6 +129,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
             Err(error) => damaged.push((snapshot::blob_name(&id), error)),
         }
     }
+    snapshot::drop_forgotten(store, &mut damaged)?;
     damaged.sort_by(|(one, _), (other, _)| one.cmp(other));
     if let Some(path) = path
         && let Err(error) = known.save(&path, &snapshots, &new, store)

@@ -30,7 +30,7 @@ use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::paths::cache_directory;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 
 /// Cache of decoded frames that hold recipes and listings, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
@@ -115,7 +115,8 @@ pub fn restore(
     cache_directory(repository).iter().for_each(|path| options.protect(path));
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let reader = || ChunkReader::new(repository, listing.clone(), METADATA_CACHE_BYTES);
-    let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader())?;
+    let base = RestoreRoot::find(&snapshot.snapshot, request.base.as_deref(), &mut reader());
+    let base = base.map_err(|error| explain_loss(repository.store.as_ref(), [&snapshot.id], error))?;
     match &base.only {
         Some(only) if request.selection.paths.is_empty() => request.selection.paths.push(only.clone()),
         Some(only) => return Err(Error::Usage(format!("{} is no directory", only.display()))),
@@ -154,6 +155,9 @@ pub fn restore(
         let (target, key, counts, stop) = (Arc::new(target), repository.key, counts.clone(), stop.clone());
         let verification = Verification { reader: reader(), target, key, counts, stop };
         verification.run(base.listing, request.selection.clone())?;
+    }
+    if counts.damaged.get() > 0 && is_forgotten(repository.store.as_ref(), &snapshot.id)? {
+        return Err(forgotten(&snapshot.id));
     }
     Ok(report(snapshot, &request, &counts, deleted, started, stages))
 }

@@ -3,14 +3,14 @@
 //! 1. Header, footer and container index parse. Every entry resolves, and its extents are within their frames.
 //! 2. A container that `read_data` chooses is read whole: its bytes must match its name. Frames are decoded in order,
 //!    and each entry is assembled right after its own frame is decoded, so that frame is still in the cache.
-//! 3. A base without a record in the index may be in a container that no segment lists yet. Such containers are
-//!    searched before the base counts as missing.
+//! 3. What is not found is looked for again, in a new listing, before it counts as missing ([`super::missing`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::damaged_containers::DamagedContainers;
-use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
+use super::defect_log::{DefectLog, damage};
+use super::missing::MissingParts;
 use super::run::{CheckReport, CheckRun};
 use super::segments::name_defect;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,11 +21,10 @@ use crate::repo::container::{
     ContainerEntry, ContainerIndex, ContainerNumber, EntryNumber, FrameNumber, HEADER_BYTES, PREFIX, blob_name,
     parse_header, parse_name,
 };
-use crate::repo::index::read_container_index;
 use crate::repo::marks::{BadParts, PositionSet};
 use crate::repo::reader::ChunkReader;
 use crate::store::ListedBlob;
-use crate::types::{ContainerId, Fingerprint};
+use crate::types::ContainerId;
 
 /// Whole containers that are fetched from a remote store at once, at most.
 const DOWNLOADS_MAX: usize = 4;
@@ -43,8 +42,9 @@ pub(super) fn check(
 ) -> Result<()> {
     let mut incomplete: HashSet<ContainerId> = run.listing.orphans().into_iter().collect();
     report.unreferenced_containers = incomplete.len() as u64;
-    let (pending, _) = ContainerClaim::list_with_damaged(run.repository.store.as_ref(), ClaimKind::Pending)?;
-    incomplete.extend(pending.into_iter().flat_map(|claim| claim.containers));
+    let pending = pending(run)?;
+    incomplete.extend(pending.iter().copied());
+    damaged.add_pending(pending);
     let incomplete = Arc::new(incomplete);
     let mut jobs = jobs(run)?;
     jobs.retain(|job| needed.is_none_or(|needed| needed.contains(&job.id)));
@@ -65,9 +65,15 @@ pub(super) fn check(
         incomplete: incomplete.clone(),
         read: &read,
     });
-    let collect = CollectSink { report, damaged, missing_bases: Vec::new(), progress: run.progress };
-    let (missing_bases, _) = line.run(link, collect)?;
-    confirm_missing(run, missing_bases, damaged)
+    let collect = CollectSink { report, damaged, missing: MissingParts::default(), progress: run.progress };
+    let (missing, _) = line.run(link, collect)?;
+    missing.look_again(run, &read, damaged)
+}
+
+/// The containers that prunes may be deleting.
+pub(super) fn pending(run: &CheckRun<'_>) -> Result<HashSet<ContainerId>> {
+    let (pending, _) = ContainerClaim::list_with_damaged(run.repository.store.as_ref(), ClaimKind::Pending)?;
+    Ok(pending.into_iter().flat_map(|claim| claim.containers).collect())
 }
 
 /// The containers of the listing in name order, with their lengths.
@@ -81,7 +87,7 @@ fn jobs(run: &CheckRun<'_>) -> Result<Vec<ContainerJob>> {
         }
         listed => {
             let job = |blob: ListedBlob| Some(ContainerJob { id: parse_name(&blob.name)?, len: blob.len });
-            listed?.into_iter().filter_map(job).filter(|job| run.listing.containers.contains(&job.id)).collect()
+            listed?.into_iter().filter_map(job).filter(|job| run.listing.has(&job.id)).collect()
         }
     };
     jobs.sort_by_key(|job| job.id);
@@ -101,17 +107,6 @@ impl Weigh for ContainerJob {
     }
 }
 
-/// A base without a record in the index.
-struct MissingBase {
-    /// Fingerprint of the base, in hex.
-    base: String,
-    /// The entry that needs it.
-    container: ContainerId,
-    entry: u32,
-    /// The defect to log if no container has the base.
-    defect: String,
-}
-
 /// Defects of a container, and possible defects.
 #[derive(Default)]
 struct Defects {
@@ -119,7 +114,12 @@ struct Defects {
     is_whole_bad: bool,
     frames: PositionSet,
     entries: PositionSet,
-    missing_bases: Vec<MissingBase>,
+    /// Entries with a base that is not found. They are looked at again.
+    suspected: PositionSet,
+    /// Those of them in a container that a backup writes or a prune deletes.
+    doubtful: PositionSet,
+    /// The container was deleted meanwhile.
+    is_gone: bool,
 }
 
 impl Defects {
@@ -192,14 +192,17 @@ impl Map for CheckWorker<'_> {
         };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
+            Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
             Err(error) => {
                 checked.defects.is_whole_bad = error.kind() != ErrorKind::Unsupported;
                 checked.defects.log.damaged_blob(&name, &damage(error)?);
             }
         }
-        if self.read.contains(&job.id) {
-            if let Some(error) = name_defect(self.run, &name)? {
-                checked.defects.log.damaged_blob(&name, &error);
+        if self.read.contains(&job.id) && !checked.defects.is_gone {
+            match name_defect(self.run, &name)? {
+                Some(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
+                Some(error) => checked.defects.log.damaged_blob(&name, &error),
+                None => {}
             }
             self.run.progress.bytes_read.add(job.len);
         }
@@ -235,9 +238,16 @@ impl CheckWorker<'_> {
             let end = frame_count.min(entry.frame.saturating_add(1)).max(next_frame);
             self.frames(name, container, next_frame..end, &mut checked.defects)?;
             next_frame = end;
-            if let Err(error) = self.entry(EntryNumber::stored(container, position), entry, is_read) {
-                let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
-                self.entry_defect(job, position, text, damage(error)?, &mut checked.defects);
+            match self.entry(EntryNumber::stored(container, position), entry, is_read) {
+                Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
+                Err(error) => {
+                    let text = format!("{name}: entry {position}, chunk {}", entry.fingerprint);
+                    self.entry_defect(job, position, text, damage(error)?, &mut checked.defects);
+                }
+                Ok(()) => {}
+            }
+            if checked.defects.is_gone {
+                return Ok(());
             }
         }
         self.frames(name, container, next_frame..frame_count, &mut checked.defects)
@@ -254,6 +264,10 @@ impl CheckWorker<'_> {
         for position in positions {
             self.run.check_stop()?;
             if let Err(error) = self.reader.frame(FrameNumber::stored(container, position)) {
+                if error.kind() == ErrorKind::NotFound {
+                    defects.is_gone = true;
+                    return Ok(());
+                }
                 // A newer version can read a frame that this one does not support.
                 if error.kind() != ErrorKind::Unsupported {
                     defects.frames.insert(position, position + 1);
@@ -278,10 +292,10 @@ impl CheckWorker<'_> {
             Error::Unsupported { .. } => defects.log.consequence(text),
             // A running backup writes this container, and the base is in one that was not listed. Or a prune deletes
             // it, as it did the base. If a snapshot needs the chunk, its tree shows that.
-            Error::ChunkMissing { .. } if self.incomplete.contains(&job.id) => {}
-            Error::ChunkMissing { fingerprint } if defects.missing_bases.len() < DEFECTS_MAX => {
-                let container = job.id;
-                defects.missing_bases.push(MissingBase { base: fingerprint, container, entry, defect: text });
+            Error::ChunkMissing { .. } | Error::BlobMissing { .. } => {
+                let is_incomplete = self.incomplete.contains(&job.id);
+                let positions = if is_incomplete { &mut defects.doubtful } else { &mut defects.suspected };
+                positions.insert(entry, entry + 1);
             }
             _ => {
                 defects.entries.insert(entry, entry + 1);
@@ -308,85 +322,53 @@ pub(super) fn trace_entry(reader: &mut ChunkReader, number: EntryNumber) -> Resu
     Ok(())
 }
 
+/// Whether the error says that container `id` is not in the store.
+fn is_gone(id: &ContainerId, error: &Error) -> bool {
+    matches!(error, Error::BlobMissing { what } if parse_name(what).as_ref() == Some(id))
+}
+
 /// The last stage: adds the results to the report.
 struct CollectSink<'a> {
     report: &'a mut CheckReport,
     damaged: &'a mut DamagedContainers,
-    missing_bases: Vec<MissingBase>,
+    missing: MissingParts,
     progress: &'a Progress,
 }
 
 impl Sink for CollectSink<'_> {
     type In = CheckedContainer;
-    type Output = Vec<MissingBase>;
+    type Output = MissingParts;
 
     fn name(&self) -> &'static str {
         "collect"
     }
 
     fn process(&mut self, checked: CheckedContainer) -> Result<()> {
+        self.progress.files_done.add(1);
+        let Defects { suspected, doubtful, is_gone, .. } = &checked.defects;
+        if *is_gone {
+            self.missing.gone.push(checked.id);
+            return Ok(());
+        }
+        if suspected.count() > 0 {
+            self.missing.entries.push((checked.id, suspected.clone()));
+        }
+        if doubtful.count() > 0 {
+            self.damaged.doubt(checked.id, doubtful.clone());
+        }
         self.report.containers += 1;
         self.report.chunks += checked.chunks;
         self.report.frames += checked.frames;
         self.report.bytes_stored += checked.bytes_stored;
         self.report.bytes_raw += checked.bytes_raw;
-        self.progress.files_done.add(1);
-        let mut defects = checked.defects;
-        self.progress.errors.add(defects.log.count());
-        for missing in std::mem::take(&mut defects.missing_bases) {
-            if self.missing_bases.len() < DEFECTS_MAX {
-                self.missing_bases.push(missing);
-            } else {
-                defects.entries.insert(missing.entry, missing.entry + 1);
-                defects.log.consequence(missing.defect);
-            }
-        }
-        if defects.log.count() > 0 {
-            self.damaged.add(checked.id, &defects.parts(), defects.log);
+        self.progress.errors.add(checked.defects.log.count());
+        if checked.defects.log.count() > 0 {
+            self.damaged.add(checked.id, &checked.defects.parts(), checked.defects.log);
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<MissingBase>> {
-        Ok(self.missing_bases)
+    fn finish(self) -> Result<MissingParts> {
+        Ok(self.missing)
     }
-}
-
-/// Searches the containers that no segment lists now, and logs the bases that none of them has.
-fn confirm_missing(run: &CheckRun<'_>, missing_bases: Vec<MissingBase>, damaged: &mut DamagedContainers) -> Result<()> {
-    let mut wanted: HashMap<Fingerprint, Vec<MissingBase>> = HashMap::new();
-    let mut missing: Vec<MissingBase> = Vec::new();
-    for base in missing_bases {
-        match Fingerprint::parse(&base.base) {
-            Some(fingerprint) => wanted.entry(fingerprint).or_default().push(base),
-            None => missing.push(base),
-        }
-    }
-    if !wanted.is_empty() {
-        let segments = run.listing.segments();
-        let listed: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
-        let blobs = match run.repository.store.list(PREFIX) {
-            Err(Error::Unreadable { .. }) => Vec::new(),
-            listed => listed?,
-        };
-        for blob in blobs {
-            run.check_stop()?;
-            let Some(id) = parse_name(&blob.name).filter(|id| !listed.contains(id)) else { continue };
-            match read_container_index(run.repository.store.as_ref(), &id) {
-                Ok(container_index) => {
-                    container_index.entries.iter().for_each(|entry| drop(wanted.remove(&entry.fingerprint)))
-                }
-                Err(error) => drop(damage(error)?),
-            }
-        }
-    }
-    missing.extend(wanted.into_values().flatten());
-    missing.sort_by(|one, other| one.defect.cmp(&other.defect));
-    for MissingBase { container, entry, defect, .. } in missing {
-        let (mut log, mut entries) = (DefectLog::default(), PositionSet::default());
-        log.consequence(defect);
-        entries.insert(entry, entry + 1);
-        damaged.add(container, &BadParts::Parts { frames: PositionSet::default(), entries }, log);
-    }
-    Ok(())
 }

@@ -2,6 +2,9 @@
 //!
 //! Damage that no mark lists is a defect. Damage that a mark lists is one only if a snapshot needs it. Otherwise every
 //! chunk that a snapshot needs has been stored again, and the report only mentions it.
+//!
+//! A container that is gone is no defect by itself: a prune deletes containers before it writes segments without them,
+//! and it may be killed in between. It is one if something that a snapshot needs is lost.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,11 +26,25 @@ pub(super) struct LostChunks {
     pub(super) is_any_unlocated: bool,
 }
 
+impl LostChunks {
+    /// Adds what `other` has.
+    pub(super) fn merge(&mut self, other: LostChunks) {
+        self.containers.extend(other.containers);
+        self.is_any_unlocated |= other.is_any_unlocated;
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct DamagedContainers {
     found: BTreeMap<ContainerId, (BadParts, DefectLog)>,
     texts: usize,
+    /// Containers that are gone, with the segment that names each.
+    missing: BTreeMap<ContainerId, String>,
+    /// Containers that pending entries name.
+    pending: HashSet<ContainerId>,
+    /// Entries whose bases are not there, in containers that a backup writes or a prune deletes.
+    doubtful: Quarantine,
 }
 
 impl DamagedContainers {
@@ -45,9 +62,31 @@ impl DamagedContainers {
         known.1.merge(log);
     }
 
-    /// Whether nothing is damaged.
+    /// Adds a container that is gone and that `segment` names.
+    pub(super) fn miss(&mut self, id: ContainerId, segment: &str) {
+        self.missing.entry(id).or_insert_with(|| segment.into());
+    }
+
+    /// Remembers the containers that pending entries name.
+    pub(super) fn add_pending(&mut self, pending: HashSet<ContainerId>) {
+        self.pending.extend(pending);
+    }
+
+    /// Adds entries that are no defect, but that nobody may rely on unseen.
+    pub(super) fn doubt(&mut self, id: ContainerId, entries: PositionSet) {
+        self.doubtful.insert(id, &BadParts::Parts { frames: PositionSet::default(), entries });
+    }
+
+    /// Whether nothing is damaged or gone.
     pub(super) fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.found.is_empty() && self.missing.is_empty()
+    }
+
+    /// What readers must not rely on: everything that is bad or doubtful.
+    pub(super) fn unreliable(&self) -> Quarantine {
+        let mut quarantine = self.quarantine();
+        quarantine.merge(&self.doubtful);
+        quarantine
     }
 
     /// Everything that is bad.
@@ -71,6 +110,16 @@ impl DamagedContainers {
         report: &mut CheckReport,
     ) -> DefectLog {
         let mut log = DefectLog::default();
+        let is_any_lost = lost.is_any_unlocated || !lost.containers.is_empty();
+        for (id, segment) in self.missing {
+            let text = format!("{} is missing: {segment} refers to it", blob_name(&id));
+            if lost.containers.contains(&id) || is_any_lost && !self.pending.contains(&id) {
+                report.bad.insert(id, &BadParts::Whole);
+                log.add(text);
+            } else if report.notes.len() < DEFECTS_MAX {
+                report.notes.push(format!("{text}; no snapshot needs it"));
+            }
+        }
         for (id, (parts, defects)) in self.found {
             let is_needed = lost.containers.contains(&id)
                 || (lost.is_any_unlocated && parts == BadParts::Whole && !named.contains(&id));

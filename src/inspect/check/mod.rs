@@ -8,7 +8,10 @@
 //!    and chunks match their fingerprints.
 //! 4. The listings and recipes of every snapshot decode, and their chunks are in listed containers (`trees`). A chunk
 //!    with a sound entry is not lost, whatever happened to other entries of it.
-//! 5. Damage that a mark lists and that no snapshot needs is mentioned only (`damaged_containers`).
+//! 5. Damage that a mark lists and that no snapshot needs is mentioned only (`damaged_containers`), and so are
+//!    containers that are gone while every snapshot is whole.
+//! 6. What is missing at first is looked for again in a new listing (`missing`), and so is a snapshot with defects:
+//!    others may have moved or forgotten it. If something has vanished meanwhile, the whole check begins again.
 //!
 //! A check of chosen snapshots walks their trees first, down to frames, and then checks the containers that these need.
 //! If one of them is damaged, the walk is repeated: it may now need others.
@@ -21,6 +24,7 @@
 mod containers;
 mod damaged_containers;
 mod defect_log;
+mod missing;
 mod read_data;
 mod run;
 mod segments;

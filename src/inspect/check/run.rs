@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::damaged_containers::{DamagedContainers, LostChunks};
-use super::defect_log::{DefectLog, damage};
+use super::defect_log::{DEFECTS_MAX, DefectLog, damage};
 use super::read_data::ReadData;
 use super::trees::{self, WalkDepth};
 use super::{containers, segments};
@@ -20,11 +21,14 @@ use crate::repo::bundle;
 use crate::repo::container::{self, blob_name};
 use crate::repo::index::{self, ContainerListing};
 use crate::repo::marks::{BadParts, Marks, Quarantine};
+use crate::repo::pause::pause;
 use crate::repo::snapshot::{self, NamedSnapshot};
-use crate::types::ContainerId;
+use crate::types::{ContainerId, SnapshotId};
 
 /// Times that the repository is checked because containers vanish meanwhile.
-const ATTEMPTS_MAX: u32 = 3;
+const ATTEMPTS_MAX: u32 = 5;
+/// The pause before the first time, which grows with each.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -53,7 +57,8 @@ pub struct CheckReport {
     pub defect_count: u64,
     /// The first 1000 defects: damaged blobs come before defects that they cause.
     pub defects: Vec<String>,
-    /// Damage that marks list and that no snapshot needs, at most 1000 lines.
+    /// Damage that costs nothing: of what marks list and no snapshot needs, of what is gone and no snapshot needs, and
+    /// of bundles. At most 1000 lines.
     pub notes: Vec<String>,
     /// Damaged frames of containers with a readable index, as far as the data was read.
     pub bad_frames: u64,
@@ -127,12 +132,13 @@ fn run_check(
     stop: &Arc<AtomicBool>,
 ) -> Result<CheckReport> {
     let repository = &repository.stopped_by(stop);
-    for _ in 1..ATTEMPTS_MAX {
+    for attempt in 1..ATTEMPTS_MAX {
         let (report, checked) = check_once(repository, config, chosen, read_data, progress, stop)?;
         if report.defect_count == 0 || !has_lost_any(repository, &checked)? {
             return Ok(report);
         }
         tracing::info!("another process has deleted something meanwhile; checking again");
+        pause(PAUSE * attempt, stop)?;
     }
     Ok(check_once(repository, config, chosen, read_data, progress, stop)?.0)
 }
@@ -166,7 +172,7 @@ fn check_once(
         Some(_) => Vec::new(),
         None => {
             catalogues(repository, &mut log)?;
-            bundles(repository, &mut log)?;
+            bundles(repository, &mut report)?;
             all_snapshots(repository, &mut log)?
         }
     };
@@ -237,22 +243,22 @@ fn catalogues(repository: &Repository, log: &mut DefectLog) -> Result<()> {
     Ok(())
 }
 
-/// Reads every bundle of snapshots, and logs those that are damaged.
-fn bundles(repository: &Repository, log: &mut DefectLog) -> Result<()> {
+/// Reads every bundle of snapshots, and notes those that cannot be read. They are no defect: they only have copies, and
+/// whoever writes next deletes them.
+fn bundles(repository: &Repository, report: &mut CheckReport) -> Result<()> {
     let store = repository.store.as_ref();
-    let listed = match store.list(bundle::PREFIX) {
-        Err(error @ Error::Unreadable { .. }) => {
-            log.damaged_blob(bundle::PREFIX, &error);
-            Vec::new()
-        }
-        listed => listed?,
+    let (listed, mut unreadable) = match store.list(bundle::PREFIX) {
+        Err(error @ Error::Unreadable { .. }) => (Vec::new(), vec![(bundle::PREFIX.into(), error)]),
+        listed => (listed?, Vec::new()),
     };
     for blob in listed {
         match bundle::verify(store, &blob.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => log.damaged_blob(&blob.name, &damage(error)?),
+            Err(error) if error.kind() != ErrorKind::NotFound => unreadable.push((blob.name, damage(error)?)),
             _ => {}
         }
     }
+    let notes = unreadable.into_iter().take(DEFECTS_MAX);
+    report.notes.extend(notes.map(|(name, error)| format!("{name} only has copies of snapshots: {error}")));
     Ok(())
 }
 
@@ -273,8 +279,8 @@ fn stored_data(
     let walk = trees::check(run, snapshots, WalkDepth::Located, &mut trees_log)?;
     finish(run, &known, damaged, &walk.lost, report, log);
     log.merge(trees_log);
-    orphans_used(run, log);
-    Ok(())
+    note_forgotten(&walk.forgotten, report);
+    orphans_used(run, log)
 }
 
 /// Walks the trees of `snapshots` and checks the containers that they need.
@@ -300,6 +306,7 @@ fn needed_data(
             take_note(run, &known, &damaged, report);
             finish(run, &known, damaged, &walk.lost, report, log);
             log.merge(trees_log);
+            note_forgotten(&walk.forgotten, report);
             break;
         }
         take_note(run, &known, &damaged, report);
@@ -307,8 +314,14 @@ fn needed_data(
     for name in run.listing.damaged_segments() {
         log.add(format!("{name} is damaged; the next backup replaces it"));
     }
-    orphans_used(run, log);
-    Ok(())
+    orphans_used(run, log)
+}
+
+/// Notes the snapshots that were forgotten while they were checked.
+fn note_forgotten(forgotten: &[SnapshotId], report: &mut CheckReport) {
+    let left = DEFECTS_MAX.saturating_sub(report.notes.len());
+    let notes = forgotten.iter().take(left);
+    report.notes.extend(notes.map(|id| format!("snapshot {id} was forgotten meanwhile, so it is not checked")));
 }
 
 /// Puts what is bad into the report. From here on, readers know it.
@@ -318,7 +331,9 @@ fn take_note(run: &CheckRun<'_>, known: &Quarantine, damaged: &DamagedContainers
     if run.read_data != ReadData::Everything || !run.is_whole {
         report.bad.merge(known);
     }
-    run.listing.set_quarantine(Arc::new(report.bad.clone()));
+    let mut unreliable = damaged.unreliable();
+    unreliable.merge(&report.bad);
+    run.listing.set_quarantine(Arc::new(unreliable));
 }
 
 /// Logs the damaged containers.
@@ -333,13 +348,21 @@ fn finish(
     let named: HashSet<_> =
         run.listing.segments().iter().flat_map(|segment| segment.containers().iter().copied()).collect();
     log.merge(damaged.finish(known, lost, &named, report));
+    count_bad(report);
 }
 
-/// Logs the containers that trees need and no segment lists.
-fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) {
-    for id in run.listing.take_orphans_used() {
-        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(&id)));
+/// Logs the containers that trees need and no segment lists. The segments are listed again: a prune may have put one.
+fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
+    let used = run.listing.take_orphans_used();
+    if used.is_empty() {
+        return Ok(());
     }
+    let segments = run.listing.refresh()?;
+    let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+    for id in used.iter().filter(|id| !named.contains(id)) {
+        log.consequence(format!("{} is in no index segment, but a snapshot needs it", blob_name(id)));
+    }
+    Ok(())
 }
 
 fn count_bad(report: &mut CheckReport) {

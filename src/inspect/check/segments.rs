@@ -10,7 +10,6 @@ use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::blob_name;
 use crate::repo::index::{IndexRecord, IndexSegment, read_container_index};
-use crate::repo::marks::BadParts;
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -23,9 +22,7 @@ pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &m
         SegmentCheck { run, segment, log: &mut found }.check()?;
         let name = segment.name();
         for id in segment.containers().iter().filter(|id| !run.listing.containers.contains(id)) {
-            let mut missing = DefectLog::default();
-            missing.add(format!("{} is missing: {name} refers to it", blob_name(id)));
-            damaged.add(*id, &BadParts::Whole, missing);
+            damaged.miss(*id, name);
         }
         if found.count() == 0
             && let Some(error) = name_defect(run, name)?

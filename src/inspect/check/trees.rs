@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::repo::index::{LocatedEntry, Soundness};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
-use crate::types::{ContainerId, Fingerprint};
+use crate::types::{ContainerId, Fingerprint, SnapshotId};
 
 /// Number of listings and recipes that the check remembers.
 const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("not zero");
@@ -42,9 +42,12 @@ pub(super) struct TreeWalk {
     pub(super) lost: LostChunks,
     /// Containers that the walk used. With [`WalkDepth::Traced`] they are all that a restore needs.
     pub(super) needed: HashSet<ContainerId>,
+    /// Snapshots that were forgotten meanwhile, and whose defects do not count.
+    pub(super) forgotten: Vec<SnapshotId>,
 }
 
-/// Checks the tree of every snapshot.
+/// Checks the tree of every snapshot. A snapshot with defects is looked for again: once it is forgotten, a prune may
+/// delete what only it needs.
 pub(super) fn check(
     run: &CheckRun<'_>,
     snapshots: &[NamedSnapshot],
@@ -53,9 +56,22 @@ pub(super) fn check(
 ) -> Result<TreeWalk> {
     let cache_bytes = run.config.restore.cache_bytes.0 as usize;
     let reader = ChunkReader::new(run.repository, run.listing.clone(), cache_bytes);
-    let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log, lost: LostChunks::default() };
-    snapshots.iter().try_for_each(|snapshot| check.snapshot(snapshot))?;
-    Ok(TreeWalk { needed: check.reader.resolver.containers().into_iter().collect(), lost: check.lost })
+    let (found, lost) = (DefectLog::default(), LostChunks::default());
+    let mut check = TreeCheck { run, reader, depth, seen: LruCache::new(SEEN_MAX), log: found, lost };
+    let (mut lost, mut forgotten) = (LostChunks::default(), Vec::new());
+    for snapshot in snapshots {
+        check.snapshot(snapshot)?;
+        let (found, lost_here) = (std::mem::take(&mut check.log), std::mem::take(&mut check.lost));
+        if found.count() > 0 && is_forgotten(run.repository.store.as_ref(), &snapshot.id)? {
+            forgotten.push(snapshot.id);
+            // What others share with it counts for them.
+            check.seen.clear();
+            continue;
+        }
+        log.merge(found);
+        lost.merge(lost_here);
+    }
+    Ok(TreeWalk { needed: check.reader.resolver.containers().into_iter().collect(), lost, forgotten })
 }
 
 struct TreeCheck<'a> {
@@ -64,7 +80,8 @@ struct TreeCheck<'a> {
     depth: WalkDepth,
     /// Listings and recipes that were checked.
     seen: LruCache<Fingerprint, ()>,
-    log: &'a mut DefectLog,
+    /// Of the snapshot that is checked now.
+    log: DefectLog,
     lost: LostChunks,
 }
 

@@ -14,7 +14,7 @@ use crate::inspect::list::find;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 use crate::repo::stored_file::{SharedReader, StoredFile, fill, unwrapped};
 use crate::repo::tree::NodeKind;
 
@@ -56,9 +56,11 @@ impl SnapshotModels {
         let (_, node) = find(&mut self.reader.borrow_mut(), snapshot, path)?;
         let file = node.filter(|node| node.kind == NodeKind::File);
         let Some(node) = file else { return Err(no_model(label, "something that is not a regular file".into())) };
-        let file = StoredFile::open(self.reader.clone(), node.content, node.size)?;
-        let len = file.len();
-        OpenModel::of(label, Box::new(file), len)
+        let opened = StoredFile::open(self.reader.clone(), node.content, node.size).and_then(|file| {
+            let len = file.len();
+            OpenModel::of(label, Box::new(file), len)
+        });
+        opened.map_err(|error| explain_loss(self.reader.borrow().store(), [&snapshot.id], error))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::inspect::models::is_model;
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 
 /// Cache of decoded frames, bytes.
 const CACHE_BYTES: usize = 32 << 20;
@@ -80,11 +80,14 @@ pub fn tensor(
     let reader = Rc::new(RefCell::new(ChunkReader::new(repository, listing, CACHE_BYTES)));
     let summaries = ModelSummaries::load(repository.store.as_ref())?;
     let mut search = TensorSearch::new(reader, snapshot, request, stop);
-    search.search_models(&|node| is_model(&summaries, node))?;
-    if search.has_none() {
-        search.search_unknown(&|node| !is_model(&summaries, node))?;
-    }
-    write(&search.owner()?, request.output, format, stop)
+    let run = || {
+        search.search_models(&|node| is_model(&summaries, node))?;
+        if search.has_none() {
+            search.search_unknown(&|node| !is_model(&summaries, node))?;
+        }
+        write(&search.owner()?, request.output, format, stop)
+    };
+    run().map_err(|error| explain_loss(repository.store.as_ref(), [&snapshot.id], error))
 }
 
 fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBool) -> Result<TensorReport> {

@@ -1,7 +1,9 @@
 //! Quarantine and repair as a user sees them.
 
 use fhrd::repo::Repository;
+use fhrd::repo::bundle;
 use fhrd::repo::marks::{Mark, MarkKind};
+use fhrd::store::LocalStore;
 
 use super::fixture::{Home, code, json, stderr, stdout};
 use super::tree::noise;
@@ -89,4 +91,42 @@ fn a_read_only_repository_takes_no_backup_and_can_be_checked() {
     assert_eq!(code(&output), 20);
     assert!(stderr(&output).contains("nothing is quarantined"), "{}", stderr(&output));
     assert!(!home.path(&format!("{REPOSITORY}/marks/optional")).exists());
+}
+
+#[test]
+fn a_damaged_bundle_is_no_defect_and_goes_with_whoever_writes_next() {
+    let home = Home::new();
+    home.write("directory/file", &noise(1, 3000));
+    let ids: Vec<String> =
+        (0..3).map(|_| home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string()).collect();
+    let store = LocalStore::open(&home.path(REPOSITORY)).unwrap();
+    let writers: [&[&str]; 6] = [
+        &["backup", "directory"],
+        &["forget", &ids[0]],
+        &["check", "--read-data"],
+        &["repair", "index"],
+        &["repair", "snapshots"],
+        &["backup", "--force", "directory"],
+    ];
+    for writer in writers {
+        bundle::maintain(&store, 1).unwrap();
+        let [name] = home.names(&format!("{REPOSITORY}/bundles")).try_into().unwrap();
+        let path = format!("{REPOSITORY}/bundles/{name}");
+        let mut bytes = home.read(&path);
+        bytes[100] ^= 4;
+        home.write(&path, &bytes);
+        let output = home.run(&["check"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(stderr(&output).contains(&name), "{}", stderr(&output));
+        assert_eq!(code(&home.run(&["check", "--read-data", "--report-only"])), 0);
+        assert!(home.path(&path).exists(), "a report changes nothing");
+        let output = home.run(writer);
+        assert_eq!(code(&output), 0, "{writer:?}: {}", stderr(&output));
+        assert!(!home.path(&path).exists(), "{writer:?}");
+        assert!(!stderr(&home.run(&["check"])).contains("bundles/"), "{writer:?}");
+        home.run(&["snapshots"]);
+        for name in home.names(&format!("{REPOSITORY}/bundles")) {
+            std::fs::remove_file(home.path(&format!("{REPOSITORY}/bundles/{name}"))).unwrap();
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! case. Searches of two prunes end by themselves within 3,000 runs; of the others, all orders with at most two switches
 //! are among the first few hundred runs. At the end of each run every reported snapshot is read to the last byte. Each rule of the protocol is then left out in turn, and the search must find a loss.
 
+mod pairs;
 mod readers;
 pub mod scene;
 mod scheduler;

@@ -71,8 +71,14 @@ pub fn open(store: Arc<dyn Store>, seed: u64) -> Repository {
 }
 
 pub fn back_up(repository: &Repository, source: &Path, force: bool) -> fhrd::Result<SnapshotId> {
-    let request =
-        BackupRequest { paths: vec![source.into()], host: "test".into(), bare: true, force, ..Default::default() };
+    let request = BackupRequest {
+        paths: vec![source.into()],
+        host: "test".into(),
+        bare: true,
+        force,
+        without_pauses: true,
+        ..Default::default()
+    };
     let report = backup(repository, &config(), &request, &Progress::default(), &Arc::default())?;
     Ok(SnapshotId::parse(&report.snapshot).unwrap())
 }
@@ -173,6 +179,17 @@ impl Scene {
         fs::copy(scene.source(1).join("noise"), noise.join("noise")).unwrap();
         let sources = [scene.source(0), scene.source(1), noise];
         scene.with_backups(&sources, &[2])
+    }
+
+    /// Two snapshots that stay: version 1, whose text is stored as copies from version 0, and half a container. Versions
+    /// 0 and 2 are forgotten, so a prune has something to move and to delete.
+    pub fn for_verbs() -> Self {
+        let scene = Self::empty();
+        let noise = scene.half();
+        fs::create_dir(&noise).unwrap();
+        fs::copy(scene.source(2).join("noise"), noise.join("noise")).unwrap();
+        let sources = [scene.source(0), scene.source(1), scene.source(2), noise];
+        scene.with_backups(&sources, &[1, 3])
     }
 
     /// Two writers at once: one stores version 0 whole and version 1 as copies from it, the other one the reverse.
