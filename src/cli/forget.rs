@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::Session;
-use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace};
+use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace, parse_period};
 use super::choice;
 use super::exit::Exit;
 use super::location;
@@ -152,7 +152,7 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
             weekly: profile.keep_weekly,
             monthly: profile.keep_monthly,
             yearly: profile.keep_yearly,
-            within: parsed("forget.keep_within", profile.keep_within.as_deref())?,
+            within: period("forget.keep_within", profile.keep_within.as_deref())?,
             tags: profile.keep_tag.clone(),
             group_by: GroupBy::default(),
         };
@@ -179,7 +179,12 @@ pub fn grace_of_profile(session: &Session) -> Result<jiff::SignedDuration> {
 /// # Errors
 /// [`Error::Config`] if it does not parse.
 pub fn locks_of_profile(session: &Session) -> Result<Option<jiff::Span>> {
-    parsed("forget.extend_locks", session.profile.forget.extend_locks.as_deref())
+    period("forget.extend_locks", session.profile.forget.extend_locks.as_deref())
+}
+
+/// A span of time in the profile.
+fn period(key: &str, text: Option<&str>) -> Result<Option<jiff::Span>> {
+    text.map(|text| parse_period(text).map_err(|reason| unusable(key, reason))).transpose()
 }
 
 /// The value of a key of the profile.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
-use super::values::parse_grace;
+use super::spans::{parse_grace, parse_period};
 use crate::repo::snapshot_groups::GroupBy;
 
 /// Arguments of `init`.
@@ -146,8 +146,8 @@ pub struct ForgetRules {
     /// Likewise for years
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub keep_yearly: u32,
-    /// Keep snapshots at most this much older than the latest one, such as 30d or 1y2mo
-    #[arg(long, value_name = "DURATION")]
+    /// Keep snapshots at most this much older than the latest one, such as 30d, 6mo or 2y5m7d3h
+    #[arg(long, value_name = "DURATION", value_parser = parse_period)]
     pub keep_within: Option<jiff::Span>,
     /// Keep snapshots with this tag; can be given several times
     #[arg(long, value_name = "TAG")]
@@ -201,6 +201,6 @@ pub struct PruneArguments {
     #[arg(long, value_name = "SIZE")]
     pub repack: Option<bytesize::ByteSize>,
     /// Lock what stays for this long, such as 90d, if less than half of that is left; only for S3 with Object Lock
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_period)]
     pub extend_locks: Option<jiff::Span>,
 }

@@ -4,8 +4,9 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Span, SpanRelativeTo, Zoned, civil};
+use jiff::{Zoned, civil};
 
+use super::spans::parse_age;
 use crate::repo::tree::Timestamp;
 
 /// Bytes, with or without a unit.
@@ -28,36 +29,20 @@ pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     if range.0 > range.1 { Err(format!("the range ends before it begins: `{text}`")) } else { Ok(range) }
 }
 
-/// A grace period, such as `36h`, `2d` or `0`. A day has 24 hours.
-///
-/// # Errors
-/// A message for the user.
-pub fn parse_grace(text: &str) -> Result<SignedDuration, String> {
-    if text == "0" {
-        return Ok(SignedDuration::ZERO);
-    }
-    let of_span = |span: Span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
-    let grace = text.parse().ok().or_else(|| text.parse().ok().and_then(of_span));
-    grace
-        .filter(|grace: &SignedDuration| !grace.is_negative())
-        .ok_or_else(|| format!("expected a time such as 36h, 2d or 0: `{text}`"))
-}
-
 /// A point in time: a date, a date with a time (both local, unless an offset follows), or an age such as `3d`.
 ///
 /// # Errors
 /// A message for the user.
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
-    let invalid = || format!("expected 2026-01-31, 2026-01-31T12:00, or an age such as 3d or 2h30m: `{text}`");
+    let invalid = || format!("expected 2026-01-31, 2026-01-31T12:00, or an age such as 3d or 2h30min: `{text}`");
     let local = |time: civil::DateTime| time.to_zoned(TimeZone::system()).ok();
     let zoned = if let Ok(time) = text.parse::<jiff::Timestamp>() {
         Some(time.to_zoned(TimeZone::UTC))
     } else if let Ok(time) = text.parse::<civil::DateTime>() {
         local(time)
-    } else if let Ok(age) = text.parse::<Span>() {
-        Zoned::now().checked_sub(age.abs()).ok()
     } else {
-        None
+        let age = parse_age(text).map_err(|reason| format!("{}: {reason}", invalid()))?;
+        Zoned::now().checked_sub(age).ok()
     };
     let time = zoned.ok_or_else(invalid)?.timestamp().as_nanosecond();
     let seconds = i64::try_from(time.div_euclid(1_000_000_000)).map_err(|_| invalid())?;
@@ -67,15 +52,6 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_grace_period_may_have_days_and_no_unit_if_it_is_none() {
-        let hours = |text: &str| parse_grace(text).map(|grace| grace.as_hours());
-        assert_eq!([hours("36h"), hours("2d"), hours("1w"), hours("0"), hours("0s")], [36, 48, 168, 0, 0].map(Ok));
-        for text in ["", "1", "soon", "-1h", "1mo"] {
-            assert!(parse_grace(text).is_err_and(|message| message.contains("36h")), "{text}");
-        }
-    }
 
     #[test]
     fn ranges_have_a_start_and_may_have_an_end() {
@@ -94,7 +70,8 @@ mod tests {
         assert!(seconds("2009-02-13").is_ok_and(|time| time.abs_diff(1_234_483_200) <= 86_400));
         let (now, before) = (jiff::Timestamp::now().as_second(), seconds("3d").unwrap());
         assert!((now - before).abs_diff(3 * 86_400) <= 3_700, "{now} {before}");
-        for text in ["", "yesterday", "2009-13-01", "3"] {
+        assert!(seconds("3 days ago").is_ok());
+        for text in ["", "yesterday", "2009-13-01", "3", "6m", "2h30m", "-3d", "19000y"] {
             assert!(seconds(text).is_err(), "{text}");
         }
     }
