@@ -1,7 +1,8 @@
 //! The parent snapshots of a backup: the snapshots whose unchanged files are not read again.
 //!
-//! 1. Only snapshots of the same host count. For each path of the backup, the latest snapshot of this path or of a path
-//!    above it is a parent. If there is none, the latest snapshots of each path below it are.
+//! 1. Only snapshots of the same host count, those [from the future](crate::repo::clock) as the oldest. For each path
+//!    of the backup, the latest snapshot of this path or of a path above it is a parent. If there is none, the latest
+//!    snapshots of each path below it are.
 //! 2. So a path that was missing last time is compared with the snapshot before, and one more path costs only what is
 //!    in that path. There are at most [`PARENTS_MAX`] parents, those with the most paths first.
 //! 3. The latest parent is the one that the new snapshot records. It answers first.
@@ -12,6 +13,7 @@ use std::path::Path;
 use super::parent::ParentCursor;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::repo::clock::describe_future;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
@@ -70,8 +72,13 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
     let skip = |name: &str, error: &Error| tracing::warn!("skipping {name}: {error}");
     damaged.iter().for_each(|(name, error)| skip(name, error));
     let count = snapshots.len();
+    if let Some(text) = describe_future(&snapshots, repository.clock.now_ns()) {
+        tracing::warn!("{text}");
+    }
     let mut snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(|named| named.snapshot.host == host).collect();
     snapshots.reverse();
+    let now_ns = repository.clock.now_ns();
+    snapshots.sort_by_key(|named| named.snapshot.is_future(now_ns));
     loop {
         let mut latest = BTreeMap::new();
         for (at, named) in snapshots.iter().enumerate() {

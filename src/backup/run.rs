@@ -36,6 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filesystem::{WalkPlan, Walker, prescan};
 use crate::metrics::{Progress, StageMetrics};
 use crate::repo::Repository;
+use crate::repo::clock::{is_future, shown_time};
 use crate::repo::index::{ChunkPresence, ContainerListing, SharedContainerIndexes};
 use crate::repo::marks::Marks;
 use crate::repo::naming::{SnapshotFilter, find_snapshot};
@@ -114,7 +115,10 @@ fn run_once(
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupReport> {
     let started = Instant::now();
-    let time_ns = now_ns();
+    let time_ns = repository.clock.now_ns();
+    if let Some(given) = request.time_ns.filter(|given| is_future(*given, time_ns)) {
+        tracing::warn!("the snapshot is from the future: its time is {}", shown_time(given));
+    }
     let plan = plan(request)?;
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
@@ -372,10 +376,6 @@ fn recorded_paths(request: &BackupRequest) -> Result<Vec<Vec<u8>>> {
 fn identity(path: &Path) -> Option<FileIdentity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some(FileIdentity { device: metadata.dev(), inode: metadata.ino() })
-}
-
-fn now_ns() -> i64 {
-    jiff::Timestamp::now().as_nanosecond() as i64
 }
 
 #[cfg(test)]

@@ -12,17 +12,20 @@ use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace,
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json};
+use super::output::{failed, print, print_json, printable};
 use super::prune::{DEFAULT_GRACE, prune_now, write_report};
 use super::request::host_name;
 use super::snapshots::{SnapshotDocument, wide_row};
 use crate::config::RetentionProfile;
 use crate::error::{Error, Result};
-use crate::keep::{ForgetGroup, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
+use crate::keep::{ForgetGroup, ForgetPlan, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
+use crate::repo::Repository;
 use crate::repo::bundle;
+use crate::repo::clock::{check_clock, describe_future};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues};
+use crate::repo::tags::{checked_tag_list, has_tags};
 use crate::types::SnapshotId;
 
 /// The result as JSON.
@@ -32,12 +35,17 @@ struct ForgetDocument<'a> {
     groups: Vec<GroupDocument<'a>>,
     /// Ids of the deleted snapshots, or of those that would be deleted.
     deleted: Vec<String>,
+    /// Snapshots that were left alone because they belong to a run.
+    runs_left: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     prune: Option<&'a PruneReport>,
 }
 
 #[derive(Serialize)]
 struct GroupDocument<'a> {
+    /// The run whose steps these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
     snapshots: Vec<DecisionDocument<'a>>,
 }
 
@@ -56,33 +64,21 @@ impl<'a> DecisionDocument<'a> {
     }
 }
 
+impl<'a> GroupDocument<'a> {
+    fn new(group: &'a ForgetGroup) -> Self {
+        let snapshots = group.snapshots.iter().map(DecisionDocument::new).collect();
+        GroupDocument { run: group.run.as_deref(), snapshots }
+    }
+}
+
 /// Deletes snapshots by id or by rules.
 ///
 /// # Errors
 /// Those of the repository and of [`plan_forget`].
 pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let groups = if arguments.ids.is_empty() {
-        let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(&repository)?;
-        for (name, error) in damaged {
-            tracing::warn!("leaving {name} alone: {error}");
-        }
-        let rules = rules(session, arguments)?;
-        let is_chosen = |named: &NamedSnapshot| {
-            rules.host.as_ref().is_none_or(|host| named.snapshot.host == *host)
-                && (arguments.tags.is_empty() || named.snapshot.tags.iter().any(|tag| arguments.tags.contains(tag)))
-        };
-        let snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(is_chosen).collect();
-        match rules.policy.is_empty() {
-            true => Vec::new(),
-            false => plan_forget(&snapshots, &rules.policy, &TimeZone::system())?,
-        }
-    } else {
-        let snapshots = choice::named(&repository, &arguments.ids, &FilterArguments::default())?.into_iter();
-        let snapshots = snapshots.map(|snapshot| RetainedSnapshot { snapshot, reasons: Vec::new() }).collect();
-        vec![ForgetGroup { values: GroupValues::default(), snapshots }]
-    };
-    let deleted: Vec<SnapshotId> = groups.iter().flat_map(ForgetGroup::deleted).collect();
+    let plan = plan(session, &repository, arguments)?;
+    let deleted: Vec<SnapshotId> = plan.groups.iter().flat_map(ForgetGroup::deleted).collect();
     let profile = &session.profile.forget;
     // Who names snapshots or gives rules also says whether to prune.
     let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
@@ -105,20 +101,51 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     if session.options.json {
         print_json(&ForgetDocument {
             dry_run: arguments.dry_run,
-            groups: groups
-                .iter()
-                .map(|group| GroupDocument { snapshots: group.snapshots.iter().map(DecisionDocument::new).collect() })
-                .collect(),
+            groups: plan.groups.iter().map(GroupDocument::new).collect(),
             deleted: deleted.iter().map(ToString::to_string).collect(),
+            runs_left: plan.runs_left,
             prune: pruned.as_ref(),
         })?;
     } else if !session.options.quiet {
-        print(|out| write_groups(out, &groups, deleted.len(), arguments.dry_run))?;
+        print(|out| write_plan(out, &plan, deleted.len(), arguments.dry_run))?;
         if let Some(report) = &pruned {
             print(|out| write_report(out, report))?;
         }
     }
     Ok(if pruned.is_some_and(|report| report.withdrawn) { Exit::Failed } else { Exit::Fine })
+}
+
+/// What is to be deleted.
+fn plan(session: &Session, repository: &Repository, arguments: &ForgetArguments) -> Result<ForgetPlan> {
+    if !arguments.ids.is_empty() {
+        let snapshots = choice::named(repository, &arguments.ids, &FilterArguments::default())?.into_iter();
+        let snapshots = snapshots.map(|snapshot| RetainedSnapshot { snapshot, reasons: Vec::new() }).collect();
+        let group = ForgetGroup { values: GroupValues::default(), run: None, snapshots };
+        return Ok(ForgetPlan { groups: vec![group], runs_left: 0 });
+    }
+    let SnapshotListing { snapshots, damaged, .. } = snapshot_cache::list(repository)?;
+    for (name, error) in damaged {
+        tracing::warn!("leaving {name} alone: {error}");
+    }
+    let rules = rules(session, arguments)?;
+    if rules.policy.is_empty() {
+        return Ok(ForgetPlan::default());
+    }
+    let now_ns = repository.clock.now_ns();
+    if !arguments.trust_clock {
+        check_clock(&snapshots, now_ns).map_err(|error| {
+            Error::Usage(format!("{error} If it is, give --trust-clock, or delete them by `fhrd forget ID`"))
+        })?;
+    }
+    if let Some(text) = describe_future(&snapshots, now_ns) {
+        tracing::warn!("{text}; no rule deletes or counts what is from the future");
+    }
+    let is_chosen = |named: &NamedSnapshot| {
+        rules.host.as_ref().is_none_or(|host| named.snapshot.host == *host)
+            && (arguments.tags.is_empty() || arguments.tags.iter().any(|list| has_tags(&named.snapshot.tags, list)))
+    };
+    let snapshots: Vec<NamedSnapshot> = snapshots.into_iter().filter(is_chosen).collect();
+    plan_forget(&snapshots, &rules.policy, &TimeZone::system(), now_ns)
 }
 
 /// What stays.
@@ -141,7 +168,10 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
         yearly: given.keep_yearly,
         within: given.keep_within,
         tags: given.keep_tag.clone(),
+        best: given.keep_best.clone(),
+        runs: None,
         group_by: GroupBy::default(),
+        allow_empty_group: false,
     };
     let (mut host, profile) = (arguments.host.clone(), &session.profile.forget);
     if policy.is_empty() && *profile != RetentionProfile::default() {
@@ -153,14 +183,23 @@ fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
             monthly: profile.keep_monthly,
             yearly: profile.keep_yearly,
             within: period("forget.keep_within", profile.keep_within.as_deref())?,
-            tags: profile.keep_tag.clone(),
+            tags: profile.keep_tag.iter().map(|list| tag_list(list)).collect::<Result<_>>()?,
+            best: profile
+                .keep_best
+                .iter()
+                .filter_map(|rule| parsed("forget.keep_best", Some(rule)).transpose())
+                .collect::<Result<_>>()?,
+            runs: parsed("forget.runs", profile.runs.as_deref())?,
             group_by: GroupBy::default(),
+            allow_empty_group: profile.allow_empty_group,
         };
         host = host.or_else(|| session.profile.backup.host.clone()).or_else(|| Some(host_name()));
     }
     let by_profile = parsed("forget.group_by", profile.group_by.as_deref())?;
     let by_default = || GroupBy(vec![GroupField::Host, GroupField::Paths]);
     policy.group_by = arguments.group_by.clone().or(by_profile).unwrap_or_else(by_default);
+    policy.runs = arguments.runs.clone().or(policy.runs);
+    policy.allow_empty_group |= arguments.allow_empty_group;
     Ok(Rules { policy, host })
 }
 
@@ -187,6 +226,11 @@ fn period(key: &str, text: Option<&str>) -> Result<Option<jiff::Span>> {
     text.map(|text| parse_period(text).map_err(|reason| unusable(key, reason))).transpose()
 }
 
+/// Tags in the profile.
+fn tag_list(list: &str) -> Result<String> {
+    checked_tag_list(list).map_err(|reason| unusable("forget.keep_tag", reason))
+}
+
 /// The value of a key of the profile.
 fn parsed<T: FromStr<Err: Display>>(key: &str, text: Option<&str>) -> Result<Option<T>> {
     let failed = |text: &str, error: T::Err| unusable(key, format!("cannot use `{text}`: {error}"));
@@ -197,8 +241,11 @@ fn unusable(key: &str, message: String) -> Error {
     Error::Config { origin: format!("profile, `{key}`"), message }
 }
 
-fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_dry: bool) -> Result<()> {
-    for group in groups {
+fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bool) -> Result<()> {
+    for group in &plan.groups {
+        if let Some(run) = &group.run {
+            writeln!(out, "run {}", printable(run)).map_err(failed)?;
+        }
         for decided in &group.snapshots {
             let named = &decided.snapshot;
             let verdict = match (decided.reasons.is_empty(), is_dry) {
@@ -210,7 +257,11 @@ fn write_groups(out: &mut dyn Write, groups: &[ForgetGroup], deleted: usize, is_
         }
         writeln!(out).map_err(failed)?;
     }
-    let noun = if deleted == 1 { "snapshot" } else { "snapshots" };
+    let noun = |count: usize| if count == 1 { "snapshot" } else { "snapshots" };
+    if plan.runs_left > 0 {
+        let (count, noun) = (plan.runs_left, noun(plan.runs_left));
+        writeln!(out, "{count} {noun} of runs left alone: --runs and --keep-best decide about them").map_err(failed)?;
+    }
     let verb = if is_dry { "would be deleted" } else { "deleted" };
-    writeln!(out, "{deleted} {noun} {verb}").map_err(failed)
+    writeln!(out, "{deleted} {} {verb}", noun(deleted)).map_err(failed)
 }

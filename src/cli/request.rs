@@ -14,6 +14,7 @@ use crate::config::BackupProfile;
 use crate::error::{Error, Result};
 use crate::filesystem::{EntryChoice, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, TagFile};
 use crate::repo::checkpoint::Checkpoint;
+use crate::repo::tags::merged_tags;
 
 /// Bytes of a list of paths, at most.
 const PATHS_BYTES_MAX: u64 = 64 << 20;
@@ -33,7 +34,8 @@ pub fn request(arguments: &BackupArguments, profile: &BackupProfile) -> Result<B
     }
     Ok(BackupRequest {
         paths,
-        tags: profile.tag.iter().chain(&arguments.tags).cloned().collect(),
+        tags: merged_tags(profile.tag.iter().chain(&arguments.tags))
+            .map_err(|reason| Error::Usage(format!("--tag: {reason}")))?,
         host: arguments.host.clone().or_else(|| profile.host.clone()).unwrap_or_else(host_name),
         force: arguments.force,
         parent: arguments.parent.clone(),

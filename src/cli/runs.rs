@@ -75,7 +75,7 @@ fn statistic(step: &RunStep, name: &str) -> u64 {
 /// The steps of all runs, and the exit code that damaged snapshots cause.
 fn all_runs(repository: &Repository) -> Result<(BTreeMap<String, Vec<RunStep>>, Exit)> {
     let (snapshots, exit) = reported(repository)?;
-    Ok((runs_of(snapshots), exit))
+    Ok((runs_of(snapshots, repository.clock.now_ns()), exit))
 }
 
 /// The steps of one run.

@@ -15,6 +15,7 @@ use super::output::{
     Align, failed, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
 };
 use crate::error::Result;
+use crate::repo::clock::{describe_future, future_first};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_groups::{GroupBy, GroupField, GroupValues, grouped};
 use crate::types::hex;
@@ -95,12 +96,8 @@ struct GroupValuesDocument<'a> {
 
 impl<'a> GroupValuesDocument<'a> {
     fn new(values: &'a GroupValues) -> Self {
-        GroupValuesDocument { host: values.host.as_deref(), paths: shown_paths(values), tags: values.tags.as_deref() }
+        GroupValuesDocument { host: values.host.as_deref(), paths: values.shown_paths(), tags: values.tags.as_deref() }
     }
-}
-
-fn shown_paths(values: &GroupValues) -> Option<Vec<String>> {
-    Some(values.paths.as_ref()?.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
 }
 
 /// Lists the snapshots; damaged ones are reported and the others listed.
@@ -110,9 +107,13 @@ fn shown_paths(values: &GroupValues) -> Option<Vec<String>> {
 pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
     let (mut snapshots, exit) = choice::snapshots(&repository, &arguments.filter)?;
+    let now_ns = repository.clock.now_ns();
+    if let Some(text) = describe_future(&snapshots, now_ns) {
+        tracing::warn!("{text}");
+    }
     if let Some(count) = arguments.latest {
         let by_default = GroupBy(vec![GroupField::Host, GroupField::Paths]);
-        snapshots = last_of_each(snapshots, arguments.group_by.as_ref().unwrap_or(&by_default), count);
+        snapshots = last_of_each(snapshots, arguments.group_by.as_ref().unwrap_or(&by_default), count, now_ns);
     }
     let Some(by) = arguments.group_by.as_ref().filter(|by| !by.0.is_empty()) else {
         if session.options.json {
@@ -135,7 +136,7 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
                 if at > 0 {
                     writeln!(out).map_err(failed)?;
                 }
-                writeln!(out, "{}", printable(&title(values))).map_err(failed)?;
+                writeln!(out, "{}", printable(&values.title())).map_err(failed)?;
                 write_snapshots(out, snapshots)?;
             }
             Ok(())
@@ -144,21 +145,16 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
     Ok(exit)
 }
 
-/// The last `count` snapshots of each group, in the order of `snapshots`, which is by time.
-fn last_of_each(snapshots: Vec<NamedSnapshot>, by: &GroupBy, count: usize) -> Vec<NamedSnapshot> {
+/// The last `count` snapshots of each group, in the order of `snapshots`, which is by time. Those from the future are
+/// the last ones only if there are no others.
+fn last_of_each(snapshots: Vec<NamedSnapshot>, by: &GroupBy, count: usize, now_ns: i64) -> Vec<NamedSnapshot> {
     let mut last: Vec<NamedSnapshot> = Vec::new();
-    for (_, mut members) in grouped(snapshots, by) {
+    for (_, members) in grouped(snapshots, by) {
+        let mut members = future_first(members, |named| named.snapshot.is_future(now_ns));
         last.extend(members.drain(members.len().saturating_sub(count)..));
     }
     last.sort_by_key(|named| (named.snapshot.time_ns, named.id));
     last
-}
-
-fn title(values: &GroupValues) -> String {
-    let host = values.host.as_ref().map(|host| format!("host {host}"));
-    let paths = shown_paths(values).map(|paths| format!("paths {}", paths.join(" ")));
-    let tags = values.tags.as_ref().map(|tags| format!("tags {}", tags.join(",")));
-    [host, paths, tags].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn write_snapshots(out: &mut dyn Write, snapshots: &[NamedSnapshot]) -> Result<()> {

@@ -8,8 +8,9 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keep::{TagChange, tag};
+use crate::repo::tags::merged_tags;
 
 /// A changed snapshot as JSON.
 #[derive(Serialize)]
@@ -25,9 +26,11 @@ struct TagDocument {
 /// Those of the repository.
 pub fn run(session: &Session, arguments: &TagArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let set = (!arguments.set.is_empty())
-        .then(|| arguments.set.iter().filter(|tag| !tag.is_empty()).cloned().collect::<Vec<_>>());
-    let change = TagChange { set, add: arguments.add.clone(), remove: arguments.remove.clone() };
+    let split = |lists: &[String]| merged_tags(lists.iter().filter(|list| !list.is_empty())).map_err(Error::Usage);
+    let set = (!arguments.set.is_empty()).then(|| split(&arguments.set)).transpose()?;
+    // A tag that is called exactly as it was given goes, too: it may have commas.
+    let remove = split(&arguments.remove)?.into_iter().chain(arguments.remove.iter().cloned()).collect();
+    let change = TagChange { set, add: split(&arguments.add)?, remove };
     // All are found before the first changes its id.
     let found = choice::named(&repository, &arguments.ids, &FilterArguments::default())?;
     let mut documents = Vec::with_capacity(found.len());

@@ -88,6 +88,12 @@ pub struct RetentionProfile {
     pub keep_within: Option<String>,
     /// `--keep-tag`.
     pub keep_tag: Vec<String>,
+    /// `--keep-best`.
+    pub keep_best: Vec<String>,
+    /// `--runs`; `*` for all.
+    pub runs: Option<String>,
+    /// `--allow-empty-group`.
+    pub allow_empty_group: bool,
     /// `--group-by`.
     pub group_by: Option<String>,
     /// `--prune`.

@@ -1,19 +1,34 @@
 //! Forget: chooses by rules which snapshots stay, and deletes the others.
 //!
-//! Snapshots are grouped, by host and paths unless said otherwise. In each group the rules look at the snapshots from
-//! the latest to the oldest. A rule for a period keeps the latest snapshot of each of the last n periods that have one,
-//! by the calendar of the given time zone. A snapshot stays if any rule keeps it. Snapshots that their backup has not
-//! reported yet count for no rule and are never deleted.
+//! 1. Snapshots are grouped, by host and paths unless said otherwise. In each group the rules look at the snapshots
+//!    from the latest to the oldest. A rule for a period keeps the latest snapshot of each of the last n periods that
+//!    have one, by the calendar of the given time zone. A snapshot stays if any rule keeps it.
+//! 2. Snapshots of training runs are left alone unless the rules name runs. Then each run is a group, its last
+//!    snapshots are those of its highest steps, and its best ones are kept by a metric. Rules that only say which steps
+//!    are best are about no other snapshots. A run in which no step has the metric stays whole.
+//! 3. Snapshots [from the future](crate::repo::clock) stay, and count for no rule.
+//! 4. A group of which no rule keeps anything is an error unless that is allowed: the rules have a slip, such as a tag
+//!    that nobody has.
+//!
+//! Snapshots that their backup has not reported yet count for no rule and are never deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
+use super::run_rules::{BestRule, RunPattern, StepVerdicts};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::repo::checkpoint::{self, Checkpoint};
 use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
+use crate::repo::tags::has_tags;
 use crate::types::SnapshotId;
+
+/// Groups that an error names, at most.
+const SHOWN_MAX: usize = 4;
 
 /// The rules. Without any, nothing is deleted.
 #[derive(Debug, Clone, Default)]
@@ -32,17 +47,33 @@ pub struct ForgetPolicy {
     pub yearly: u32,
     /// Keep what is at most so old, counted from the latest snapshot of the group.
     pub within: Option<Span>,
-    /// Keep snapshots with any of these tags.
+    /// Keep snapshots with all tags of any of these lists, see [`has_tags`].
     pub tags: Vec<String>,
+    /// Keep the best steps of runs.
+    pub best: Vec<BestRule>,
+    /// Decide only about the snapshots of these runs.
+    pub runs: Option<RunPattern>,
     /// What the snapshots of a group have in common.
     pub group_by: GroupBy,
+    /// Whether all snapshots of a group may be deleted.
+    pub allow_empty_group: bool,
 }
 
 impl ForgetPolicy {
     /// Whether it has no rule.
     pub fn is_empty(&self) -> bool {
+        self.best.is_empty() && !self.has_common_rule()
+    }
+
+    /// Whether it has a rule for snapshots that belong to no run.
+    fn has_common_rule(&self) -> bool {
         let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
-        counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
+        counts.iter().any(|count| *count > 0) || self.within.is_some() || !self.tags.is_empty()
+    }
+
+    /// Whether it decides about a run of this name.
+    fn decides_about_run(&self, run: &str) -> bool {
+        self.runs.as_ref().map_or(!self.best.is_empty(), |runs| runs.matches(run))
     }
 }
 
@@ -60,6 +91,8 @@ pub struct RetainedSnapshot {
 pub struct ForgetGroup {
     /// What they have in common.
     pub values: GroupValues,
+    /// The run that they are steps of, if they were grouped so.
+    pub run: Option<String>,
     /// Its snapshots.
     pub snapshots: Vec<RetainedSnapshot>,
 }
@@ -69,14 +102,33 @@ impl ForgetGroup {
     pub fn deleted(&self) -> impl Iterator<Item = SnapshotId> {
         self.snapshots.iter().filter(|retained| retained.reasons.is_empty()).map(|retained| retained.snapshot.id)
     }
+
+    /// Names the group, for people.
+    fn title(&self) -> String {
+        if let Some(run) = &self.run {
+            return format!("run {run}");
+        }
+        let title = self.values.title();
+        if title.is_empty() { "the repository".into() } else { title }
+    }
 }
 
-/// Keeps the latest snapshot of each of the last `left` periods.
+/// What rules decide.
+#[derive(Debug, Clone, Default)]
+pub struct ForgetPlan {
+    /// The groups.
+    pub groups: Vec<ForgetGroup>,
+    /// Snapshots that are left alone because they belong to a run.
+    pub runs_left: usize,
+}
+
+/// Keeps the latest snapshot of each of the last `count` periods.
 struct PeriodRule {
     name: &'static str,
-    left: u32,
+    count: usize,
     period: fn(&Zoned) -> (i16, i16, i16),
-    last: Option<(i16, i16, i16)>,
+    /// Those that have a snapshot. A clock that is set back may return to one.
+    seen: BTreeSet<(i16, i16, i16)>,
 }
 
 fn day_of(time: &Zoned) -> (i16, i16, i16) {
@@ -84,7 +136,12 @@ fn day_of(time: &Zoned) -> (i16, i16, i16) {
 }
 
 fn rules(policy: &ForgetPolicy) -> Vec<PeriodRule> {
-    let rule = |name, left, period| PeriodRule { name, left, period, last: None };
+    let rule = |name, count: u32, period| PeriodRule {
+        name,
+        count: usize::try_from(count).unwrap_or(usize::MAX),
+        period,
+        seen: BTreeSet::new(),
+    };
     vec![
         rule("hourly", policy.hourly, |time| (time.year(), time.day_of_year(), i16::from(time.hour()))),
         rule("daily", policy.daily, day_of),
@@ -97,55 +154,131 @@ fn rules(policy: &ForgetPolicy) -> Vec<PeriodRule> {
     ]
 }
 
-/// Decides for `snapshots`, oldest first, which stay.
+/// Decides for `snapshots`, oldest first, which stay. It is `now_ns`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a time span or a time of a snapshot that the calendar does not reach.
-pub fn plan_forget(snapshots: &[NamedSnapshot], policy: &ForgetPolicy, zone: &TimeZone) -> Result<Vec<ForgetGroup>> {
-    let latest_first = snapshots.iter().rev().cloned().collect();
-    let group = |(values, snapshots): (GroupValues, Vec<NamedSnapshot>)| {
-        Ok(ForgetGroup { values, snapshots: decide(snapshots, policy, zone)? })
-    };
-    grouped(latest_first, &policy.group_by).into_iter().map(group).collect()
+/// [`Error::Usage`] if a group would lose all its snapshots, and for a time span or a time of a snapshot that the
+/// calendar does not reach.
+pub fn plan_forget(
+    snapshots: &[NamedSnapshot],
+    policy: &ForgetPolicy,
+    zone: &TimeZone,
+    now_ns: i64,
+) -> Result<ForgetPlan> {
+    let (mut common, mut runs, mut runs_left) = (Vec::new(), BTreeMap::<String, Vec<NamedSnapshot>>::new(), 0);
+    for named in snapshots.iter().rev() {
+        let run = Checkpoint::of(&named.snapshot).map(|checkpoint| checkpoint.run);
+        // One that cannot be read belongs to a run, too.
+        match run.filter(|run| policy.decides_about_run(run)) {
+            Some(run) => runs.entry(run).or_default().push(named.clone()),
+            None if named.snapshot.extra.contains_key(checkpoint::KEY) => runs_left += 1,
+            None if policy.has_common_rule() && policy.runs.is_none() => common.push(named.clone()),
+            None => {}
+        }
+    }
+    let rules = AppliedRules { policy, zone, now_ns };
+    let mut plan = ForgetPlan { groups: Vec::new(), runs_left };
+    for (values, members) in grouped(common, &policy.group_by) {
+        let last = members.iter().filter(|named| !named.snapshot.is_future(now_ns)).map(|named| named.id);
+        let last = last.take(usize::try_from(policy.last).unwrap_or(usize::MAX)).collect();
+        let verdicts = StepVerdicts { last, ..StepVerdicts::default() };
+        plan.groups.push(ForgetGroup { values, run: None, snapshots: rules.decide(members, &verdicts)? });
+    }
+    for (run, members) in runs {
+        let present = members.iter().rev().filter(|named| !named.snapshot.is_future(now_ns)).cloned().collect();
+        let steps = checkpoint::runs(present, now_ns).remove(&run).unwrap_or_default();
+        let verdicts = StepVerdicts::new(&steps, policy.last, &policy.best);
+        let snapshots = rules.decide(members, &verdicts)?;
+        plan.groups.push(ForgetGroup { values: GroupValues::default(), run: Some(run), snapshots });
+    }
+    if !policy.allow_empty_group {
+        check_groups(&plan.groups)?;
+    }
+    Ok(plan)
 }
 
-/// Applies the rules to the snapshots of a group, latest first.
-fn decide(snapshots: Vec<NamedSnapshot>, policy: &ForgetPolicy, zone: &TimeZone) -> Result<Vec<RetainedSnapshot>> {
-    let time_of = |named: &NamedSnapshot| {
+/// Fails if a group would lose all snapshots about which the rules decide.
+fn check_groups(groups: &[ForgetGroup]) -> Result<()> {
+    let is_emptied = |group: &&ForgetGroup| {
+        let mut decided = group.snapshots.iter().filter(|retained| retained.reasons != [FUTURE]).peekable();
+        decided.peek().is_some() && decided.all(|retained| retained.reasons.is_empty())
+    };
+    let emptied: Vec<&ForgetGroup> = groups.iter().filter(is_emptied).collect();
+    let mut names: Vec<String> =
+        emptied.iter().take(SHOWN_MAX).map(|group| group.title().escape_debug().to_string()).collect();
+    if emptied.len() > SHOWN_MAX {
+        names.push(format!("{} more", emptied.len() - SHOWN_MAX));
+    }
+    match emptied.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "nothing was deleted, because the rules keep no snapshot of {}; if that is meant, give --allow-empty-group",
+            names.join("; ")
+        ))),
+    }
+}
+
+/// The reason of snapshots from the future.
+const FUTURE: &str = "future";
+
+/// The rules with the calendar and the clock.
+struct AppliedRules<'a> {
+    policy: &'a ForgetPolicy,
+    zone: &'a TimeZone,
+    now_ns: i64,
+}
+
+impl AppliedRules<'_> {
+    fn time_of(&self, named: &NamedSnapshot) -> Result<Zoned> {
         let time = Timestamp::from_nanosecond(i128::from(named.snapshot.time_ns));
         let time = time.map_err(|error| Error::Usage(format!("time of snapshot {}: {error}", named.id)))?;
-        Ok::<Zoned, Error>(time.to_zoned(zone.clone()))
-    };
-    let oldest = match (&policy.within, snapshots.first()) {
-        (Some(span), Some(latest)) => {
-            let oldest = time_of(latest)?.checked_sub(*span);
-            Some(oldest.map_err(|error| Error::Usage(format!("the time span {span} cannot be counted: {error}")))?)
-        }
-        _ => None,
-    };
-    let (mut rules, mut last, mut retained) = (rules(policy), policy.last, Vec::with_capacity(snapshots.len()));
-    for named in snapshots {
-        let (time, mut reasons) = (time_of(&named)?, Vec::new());
-        if last > 0 {
-            last -= 1;
-            reasons.push("last");
-        }
-        for rule in &mut rules {
-            let period = (rule.period)(&time);
-            if rule.left > 0 && rule.last != Some(period) {
-                (rule.left, rule.last) = (rule.left - 1, Some(period));
-                reasons.push(rule.name);
-            }
-        }
-        if oldest.as_ref().is_some_and(|oldest| time >= *oldest) {
-            reasons.push("within");
-        }
-        if named.snapshot.tags.iter().any(|tag| policy.tags.contains(tag)) {
-            reasons.push("tag");
-        }
-        retained.push(RetainedSnapshot { snapshot: named, reasons });
+        Ok(time.to_zoned(self.zone.clone()))
     }
-    Ok(retained)
+
+    /// Applies the rules to the snapshots of a group, latest first.
+    fn decide(&self, snapshots: Vec<NamedSnapshot>, verdicts: &StepVerdicts) -> Result<Vec<RetainedSnapshot>> {
+        let is_future = |named: &NamedSnapshot| named.snapshot.is_future(self.now_ns);
+        let oldest = match (&self.policy.within, snapshots.iter().find(|named| !is_future(named))) {
+            (Some(span), Some(latest)) => {
+                let oldest = self.time_of(latest)?.checked_sub(*span);
+                Some(
+                    oldest
+                        .map_err(|error| Error::Usage(format!("the time span {span:#} cannot be counted: {error}")))?,
+                )
+            }
+            _ => None,
+        };
+        let (mut periods, mut retained) = (rules(self.policy), Vec::with_capacity(snapshots.len()));
+        for named in snapshots {
+            if is_future(&named) {
+                retained.push(RetainedSnapshot { snapshot: named, reasons: vec![FUTURE] });
+                continue;
+            }
+            let (time, mut reasons) = (self.time_of(&named)?, Vec::new());
+            if verdicts.last.contains(&named.id) {
+                reasons.push("last");
+            }
+            for rule in &mut periods {
+                if rule.seen.len() < rule.count && rule.seen.insert((rule.period)(&time)) {
+                    reasons.push(rule.name);
+                }
+            }
+            if oldest.as_ref().is_some_and(|oldest| time >= *oldest) {
+                reasons.push("within");
+            }
+            if self.policy.tags.iter().any(|list| has_tags(&named.snapshot.tags, list)) {
+                reasons.push("tag");
+            }
+            if verdicts.best.contains(&named.id) {
+                reasons.push("best");
+            }
+            if verdicts.is_unranked {
+                reasons.push("unranked");
+            }
+            retained.push(RetainedSnapshot { snapshot: named, reasons });
+        }
+        Ok(retained)
+    }
 }
 
 /// Deletes snapshots.
@@ -158,87 +291,8 @@ pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::civil::date;
-
-    use super::*;
-    use crate::repo::snapshot::Snapshot;
-
-    /// A snapshot at a time of 2024, in UTC.
-    fn snapshot(month: i8, day: i8, hour: i8, host: &str, tags: &[&str]) -> NamedSnapshot {
-        let time = date(2024, month, day).at(hour, 30, 0, 0).to_zoned(TimeZone::UTC).unwrap();
-        let snapshot = Snapshot {
-            time_ns: time.timestamp().as_nanosecond() as i64,
-            host: host.into(),
-            paths: vec![b"/a".to_vec().into()],
-            tags: tags.iter().map(ToString::to_string).collect(),
-            ..Snapshot::default()
-        };
-        NamedSnapshot { id: SnapshotId([month as u8 * 32 + day as u8 + hour as u8; 32]), snapshot }
-    }
-
-    /// Month, day and hour of what stays in each group, latest first, with the reasons.
-    fn retained(snapshots: &[NamedSnapshot], policy: &ForgetPolicy) -> Vec<Vec<(String, String)>> {
-        let text = |retained: &RetainedSnapshot| {
-            let time = Timestamp::from_nanosecond(i128::from(retained.snapshot.snapshot.time_ns)).unwrap();
-            (time.strftime("%m-%d %H").to_string(), retained.reasons.join(" "))
-        };
-        let groups = plan_forget(snapshots, policy, &TimeZone::UTC).unwrap();
-        let stays = |group: &ForgetGroup| {
-            group.snapshots.iter().filter(|retained| !retained.reasons.is_empty()).map(text).collect()
-        };
-        groups.iter().map(stays).collect()
-    }
-
-    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-        expected.iter().map(|(time, reasons)| (time.to_string(), reasons.to_string())).collect()
-    }
-
-    #[test]
-    fn each_period_keeps_its_latest_snapshot() {
-        let times = [(1, 1, 5), (1, 31, 1), (1, 31, 2), (2, 1, 1), (2, 1, 23), (2, 2, 0), (2, 2, 1), (2, 2, 1)];
-        let snapshots: Vec<_> =
-            times.iter().map(|(month, day, hour)| snapshot(*month, *day, *hour, "h", &[])).collect();
-        let daily = ForgetPolicy { daily: 3, ..ForgetPolicy::default() };
-        let expected = pairs(&[("02-02 01", "daily"), ("02-01 23", "daily"), ("01-31 02", "daily")]);
-        assert_eq!(retained(&snapshots, &daily), [expected]);
-        let mixed = ForgetPolicy { last: 1, hourly: 2, monthly: 5, yearly: 1, ..ForgetPolicy::default() };
-        let expected =
-            pairs(&[("02-02 01", "last hourly monthly yearly"), ("02-02 00", "hourly"), ("01-31 02", "monthly")]);
-        assert_eq!(retained(&snapshots, &mixed), [expected]);
-        // 31 January to 2 February 2024 are Wednesday to Friday of one week; 1 January is a Monday.
-        let weekly = ForgetPolicy { weekly: 9, ..ForgetPolicy::default() };
-        assert_eq!(retained(&snapshots, &weekly), [pairs(&[("02-02 01", "weekly"), ("01-01 05", "weekly")])]);
-        assert!(retained(&snapshots, &ForgetPolicy::default())[0].is_empty());
-    }
-
-    #[test]
-    fn within_counts_from_the_latest_and_tags_keep() {
-        let snapshots = [
-            snapshot(1, 1, 0, "h", &["release"]),
-            snapshot(1, 2, 0, "h", &[]),
-            snapshot(2, 1, 0, "h", &["x"]),
-            snapshot(2, 2, 0, "h", &[]),
-        ];
-        let policy =
-            ForgetPolicy { within: Some("1d".parse().unwrap()), tags: vec!["release".into()], ..Default::default() };
-        let expected = pairs(&[("02-02 00", "within"), ("02-01 00", "within"), ("01-01 00", "tag")]);
-        assert_eq!(retained(&snapshots, &policy), [expected]);
-        let month = ForgetPolicy { within: Some("1mo".parse().unwrap()), ..Default::default() };
-        assert_eq!(retained(&snapshots, &month)[0].len(), 3);
-    }
-
-    #[test]
-    fn groups_are_kept_apart() {
-        let snapshots = [
-            snapshot(1, 1, 0, "one", &["x", "y"]),
-            snapshot(1, 2, 0, "two", &["y", "x"]),
-            snapshot(1, 3, 0, "one", &["x", "y"]),
-        ];
-        let policy =
-            |group_by: &str| ForgetPolicy { last: 1, group_by: group_by.parse().unwrap(), ..ForgetPolicy::default() };
-        assert_eq!(retained(&snapshots, &policy("host,paths")).len(), 2);
-        assert_eq!(retained(&snapshots, &policy("tags")), [pairs(&[("01-03 00", "last")])]);
-        assert_eq!(retained(&snapshots, &policy("")), [pairs(&[("01-03 00", "last")])]);
-    }
-}
+#[path = "forget_model_tests.rs"]
+mod model_tests;
+#[cfg(test)]
+#[path = "forget_tests.rs"]
+mod tests;

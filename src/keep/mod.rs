@@ -17,16 +17,18 @@ mod plan;
 mod prune;
 mod prune_report;
 mod rewrite;
+mod run_rules;
 mod tag;
 mod view;
 mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
-pub use forget::{ForgetGroup, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+pub use forget::{ForgetGroup, ForgetPlan, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
 pub use mark::Marker;
 pub use prune::{estimate_prune, prune};
 #[doc(hidden)]
 pub use prune_report::SkippedRule;
 pub use prune_report::{PruneOptions, PruneReport};
 pub use rewrite::{RewriteOutcome, RewriteRequest, rewrite};
+pub use run_rules::{BestRule, RunPattern};
 pub use tag::{TagChange, tag};

@@ -94,7 +94,7 @@ impl SnapshotFiles {
             listings: HashMap::new(),
             next_handle: 1,
         };
-        Ok(SnapshotFiles { top: top(&snapshots), snapshots, tree: Mutex::new(tree), bytes })
+        Ok(SnapshotFiles { top: top(&snapshots, repository.clock.now_ns()), snapshots, tree: Mutex::new(tree), bytes })
     }
 
     fn tree(&self) -> MutexGuard<'_, TreeState> {

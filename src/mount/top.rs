@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
+use crate::repo::clock::future_first;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
@@ -22,13 +23,15 @@ pub(super) enum TopEntry {
 /// Hex digits of an id, if no other snapshot has the same.
 const ID_DIGITS: usize = 8;
 
-/// The root directory for snapshots sorted by time.
-pub(super) fn top(snapshots: &[NamedSnapshot]) -> TopEntry {
+/// The root directory for snapshots sorted by time. `latest` in each directory is the last one that is not from the
+/// future, if there is one.
+pub(super) fn top(snapshots: &[NamedSnapshot], now_ns: i64) -> TopEntry {
     let (mut ids, mut times) = (BTreeMap::new(), BTreeMap::new());
     let mut hosts: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TopEntry>> = BTreeMap::new();
     let mut tags: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TopEntry>> = BTreeMap::new();
     let mut last = None;
-    for (at, named) in snapshots.iter().enumerate() {
+    let numbered = snapshots.iter().enumerate().collect();
+    for (at, named) in future_first(numbered, |(_, named)| named.snapshot.is_future(now_ns)) {
         let id = named.id.to_string();
         let short = id.get(..ID_DIGITS).unwrap_or(&id);
         let name = if ids.contains_key(short.as_bytes()) { id.as_bytes() } else { short.as_bytes() }.to_vec();

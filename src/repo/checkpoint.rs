@@ -1,14 +1,16 @@
 //! Checkpoints: snapshots that are a step of a training run, with its metrics.
 //!
 //! They are stored in the open map of the snapshot. A run is all snapshots with its name. Of several snapshots of one
-//! step the last one counts.
+//! step the last one counts; one [from the future](crate::repo::clock) only if there is no other.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, Result};
+use crate::repo::clock::future_first;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 
 /// Key in the open map of a snapshot.
@@ -90,10 +92,10 @@ pub struct RunStep {
     pub checkpoint: Checkpoint,
 }
 
-/// The steps of each run, by ascending step. `snapshots` are sorted by time.
-pub fn runs(snapshots: Vec<NamedSnapshot>) -> BTreeMap<String, Vec<RunStep>> {
+/// The steps of each run, by ascending step. `snapshots` are sorted by time; it is `now_ns`.
+pub fn runs(snapshots: Vec<NamedSnapshot>, now_ns: i64) -> BTreeMap<String, Vec<RunStep>> {
     let mut runs: BTreeMap<String, BTreeMap<u64, RunStep>> = BTreeMap::new();
-    for named in snapshots {
+    for named in future_first(snapshots, |named| named.snapshot.is_future(now_ns)) {
         let Some(checkpoint) = Checkpoint::of(&named.snapshot) else { continue };
         let steps = runs.entry(checkpoint.run.clone()).or_default();
         steps.insert(checkpoint.step, RunStep { named, checkpoint });
@@ -101,22 +103,22 @@ pub fn runs(snapshots: Vec<NamedSnapshot>) -> BTreeMap<String, Vec<RunStep>> {
     runs.into_iter().map(|(name, steps)| (name, steps.into_values().collect())).collect()
 }
 
-/// The step with the best value of a metric, the first of equal ones. Steps without a number for it do not count.
+/// The step with the best value of a metric, as [`ranked`] has it.
 pub fn best<'a>(steps: &'a [RunStep], metric: &str, mode: BestMode) -> Option<&'a RunStep> {
+    ranked(steps, metric, mode).into_iter().next()
+}
+
+/// The steps by the value of a metric, the best first, and the first of equal ones before the others. Steps without a
+/// number for it are left out.
+pub fn ranked<'a>(steps: &'a [RunStep], metric: &str, mode: BestMode) -> Vec<&'a RunStep> {
     let value = |step: &RunStep| step.checkpoint.metrics.get(metric).copied().filter(|value| !value.is_nan());
-    let is_better = |new: f64, old: f64| match mode {
-        BestMode::Min => new < old,
-        BestMode::Max => new > old,
-    };
-    let mut found: Option<(&RunStep, f64)> = None;
-    for step in steps {
-        if let Some(new) = value(step)
-            && found.is_none_or(|(_, old)| is_better(new, old))
-        {
-            found = Some((step, new));
-        }
-    }
-    found.map(|(step, _)| step)
+    let mut found: Vec<(f64, &RunStep)> = steps.iter().filter_map(|step| Some((value(step)?, step))).collect();
+    found.sort_by(|(one, _), (other, _)| {
+        let (one, other) = if mode == BestMode::Min { (one, other) } else { (other, one) };
+        // Both zeros are equal, and no value is NaN.
+        one.partial_cmp(other).unwrap_or(Ordering::Equal)
+    });
+    found.into_iter().map(|(_, step)| step).collect()
 }
 
 #[cfg(test)]
@@ -153,13 +155,34 @@ mod tests {
             snapshot(5, Some(checkpoint("a", 20, 0.2))),
             snapshot(6, Some(checkpoint("a", 30, 0.2))),
         ];
-        let runs = runs(snapshots);
+        let runs = runs(snapshots, 1_000);
         let times: Vec<i64> = runs["a"].iter().map(|step| step.named.snapshot.time_ns).collect();
         assert_eq!((runs.len(), times), (2, vec![2, 5, 6]));
         let found = |run: &str, mode| best(&runs[run], "loss", mode).map(|step| step.checkpoint.step);
         assert_eq!((found("a", BestMode::Min), found("a", BestMode::Max)), (Some(20), Some(10)));
         assert_eq!(found("b", BestMode::Min), None, "no value is a number");
         assert!(best(&runs["a"], "accuracy", BestMode::Max).is_none());
+    }
+
+    #[test]
+    fn steps_are_ranked_without_those_that_have_no_number() {
+        let values =
+            [(1, 0.5), (2, f64::NAN), (3, f64::NEG_INFINITY), (4, -0.0), (5, 0.0), (6, 0.5), (7, f64::INFINITY)];
+        let snapshots = values.iter().map(|(step, loss)| snapshot(*step as i64, Some(checkpoint("a", *step, *loss))));
+        let runs = runs(snapshots.collect(), 1_000);
+        let order = |mode| ranked(&runs["a"], "loss", mode).iter().map(|step| step.checkpoint.step).collect::<Vec<_>>();
+        assert_eq!((order(BestMode::Min), order(BestMode::Max)), (vec![3, 4, 5, 1, 6, 7], vec![7, 1, 6, 4, 5, 3]));
+        assert!(ranked(&runs["a"], "other", BestMode::Min).is_empty());
+    }
+
+    #[test]
+    fn a_step_from_the_future_counts_only_if_there_is_no_other() {
+        let future = crate::repo::clock::TOLERANCE_NS + 1_001;
+        let steps = |times: &[i64]| {
+            let snapshots = times.iter().map(|time| snapshot(*time, Some(checkpoint("a", 1, 0.0)))).collect();
+            runs(snapshots, 1_000)["a"][0].named.snapshot.time_ns
+        };
+        assert_eq!((steps(&[5, 7, future]), steps(&[future, future + 1])), (7, future + 1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod blob_cache;
 pub mod bundle;
 pub mod checkpoint;
 pub mod claims;
+pub mod clock;
 pub mod container;
 pub mod content;
 pub mod features;
@@ -26,6 +27,7 @@ pub mod snapshot;
 pub mod snapshot_cache;
 pub mod snapshot_groups;
 pub mod stored_file;
+pub mod tags;
 pub mod tree;
 
 pub use blob_cache::BlobCache;

@@ -8,7 +8,8 @@
 //! | `run:RUN@best:METRIC:min` | the snapshot of the step with the smallest value of a metric; `max` for the largest |
 //! | `ID:PATH` | an entry of any of these snapshots, by its path as `ls` prints it |
 //!
-//! A [`SnapshotFilter`] narrows `latest`, and the snapshots of verbs that look at several.
+//! A [`SnapshotFilter`] narrows `latest`, and the snapshots of verbs that look at several. `latest` skips snapshots
+//! [from the future](crate::repo::clock), unless there is no other.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,9 +18,11 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::checkpoint::{BestMode, best, runs};
+use crate::repo::clock;
 pub use crate::repo::snapshot::LATEST;
 use crate::repo::snapshot::{NamedSnapshot, Snapshot};
 use crate::repo::snapshot_cache::{self, SnapshotListing};
+use crate::repo::tags::has_tags;
 
 /// Start of names of steps of a run.
 const RUN: &str = "run:";
@@ -78,8 +81,7 @@ pub struct SnapshotFilter {
     pub hosts: Vec<String>,
     /// Absolute paths, all of which the snapshot must have been made of.
     pub paths: Vec<PathBuf>,
-    /// Lists of tags separated by commas. The snapshot must have all tags of one list. An empty list stands for
-    /// snapshots without tags.
+    /// Lists of tags separated by commas. The snapshot must have all tags of one list, see [`has_tags`].
     pub tags: Vec<String>,
 }
 
@@ -94,13 +96,9 @@ impl SnapshotFilter {
         let has_path = |path: &PathBuf| {
             snapshot.paths.iter().any(|recorded| Path::new(OsStr::from_bytes(recorded)) == path.as_path())
         };
-        let has_tags = |list: &String| match list.as_str() {
-            "" => snapshot.tags.is_empty(),
-            list => list.split(',').all(|tag| snapshot.tags.iter().any(|own| own == tag)),
-        };
         (self.hosts.is_empty() || self.hosts.contains(&snapshot.host))
             && self.paths.iter().all(has_path)
-            && (self.tags.is_empty() || self.tags.iter().any(has_tags))
+            && (self.tags.is_empty() || self.tags.iter().any(|list| has_tags(&snapshot.tags, list)))
     }
 }
 
@@ -111,12 +109,13 @@ impl SnapshotFilter {
 /// [`Error::NoSuchSnapshot`] if none or several match. The error of the snapshot if it is damaged.
 pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
     if let Some(step) = name.strip_prefix(RUN) {
-        return find_step(passing(repository, filter)?, step).map_err(|hint| no_such(name, hint));
+        return find_step(passing(repository, filter)?, step, repository.clock.now_ns())
+            .map_err(|hint| no_such(name, hint));
     }
     if name != LATEST || filter.is_empty() {
         return snapshot_cache::find(repository, name);
     }
-    let last = passing(repository, filter)?.pop();
+    let last = clock::latest(passing(repository, filter)?, repository.clock.now_ns());
     last.ok_or_else(|| no_such(name, "no readable snapshot has this host, these paths and these tags".into()))
 }
 
@@ -133,10 +132,10 @@ fn no_such(name: &str, hint: String) -> Error {
 }
 
 /// Finds the step `RUN@WHICH`, or tells why there is none.
-fn find_step(snapshots: Vec<NamedSnapshot>, name: &str) -> std::result::Result<NamedSnapshot, String> {
+fn find_step(snapshots: Vec<NamedSnapshot>, name: &str, now_ns: i64) -> std::result::Result<NamedSnapshot, String> {
     const EXPECTED: &str = "expected run:RUN@STEP, run:RUN@latest or run:RUN@best:METRIC:min";
     let (run, which) = name.split_once('@').ok_or(EXPECTED)?;
-    let steps = runs(snapshots).remove(run).ok_or_else(|| format!("there is no run `{run}`"))?;
+    let steps = runs(snapshots, now_ns).remove(run).ok_or_else(|| format!("there is no run `{run}`"))?;
     let found = if which == LATEST {
         steps.last().ok_or_else(|| "the run has no steps".to_string())?
     } else if let Some(which) = which.strip_prefix(BEST) {
@@ -173,6 +172,7 @@ mod tests {
     use super::*;
     use crate::config::RepositoryConfig;
     use crate::repo::checkpoint::Checkpoint;
+    use crate::repo::clock::Clock;
     use crate::store::MemoryStore;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -270,6 +270,31 @@ mod tests {
         assert_eq!(found(&ids[1].to_string()[..12], &filter(&["a"], &[], &[])).unwrap(), ids[1]);
         let none = found("latest", &filter(&["d"], &[], &[]));
         assert!(matches!(none, Err(Error::NoSuchSnapshot { .. })), "{none:?}");
+    }
+
+    #[test]
+    fn latest_is_from_the_future_only_if_all_that_pass_are() {
+        const DAY_NS: i64 = 86_400 * 1_000_000_000;
+        let mut repository = repository();
+        let ids = [(10_000, "a"), (20_000, "b"), (47_000, "a"), (47_001, "c")]
+            .map(|(day, host)| snapshot(day * DAY_NS, host, &["/x"], &["t"]).save(repository.store.as_ref()).unwrap());
+        for (day, host, expected) in [
+            (20_001, None, 1),
+            (20_001, Some("a"), 0),
+            (20_001, Some("c"), 3),
+            (15_000, None, 0),
+            (0, None, 3),
+            (0, Some("a"), 2),
+            (47_000, None, 2),
+            (47_002, None, 3),
+        ] {
+            repository.clock = Clock::at(day * DAY_NS);
+            let hosts: Vec<&str> = host.into_iter().collect();
+            for tags in [&[][..], &["t"]] {
+                let found = find_snapshot(&repository, "latest", &filter(&hosts, &[], tags)).unwrap();
+                assert_eq!(found.id, ids[expected], "day {day}, host {host:?}");
+            }
+        }
     }
 
     #[test]

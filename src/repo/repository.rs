@@ -12,6 +12,7 @@ use crate::config::RepositoryConfig;
 use crate::crypto::{CipherSuite, KeySlot, Keyring, SecretKey, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::blob_cache::BlobCache;
+use crate::repo::clock::Clock;
 use crate::repo::container::NewContainers;
 use crate::repo::features;
 use crate::repo::keys;
@@ -61,6 +62,8 @@ pub struct Repository {
     pub salts: Salts,
     /// How it is encrypted, if it is.
     pub encryption: Option<Encryption>,
+    /// Tells the time of new snapshots, and which ones are from the future.
+    pub clock: Clock,
 }
 
 impl Repository {
@@ -227,7 +230,19 @@ impl Repository {
             }
         };
         let (writer_features, salts, config_is_doubtful) = (stored.writer_features, Salts::default(), true);
-        Ok(Repository { store, id, key, config, writer_features, salts, encryption, requests, config_is_doubtful })
+        let clock = Clock::default();
+        Ok(Repository {
+            store,
+            id,
+            key,
+            config,
+            writer_features,
+            salts,
+            encryption,
+            requests,
+            config_is_doubtful,
+            clock,
+        })
     }
 
     /// Whether the store lets only one of two programs create a repository at the same time.

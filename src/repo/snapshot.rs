@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::claims::{ClaimKind, IntentNote, claim_name};
+use crate::repo::clock::{Clock, latest};
 use crate::repo::recipe::ContentReference;
 use crate::repo::salts::Salt;
 use crate::repo::tree::Node;
@@ -281,12 +282,12 @@ pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -
     Ok(())
 }
 
-/// The last of some snapshots, as `latest` names it.
+/// The last of some snapshots, oldest first, as `latest` names it.
 ///
 /// # Errors
 /// [`Error::NoSuchSnapshot`] if there is none. The error of a damaged one if there is no other.
-pub(super) fn last(snapshots: Vec<NamedSnapshot>, mut damaged: Vec<Unreadable>) -> Result<NamedSnapshot> {
-    match (snapshots.into_iter().next_back(), damaged.pop()) {
+pub(super) fn last(snapshots: Vec<NamedSnapshot>, mut damaged: Vec<Unreadable>, now_ns: i64) -> Result<NamedSnapshot> {
+    match (latest(snapshots, now_ns), damaged.pop()) {
         (Some(last), damaged) => {
             if let Some((name, error)) = damaged {
                 tracing::warn!("skipping {name}: {error}");
@@ -309,7 +310,7 @@ pub fn find(store: &dyn Store, wanted: &str) -> Result<NamedSnapshot> {
     let none = |hint: String| Error::NoSuchSnapshot { id: wanted.into(), hint };
     if wanted == LATEST {
         let (snapshots, damaged) = list_reported(store)?;
-        return last(snapshots, damaged);
+        return last(snapshots, damaged, Clock::default().now_ns());
     }
     if wanted.is_empty() || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(none(": give an id of hex digits, a unique prefix of one, or `latest`".into()));

@@ -61,7 +61,7 @@ pub fn find(repository: &Repository, wanted: &str) -> Result<NamedSnapshot> {
         return snapshot::find(repository.store.as_ref(), wanted);
     }
     let SnapshotListing { snapshots, damaged, .. } = list(repository)?;
-    snapshot::last(snapshots, damaged)
+    snapshot::last(snapshots, damaged, repository.clock.now_ns())
 }
 
 /// Bundles snapshots as [`bundle::maintain`] does. What the local file has is not read.

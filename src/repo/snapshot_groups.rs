@@ -65,6 +65,19 @@ impl GroupValues {
         }
         values
     }
+
+    /// Its paths, for people.
+    pub fn shown_paths(&self) -> Option<Vec<String>> {
+        Some(self.paths.as_ref()?.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    }
+
+    /// Names the group, for people. The text may have control characters.
+    pub fn title(&self) -> String {
+        let host = self.host.as_ref().map(|host| format!("host {host}"));
+        let paths = self.shown_paths().map(|paths| format!("paths {}", paths.join(" ")));
+        let tags = self.tags.as_ref().map(|tags| format!("tags {}", tags.join(",")));
+        [host, paths, tags].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Groups snapshots, by ascending values. The snapshots of a group keep their order.

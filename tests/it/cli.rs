@@ -7,6 +7,7 @@ mod copy;
 mod damage;
 mod documents;
 mod fixture;
+mod forget;
 mod heal;
 mod inspect;
 mod keys;

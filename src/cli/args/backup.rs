@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use clap::Args;
 
 use super::runs::CheckpointArguments;
+use crate::repo::tags::checked_new_tags;
 
 const PATTERNS: &str = "\
 Patterns have the syntax of .gitignore files. `*` and `?` match within a name, `**` matches any directories,
@@ -27,8 +28,8 @@ pub struct BackupArguments {
         value_name = "PATH"
     )]
     pub paths: Vec<PathBuf>,
-    /// Tag of the snapshot; can be given several times
-    #[arg(long = "tag", value_name = "TAG")]
+    /// Tag of the snapshot, or several; can be given several times
+    #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_new_tags)]
     pub tags: Vec<String>,
     /// Host name to record [default: the name of this machine]
     #[arg(long, value_name = "NAME")]

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
-use super::spans::{parse_grace, parse_period};
+use super::values::{parse_grace, parse_period};
+use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
+use crate::repo::tags::{checked_new_tags, checked_tag_list};
 
 /// Arguments of `init`.
 #[derive(Debug, Args)]
@@ -92,7 +94,18 @@ pub struct RewriteArguments {
 const FORGET_NOTES: &str = "\
 A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. Rules apply to each group of
 snapshots (--group-by). Hours, days and so on are those of the local time zone. Without rules and ids, the rules of the
-profile apply, to snapshots of its host.";
+profile apply, to snapshots of its host.
+
+Snapshots of training runs are left alone unless --runs or --keep-best is given. Then each run is a group of its own,
+and --keep-last keeps its highest steps. --keep-best alone deletes steps of runs only. It counts the steps that have a
+number for the metric, the first of equal ones first; a run in which no step has one stays whole.
+
+If the rules would keep nothing of a group, nothing at all is deleted and the exit code is 1: see --allow-empty-group.
+Snapshots whose time is more than five minutes later than now are never deleted by a rule, and count for none. If there
+is more than one of them, the clock of this machine may be wrong, so the exit code is 1: see --trust-clock.
+
+A DURATION is 30d, `2 weeks`, 12h, 6mo, 1y2mo, or has years, months, days and hours in this order, such as 2y5m7d3h.
+Elsewhere `m` is refused: write mo or min. A month back from a day that the month lacks is its last day.";
 
 /// Arguments of `forget`.
 #[derive(Debug, Args)]
@@ -107,12 +120,24 @@ pub struct ForgetArguments {
     /// Consider only snapshots of this host
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Consider only snapshots with this tag, or with any of several; can be given several times
-    #[arg(long = "tag", value_name = "TAG")]
+    /// Consider only snapshots with this tag, or with all of TAG,TAG; if given several times, any; '' for those without
+    /// tags
+    #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub tags: Vec<String>,
+    /// Decide about the snapshots of training runs, and about no others: of all runs, or of those whose names match
+    /// this pattern
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with = "ids")]
+    pub runs: Option<RunPattern>,
     /// Apply the rules to each group with the same host, paths or tags; '' for one group [default: host,paths]
     #[arg(long, value_name = "LIST", conflicts_with = "ids")]
     pub group_by: Option<GroupBy>,
+    /// Let rules delete all snapshots of a group
+    #[arg(long, conflicts_with = "ids")]
+    pub allow_empty_group: bool,
+    /// Apply the rules although several snapshots are from the future: the clock of this machine is right. These
+    /// snapshots stay
+    #[arg(long, conflicts_with = "ids")]
+    pub trust_clock: bool,
     /// Only show what would be deleted, and why the others stay
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -149,9 +174,13 @@ pub struct ForgetRules {
     /// Keep snapshots at most this much older than the latest one, such as 30d, 6mo or 2y5m7d3h
     #[arg(long, value_name = "DURATION", value_parser = parse_period)]
     pub keep_within: Option<jiff::Span>,
-    /// Keep snapshots with this tag; can be given several times
-    #[arg(long, value_name = "TAG")]
+    /// Keep snapshots with this tag, or with all of TAG,TAG; if given several times, any; '' for those without tags
+    #[arg(long, value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub keep_tag: Vec<String>,
+    /// Keep the N best steps of each training run by a metric, such as val_loss:min:3 [default: N is 1]; can be given
+    /// several times. MODE is min or max
+    #[arg(long, value_name = "METRIC:MODE[:N]")]
+    pub keep_best: Vec<BestRule>,
 }
 
 impl ForgetRules {
@@ -161,6 +190,7 @@ impl ForgetRules {
         counts.into_iter().chain([self.keep_monthly, self.keep_yearly]).any(|count| count > 0)
             || self.keep_within.is_some()
             || !self.keep_tag.is_empty()
+            || !self.keep_best.is_empty()
     }
 }
 
@@ -170,14 +200,14 @@ pub struct TagArguments {
     /// Snapshots: ids, unique prefixes, `latest`, or steps such as run:NAME@STEP
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub ids: Vec<String>,
-    /// Add a tag; can be given several times
-    #[arg(long, value_name = "TAG", required_unless_present_any = ["remove", "set"])]
+    /// Add a tag, or several; can be given several times
+    #[arg(long, value_name = "TAG[,TAG]", value_parser = checked_new_tags, required_unless_present_any = ["remove", "set"])]
     pub add: Vec<String>,
-    /// Remove a tag; can be given several times
-    #[arg(long, value_name = "TAG")]
+    /// Remove a tag, or several; can be given several times
+    #[arg(long, value_name = "TAG[,TAG]", value_parser = checked_new_tags)]
     pub remove: Vec<String>,
     /// Replace all tags; can be given several times. An empty tag ('') removes all tags
-    #[arg(long, value_name = "TAG", conflicts_with_all = ["add", "remove"])]
+    #[arg(long, value_name = "TAG[,TAG]", value_parser = checked_tag_list, conflicts_with_all = ["add", "remove"])]
     pub set: Vec<String>,
 }
 

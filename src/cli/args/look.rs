@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::values::{parse_range, parse_size, parse_time};
 use crate::repo::snapshot_groups::GroupBy;
+use crate::repo::tags::checked_tag_list;
 use crate::repo::tree::{NodeKind, Timestamp};
 
 /// Chooses among snapshots.
@@ -20,7 +21,7 @@ pub struct FilterArguments {
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Only snapshots with this tag, or with all of TAG,TAG; if given several times, any; '' for those without tags
-    #[arg(long = "tag", value_name = "TAG[,TAG]")]
+    #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub tags: Vec<String>,
 }
 

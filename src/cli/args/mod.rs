@@ -13,7 +13,6 @@ mod options;
 mod repair;
 mod restore;
 mod runs;
-mod spans;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -38,7 +37,7 @@ pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};
 pub use restore::RestoreArguments;
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
-pub use spans::{parse_grace, parse_period};
+pub use values::{parse_grace, parse_period};
 
 /// Data-reduction backup engine for source code, images, databases and machine-learning models
 #[derive(Debug, Parser)]

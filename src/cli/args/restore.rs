@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::repo::tags::checked_tag_list;
 use crate::restore::Overwrite;
 
 /// Patterns of `restore`.
@@ -59,7 +60,7 @@ pub struct RestoreArguments {
     #[arg(long = "host", value_name = "NAME")]
     pub hosts: Vec<String>,
     /// `latest` is the last snapshot with this tag, or with all of TAG,TAG; if given several times, with any
-    #[arg(long = "tag", value_name = "TAG[,TAG]")]
+    #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub tags: Vec<String>,
     /// Afterwards, delete entries that the snapshot does not have. What the backup or this restore has left out stays,
     /// and nothing is deleted in directories stored in part, or if something could not be restored

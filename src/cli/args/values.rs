@@ -1,13 +1,16 @@
 //! Values of arguments: sizes, ranges and times.
 
+mod spans;
+
 use std::str::FromStr;
 
 use bytesize::ByteSize;
 use jiff::tz::TimeZone;
 use jiff::{Zoned, civil};
 
-use super::spans::parse_age;
 use crate::repo::tree::Timestamp;
+use spans::parse_age;
+pub use spans::{parse_grace, parse_period};
 
 /// Bytes, with or without a unit.
 ///

@@ -60,6 +60,7 @@ fn run(store: &Arc<MemoryStore>, read_data: bool) -> CheckReport {
         encryption: None,
         requests: Arc::default(),
         config_is_doubtful: true,
+        clock: crate::repo::clock::Clock::default(),
     };
     let mut config = Config::default();
     config.pipeline.workers = 2;
@@ -189,6 +190,7 @@ fn an_interruption_ends_the_check() {
         encryption: None,
         requests: Arc::default(),
         config_is_doubtful: true,
+        clock: crate::repo::clock::Clock::default(),
     };
     let outcome = check(&repository, &Config::default(), true, &Progress::default(), &stop);
     assert!(matches!(outcome, Err(Error::Interrupted)));

@@ -154,7 +154,8 @@ fn machines_whose_clocks_are_a_day_apart_share_a_bucket() {
             run(home, offset, &["prune", "--grace", "1h"]);
         }
     }
-    run("behind", "-1d", &["forget", "--keep-last", "2", "--group-by", ""]);
+    // A machine whose clock is behind would take the other one's for snapshots from the future.
+    run("ahead", "+1d", &["forget", "--keep-last", "2", "--group-by", ""]);
     run("ahead", "+1d", &["prune", "--grace", "0s"]);
     run("behind", "-1d", &["check", "--read-data"]);
     assert_eq!(run("ahead", "+1d", &["snapshots"]).as_array().map(Vec::len), Some(2));

@@ -22,13 +22,17 @@ fn parse_span(text: &str) -> Result<Span, String> {
         true => Some(with_months(text).ok_or_else(|| ambiguous(text))?),
         false => None,
     };
-    let span: Span = months.as_deref().unwrap_or(text).parse().map_err(|error: jiff::Error| error.to_string())?;
+    let span: Span = months
+        .as_deref()
+        .unwrap_or(text)
+        .parse()
+        .map_err(|error: jiff::Error| format!("cannot use `{text}`: {error}"))?;
     if span.is_negative() { Err(format!("`{text}` is negative")) } else { Ok(span) }
 }
 
 /// Words of letters that follow a number.
 fn units(text: &str) -> impl Iterator<Item = &str> {
-    let after_number = |word: &&str| word.chars().next().is_some_and(char::is_alphabetic);
+    let after_number = |unit: &&str| unit.chars().next().is_some_and(char::is_alphabetic);
     text.split(|character: char| !character.is_alphabetic()).filter(after_number)
 }
 
@@ -45,7 +49,7 @@ fn with_months(text: &str) -> Option<String> {
         let (number, tail) = rest.split_at_checked(digits)?;
         let tail = tail.trim_start();
         let unit = tail.chars().next()?;
-        let place = RESTIC_UNITS.iter().position(|known| *known == unit).filter(|place| last < Some(*place))?;
+        let at = RESTIC_UNITS.iter().position(|known| *known == unit).filter(|at| last < Some(*at))?;
         rest = tail.get(1..)?;
         if rest.starts_with(char::is_alphabetic) {
             return None;
@@ -53,7 +57,7 @@ fn with_months(text: &str) -> Option<String> {
         rest = rest.trim_start();
         out.push_str(number);
         out.push_str(if unit == 'm' { "mo" } else { tail.get(..1)? });
-        (last, count) = (Some(place), count + 1);
+        (last, count) = (Some(at), count + 1);
     }
     (count >= 2).then_some(out)
 }
