@@ -272,6 +272,8 @@ class FhrdFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
                 raise FileNotFoundError(f"{area.name}: {error}") from error
         else:
             snapshots = [one for one in self.repo.snapshots() if one.run == area.run and one.step == area.step]
+            # What is from the future would hide what is written now.
+            snapshots.sort(key=lambda one: not one.is_future)
         for one in snapshots:
             is_own = TAG in one.tags
             if area.run is None and area.snapshot is None and not is_own:

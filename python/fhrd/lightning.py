@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import posixpath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from fhrd.torch import load, save
 
@@ -33,6 +34,8 @@ __all__ = ["FhrdCheckpointIO"]
 
 #: Start of the tag with the name that Lightning gave a checkpoint.
 _TAG = "lightning:"
+#: The same, if the name cannot be a tag as it is: a comma separates tags.
+_QUOTED = "lightning-quoted:"
 
 
 class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
@@ -60,7 +63,7 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
             run=self._run,
             step=int(checkpoint.get("global_step", 0)),
             metrics=metrics,
-            tags=[_TAG + name],
+            tags=[_tag(name)],
             name=name + ".safetensors",
             allow_pickle=True,
         )
@@ -89,10 +92,22 @@ class FhrdCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
     def names(self) -> list[str]:
         """The names of all checkpoints, the latest last."""
         mine = (one for one in self._repo.snapshots() if one.run == self._run)
-        return [tag.removeprefix(_TAG) for one in mine for tag in one.tags if tag.startswith(_TAG)]
+        tags = [tag for one in mine for tag in one.tags]
+        return [
+            unquote(tag.removeprefix(_QUOTED)) if tag.startswith(_QUOTED) else tag.removeprefix(_TAG)
+            for tag in tags
+            if tag.startswith((_TAG, _QUOTED))
+        ]
 
     def _snapshots(self, name: str) -> list[str]:
-        return [one.id for one in self._repo.snapshots() if one.run == self._run and _TAG + name in one.tags]
+        tags = {_TAG + name, _tag(name)}
+        found = [one for one in self._repo.snapshots() if one.run == self._run and not tags.isdisjoint(one.tags)]
+        # One from the future is the last only if there is no other.
+        return [one.id for one in sorted(found, key=lambda one: not one.is_future)]
+
+
+def _tag(name: str) -> str:
+    return _TAG + name if "," not in name and name == name.strip() else _QUOTED + quote(name, safe="")
 
 
 def _name(path: Any) -> str:

@@ -52,11 +52,13 @@ class SavedCheckpoint:
 class Keep:
     """Which steps of a run stay. A step stays if any rule keeps it. Without rules, all stay.
 
+    Snapshots whose time is from the future stay, and count for no rule.
+
     Args:
         last: the last steps.
-        best: the best steps by a metric: `{"val_loss": ("min", 3)}`.
+        best: the best steps by a metric: `{"val_loss": ("min", 3)}`. If no step has a number for it, all stay.
         every: steps whose number is a multiple of this.
-        tags: steps with any of these tags.
+        tags: steps with any of these tags; `"a,b"` stands for both tags.
     """
 
     last: int = 0
@@ -67,6 +69,7 @@ class Keep:
     def __post_init__(self) -> None:
         for metric, (mode, _) in self.best.items():
             _check_mode(mode, metric)
+        _split_tags(self.tags)
 
     @property
     def is_empty(self) -> bool:
@@ -79,13 +82,20 @@ class Keep:
             return {row.id for row in rows}
         stays = {row.id for row in rows[len(rows) - self.last :]} if self.last > 0 else set[str]()
         for metric, (mode, count) in self.best.items():
-            stays.update(row.id for row in _ranked(rows, metric, mode)[: max(count, 0)])
+            ranked = _ranked(rows, metric, mode)
+            if not ranked:
+                return {row.id for row in rows}
+            stays.update(row.id for row in ranked[: max(count, 0)])
         for row in rows:
             if self.every > 0 and (row.step or 0) % self.every == 0:
                 stays.add(row.id)
-            if any(tag in self.tags for tag in row.tags):
+            if self._has_tag(row):
                 stays.add(row.id)
         return stays
+
+    def _has_tag(self, row: SnapshotRow) -> bool:
+        lists = [self.tags] if isinstance(self.tags, str) else self.tags
+        return any(one in row.tags or set(_split_tags(one)) <= set(row.tags) for one in lists)
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,8 @@ class SnapshotInfo:
     metrics: Mapping[str, float]
     #: Counters of the backup, such as `bytes` and `bytes_stored`.
     statistics: Mapping[str, int]
+    #: Whether its time is later than now by more than five minutes, so that a clock is or was wrong.
+    is_future: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,15 @@ class TensorChange:
     shape: tuple[int, ...]
     #: Mean number of differing bits of a value, for `changed`.
     bit_distance: float | None
+
+
+def _split_tags(tags: Sequence[str] | str) -> list[str]:
+    """The tags of a list as on the command line: a comma separates tags, and none is empty."""
+    given = ([tags] if tags else []) if isinstance(tags, str) else tags
+    split = [tag.strip() for one in given for tag in one.split(",")]
+    if "" in split:
+        raise ArgumentError(f"expected tags that are not empty, found {tags!r}")
+    return list(dict.fromkeys(split))
 
 
 def _check_mode(mode: str, metric: str) -> None:
@@ -227,12 +248,12 @@ class Repository:
             run: name of the run. With `step`, the snapshot is a step of it.
             step: number of the step, 0 or more.
             metrics: numbers by name, such as `{"val_loss": 0.5}`.
-            tags: labels of the snapshot.
+            tags: labels of the snapshot; a comma separates labels.
             files: files to store beside the arrays: paths, or a mapping from path in the snapshot to a path or bytes.
             metadata: texts for the header of the safetensors file.
             name: path of the safetensors file in the snapshot.
             keep: which steps of the run stay. The others are deleted after this one is durable; `prune` then gives
-                back their space.
+                back their space. If no step would stay, or several snapshots are from the future, none is deleted.
             progress: called now and then with counters, on the calling thread. What it raises stops the save.
             trust_versions: do not hash torch tensors whose storage, address, shape, strides, type and `_version` are
                 those of the last save of the run by this object, if that one had this argument, too. *A change that
@@ -296,7 +317,7 @@ class Repository:
         self._writer.reserve(nbytes)
         try:
             stored = self._files(arrays, files, metadata, name, is_staged=True)
-            values = (run, step, dict(metrics), tuple(tags), progress)
+            values = (run, step, dict(metrics), tuple(_split_tags(tags)), progress)
             handle = SaveHandle(f"{run}@{step}" if run is not None else name)
             box = [stored]
             del stored
@@ -354,14 +375,20 @@ class Repository:
     ) -> SavedCheckpoint:
         numbers = {str(key): float(value) for key, value in metrics.items()}
         text = self._use().save(
-            files, run=run, step=step, metrics=numbers, tags=list(tags), time_ns=None, report=progress
+            files, run=run, step=step, metrics=numbers, tags=_split_tags(tags), time_ns=None, report=progress
         )
         return _saved(json.loads(text))
 
     def _retain(self, saved: SavedCheckpoint, keep: Keep | None, run: str | None) -> SavedCheckpoint:
         if keep is None or run is None:
             return saved
-        return replace(saved, deleted=tuple(self.forget(keep=keep, run=run)))
+        try:
+            return replace(saved, deleted=tuple(self.forget(keep=keep, run=run)))
+        except _NothingDeleted as reason:
+            import warnings
+
+            warnings.warn(str(reason), RuntimeWarning, stacklevel=3)
+            return saved
 
     # Load
 
@@ -418,9 +445,10 @@ class Repository:
         return self._use().snapshots()[0]
 
     def _runs(self) -> dict[str, list[SnapshotRow]]:
-        """The steps of each run, by ascending step. Of several snapshots of one step the last one counts."""
+        """The steps of each run, by ascending step. Of several snapshots of one step the last one counts, and one from
+        the future only if there is no other."""
         found: dict[str, dict[int, SnapshotRow]] = {}
-        for row in self._rows():
+        for row in sorted(self._rows(), key=lambda row: not row.is_future):
             if row.run is not None and row.step is not None:
                 found.setdefault(row.run, {})[row.step] = row
         return {run: [steps[step] for step in sorted(steps)] for run, steps in sorted(found.items())}
@@ -499,7 +527,7 @@ class Repository:
         """
         numbers = {str(key): float(value) for key, value in metrics.items()}
         given = [os.fspath(path) for path in paths]
-        text = self._use().backup(given, run=run, step=step, metrics=numbers, tags=list(tags), report=progress)
+        text = self._use().backup(given, run=run, step=step, metrics=numbers, tags=_split_tags(tags), report=progress)
         report = json.loads(text)
         if report["problems"]:
             import warnings
@@ -540,6 +568,8 @@ class Repository:
         keep: Keep | None = None,
         run: str | None = None,
         dry_run: bool = False,
+        allow_empty_group: bool = False,
+        trust_clock: bool = False,
     ) -> list[str]:
         """Deletes snapshots: those of `ids`, or the steps of runs that `keep` does not keep. `prune` frees the space.
 
@@ -548,36 +578,49 @@ class Repository:
             keep: which steps stay.
             run: the run that `keep` is about; each run for itself by default.
             dry_run: delete nothing.
+            allow_empty_group: let `keep` delete all steps of a run.
+            trust_clock: let `keep` delete although several snapshots are from the future. These stay.
 
         Returns:
             Ids of the deleted snapshots.
+
+        Raises:
+            ArgumentError: if `keep` would keep no step of a run, or if several snapshots of the repository are from the
+                future, so that the clock of this machine may be wrong. Then nothing is deleted.
         """
         if keep is None:
             deleted = [self._use().find_snapshot(one).id for one in ids]
         elif ids:
             raise ArgumentError("give `ids` or `keep`, not both")
         else:
-            runs = self._runs()
-            chosen = [runs.get(run, [])] if run is not None else list(runs.values())
-            deleted = [row.id for rows in chosen for row in rows if row.id not in keep.kept(rows)]
-            shadowed = self._shadowed(run) if not keep.is_empty else []
-            deleted += shadowed
+            deleted = [] if keep.is_empty else self._not_kept(keep, run, allow_empty_group, trust_clock)
         if deleted and not dry_run:
             self._use().forget(deleted)
         return deleted
 
-    def _shadowed(self, run: str | None) -> list[str]:
-        """Snapshots of steps that were saved again later: no rule can keep them."""
-        latest: dict[tuple[str, int], str] = {}
+    def _not_kept(self, keep: Keep, run: str | None, allow_empty_group: bool, trust_clock: bool) -> list[str]:
+        """The steps that rules do not keep, and snapshots of steps that were saved again later."""
+        rows = self._rows()
+        if sum(row.is_future for row in rows) > 1 and not trust_clock:
+            raise _NothingDeleted("several snapshots are from the future: is the clock of this machine right?")
+        runs: dict[str, dict[int, SnapshotRow]] = {}
         shadowed: list[str] = []
-        for row in self._rows():
-            if row.run is None or row.step is None or (run is not None and row.run != run):
+        for row in rows:
+            if row.run is None or row.step is None or row.is_future or (run is not None and row.run != run):
                 continue
-            before = latest.get((row.run, row.step))
-            if before is not None:
-                shadowed.append(before)
-            latest[row.run, row.step] = row.id
-        return shadowed
+            steps = runs.setdefault(row.run, {})
+            before = steps.get(row.step)
+            if before is not None and not keep._has_tag(before):  # pyright: ignore[reportPrivateUsage]
+                shadowed.append(before.id)
+            steps[row.step] = row
+        deleted: list[str] = []
+        for name, steps in sorted(runs.items()):
+            ordered = [steps[step] for step in sorted(steps)]
+            stays = keep.kept(ordered)
+            if not stays and not allow_empty_group:
+                raise _NothingDeleted(f"the rules keep no step of the run `{name}`: give `allow_empty_group`")
+            deleted += [row.id for row in ordered if row.id not in stays]
+        return deleted + shadowed
 
     def prune(self, *, dry_run: bool = False, grace_seconds: float = 86400.0) -> dict[str, Any]:
         """Gives back the space of what no snapshot needs. Returns a report.
@@ -591,6 +634,10 @@ class Repository:
         """Verifies the repository. `report["defect_count"]` is 0 for a sound one. With `read_data`, reads every byte."""
         report: dict[str, Any] = json.loads(self._use().check(read_data, progress))
         return report
+
+
+class _NothingDeleted(ArgumentError):
+    """Rules that would delete too much."""
 
 
 def _nbytes(array: Any) -> int:
@@ -639,6 +686,7 @@ def _info(row: SnapshotRow) -> SnapshotInfo:
         step=row.step,
         metrics=row.metrics,
         statistics=row.statistics,
+        is_future=row.is_future,
     )
 
 

@@ -310,12 +310,15 @@ impl Engine {
     fn snapshots(&self, py: Python<'_>) -> PyResult<(Vec<SnapshotRow>, Vec<String>)> {
         let listing = self.run(py, None, |_, _| snapshot_cache::list(&self.repository))?;
         let damaged = listing.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
-        Ok((listing.snapshots.iter().map(SnapshotRow::from).collect(), damaged))
+        let now_ns = self.repository.clock.now_ns();
+        let row = |named| SnapshotRow::new(named, now_ns);
+        Ok((listing.snapshots.iter().map(row).collect(), damaged))
     }
 
     /// The snapshot that `name` names, as on the command line.
     fn find_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<SnapshotRow> {
-        self.run(py, None, |_, _| self.find(name).map(|named| SnapshotRow::from(&named)))
+        let now_ns = self.repository.clock.now_ns();
+        self.run(py, None, |_, _| self.find(name).map(|named| SnapshotRow::new(&named, now_ns)))
     }
 
     /// The entries of a snapshot, or those below `path`.

@@ -15,6 +15,8 @@ pub struct SnapshotRow {
     pub id: String,
     /// Nanoseconds since 1970.
     pub time_ns: i64,
+    /// Whether its time is from the future.
+    pub is_future: bool,
     /// Name of the machine.
     pub host: String,
     /// Name of the user.
@@ -33,8 +35,9 @@ pub struct SnapshotRow {
     pub statistics: BTreeMap<String, u64>,
 }
 
-impl From<&NamedSnapshot> for SnapshotRow {
-    fn from(named: &NamedSnapshot) -> Self {
+impl SnapshotRow {
+    /// The row of a snapshot. It is `now_ns`.
+    pub fn new(named: &NamedSnapshot, now_ns: i64) -> Self {
         let snapshot = &named.snapshot;
         let (run, step, metrics) = match Checkpoint::of(snapshot) {
             Some(found) => (Some(found.run), Some(found.step), found.metrics),
@@ -44,6 +47,7 @@ impl From<&NamedSnapshot> for SnapshotRow {
         SnapshotRow {
             id: named.id.to_string(),
             time_ns: snapshot.time_ns,
+            is_future: snapshot.is_future(now_ns),
             host: snapshot.host.clone(),
             user: snapshot.user.clone(),
             paths: snapshot.paths.iter().map(|path| shown(path.as_slice())).collect(),

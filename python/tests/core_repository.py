@@ -150,6 +150,49 @@ def test_rules_keep_the_last_and_the_best_steps(repo: fhrd.Repository) -> None:
     assert repo.forget(keep=fhrd.Keep()) == []
 
 
+def test_rules_that_would_delete_all_steps_of_a_run_are_refused(repo: fhrd.Repository) -> None:
+    for step in (1, 2):
+        repo.save({"a": np.zeros(4)}, run="a", step=step, metrics={"loss": 1.0}, tags="x,y")
+    for keep in (fhrd.Keep(tags=["none"]), fhrd.Keep(tags=["x,none"]), fhrd.Keep(every=100)):
+        with pytest.raises(fhrd.ArgumentError, match="allow_empty_group"):
+            repo.forget(keep=keep)
+    assert repo.forget(keep=fhrd.Keep(best={"lsos": ("min", 1)})) == [], "a run without the metric stays whole"
+    assert repo.forget(keep=fhrd.Keep(tags=["none", "y,x"])) == []
+    with pytest.warns(RuntimeWarning, match="keep no step"):
+        saved = repo.save({"a": np.zeros(4)}, run="a", step=3, keep=fhrd.Keep(every=100))
+    assert saved.deleted == () and repo.steps("a").column("step") == [1, 2, 3]
+    assert len(repo.forget(keep=fhrd.Keep(tags=["none"]), allow_empty_group=True)) == 3
+
+
+def test_tags_are_lists_as_on_the_command_line(repo: fhrd.Repository) -> None:
+    repo.save({"a": np.zeros(4)}, run="a", step=1, tags=["x, y", "y", "z"])
+    repo.save({"a": np.zeros(4)}, run="a", step=2, tags="x,y")
+    assert [one.tags for one in repo.snapshots()] == [("x", "y", "z"), ("x", "y")]
+    for tags in (["a,"], [""], ",", ["a", " "]):
+        for refused in (lambda: repo.save({"a": np.zeros(4)}, tags=tags), lambda: fhrd.Keep(tags=tags)):
+            with pytest.raises(fhrd.ArgumentError, match="not empty"):
+                refused()
+
+
+def test_snapshots_from_the_future_stay_and_count_for_no_rule(repo: fhrd.Repository, program: str) -> None:
+    def future(step: int, year: int) -> None:
+        options = ["--repo", repo.location, "--run", "a", "--step", str(step), "--time", f"{year}-01-01"]
+        subprocess.run([program, "backup", __file__, *options], check=True, capture_output=True)
+
+    future(2, 2099)
+    for step in (1, 2, 3):
+        repo.save({"a": np.full(4, step)}, run="a", step=step)
+    assert_equal(repo.load(run="a", step=2), {"a": np.full(4, 2)})
+    assert repo.checkpoint().step == 3, "latest is the last of the present"
+    planned = repo.forget(keep=fhrd.Keep(last=1))
+    assert len(planned) == 2 and repo.steps("a").column("step") == [2, 3]
+    future(9, 2098)
+    with pytest.raises(fhrd.ArgumentError, match="clock"):
+        repo.forget(keep=fhrd.Keep(last=1))
+    assert repo.forget(keep=fhrd.Keep(last=1), trust_clock=True) == []
+    assert repo.steps("a").column("step") == [2, 3, 9]
+
+
 def test_a_prune_gives_back_the_space(repo: fhrd.Repository) -> None:
     for step in range(4):
         repo.save(model(step), run="a", step=step)

@@ -125,7 +125,7 @@ def test_only_the_last_save_of_the_same_run_and_file_is_trusted(repo: fhrd.Repos
         lambda tensor: repo.save({"a": tensor}, run="a", step=99, name="b.safetensors", trust_versions=True),
         lambda tensor: pytest.raises(fhrd.ArgumentError, repo.save, {"a": tensor}, run="a", trust_versions=True),
     ):
-        repo.forget(keep=fhrd.Keep(last=0, tags=["none"]))
+        repo.forget(keep=fhrd.Keep(last=0, tags=["none"]), allow_empty_group=True)
         tensor = torch.zeros(COUNT)
         assert run.save(tensor, step=1)
         behind_the_back(tensor)
@@ -195,7 +195,7 @@ def test_what_the_repository_has_lost_is_stored_again(repo: fhrd.Repository, run
     tensor = torch.randn(COUNT)
     assert run.save(tensor)
     behind_the_back(tensor)
-    repo.forget(keep=fhrd.Keep(tags=["none"]))
+    repo.forget(keep=fhrd.Keep(tags=["none"]), allow_empty_group=True)
     repo.prune(grace_seconds=0)
     assert run.save(tensor), "blocks that are not stored are hashed"
     assert repo.check(read_data=True)["defect_count"] == 0
