@@ -16,7 +16,7 @@ use super::location;
 use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, printable, size, time_local, time_utc};
 use crate::error::{Error, Result};
 use crate::inspect::list::{Depth, list};
-use crate::repo::tree::{Node, NodeKind, Timestamp};
+use crate::repo::tree::{FileFlags, Node, NodeKind, Timestamp};
 
 /// An entry as JSON. Bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -34,6 +34,8 @@ struct EntryDocument<'a> {
     mtime: String,
     ctime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    atime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     link_target: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     link_target_hex: Option<String>,
@@ -46,6 +48,11 @@ struct EntryDocument<'a> {
     device_number: Option<[u32; 2]>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     xattrs: Vec<Cow<'a, str>>,
+    /// Letters of `chattr`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    flags: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<u32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     sparse: bool,
     /// The file changed while it was read.
@@ -57,7 +64,7 @@ impl<'a> EntryDocument<'a> {
     fn new(path: &'a Path, node: &'a Node) -> Self {
         let time = |time: Timestamp| time_utc(time.seconds, time.nanoseconds);
         let bytes = path.as_os_str().as_bytes();
-        let link_target = node.link_target.as_deref();
+        let (link_target, flags) = (node.link_target.as_deref(), node.file_flags());
         EntryDocument {
             path: String::from_utf8_lossy(bytes),
             path_hex: hex_unless_utf8(bytes),
@@ -70,12 +77,15 @@ impl<'a> EntryDocument<'a> {
             size: node.size,
             mtime: time(node.mtime),
             ctime: time(node.ctime),
+            atime: node.atime.map(time),
             link_target: link_target.map(String::from_utf8_lossy),
             link_target_hex: link_target.and_then(hex_unless_utf8),
             inode: node.inode,
             hard_link: node.hard_link.map(|link| [link.device, link.inode]),
             device_number: node.device_number.map(|number| [number.major, number.minor]),
             xattrs: node.xattrs.iter().map(|xattr| String::from_utf8_lossy(&xattr.name)).collect(),
+            flags: FileFlags::letters(flags.bits),
+            project: Some(flags.project).filter(|project| *project != 0),
             sparse: node.sparse,
             changed: node.changed,
         }

@@ -94,6 +94,7 @@ fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
         exclude_larger_than: given.exclude_larger_than.or(profile.exclude_larger_than),
         ignore_file: join(profile.ignore_file.iter().map(OsString::from), &given.ignore_file),
         one_file_system: profile.one_file_system || given.one_file_system,
+        with_atime: profile.with_atime || given.with_atime,
     }
 }
 
@@ -178,6 +179,7 @@ fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
         tags,
         file_bytes_max: chosen.exclude_larger_than.map(|size| size.0),
         one_file_system: chosen.one_file_system,
+        with_atime: chosen.with_atime,
         ..EntryChoice::everything()?
     })
 }

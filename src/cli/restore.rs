@@ -136,6 +136,8 @@ fn summary(report: &RestoreReport) -> Vec<(&'static str, String)> {
         ("replaced", report.replaced, ""),
         ("left alone", report.left_alone, " existing entries that differ (--overwrite says which are replaced)"),
         ("verified", report.verified, ""),
+        ("copies", report.copied_links, " hard links that the target refused"),
+        ("warnings", report.warnings, ""),
         ("deleted", report.deleted, ""),
     ];
     let existing = existing.iter().filter(|(_, count, _)| *count > 0);

@@ -64,6 +64,8 @@ pub struct BackupProfile {
     pub ignore_file: Vec<String>,
     /// `--one-file-system`.
     pub one_file_system: bool,
+    /// `--with-atime`.
+    pub with_atime: bool,
     /// Bytes that a prune after the backup may move, at most. It merges the small containers of small backups.
     pub compact: Option<ByteSize>,
 }

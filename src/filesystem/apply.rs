@@ -2,17 +2,22 @@
 //!
 //! 1. Owner and group come first, because changing them clears the set-ID bits. A user who may not change the owner
 //!    keeps the file, as with other tools. The set-ID bits are then omitted, because they would apply to another user.
-//! 2. Extended attributes, including ACLs, are set while the owner may still write.
-//! 3. The mode is set.
-//! 4. Times come last, because all other steps change them.
+//! 2. Extended attributes, including ACLs, are made equal (`attributes`) while the owner may still write. Without its
+//!    ACL, an entry gets no more rights for its group than the ACL gives that group.
+//! 3. The mode is set after the ACL, because each changes the other's bits of the group.
+//! 4. File flags and times come last. Flags that lock an entry, and its project, wait for the end of the restore
+//!    (`notes`). An entry that is locked already is unlocked first.
 //!
-//! Steps are independent: the failure of one is reported, and the next is still done.
+//! Steps are independent: the failure of one is reported, and the next is still done. Attributes that the system
+//! refuses are warnings. An ACL that cannot be removed is a problem: it may let somebody in.
 
+use super::attributes::{ACL, AttributesOf, group_bits, is_acl, is_reserved, is_stale};
+use super::capture::identity_of;
+use super::flags;
+use super::notes::TargetNotes;
 use crate::error::Error;
-use crate::repo::tree::{Node, NodeKind, Timestamp};
-use rustix::fs::{
-    AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, futimens, utimensat,
-};
+use crate::repo::tree::{FileFlags, Node, NodeKind, Timestamp};
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat, futimens, utimensat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -24,37 +29,70 @@ pub(super) struct Metadata<'a> {
     node: &'a Node,
     /// Full path, for messages.
     path: &'a Path,
+    notes: &'a TargetNotes,
     problems: &'a mut Vec<Error>,
+    /// Whether the end of the restore must set the flags, because they were cleared.
+    was_locked: bool,
 }
 
 impl<'a> Metadata<'a> {
-    pub(super) fn new(node: &'a Node, path: &'a Path, problems: &'a mut Vec<Error>) -> Self {
-        Metadata { node, path, problems }
+    pub(super) fn new(node: &'a Node, path: &'a Path, notes: &'a TargetNotes, problems: &'a mut Vec<Error>) -> Self {
+        Metadata { node, path, notes, problems, was_locked: false }
+    }
+
+    /// The same for an entry that was unlocked before.
+    pub(super) fn of_locked(self, was_locked: bool) -> Self {
+        Metadata { was_locked, ..self }
     }
 
     /// Applies everything to an open file or directory.
     pub(super) fn apply_to(mut self, entry: BorrowedFd<'_>) {
+        self.was_locked |= flags::unlock(entry).is_some();
         let mode = self.own(|owner, group| fchown(entry, owner, group));
-        self.set_xattrs(|name, value| fsetxattr(entry, name, value, XattrFlags::empty()));
+        let mode = mode & self.attributes(&AttributesOf::Open(entry));
         self.note("set the mode of", fchmod(entry, mode));
+        self.flags(entry);
         self.note("set the times of", futimens(entry, &self.times()));
     }
 
     /// Applies everything to the entry `name` of an open directory. The entry is neither a file nor a directory.
     pub(super) fn apply_to_name(mut self, directory: BorrowedFd<'_>, name: &OsStr) {
         let mode = self.own(|owner, group| chownat(directory, name, owner, group, AtFlags::SYMLINK_NOFOLLOW));
-        #[cfg(not(target_vendor = "apple"))]
-        {
-            let path = super::capture::descriptor_path(directory, name);
-            self.set_xattrs(|name, value| rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty()));
-        }
-        #[cfg(target_vendor = "apple")]
-        self.set_xattrs(|_, _| Err(Errno::NOTSUP));
+        let allowed = self.attributes(&AttributesOf::Path(&entry_path(directory, name, self.path)));
+        let mode = mode & allowed;
         if self.node.kind != NodeKind::Symlink {
             self.note("set the mode of", set_mode_of_name(directory, name, mode));
         }
         let times = utimensat(directory, name, &self.times(), AtFlags::SYMLINK_NOFOLLOW);
         self.note("set the times of", times);
+    }
+
+    /// Sets the flags that do not lock the entry, and notes the rest for later.
+    fn flags(&mut self, entry: BorrowedFd<'_>) {
+        let wanted = self.node.file_flags();
+        let Ok(now) = flags::read(entry) else {
+            if !wanted.is_empty() {
+                self.warn_of("set the file flags of", wanted.bits, Errno::NOTSUP);
+            }
+            return;
+        };
+        let mask = FileFlags::STORED & !FileFlags::LOCKS;
+        if let Err((bits, error)) = flags::change(entry, mask, wanted.bits) {
+            self.warn_of("set the file flags of", bits, error);
+        }
+        if !self.was_locked && !wanted.is_locked() && wanted.project == now.project {
+            return;
+        }
+        let noted = fstat(entry).map_err(io::Error::from);
+        let noted = noted.and_then(|stat| self.notes.flag_later(self.path, identity_of(&stat), wanted));
+        if let Err(error) = noted {
+            self.problems.push(Error::io("note the file flags of", self.path, error));
+        }
+    }
+
+    fn warn_of(&self, action: &'static str, bits: u32, error: Errno) {
+        let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(bits)));
+        self.notes.warn(&Error::io(action, self.path, refusal));
     }
 
     fn note(&mut self, action: &'static str, result: rustix::io::Result<()>) {
@@ -85,15 +123,48 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    fn set_xattrs(&mut self, set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>) {
+    /// Makes the attributes equal to the stored ones. Returns the bits that the mode may have.
+    fn attributes(&mut self, entry: &AttributesOf<'_>) -> Mode {
+        // A link has no attributes that a restore would remove.
+        if self.node.kind != NodeKind::Symlink {
+            self.remove_stale(entry);
+        }
+        let mut allowed = Mode::all();
         for xattr in &self.node.xattrs {
-            let Err(error) = set(&xattr.name, &xattr.value) else { continue };
-            let is_reserved = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
-            if error == Errno::PERM && is_reserved && !rustix::process::geteuid().is_root() {
+            let Err(error) = entry.set(xattr) else { continue };
+            if xattr.name == ACL {
+                allowed -= Mode::RWXG;
+                allowed |= Mode::from_bits_truncate((group_bits(&xattr.value) << 3) as rustix::fs::RawMode);
+            }
+            if error == Errno::PERM && is_reserved(&xattr.name) && !rustix::process::geteuid().is_root() {
                 continue; // only root may set it
             }
-            let error = io::Error::other(format!("{}: {error}", xattr.name.escape_ascii()));
-            self.problems.push(Error::io("set an extended attribute of", self.path, error));
+            self.refused("set an extended attribute of", &xattr.name, error, false);
+        }
+        allowed
+    }
+
+    /// Removes the attributes that let somebody in, or change what a program may do, and that the snapshot lacks.
+    fn remove_stale(&mut self, entry: &AttributesOf<'_>) {
+        let names = match entry.names() {
+            Ok(names) => names,
+            Err(error) => return self.note("list the extended attributes of", Err(error)),
+        };
+        for name in names.iter().filter(|name| is_stale(self.node, name)) {
+            match entry.remove(name) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => self.refused("remove an extended attribute of", name, error, is_acl(name)),
+            }
+        }
+    }
+
+    /// Reports an attribute that could not be changed.
+    fn refused(&mut self, action: &'static str, name: &[u8], error: Errno, is_problem: bool) {
+        let refusal = io::Error::other(format!("{}: {error}", name.escape_ascii()));
+        let refusal = Error::io(action, self.path, refusal);
+        match error {
+            Errno::PERM | Errno::NOTSUP | Errno::OPNOTSUPP if !is_problem => self.notes.warn(&refusal),
+            _ => self.problems.push(refusal),
         }
     }
 
@@ -103,6 +174,18 @@ impl<'a> Metadata<'a> {
             last_modification: timespec(self.node.mtime),
         }
     }
+}
+
+/// A path of the entry `name` of an open directory, whose own path is `path`.
+#[cfg(not(target_vendor = "apple"))]
+fn entry_path(directory: BorrowedFd<'_>, name: &OsStr, _: &Path) -> std::path::PathBuf {
+    super::capture::descriptor_path(directory, name)
+}
+
+/// A path of the entry.
+#[cfg(target_vendor = "apple")]
+fn entry_path(_: BorrowedFd<'_>, _: &OsStr, path: &Path) -> std::path::PathBuf {
+    path.to_path_buf()
 }
 
 /// Limits the nanoseconds, because the system gives larger numbers a special meaning.

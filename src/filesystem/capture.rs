@@ -3,16 +3,22 @@
 //! 1. One `stat` relative to the open parent directory returns kind, owner, times, size and identity. Symbolic links
 //!    are not followed.
 //! 2. Names of users and groups are cached, so that each is looked up once.
-//! 3. The target of a link and the extended attributes of every entry are read. Attributes that cannot be read are
+//! 3. File flags and the project of a file or directory are read from the opened entry, on Linux.
+//! 4. The target of a link and the extended attributes of every entry are read. Attributes that cannot be read are
 //!    reported and omitted.
 
+use super::flags;
+use super::source::open_quietly;
 use crate::error::{Error, Result};
 use crate::repo::tree::{DeviceNumber, FileIdentity, Node, NodeKind, Timestamp, Xattr};
-use rustix::fs::{AtFlags, CWD, FileType, Stat, major, minor, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat, fstat, major, minor, readlinkat, statat};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uzers::{Groups, Users, UsersCache};
@@ -24,6 +30,10 @@ const XATTR_BYTES_MAX: usize = 8 << 20;
 pub struct Capturer {
     owners: UsersCache,
     has_descriptor_paths: bool,
+    /// Whether times of access are kept.
+    with_atime: bool,
+    /// Devices without file flags.
+    flagless: RefCell<BTreeSet<u64>>,
 }
 
 impl fmt::Debug for Capturer {
@@ -41,7 +51,14 @@ impl Default for Capturer {
 impl Capturer {
     /// A capturer with an empty cache.
     pub fn new() -> Self {
-        Capturer { owners: UsersCache::new(), has_descriptor_paths: Path::new("/proc/self/fd").is_dir() }
+        let has_descriptor_paths = Path::new("/proc/self/fd").is_dir();
+        let flagless = RefCell::default();
+        Capturer { owners: UsersCache::new(), has_descriptor_paths, with_atime: false, flagless }
+    }
+
+    /// The same, which keeps times of access if `with_atime`.
+    pub fn with_atime(self, with_atime: bool) -> Self {
+        Capturer { with_atime, ..self }
     }
 
     /// Reads the entry `name` of the open `directory`, without following a link. `path` is its full path, for messages.
@@ -64,7 +81,7 @@ impl Capturer {
             node.link_target = Some(target.into_bytes());
         }
         node.xattrs = self.xattrs(directory, name, path, warnings);
-        self.name_owners(&mut node);
+        self.complete(&stat, directory, name, OFlags::NOFOLLOW, &mut node);
         Ok(node)
     }
 
@@ -83,7 +100,7 @@ impl Capturer {
         let mut node = node_of(&stat, path)?;
         node.name = path.file_name().unwrap_or_default().as_bytes().to_vec();
         node.xattrs = XattrSource { path, follow }.xattrs(path, warnings);
-        self.name_owners(&mut node);
+        self.complete(&stat, CWD, path.as_os_str(), OFlags::empty(), &mut node);
         Ok(node)
     }
 
@@ -99,6 +116,35 @@ impl Capturer {
             Ok(true) => Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
             _ => XattrSource { path: &descriptor_path(directory, name), follow: false }.xattrs(path, warnings),
+        }
+    }
+
+    /// Adds what is optional: the time of access, file flags and names of owners. `follow` opens the entry that `stat`
+    /// is of.
+    fn complete(&self, stat: &Stat, directory: BorrowedFd<'_>, name: &OsStr, follow: OFlags, node: &mut Node) {
+        if self.with_atime {
+            node.atime = Some(atime_of(stat));
+        }
+        if matches!(node.kind, NodeKind::File | NodeKind::Directory) && cfg!(target_os = "linux") {
+            self.read_flags(directory, name, follow, node);
+        }
+        self.name_owners(node);
+    }
+
+    /// Reads file flags. What cannot be opened has none: its content cannot be read either, which is reported.
+    fn read_flags(&self, directory: BorrowedFd<'_>, name: &OsStr, follow: OFlags, node: &mut Node) {
+        if self.flagless.borrow().contains(&node.device) {
+            return;
+        }
+        let Ok(entry) = open_quietly(directory, name, OFlags::RDONLY | OFlags::NONBLOCK | follow) else { return };
+        if !fstat(&entry).is_ok_and(|stat| identity_of(&stat) == node.identity()) {
+            return;
+        }
+        let unsupported = [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
+        match flags::read(entry.as_fd()) {
+            Ok(flags) => node.set_file_flags(flags),
+            Err(error) if unsupported.contains(&error) => _ = self.flagless.borrow_mut().insert(node.device),
+            Err(_) => {}
         }
     }
 
@@ -188,6 +234,12 @@ pub(super) fn node_of(stat: &Stat, path: &Path) -> Result<Node> {
         sparse: kind == NodeKind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
         ..Node::default()
     })
+}
+
+/// Returns the time of the last access.
+#[expect(clippy::unnecessary_cast, reason = "the types of the fields differ between systems")]
+fn atime_of(stat: &Stat) -> Timestamp {
+    Timestamp { seconds: stat.st_atime as i64, nanoseconds: stat.st_atime_nsec as u32 }
 }
 
 /// Returns device and inode.

@@ -42,6 +42,7 @@ struct DescentLevel {
     identity: FileIdentity,
     open: Option<Arc<TargetDirectory>>,
     is_new: bool,
+    was_locked: bool,
     /// The directory that files may still hold open after it was closed here.
     last: Weak<TargetDirectory>,
 }
@@ -50,7 +51,7 @@ impl Descent {
     /// Starts at the root of `target`.
     pub fn new(target: Arc<Target>) -> Self {
         let absent = usize::from(target.is_absent);
-        Descent { target, levels: Vec::new(), path: PathBuf::new(), absent, capturer: Capturer::new() }
+        Descent { target, levels: Vec::new(), path: PathBuf::new(), absent, capturer: Capturer::new().with_atime(true) }
     }
 
     /// Path of the directory that is being filled, relative to the root.
@@ -106,10 +107,11 @@ impl Descent {
         let path = self.whole_path(node);
         if existing.kind == NodeKind::File {
             let file = self.open_existing(existing)?;
-            Metadata::new(node, &path, problems).apply_to(file.file().as_fd());
+            Metadata::new(node, &path, &self.target.options.notes, problems).apply_to(file.file().as_fd());
         } else {
             let name = checked_name(node, &[existing.kind])?;
-            Metadata::new(node, &path, problems).apply_to_name(self.directory()?.as_fd(), name);
+            Metadata::new(node, &path, &self.target.options.notes, problems)
+                .apply_to_name(self.directory()?.as_fd(), name);
         }
         Ok(())
     }
@@ -149,8 +151,11 @@ impl Descent {
             return Err(Error::Usage(format!("cannot restore into {}: the repository is there", path.display())));
         }
         self.path.push(&name);
-        let open = TargetDirectory::new(open, self.target.path.join(&self.path), is_new, self.target.options.sync);
-        self.levels.push(DescentLevel { name, identity, is_new, last: Arc::downgrade(&open), open: Some(open) });
+        let path = self.target.path.join(&self.path);
+        let was_locked = !dry_run && self.target.unlock(open.as_fd(), &path, identity)?;
+        let open = TargetDirectory::new(open, path, is_new, was_locked, &self.target.options);
+        let last = Arc::downgrade(&open);
+        self.levels.push(DescentLevel { name, identity, is_new, was_locked, last, open: Some(open) });
         self.close_upper();
         Ok(())
     }
@@ -194,9 +199,7 @@ impl Descent {
     pub fn create_file(&self, node: &Node, replaced: Option<&Node>, token: &FileToken) -> Result<NewFile> {
         let name = checked_name(node, &[NodeKind::File])?;
         let created = NewFile::create(TargetName::new(self.directory()?.clone(), name, replaced), token)?;
-        if node.sparse {
-            created.file.set_len(node.size).map_err(|error| Error::io("extend", self.whole_path(node), error))?;
-        }
+        created.prepare(node).map_err(|error| Error::io("extend", self.whole_path(node), error))?;
         Ok(created)
     }
 
@@ -221,7 +224,8 @@ impl Descent {
         let directory = self.directory()?;
         let at = TargetName::new(directory.clone(), name, replaced);
         at.claim(Completeness::Complete, |directory, name| symlinkat(link_target, directory, name))?;
-        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory.as_fd(), name);
+        Metadata::new(node, &self.whole_path(node), &self.target.options.notes, problems)
+            .apply_to_name(directory.as_fd(), name);
         Ok(())
     }
 
@@ -239,7 +243,8 @@ impl Descent {
         let directory = self.directory()?;
         let at = TargetName::new(directory.clone(), name, replaced);
         at.claim(Completeness::Complete, |directory, name| make_special(directory, name, node))?;
-        Metadata::new(node, &self.whole_path(node), problems).apply_to_name(directory.as_fd(), name);
+        Metadata::new(node, &self.whole_path(node), &self.target.options.notes, problems)
+            .apply_to_name(directory.as_fd(), name);
         Ok(true)
     }
 
@@ -284,7 +289,10 @@ impl Descent {
                 // Files that still hold the directory share it, because the last of them applies its metadata.
                 let open = match level.last.upgrade() {
                     Some(open) => open,
-                    None => TargetDirectory::new(clone()?, path.clone(), level.is_new, self.target.options.sync),
+                    None => {
+                        let options = &self.target.options;
+                        TargetDirectory::new(clone()?, path.clone(), level.is_new, level.was_locked, options)
+                    }
                 };
                 level.last = Arc::downgrade(&open);
                 level.open = Some(open);
@@ -317,14 +325,14 @@ fn can_make(node: &Node) -> bool {
 }
 
 #[cfg(not(target_vendor = "apple"))]
-fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> rustix::io::Result<()> {
+pub(super) fn make_special(directory: BorrowedFd<'_>, name: &OsStr, node: &Node) -> rustix::io::Result<()> {
     let number = node.device_number.unwrap_or_default();
     let device = rustix::fs::makedev(number.major, number.minor);
     rustix::fs::mknodat(directory, name, file_type(node.kind), Mode::RUSR | Mode::WUSR, device)
 }
 
 #[cfg(target_vendor = "apple")]
-fn make_special(_: BorrowedFd<'_>, _: &OsStr, _: &Node) -> rustix::io::Result<()> {
+pub(super) fn make_special(_: BorrowedFd<'_>, _: &OsStr, _: &Node) -> rustix::io::Result<()> {
     Err(Errno::NOTSUP)
 }
 

@@ -2,24 +2,33 @@
 //! and write a tree without ever leaving its root.
 
 mod apply;
+mod attributes;
 mod capture;
 mod choice;
+mod copied_link;
 mod descent;
 mod event;
+mod flags;
 mod new_file;
+mod notes;
 mod plan;
 mod prescan;
+#[cfg(target_os = "linux")]
+mod project;
 mod removal;
 mod source;
 mod target;
 mod target_directory;
 mod walk;
 
+pub use attributes::has_attributes;
 pub use capture::Capturer;
 pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns, PatternsBuilder, Scope, TagFile};
+pub use copied_link::is_link_refusal;
 pub use descent::Descent;
 pub use event::Event;
 pub use new_file::{FileToken, NewFile};
+pub use notes::TargetNotes;
 pub use plan::{WalkPlan, last_names};
 pub use prescan::{prescan, suggests_model};
 pub use removal::Remover;

@@ -9,6 +9,8 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,8 +18,10 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock,
 use rustix::io::Errno;
 
 use super::capture::identity_of;
+use super::flags;
 use super::target_directory::{Completeness, TEMPORARY_NAME, TargetName, random_name, rename_without_replacing};
 use crate::error::{Error, Result};
+use crate::repo::tree::{FileFlags, Node};
 use crate::types::hex;
 
 /// A dropped file with this much content on disk is kept, bytes.
@@ -60,15 +64,15 @@ impl NewFile {
     }
 
     /// As [`Descent::create_file`](super::Descent::create_file), in a directory that this restore has created: there is
-    /// nothing to go on with. The file gets the length `len` at once, if there is one. If it cannot be created, the
-    /// reference to the directory is given back. Appends errors of the directory's metadata to `problems`.
+    /// nothing to go on with. If the file of `node` cannot be created, the reference to the directory is given back.
+    /// Appends errors of the directory's metadata to `problems`.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn create_in_new_directory(
         at: TargetName,
         token: &FileToken,
-        len: Option<u64>,
+        node: &Node,
         problems: &mut Vec<Error>,
     ) -> Result<Self> {
         let Opened { file, temporary, .. } = match open_temporary(&at, token, false) {
@@ -80,11 +84,22 @@ impl NewFile {
         };
         let path = at.path();
         let new = NewFile { file, is_begun: false, unpublished: Mutex::new(Some(UnpublishedFile { at, temporary })) };
-        if let Some(Err(error)) = len.map(|len| new.file.set_len(len)) {
+        if let Err(error) = new.prepare(node) {
             new.discard(problems);
             return Err(Error::io("extend", path, error));
         }
         Ok(new)
+    }
+
+    /// Prepares an empty file for the content of `node`: sets the flags that count only for what is written later, and
+    /// the full length if the file is sparse.
+    pub(super) fn prepare(&self, node: &Node) -> io::Result<()> {
+        let bits = node.file_flags().bits & FileFlags::BEFORE_CONTENT;
+        if bits != 0 {
+            // What is refused is reported when all flags are set.
+            let _ = flags::change(self.file.as_fd(), bits, bits);
+        }
+        if node.sparse { self.file.set_len(node.size) } else { Ok(()) }
     }
 
     /// Gives the file its name, which is returned, and gives back the reference to the directory. On an error the file
@@ -264,7 +279,8 @@ mod tests {
         let (directory, opened) = directory();
         interrupted(&directory, &opened);
         let at = TargetName::new(opened.clone(), std::ffi::OsStr::new("a"), None);
-        let created = NewFile::create_in_new_directory(at, &[7; 12], Some(5), &mut Vec::new()).unwrap();
+        let node = Node { size: 5, sparse: true, ..Node::default() };
+        let created = NewFile::create_in_new_directory(at, &[7; 12], &node, &mut Vec::new()).unwrap();
         assert!(!created.is_begun);
         assert_eq!(created.file.metadata().unwrap().len(), 5);
         created.publish(Completeness::Complete, &mut Vec::new()).unwrap();

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::capture::identity_of;
 use super::descent::Descent;
+use super::flags::{Unlocked, unlocking};
 use super::target::open_directory;
 use super::target_directory::is_temporary;
 use crate::error::{Error, Result};
@@ -45,6 +46,8 @@ struct DoomedDirectory {
     open: OwnedFd,
     names: std::vec::IntoIter<OsString>,
     device: u64,
+    /// Locks it again if it stays.
+    _unlocked: Option<Unlocked>,
     /// Whether everything in it so far is removed.
     is_empty: bool,
 }
@@ -142,7 +145,8 @@ impl Removal<'_> {
             }
             return;
         }
-        let removed = if self.dry_run { Ok(()) } else { unlinkat(parent, &name, AtFlags::empty()) };
+        let unlink = || unlinkat(parent, &name, AtFlags::empty());
+        let removed = if self.dry_run { Ok(()) } else { unlocking(parent, &name, unlink) };
         match removed {
             Ok(()) => self.remover.removed(&path),
             Err(Errno::NOENT) => {}
@@ -171,7 +175,8 @@ impl Removal<'_> {
             return Err(io::Error::other("another directory has replaced it"));
         }
         let names = names(open.as_fd())?.into_iter();
-        Ok(DoomedDirectory { name: name.into(), open, names, device, is_empty: true })
+        let unlocked = if self.dry_run { None } else { Unlocked::named(parent, name) };
+        Ok(DoomedDirectory { name: name.into(), open, names, device, _unlocked: unlocked, is_empty: true })
     }
 
     fn stays(&mut self, name: &OsStr, error: io::Error) {

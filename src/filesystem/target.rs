@@ -10,10 +10,12 @@
 //! 4. A directory of the repository is never entered.
 
 use super::apply::Metadata;
-use super::capture::identity_of;
+use super::capture::{Capturer, identity_of};
+use super::flags::{self, unlocking};
+use super::notes::{LateFlags, TargetNotes};
 use super::target_directory::{Completeness, TargetDirectory, TargetName};
 use crate::error::{Error, Result};
-use crate::repo::tree::{FileIdentity, Node, NodeKind};
+use crate::repo::tree::{FileFlags, FileIdentity, Node, NodeKind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, linkat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -42,6 +44,8 @@ pub struct TargetOptions {
     pub sync: bool,
     /// Directories that are never written into: those of the repository.
     pub protected: Vec<FileIdentity>,
+    /// What is noted on the way.
+    pub notes: Arc<TargetNotes>,
 }
 
 impl TargetOptions {
@@ -70,15 +74,17 @@ impl Target {
                 open_path(path)?
             }
         };
-        let root = TargetDirectory::new(open, path.into(), is_new, options.sync);
         let is_absent = is_new && options.dry_run;
+        let identity = identity_of(&fstat(&open).map_err(|error| Error::io("open", path, error))?);
+        let was_locked = !options.dry_run && unlock(open.as_fd(), path, identity, &options.notes)?;
+        let root = TargetDirectory::new(open, path.into(), is_new, was_locked, &options);
         Ok(Target { root, path: path.to_path_buf(), options, is_absent })
     }
 
     /// Applies metadata to a complete file. `path` is relative to the root, for messages. Appends errors to `problems`.
     /// Nothing may be written to the file afterwards, because that would change its times.
     pub fn finish_file(&self, path: &Path, file: &File, node: &Node, problems: &mut Vec<Error>) {
-        Metadata::new(node, &self.path.join(path), problems).apply_to(file.as_fd());
+        Metadata::new(node, &self.path.join(path), &self.options.notes, problems).apply_to(file.as_fd());
     }
 
     /// Creates `at` as another name of the restored entry at `existing`, a path relative to the root, and returns its
@@ -94,16 +100,22 @@ impl Target {
         completeness: Completeness,
     ) -> Result<OsString> {
         let wrap = |error: io::Error| Error::io("link to", self.path.join(existing), error);
-        let parts: Option<Vec<&OsStr>> = existing.components().map(normal).collect();
-        let Some((last, above)) = parts.as_deref().and_then(<[&OsStr]>::split_last) else {
-            return Err(wrap(io::Error::other("it is not a path below the target")));
-        };
-        let from = self.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
-        let stat = statat(&from, *last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
+        let (from, last) = self.open_parent(existing)?;
+        let stat = statat(&from, last, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| wrap(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != file_type(kind) {
             return Err(wrap(io::Error::other("it is an entry of another kind")));
         }
-        at.claim(completeness, |directory, name| linkat(&from, *last, directory, name, AtFlags::empty()))
+        at.claim(completeness, |directory, name| {
+            unlocking(from.as_fd(), last, || linkat(&from, last, directory, name, AtFlags::empty()))
+        })
+    }
+
+    /// The metadata of the root.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn captured_root(&self) -> Result<Node> {
+        Capturer::new().with_atime(true).capture_path(openable(&self.path), true, &mut Vec::new())
     }
 
     /// Completes the root, after everything below it. Applies the metadata of `node`, if there is one.
@@ -117,6 +129,68 @@ impl Target {
         self.root.write_back(problems);
     }
 
+    /// Unlocks the existing directory `path`, and notes that its flags are to be put back. Returns whether that was
+    /// needed.
+    pub(super) fn unlock(&self, directory: BorrowedFd<'_>, path: &Path, identity: FileIdentity) -> Result<bool> {
+        unlock(directory, path, identity, &self.options.notes)
+    }
+
+    /// Sets the flags that were noted. Nothing else can be done with such an entry afterwards. Appends errors to
+    /// `problems`.
+    pub fn set_late_flags(&self, problems: &mut Vec<Error>) {
+        let wrap = |error: io::Error| Error::io("set the noted file flags below", &self.path, error);
+        let noted = match self.options.notes.take_late().map_err(wrap) {
+            Ok(noted) => noted,
+            Err(error) => return problems.push(error),
+        };
+        for late in noted.into_iter().flatten() {
+            match late.map_err(wrap) {
+                Ok(late) => self.set_late(&late, problems),
+                Err(error) => problems.push(error),
+            }
+        }
+    }
+
+    fn set_late(&self, late: &LateFlags, problems: &mut Vec<Error>) {
+        let LateFlags { identity, flags, path } = late;
+        let Ok(below) = path.strip_prefix(&self.path) else { return };
+        let opened = match below.as_os_str().is_empty() {
+            true => flags::open(self.root.as_fd(), OsStr::new(".")),
+            false => match self.open_parent(below) {
+                Ok((parent, name)) => flags::open(parent.as_fd(), name),
+                Err(error) => return problems.push(error),
+            },
+        };
+        let entry = match opened {
+            // It did not get its name, or has lost it again.
+            Err(Errno::NOENT) => return,
+            Err(error) => return self.warn(&Error::io("set the file flags of", path, error)),
+            Ok(entry) if fstat(&entry).is_ok_and(|stat| identity_of(&stat) != *identity) => return,
+            Ok(entry) => entry,
+        };
+        let entry = entry.as_fd();
+        flags::unlock(entry);
+        if flags::read(entry).is_ok_and(|now| now.project != flags.project)
+            && let Err(error) = flags::set_project(entry, flags.project)
+        {
+            self.warn(&Error::io("set the project of", path, error));
+        }
+        if let Err((bits, error)) = flags::change(entry, FileFlags::STORED, flags.bits) {
+            let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(bits)));
+            self.warn(&Error::io("set the file flags of", path, refusal));
+        }
+    }
+
+    /// Logs and counts what the target refused.
+    pub fn warn(&self, refusal: &Error) {
+        self.options.notes.warn(refusal);
+    }
+
+    /// How many times the target refused something.
+    pub fn warnings(&self) -> u64 {
+        self.options.notes.warnings.get()
+    }
+
     /// Full path of the entry at `path`, relative to the root, for messages.
     pub fn path_of(&self, path: &Path) -> PathBuf {
         self.path.join(path)
@@ -124,10 +198,19 @@ impl Target {
 
     /// Identity of the entry at `path`, relative to the root. `None` if it cannot be read.
     pub fn identity(&self, path: &Path) -> Option<FileIdentity> {
-        let parts: Option<Vec<&OsStr>> = path.components().map(normal).collect();
-        let (last, above) = parts.as_deref().and_then(<[&OsStr]>::split_last).map(|(last, above)| (*last, above))?;
-        let parent = self.open_below(above.iter().copied()).ok()?;
+        let (parent, last) = self.open_parent(path).ok()?;
         statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW).ok().as_ref().map(identity_of)
+    }
+
+    /// Opens the directory of the entry at `path`, relative to the root, without following any link. Returns it with
+    /// the entry's name.
+    pub(super) fn open_parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+        let wrap = |error: io::Error| Error::io("open", self.path.join(path), error);
+        let parts: Option<Vec<&OsStr>> = path.components().map(normal).collect();
+        let last = parts.as_deref().and_then(<[&OsStr]>::split_last);
+        let (last, above) = last.ok_or_else(|| wrap(io::Error::other("it is not a path below the target")))?;
+        let parent = self.open_below(above.iter().copied()).map_err(|error| wrap(error.into()))?;
+        Ok((parent, *last))
     }
 
     /// Opens the directory at `names` below `base` without following any link.
@@ -143,6 +226,12 @@ impl Target {
 /// The path by which the system opens `path`: `.` if it is empty.
 fn openable(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn unlock(directory: BorrowedFd<'_>, path: &Path, identity: FileIdentity, notes: &TargetNotes) -> Result<bool> {
+    let Some(before) = flags::unlock(directory) else { return Ok(false) };
+    notes.flag_later(path, identity, before).map_err(|error| Error::io("note the file flags of", path, error))?;
+    Ok(true)
 }
 
 fn open_path(path: &Path) -> Result<OwnedFd> {

@@ -19,6 +19,9 @@ use rustix::io::{Errno, Result as ErrnoResult};
 
 use super::apply::Metadata;
 use super::capture::node_of;
+use super::flags::{self, unlocking};
+use super::notes::TargetNotes;
+use super::target::TargetOptions;
 use crate::error::{Error, Result};
 use crate::repo::tree::{FileIdentity, Node, Timestamp};
 use crate::types::hex;
@@ -42,13 +45,23 @@ pub struct TargetDirectory {
     pub(super) is_new: bool,
     /// Whether its entries are to be on disk when it is complete.
     sync: bool,
+    notes: Arc<TargetNotes>,
+    /// Whether its flags were cleared.
+    pub(super) was_locked: bool,
     /// Metadata to apply when everything in it is complete.
     metadata: Mutex<Option<Node>>,
 }
 
 impl TargetDirectory {
-    pub(super) fn new(descriptor: OwnedFd, path: PathBuf, is_new: bool, sync: bool) -> Arc<Self> {
-        Arc::new(TargetDirectory { descriptor, path, is_new, sync, metadata: Mutex::new(None) })
+    pub(super) fn new(
+        descriptor: OwnedFd,
+        path: PathBuf,
+        is_new: bool,
+        was_locked: bool,
+        options: &TargetOptions,
+    ) -> Arc<Self> {
+        let (sync, notes) = (options.sync, options.notes.clone());
+        Arc::new(TargetDirectory { descriptor, path, is_new, sync, notes, was_locked, metadata: Mutex::new(None) })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -71,7 +84,7 @@ impl TargetDirectory {
 
     /// Applies metadata.
     pub(super) fn apply(&self, node: &Node, problems: &mut Vec<Error>) {
-        Metadata::new(node, &self.path, problems).apply_to(self.as_fd());
+        Metadata::new(node, &self.path, &self.notes, problems).of_locked(self.was_locked).apply_to(self.as_fd());
     }
 
     /// Makes its entries durable, if that is wanted.
@@ -86,6 +99,11 @@ impl TargetDirectory {
     /// The error of an entry called `name` that could not be created.
     pub(super) fn refused(&self, name: &OsStr, error: Errno) -> Error {
         let path = self.path.join(name);
+        let is_locked = |name: &str| flags::is_locked(self.as_fd(), OsStr::new(name));
+        if error == Errno::PERM && (flags::is_locked(self.as_fd(), name) || is_locked(".")) {
+            let why = "it or its directory is immutable or append-only (chattr), and only root may change that";
+            return Error::io("create", path, io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         if !matches!(error, Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) {
             return Error::io("create", path, error);
         }
@@ -211,7 +229,9 @@ impl TargetName {
         let temporary = random_name().map_err(|error| Error::io("create", self.path(), error))?;
         create(self.directory(), &temporary).map_err(|error| self.refused(error))?;
         let renamed = match self.is_still(replaced) {
-            Ok(true) => renameat(self.directory(), &temporary, self.directory(), &self.name),
+            Ok(true) => unlocking(self.directory(), &self.name, || {
+                renameat(self.directory(), &temporary, self.directory(), &self.name)
+            }),
             Ok(false) => rename_without_replacing(self.directory(), &temporary, &self.name),
             Err(error) => Err(error),
         };
@@ -225,7 +245,10 @@ impl TargetName {
     pub(super) fn remove_replaced(&self) -> Result<()> {
         let Some(replaced) = &self.replaced else { return Ok(()) };
         let removed = match self.is_still(replaced) {
-            Ok(true) => unlinkat(self.directory(), &self.name, AtFlags::empty()),
+            Ok(true) => {
+                let unlink = || unlinkat(self.directory(), &self.name, AtFlags::empty());
+                unlocking(self.directory(), &self.name, unlink)
+            }
             other => other.map(drop),
         };
         removed.map_err(|error| self.refused(error))
@@ -305,7 +328,8 @@ pub(super) mod tests {
     pub fn directory() -> (tempfile::TempDir, Arc<TargetDirectory>) {
         let directory = tempfile::tempdir().unwrap();
         let descriptor = OwnedFd::from(File::open(directory.path()).unwrap());
-        let opened = TargetDirectory::new(descriptor, directory.path().into(), false, true);
+        let options = TargetOptions { sync: true, ..TargetOptions::default() };
+        let opened = TargetDirectory::new(descriptor, directory.path().into(), false, false, &options);
         (directory, opened)
     }
 

@@ -73,7 +73,7 @@ impl Walker {
     pub fn new(plan: WalkPlan, skip: BTreeSet<FileIdentity>, choice: EntryChoice) -> Self {
         let pending = plan.missing.into_iter().map(|(path, error)| Event::Problem { path, error }).collect();
         let mut walker = Walker {
-            capturer: Capturer::new(),
+            capturer: Capturer::new().with_atime(choice.with_atime),
             skip,
             choice,
             directories: Vec::new(),

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::repo::tree::{Node, NodeKind};
+use crate::filesystem::has_attributes;
+use crate::repo::tree::{FileFlags, Node, NodeKind};
 
 /// Which existing entries a restore replaces. It never replaces one that is the same already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +72,7 @@ impl Treatment {
 }
 
 /// Whether an entry is the same as far as its metadata tells.
-fn looks_same(node: &Node, existing: &Node) -> bool {
+pub fn looks_same(node: &Node, existing: &Node) -> bool {
     node.kind == existing.kind
         && match node.kind {
             NodeKind::File => (node.size, node.mtime) == (existing.size, existing.mtime),
@@ -82,13 +83,34 @@ fn looks_same(node: &Node, existing: &Node) -> bool {
 
 /// Whether an entry already has the metadata that a restore can set.
 pub fn has_metadata(node: &Node, existing: &Node) -> bool {
+    differences(node, existing).is_empty()
+}
+
+/// What differs of the metadata that a restore can set.
+pub fn differences(node: &Node, existing: &Node) -> Vec<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
-    let owner = |node: &Node| (node.uid, node.gid);
+    let owner = |node: &Node| if is_root { (node.uid, node.gid) } else { (0, 0) };
     let mode = |node: &Node| if node.kind == NodeKind::Symlink { 0 } else { node.mode };
-    node.mtime == existing.mtime
-        && mode(node) == mode(existing)
-        && (owner(node) == owner(existing) || !is_root)
-        && node.xattrs.iter().all(|xattr| existing.xattrs.contains(xattr))
+    // Looking at a link or a directory changes this time.
+    let atime = |side: &Node| node.atime.filter(|_| node.kind == NodeKind::File).and(side.atime);
+    let differs = [
+        (mode(node) != mode(existing), "the mode"),
+        (owner(node) != owner(existing), "the owner"),
+        (node.mtime != existing.mtime, "the time of change"),
+        (atime(node) != atime(existing), "the time of access"),
+        (!has_attributes(node, existing), "the extended attributes or ACLs"),
+        (settable(node, is_root) != settable(existing, is_root), "the file flags"),
+    ];
+    differs.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what).collect()
+}
+
+/// The flags that this user may set.
+fn settable(node: &Node, is_root: bool) -> FileFlags {
+    let flags = node.file_flags();
+    match is_root {
+        true => flags,
+        false => FileFlags { bits: flags.bits & !FileFlags::ONLY_ROOT, project: 0 },
+    }
 }
 
 #[cfg(test)]

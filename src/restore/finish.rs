@@ -4,17 +4,22 @@
 //!
 //! A file that is not whole becomes `NAME.damaged`, with zeros where bytes are lost, and so do its hard links. It is
 //! removed if none of its bytes were restored, or if the caller wants no damaged files.
+//!
+//! Where the target refuses a hard link, the name gets a copy, with a warning.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
+use super::existing::{has_metadata, looks_same};
 use super::lost::{DamagedFile, LostRanges, is_damage};
 use super::message::{FinishedEntry, InodeState, RestoreCounts, RestoreJob, RestoreLink};
 use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
-use crate::filesystem::{Completeness, NewFile, Target};
+use crate::filesystem::{Completeness, NewFile, Target, TargetName, is_link_refusal};
 use crate::metrics::Progress;
 use crate::pipeline::Sink;
+use crate::repo::tree::{Node, NodeKind};
 
 /// The stage.
 pub struct FinishStage<'a> {
@@ -100,29 +105,78 @@ impl FinishStage<'_> {
 
     /// Creates a further hard link of an inode.
     fn link(&self, link: RestoreLink) {
+        let (path, kind) = (link.path.clone(), link.node.kind);
+        let is_replacing = link.existing.is_some();
         let state = link.inode.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let created =
-            |existing: &Path, completeness| self.target.create_hard_link(existing, link.kind, &link.at, completeness);
-        let path = link.path.display().to_string();
+        let mut problems = Vec::new();
         match state {
-            InodeState::Complete(existing) => match created(&existing, Completeness::Complete) {
-                Ok(_) => self.counts.created(link.kind, 1),
-                Err(error) => self.counts.problem(&error),
-            },
+            InodeState::Complete(first) => {
+                match self.second_name(&first, link, Completeness::Complete, &mut problems) {
+                    Ok(Some(_)) => {
+                        self.counts.replaced.add(u64::from(is_replacing));
+                        self.counts.created(kind, 1);
+                    }
+                    Ok(None) => self.counts.unchanged.add(1),
+                    Err(error) => problems.push(error),
+                }
+            }
             InodeState::Incomplete { saved_as, is_damage } => {
-                let saved = saved_as.map(|existing| created(&existing, Completeness::Damaged));
-                let saved = saved.transpose().unwrap_or_else(|error| {
-                    self.counts.problem(&error);
+                let saved = match saved_as {
+                    Some(first) => self.second_name(&first, link, Completeness::Damaged, &mut problems),
+                    None => {
+                        link.at.release(&mut problems);
+                        Ok(None)
+                    }
+                };
+                let saved = saved.unwrap_or_else(|error| {
+                    problems.push(error);
                     None
                 });
-                let saved_as = saved.map(|name| link.path.with_file_name(name).display().to_string());
-                self.incomplete_link(path, saved_as, is_damage);
+                let saved_as = saved.map(|name| path.with_file_name(name).display().to_string());
+                self.incomplete_link(path.display().to_string(), saved_as, is_damage);
             }
-            InodeState::Pending => self.counts.problem(&Error::internal("a hard link came before its file")),
+            InodeState::Pending => {
+                link.at.release(&mut problems);
+                problems.push(Error::internal("a hard link came before its file"));
+            }
         }
-        let mut problems = Vec::new();
-        link.at.release(&mut problems);
         problems.iter().for_each(|error| self.counts.problem(error));
+    }
+
+    /// Gives the inode whose restored name is `first` a further one, and returns it. Where the target refuses that, the
+    /// name gets a copy; `None`: it is one already.
+    fn second_name(
+        &self,
+        first: &Path,
+        link: RestoreLink,
+        completeness: Completeness,
+        problems: &mut Vec<Error>,
+    ) -> Result<Option<OsString>> {
+        let RestoreLink { at, node, token, existing, .. } = link;
+        match self.target.create_hard_link(first, node.kind, &at, completeness) {
+            Err(refusal) if is_link_refusal(&refusal) => {
+                if existing.is_some_and(|existing| self.is_copy(first, &at, &node, &existing)) {
+                    at.release(problems);
+                    return Ok(None);
+                }
+                self.counts.copied_links.add(1);
+                self.target.warn(&refusal);
+                self.target.copy_entry(first, &node, at, completeness, &token, problems).map(Some)
+            }
+            linked => {
+                at.release(problems);
+                linked.map(Some)
+            }
+        }
+    }
+
+    /// Whether the entry that has the name already is what a copy would be.
+    fn is_copy(&self, first: &Path, at: &TargetName, node: &Node, existing: &Node) -> bool {
+        let is_same = match node.kind {
+            NodeKind::File => existing.kind == NodeKind::File && self.target.is_copy(first, at, existing),
+            _ => looks_same(node, existing),
+        };
+        is_same && has_metadata(node, existing)
     }
 
     fn incomplete_link(&self, path: String, saved_as: Option<String>, is_damage: bool) {

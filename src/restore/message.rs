@@ -9,11 +9,11 @@ use bytes::Bytes;
 use super::lost::{DamagedFile, DamagedFiles, is_damage};
 use super::restore_file::RestoreFile;
 use crate::error::{Error, Result};
-use crate::filesystem::TargetName;
+use crate::filesystem::{FileToken, TargetName};
 use crate::metrics::{Counter, Progress};
 use crate::pipeline::Weigh;
 use crate::repo::container::{ExtentMap, FrameInfo, FrameNumber};
-use crate::repo::tree::NodeKind;
+use crate::repo::tree::{Node, NodeKind};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Existing entries that stay and are logged.
@@ -44,6 +44,8 @@ pub struct RestoreCounts {
     pub left_alone: Counter,
     /// Bytes of content that the target held already and that were not read from the repository.
     pub bytes_reused: Counter,
+    /// Hard links that became copies.
+    pub copied_links: Counter,
     /// Entries that were compared after the restore and are the same.
     pub verified: Counter,
     /// Entries that the snapshot does not have and that were deleted.
@@ -167,18 +169,16 @@ pub struct RestoreLink {
     pub at: TargetName,
     /// Path relative to the target.
     pub path: PathBuf,
-    /// Kind of the inode.
-    pub kind: NodeKind,
+    /// Metadata, if it becomes a copy.
+    pub node: Node,
+    /// Names the copy until it is whole.
+    pub token: FileToken,
+    /// The entry that has the name now.
+    pub existing: Option<Node>,
     /// What became of the inode.
     pub inode: Arc<Mutex<InodeState>>,
-    _permit: Permit,
-}
-
-impl RestoreLink {
-    /// A hard link to create at `at`. `permit` is for the directory, which stays open until then.
-    pub fn new(at: TargetName, path: PathBuf, kind: NodeKind, inode: Arc<Mutex<InodeState>>, permit: Permit) -> Self {
-        RestoreLink { at, path, kind, inode, _permit: permit }
-    }
+    /// For the directory, which stays open until then.
+    pub _permit: Permit,
 }
 
 /// An entry that Finish completes.

@@ -148,7 +148,7 @@ impl<'a> PlanStage<'a> {
             }
         };
         if let Some(inode) = node.hard_link.and_then(|identity| self.inodes.find(&identity)) {
-            return self.link(&node, existing, inode, emit);
+            return self.link(node, existing, inode, emit);
         }
         let Some(existing) = existing else { return self.create(node, None, None, emit) };
         match Treatment::of(self.overwrite, &node, &existing) {
@@ -268,37 +268,37 @@ impl<'a> PlanStage<'a> {
     /// Adds a further hard link of an inode, behind the file.
     fn link(
         &mut self,
-        node: &Node,
+        node: Node,
         existing: Option<Node>,
         inode: Arc<Mutex<InodeState>>,
         emit: &mut Emit<PlannedBatch>,
     ) -> Result<()> {
-        let path = self.path_of(node);
+        let path = self.path_of(&node);
         if let Some(existing) = &existing {
             let first = inode.lock().map(|state| state.clone()).unwrap_or(InodeState::Pending);
             let is_linked = match first {
                 InodeState::Complete(first) => self.target.identity(&first) == Some(existing.identity()),
                 _ => false,
             };
-            let treatment = Treatment::of(self.overwrite, node, existing);
+            let treatment = Treatment::of(self.overwrite, &node, existing);
             if is_linked || (treatment == Treatment::Same && self.overwrite == Overwrite::Never) {
-                self.same(node);
+                self.same(&node);
                 return Ok(());
             }
             if treatment == Treatment::Keep {
-                self.keep(node);
+                self.keep(&node);
                 return Ok(());
             }
-            self.counts.replaced.add(1);
         }
         if self.dry_run {
+            self.counts.replaced.add(u64::from(existing.is_some()));
             self.counts.created(node.kind, 1);
             return Ok(());
         }
-        let permit = self.permit(emit)?;
-        match self.descent.link_name(node, existing.as_ref()) {
+        let (permit, token) = (self.permit(emit)?, self.files.token(&node)?);
+        match self.descent.link_name(&node, existing.as_ref()) {
             Ok(at) => {
-                let link = RestoreLink::new(at, path, node.kind, inode, permit);
+                let link = RestoreLink { at, path, node, token, existing, inode, _permit: permit };
                 self.files.finished(FinishedEntry::Link(Box::new(link)), emit)
             }
             Err(error) => {

@@ -73,8 +73,7 @@ impl RestoreFile {
     /// Those of [`NewFile::create_in_new_directory`].
     pub fn create(&self, problems: &mut Vec<Error>) -> Result<()> {
         let (at, token) = self.planned_at.take().ok_or_else(|| Error::internal("a file was created twice"))?;
-        let len = Some(self.node.size).filter(|_| self.node.sparse);
-        let created = NewFile::create_in_new_directory(at, &token, len, problems)?;
+        let created = NewFile::create_in_new_directory(at, &token, &self.node, problems)?;
         self.created.set(created).map_err(|_| Error::internal("a file was created twice"))
     }
 

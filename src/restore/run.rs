@@ -59,6 +59,10 @@ pub struct RestoreReport {
     pub replaced: u64,
     /// Existing entries that differ and were left alone.
     pub left_alone: u64,
+    /// Hard links that the target refused and that are copies. They also count as files or others, and as warnings.
+    pub copied_links: u64,
+    /// Metadata and hard links that the target refused. Each is logged.
+    pub warnings: u64,
     /// Entries that were compared with the snapshot afterwards and are the same.
     pub verified: u64,
     /// Entries that the snapshot does not have and that were deleted.
@@ -144,22 +148,37 @@ pub fn restore(
     };
 
     let parts = LaterParts { repository, config, target: root.clone(), counts: counts.clone(), rescue, locating };
-    let stages = run_stages(plan, parts, finish, stop)?;
-    let mut problems = Vec::new();
-    root.finish_root(base.node.as_ref().filter(|_| request.selection.root().is_chosen()), &mut problems);
-    problems.iter().for_each(|error| counts.problem(error));
-    let deletion = Deletion::new(reader(), &request, counts.clone(), stop.clone());
-    let deleted = if request.delete { deletion.run(&base, &root, options.clone())? } else { Vec::new() };
+    let root_node = base.node.as_ref().filter(|_| request.selection.root().is_chosen());
+    let write = || {
+        let stages = run_stages(plan, parts, finish, stop)?;
+        let mut problems = Vec::new();
+        root.finish_root(root_node, &mut problems);
+        problems.iter().for_each(|error| counts.problem(error));
+        let deletion = Deletion::new(reader(), &request, counts.clone(), stop.clone());
+        let deleted = if request.delete { deletion.run(&base, &root, options.clone())? } else { Vec::new() };
+        Ok((stages, deleted))
+    };
+    let written: Result<_> = write();
+    set_late_flags(&root, &counts);
+    let (stages, deleted) = written?;
     if request.verify && !request.dry_run {
         let target = Target::create(&request.target, TargetOptions { dry_run: true, sync: false, ..options })?;
         let (target, key, counts, stop) = (Arc::new(target), repository.key, counts.clone(), stop.clone());
         let verification = Verification { reader: reader(), target, key, counts, stop };
+        root_node.into_iter().for_each(|node| verification.root(node));
         verification.run(base.listing, request.selection.clone())?;
     }
     if counts.damaged.get() > 0 && is_forgotten(repository.store.as_ref(), &snapshot.id)? {
         return Err(forgotten(&snapshot.id));
     }
-    Ok(report(snapshot, &request, &counts, deleted, started, stages))
+    Ok(report(snapshot, &request, &counts, deleted, root.warnings(), started, stages))
+}
+
+/// Sets the flags that end all changes of an entry. After a failure, too: what was unlocked is locked again.
+fn set_late_flags(root: &Target, counts: &RestoreCounts) {
+    let mut problems = Vec::new();
+    root.set_late_flags(&mut problems);
+    problems.iter().for_each(|error| counts.problem(error));
 }
 
 /// What the stages between Plan and Finish share.
@@ -219,6 +238,7 @@ fn report(
     request: &RestoreRequest,
     counts: &RestoreCounts,
     deleted: Vec<String>,
+    warnings: u64,
     started: Instant,
     stages: Vec<StageMetrics>,
 ) -> RestoreReport {
@@ -232,6 +252,8 @@ fn report(
         unchanged: counts.unchanged.get(),
         replaced: counts.replaced.get(),
         left_alone: counts.left_alone.get(),
+        copied_links: counts.copied_links.get(),
+        warnings,
         verified: counts.verified.get(),
         deleted: counts.deleted.get(),
         deleted_entries: deleted,

@@ -1,15 +1,17 @@
 //! Compares the target with the snapshot, after a restore.
 //!
-//! Files are compared by their fingerprints, chunk by chunk, so the repository's data is not read again. Metadata is
-//! not compared.
+//! Files are compared by their fingerprints, chunk by chunk, so the repository's data is not read again. Of the
+//! metadata, everything is compared that a restore by this user sets.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::chosen_tree::{ChosenTree, Selection, TreeStep};
 use super::comparison::FileComparison;
+use super::existing::differences;
 use super::message::RestoreCounts;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
@@ -53,8 +55,9 @@ impl Verification {
                     }
                 }
                 TreeStep::Leave(left) => {
-                    if left.node.is_some() {
+                    if let Some(node) = &left.node {
                         descent.leave(None, &mut Vec::new())?;
+                        self.directory(&descent, node, left.is_chosen);
                     }
                 }
                 TreeStep::Entry(node) => self.entry(&descent, &mut comparison, &node)?,
@@ -65,17 +68,49 @@ impl Verification {
         Ok(())
     }
 
+    /// Compares the metadata of a directory that was left, if it was restored.
+    fn directory(&self, descent: &Descent, node: &Node, is_chosen: bool) {
+        if !is_chosen {
+            return;
+        }
+        match descent.existing(node) {
+            Ok(Some(existing)) => {
+                if let Some(difference) = metadata_difference(node, &existing) {
+                    self.differs(descent, node, difference);
+                }
+            }
+            // Entering it has failed, which is reported.
+            Ok(None) => {}
+            Err(error) => self.counts.problem(&error),
+        }
+    }
+
+    /// Compares the metadata of the root with that of `node`.
+    pub fn root(&self, node: &Node) {
+        match self.target.captured_root() {
+            Ok(existing) => {
+                if let Some(difference) = metadata_difference(node, &existing) {
+                    let error = std::io::Error::other(difference);
+                    self.counts.problem(&Error::io("verify", self.target.path_of(Path::new("")), error));
+                }
+            }
+            Err(error) => self.counts.problem(&error),
+        }
+    }
+
+    fn differs(&self, descent: &Descent, node: &Node, difference: String) {
+        let path = descent.path().join(OsStr::from_bytes(&node.name));
+        let error = std::io::Error::other(difference);
+        self.counts.problem(&Error::io("verify", self.target.path_of(&path), error));
+    }
+
     fn entry(&mut self, descent: &Descent, comparison: &mut FileComparison, node: &Node) -> Result<()> {
         if node.kind == NodeKind::Socket {
             return Ok(());
         }
         match self.difference(descent, comparison, node) {
             Ok(None) => self.counts.verified.add(1),
-            Ok(Some(difference)) => {
-                let path = descent.path().join(OsStr::from_bytes(&node.name));
-                let error = std::io::Error::other(difference);
-                self.counts.problem(&Error::io("verify", self.target.path_of(&path), error));
-            }
+            Ok(Some(difference)) => self.differs(descent, node, difference),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => self.counts.problem(&error),
         }
@@ -88,21 +123,30 @@ impl Verification {
         descent: &Descent,
         comparison: &mut FileComparison,
         node: &Node,
-    ) -> Result<Option<&'static str>> {
-        let Some(existing) = descent.existing(node)? else { return Ok(Some("it is missing")) };
+    ) -> Result<Option<String>> {
+        let Some(existing) = descent.existing(node)? else { return Ok(Some("it is missing".into())) };
         if existing.kind != node.kind {
-            return Ok(Some("it is an entry of another kind"));
+            return Ok(Some("it is an entry of another kind".into()));
         }
         if (&existing.link_target, existing.device_number) != (&node.link_target, node.device_number) {
-            return Ok(Some("it differs from the snapshot"));
+            return Ok(Some("it differs from the snapshot".into()));
         }
         if node.kind != NodeKind::File {
-            return Ok(None);
+            return Ok(metadata_difference(node, &existing));
         }
         let file = descent.open_existing(&existing)?;
         let stop = || self.stop.load(Ordering::Relaxed);
         let is_same =
             file.size() == node.size && comparison.holds(file.file(), node.content, &mut self.reader, stop)?;
-        Ok((!is_same).then_some("its content differs from the snapshot"))
+        match is_same {
+            true => Ok(metadata_difference(node, &existing)),
+            false => Ok(Some("its content differs from the snapshot".into())),
+        }
     }
+}
+
+/// What differs of an entry's metadata.
+fn metadata_difference(node: &Node, existing: &Node) -> Option<String> {
+    let differences = differences(node, existing);
+    (!differences.is_empty()).then(|| format!("it differs from the snapshot: {}", differences.join(", ")))
 }

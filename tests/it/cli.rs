@@ -12,6 +12,8 @@ mod heal;
 mod inspect;
 mod keys;
 mod look;
+#[cfg(target_os = "linux")]
+mod metadata;
 mod models;
 #[cfg(target_os = "linux")]
 mod mount;

@@ -92,6 +92,9 @@ pub struct ChoiceArguments {
     /// Stay on the file system of each path; mount points are stored as empty directories
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
+    /// Store the time of the last access of each entry
+    #[arg(long)]
+    pub with_atime: bool,
 }
 
 /// Where paths or content come from.

@@ -27,6 +27,8 @@ pub struct EntryChoice {
     pub file_bytes_max: Option<u64>,
     /// Do not enter other file systems than that of each given path.
     pub one_file_system: bool,
+    /// Store times of access.
+    pub with_atime: bool,
     /// The current directory, to which relative paths belong.
     pub current: PathBuf,
 }

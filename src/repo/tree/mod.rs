@@ -1,11 +1,13 @@
 //! Trees: the metadata of every directory entry, and directories as sorted listings of them.
 
 mod cursor;
+mod flags;
 mod holes;
 mod listing;
 mod node;
 
 pub use cursor::TreeCursor;
+pub use flags::FileFlags;
 pub use holes::{HoleMap, KEY as HOLES_KEY, small_holes};
 pub use listing::{NODE_BYTES_MAX, NodeReader};
 pub use node::{DeviceNumber, FileIdentity, Node, NodeKind, Timestamp, Xattr, name_defect};
