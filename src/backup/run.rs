@@ -214,8 +214,13 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
         let marks = Marks::read(repository.store.as_ref())?;
         marks.check_writable()?;
         repository.store.clean_temporaries()?;
-        if repository.config_is_doubtful {
-            repository.heal_config()?;
+        if repository.config_is_doubtful
+            && let Err(error) = repository.heal_config()
+        {
+            if error.kind() == ErrorKind::Interrupted {
+                return Err(error);
+            }
+            tracing::warn!("a copy of the configuration is damaged and cannot be written again: {error}");
         }
         let (listing, containers_adopted) = adopt_orphans(repository, marks)?;
         heal_segments(repository, &listing)?;

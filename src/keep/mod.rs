@@ -6,6 +6,7 @@
 //! containers, `compact` moves what is needed out of them, and `prune` runs the protocol beside writers. `locks` makes
 //! the locks of the store last.
 
+mod ages;
 mod compact;
 mod copy;
 mod forget;

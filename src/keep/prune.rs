@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::ages::BlobAges;
 use super::compact::{Mover, check_claim};
 use super::lacking::lacking_bases;
 use super::live::LiveSet;
@@ -83,8 +84,8 @@ fn prune_without(
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
     let (started, mut attempt) = (Instant::now(), 1);
     let (damaged, report) = (Vec::new(), PruneReport::default());
-    let mut run =
-        PruneRun { repository, options, forgotten, stop, locks, stuck: None, damaged, locked: HashSet::new(), report };
+    let (ages, locked) = (BlobAges::load(repository), HashSet::new());
+    let mut run = PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, report };
     loop {
         run.report.withdrawn = false;
         let result = match run.all() {
@@ -105,8 +106,9 @@ fn prune_without(
             }
             Err(failure) => return Err(failure.error),
         }
-        run.pause()?;
+        pause(jittered(PAUSE).min(options.patience), stop)?;
     }
+    run.ages.save();
     if let Some(locks) = &run.locks {
         run.report.locks_extended = locks.extend(options.dry_run)?;
     }
@@ -119,6 +121,7 @@ struct PruneRun<'a> {
     /// Snapshots that count as deleted. Empty unless nothing is changed.
     forgotten: &'a [SnapshotId],
     stop: &'a AtomicBool,
+    ages: BlobAges,
     locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
@@ -130,11 +133,6 @@ struct PruneRun<'a> {
 }
 
 impl PruneRun<'_> {
-    /// Waits before everything begins again, if the options allow it.
-    fn pause(&self) -> Result<()> {
-        pause(jittered(PAUSE).min(self.options.patience), self.stop)
-    }
-
     fn all(&mut self) -> Result<(), Failure> {
         self.report.dry_run = self.options.dry_run;
         (self.report.containers_refused, self.stuck) = (0, None);
@@ -216,7 +214,7 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
         for (name, error) in damaged {
-            if !store.head(&name)?.is_some_and(|head| self.bounds().is_old(head.modified)) {
+            if !self.is_old(&name)? {
                 tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
                 return Err(error);
             }
@@ -254,7 +252,7 @@ impl PruneRun<'_> {
     /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
     /// there or notices.
     fn break_intents(&mut self) -> Result<()> {
-        let (store, bounds) = (self.repository.store.as_ref(), self.bounds());
+        let store = self.repository.store.as_ref();
         let listed = store.list(ClaimKind::Intent.prefix())?;
         let names: HashSet<String> = listed.iter().map(|listed| listed.name.clone()).collect();
         // A note comes after its intent.
@@ -266,13 +264,19 @@ impl PruneRun<'_> {
             } else if names.contains(&IntentNote::Released.name(&listed.name)) {
                 // Its writer could not delete it. If somebody else says so, the writer notices.
                 store.delete(&listed.name)?;
-            } else if store.head(&listed.name)?.is_some_and(|head| bounds.is_old(head.modified)) {
+            } else if self.is_old(&listed.name)? {
                 tracing::debug!("{}: its writer counts as dead", listed.name);
                 store.delete(&listed.name)?;
                 self.report.intents_broken += 1;
             }
         }
         Ok(())
+    }
+
+    /// Whether a blob is there and older than the grace period.
+    fn is_old(&mut self, name: &str) -> Result<bool> {
+        let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
+        Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
     }
 
     fn bounds(&self) -> PlanBounds {
@@ -325,7 +329,8 @@ impl PruneRun<'_> {
                 (Err(error), false) if error.kind() == ErrorKind::Damaged => (ContainerKind::Data, 0),
                 (kind, false) => (kind?, 0),
             };
-            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified: head.modified });
+            let modified = self.ages.put_at(&name, head.modified, SystemTime::now());
+            containers.push(Occupancy { id, kind, bytes: head.len, live_bytes, modified });
         }
         let bounds = self.bounds();
         if let Some(locks) = &mut self.locks {

@@ -270,6 +270,10 @@ impl Store for LocalStore {
         let mut temporary = Temporary::create(&self.root.join(TEMPORARY_PREFIX)).map_err(failed)?;
         temporary.write(parts).map_err(failed)?;
         self.make_durable(directory)?;
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            // A directory with something in it stays, and the rename fails.
+            let _ = fs::remove_dir(&path);
+        }
         temporary.replace(&path).map_err(failed)?;
         self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
         sync_directory(directory).map_err(|error| Error::io("sync", directory, error))

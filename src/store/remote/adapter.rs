@@ -21,8 +21,9 @@ use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
 const REPEATED_ENTRIES_MAX: usize = 10_000;
 
-/// Blobs of a listing, at most: containers of 32 MiB then hold 640 TB.
-const LISTED_MAX: usize = 20_000_000;
+/// Blobs of a listing, at most: containers of 32 MiB then hold 256 TB, and their names
+/// take about 1 GB of memory.
+const LISTED_MAX: usize = 8_000_000;
 
 /// Requests that are worth having in flight at once: with more, one connection of 1 Gbit/s gets no faster.
 const REQUESTS_MAX: usize = 8;
@@ -189,6 +190,10 @@ impl RemoteStore {
                 }
             } else if !listing.is_unordered {
                 listing.last = Some(found.location.clone());
+            }
+            if !found.location.prefix_matches(directory) {
+                let text = format!("the server lists {} for {directory}", found.location);
+                return Err(RequestFailure::new(Cause::Other, text));
             }
             listing.seen += 1;
             if listing.seen > LISTED_MAX {

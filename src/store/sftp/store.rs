@@ -22,7 +22,7 @@ use crate::store::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, 
 use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
 
 /// Entries of a listing, at most.
-const LISTED_MAX: usize = 20_000_000;
+const LISTED_MAX: usize = 8_000_000;
 /// Files that stay open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 /// Requests of callers that are worth having in flight at once, over one connection.

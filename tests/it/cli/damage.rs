@@ -237,3 +237,24 @@ fn a_container_cut_short_is_stored_anew_by_the_next_backup() {
         assert_eq!(home.read(&format!("back/directory/file-{number}")), content(number));
     }
 }
+
+#[test]
+fn a_directory_in_the_place_of_a_configuration_is_a_damaged_copy() {
+    for name in ["config", "config-copy"] {
+        for content in [None, Some("full")] {
+            let home = Home::new();
+            home.write("directory/file", &noise(1, 3000));
+            home.backup(&["directory"]);
+            let path = home.path(&format!("data/fhrd/repository/{name}"));
+            std::fs::remove_file(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+            content.iter().for_each(|inner| std::fs::write(path.join(inner), "x").unwrap());
+            assert_eq!(code(&home.run(&["check"])), 20, "{name}");
+            let id = home.backup(&["directory"])["snapshot"].as_str().unwrap().to_string();
+            json(&home.run(&["restore", &id, "--target", "out", "--json"]));
+            // Only an empty directory makes way.
+            assert_eq!(path.is_file(), content.is_none(), "{name}");
+            assert_eq!(code(&home.run(&["check"])), if content.is_none() { 0 } else { 20 }, "{name}");
+        }
+    }
+}

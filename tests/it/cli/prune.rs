@@ -1,9 +1,10 @@
 //! `prune` as a user sees it, and beside other processes that are stopped and killed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::store::{LocalStore, Store};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -85,6 +86,44 @@ fn forget_with_prune_gives_space_back_and_keeps_what_stays() {
     assert!(report["bytes_deleted"].as_u64() > report["bytes_written"].as_u64(), "{report}");
     assert!(blobs(&home, "containers").len() < before.len(), "{report}");
     assert_restores(&home, &ids[3], &texts[3]);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+}
+
+/// Dates all files of the repository to a time from now.
+fn date(home: &Home, ahead: Duration) {
+    for name in blobs(home, "") {
+        let file = std::fs::File::options().write(true).open(home.path(&format!("{REPOSITORY}/{name}"))).unwrap();
+        file.set_modified(SystemTime::now() + ahead).unwrap();
+    }
+}
+
+#[test]
+fn what_a_clock_dated_ahead_is_freed_once_the_grace_period_has_passed_here() {
+    let (home, texts) = (Home::new(), versions(2));
+    let ids: Vec<String> = texts.iter().map(|text| back_up(&home, text)).collect();
+    json(&home.run(&["forget", &ids[0], "--json"]));
+    let dead = LocalStore::open(&home.path(REPOSITORY)).unwrap();
+    ContainerClaim::put(&dead, ClaimKind::Intent, &[1; 16], &HashSet::new()).unwrap();
+    date(&home, Duration::from_secs(10 * 365 * 86_400));
+    let before = blobs(&home, "");
+    for _ in 0..2 {
+        let output = home.run(&["prune"]);
+        assert_eq!((code(&output), blobs(&home, "")), (0, before.clone()));
+        assert!(stderr(&output).contains("dated later than now"), "{}", stderr(&output));
+    }
+    // This machine has seen them two days ago.
+    let seen = "data/fhrd/cache/dated-ahead";
+    let text = String::from_utf8(home.read(seen)).unwrap();
+    let earlier = |line: &str| {
+        let (seconds, name) = line.split_once(' ').unwrap();
+        format!("{} {name}\n", seconds.parse::<u64>().unwrap() - 2 * 86_400)
+    };
+    home.write(seen, text.lines().map(earlier).collect::<String>().as_bytes());
+    json(&home.run(&["prune", "--json"]));
+    assert!(blobs(&home, "containers").len() < before.iter().filter(|name| name.starts_with("containers")).count());
+    assert_eq!(blobs(&home, "intents"), [""; 0]);
+    assert_restores(&home, &ids[1], &texts[1]);
+    json(&home.run(&["prune", "--json"]));
     assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
 }
 

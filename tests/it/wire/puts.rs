@@ -114,6 +114,9 @@ fn listings_come_in_pages_and_have_only_blobs_below_the_prefix() {
             }
         }
     }
+    server.behave(Behaviour { ignores_prefix: true, ..Behaviour::default() });
+    let error = store.list("containers").unwrap_err().to_string();
+    assert!(error.contains("the server lists other for some/prefix/containers"), "{error}");
     server.behave(Behaviour::default());
     assert_eq!(listed(store.as_ref(), "").len(), 26);
     let at = |location: &str| open_with(location, &options(&server)).unwrap();

@@ -109,6 +109,8 @@ pub struct Behaviour {
     pub has_locks: bool,
     /// Entries on a page of a listing.
     pub page: usize,
+    /// Whether a listing has keys outside the prefix that was asked for.
+    pub ignores_prefix: bool,
     /// Time before each answer.
     pub latency: Duration,
 }
@@ -121,6 +123,7 @@ impl Default for Behaviour {
             may_write: true,
             has_locks: false,
             page: 1000,
+            ignores_prefix: false,
             latency: Duration::ZERO,
         }
     }
@@ -229,7 +232,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
     let path = decoded(parts.uri.path().trim_start_matches('/'));
     let (bucket, key) = path.split_once('/').unwrap_or((&path, ""));
-    let query: BTreeMap<String, String> = parts.uri.query().unwrap_or_default().split('&').map(pair).collect();
+    let mut query: BTreeMap<String, String> = parts.uri.query().unwrap_or_default().split('&').map(pair).collect();
     let seen = Seen { method: parts.method.clone(), key: key.into(), is_listing: query.contains_key("list-type") };
     let behaviour = state.behaviour.lock().unwrap().clone();
     let number = {
@@ -258,6 +261,9 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
         },
         _ if seen.is_listing => {
             let repeats = if fault == Some(WireFault::RepeatedPage) { 2 } else { 0 };
+            if behaviour.ignores_prefix {
+                query.remove("prefix");
+            }
             list(&state.objects.lock().unwrap(), &query, behaviour.page, repeats)
         }
         _ => match parts.method {
