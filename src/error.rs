@@ -337,6 +337,11 @@ impl Error {
         matches!(self.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
     }
 
+    /// Whether a newer version wrote what cannot be read.
+    pub fn is_newer(&self) -> bool {
+        self.kind() == ErrorKind::Unsupported
+    }
+
     /// An [`Error::Internal`]: fhrd broke one of its own rules.
     pub fn internal(what: impl Into<String>) -> Self {
         Error::Internal { what: what.into() }

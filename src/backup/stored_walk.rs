@@ -18,7 +18,7 @@ pub enum StoredStep {
     Entry(Box<Node>),
     /// The end of the directory entered last.
     Leave,
-    /// The rest of the current directory cannot be read.
+    /// An entry, or the rest of the current directory, cannot be read.
     Unreadable(Error),
 }
 
@@ -73,7 +73,10 @@ impl StoredWalk {
                 self.levels.push((TreeCursor::open(node.content), node.content));
                 Ok(Some(StoredStep::Enter(Box::new(node))))
             }
-            Ok(Some(node)) => Ok(Some(StoredStep::Entry(Box::new(node)))),
+            Ok(Some(node)) => Ok(Some(match node.unsupported() {
+                Some(error) => StoredStep::Unreadable(error),
+                None => StoredStep::Entry(Box::new(node)),
+            })),
             Ok(None) => {
                 self.levels.pop();
                 self.path.pop();

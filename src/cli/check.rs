@@ -67,6 +67,7 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
         print_json(&CheckOutput { report: WithRequests::new(&report, &repository), quarantine })?;
     } else {
         report.notes.iter().for_each(|text| note(&format!("note: {text}")));
+        report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         note_defects(&report.defects, report.defect_count);
         let mut pairs = vec![
             ("snapshots", report.snapshots.to_string()),
@@ -81,12 +82,20 @@ pub fn run(session: &Session, arguments: &CheckArguments) -> Result<Exit> {
             ("quarantined", quarantined(&report, quarantine.as_ref())),
             ("defects", report.defect_count.to_string()),
         ];
+        if report.newer_count > 0 {
+            pairs.push(("newer", format!("{} parts were written by a newer version", report.newer_count)));
+        }
         pairs.extend(requests::summary(&repository));
         if !options.quiet {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    Ok(if report.defect_count > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(match (report.defect_count, report.newer_count) {
+        (0, 0) => Exit::Fine,
+        // It is whole, as far as this version can tell.
+        (0, _) => Exit::Failed,
+        _ => Exit::Damaged,
+    })
 }
 
 /// Compares every blob with its name.

@@ -72,5 +72,6 @@ pub fn reported(repository: &Repository) -> Result<(Vec<NamedSnapshot>, Exit)> {
         let id = short_id(named);
         tracing::warn!("snapshot {id} is left out: its backup still runs, or was killed just before it was complete");
     }
-    Ok((snapshots, if damaged.is_empty() { Exit::Fine } else { Exit::Damaged }))
+    let newer = damaged.iter().filter(|(_, error)| error.is_newer()).count();
+    Ok((snapshots, Exit::of_unreadable(damaged.len() as u64, newer as u64)))
 }

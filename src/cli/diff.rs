@@ -88,7 +88,7 @@ pub fn run(session: &Session, arguments: &DiffArguments) -> Result<Exit> {
         })?;
         if session.options.quiet { Ok(()) } else { write_summary(out, &summary, has_changes) }
     })?;
-    Ok(if summary.unreadable > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(Exit::of_unreadable(summary.unreadable, summary.newer))
 }
 
 fn letter(change: Change) -> char {

@@ -48,7 +48,7 @@ pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
             "damaged": report.damaged,
         }))?;
     }
-    Ok(if report.damaged > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(Exit::of_unreadable(report.damaged + report.newer, report.newer))
 }
 
 fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, output: &Path) -> Result<DumpReport> {

@@ -26,6 +26,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The outcome of reading that met `unreadable` parts, `newer` of them of a newer version.
+    pub fn of_unreadable(unreadable: u64, newer: u64) -> Exit {
+        match (unreadable, newer) {
+            (0, _) => Exit::Fine,
+            (unreadable, newer) if unreadable <= newer => Exit::Failed,
+            _ => Exit::Damaged,
+        }
+    }
+
     /// The exit status.
     pub fn code(self) -> u8 {
         match self {

@@ -80,10 +80,10 @@ pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
         (chosen, Exit::Fine)
     };
     let on_terminal = is_terminal();
-    let mut unreadable = 0;
+    let (mut unreadable, mut newer) = (0, 0);
     print(|out| {
         let mut before = "[";
-        unreadable = find_entries(&repository, &snapshots, &query, &session.stop, &mut |found| {
+        (unreadable, newer) = find_entries(&repository, &snapshots, &query, &session.stop, &mut |found| {
             if !session.options.json {
                 return write_line(out, &found, &snapshots, on_terminal);
             }
@@ -97,7 +97,7 @@ pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
             (true, _) => out.write_all(b"]\n").map_err(failed),
         }
     })?;
-    Ok(if unreadable > 0 { Exit::Damaged } else { exit })
+    Ok(if unreadable > 0 { Exit::of_unreadable(unreadable, newer) } else { exit })
 }
 
 /// One version: mode, size, time of modification, first and last snapshot, path.

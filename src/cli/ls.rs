@@ -161,6 +161,7 @@ pub fn type_name(kind: NodeKind) -> &'static str {
         NodeKind::Socket => "socket",
         NodeKind::CharacterDevice => "character_device",
         NodeKind::BlockDevice => "block_device",
+        NodeKind::Unknown => "unknown",
     }
 }
 
@@ -175,6 +176,7 @@ pub fn mode_text(node: &Node) -> String {
         NodeKind::Socket => 's',
         NodeKind::CharacterDevice => 'c',
         NodeKind::BlockDevice => 'b',
+        NodeKind::Unknown => '?',
     });
     // For each class: its shift, the special bit, and the letter of that bit with and without execution.
     for (shift, special, with, without) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {

@@ -29,6 +29,7 @@ fn index(session: &Session) -> Result<Exit> {
     } else {
         report.segments_damaged.iter().for_each(|text| note(&format!("dropped: {text}")));
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
+        report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
         let pairs = [
             ("containers", format!("{} ({} adopted)", report.containers, report.adopted)),
@@ -47,7 +48,7 @@ fn index(session: &Session) -> Result<Exit> {
         }
     }
     let is_whole = report.missing.is_empty() && report.unreadable.is_empty();
-    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
+    Ok(outcome(is_whole, &report.newer))
 }
 
 fn containers(session: &Session) -> Result<Exit> {
@@ -103,6 +104,7 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
             }
         }
         report.unreadable.iter().for_each(|text| note(&format!("error: {text}")));
+        report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         let pairs = [
             ("whole", report.whole.to_string()),
             ("damaged", report.damaged.len().to_string()),
@@ -114,5 +116,14 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
         }
     }
     let is_whole = report.damaged.is_empty() && report.unreadable.is_empty();
-    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
+    Ok(outcome(is_whole, &report.newer))
+}
+
+/// The exit code of a repair that leaves alone what only a newer version can read.
+fn outcome(is_whole: bool, newer: &[String]) -> Exit {
+    match (is_whole, newer) {
+        (false, _) => Exit::Damaged,
+        (true, []) => Exit::Fine,
+        (true, _) => Exit::Failed,
+    }
 }

@@ -144,7 +144,7 @@ pub fn steps(session: &Session, arguments: &StepsArguments) -> Result<Exit> {
             Ok(count) => Some(count),
             Err(error) if error.is_unreadable() => {
                 tracing::error!("cannot compare step {}: {error}", step.checkpoint.step);
-                exit = Exit::Damaged;
+                exit = if error.is_newer() && exit == Exit::Fine { Exit::Failed } else { Exit::Damaged };
                 None
             }
             Err(error) => return Err(error),

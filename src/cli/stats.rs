@@ -65,7 +65,7 @@ pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     } else {
         print(|out| write_usage(out, &named, &usage))?;
     }
-    Ok(if usage.unreadable > 0 { Exit::Damaged } else { Exit::Fine })
+    Ok(Exit::of_unreadable(usage.unreadable, usage.newer))
 }
 
 fn write_usage(out: &mut dyn Write, named: &NamedSnapshot, usage: &TreeUsage) -> Result<()> {
@@ -131,7 +131,7 @@ fn by_snapshot(session: &Session, repository: &Repository, arguments: &StatsArgu
             write_pairs(out, &pairs)
         })?;
     }
-    Ok(if report.unreadable > 0 { Exit::Damaged } else { exit })
+    Ok(if report.unreadable > 0 { Exit::of_unreadable(report.unreadable, report.newer) } else { exit })
 }
 
 fn show(session: &Session, stats: &impl Serialize) -> Result<()> {

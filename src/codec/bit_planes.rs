@@ -64,7 +64,7 @@ impl Codec for BitPlanes {
         let mut reader = WireReader::new("frame payload (bit-planes)", 0, payload);
         let width = match reader.u8()? {
             width @ (1 | 2 | 4 | 8) => usize::from(width),
-            other => return Err(reader.error("an element width", other.to_string())),
+            other => return Err(reader.unsupported(format!("element width {other}"))),
         };
         let space = &mut scratch.planes;
         space.clear();

@@ -278,5 +278,6 @@ pub(super) fn file_type(kind: NodeKind) -> FileType {
         NodeKind::Socket => FileType::Socket,
         NodeKind::CharacterDevice => FileType::CharacterDevice,
         NodeKind::BlockDevice => FileType::BlockDevice,
+        NodeKind::Unknown => FileType::Unknown,
     }
 }

@@ -84,6 +84,9 @@ pub struct DiffSummary {
     pub bytes_removed: u64,
     /// Directories and files that could not be compared because of damage. Each one was logged.
     pub unreadable: u64,
+    /// Those of them that only a newer version can read.
+    #[serde(skip)]
+    pub newer: u64,
 }
 
 /// A snapshot, or an entry of one.
@@ -216,6 +219,7 @@ impl PairVisitor for DiffVisitor<'_> {
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()> {
         tracing::error!("cannot compare {}: {error}", path.display());
         self.summary.unreadable += 1;
+        self.summary.newer += u64::from(error.is_newer());
         Ok(())
     }
 }

@@ -48,6 +48,8 @@ pub struct DumpReport {
     pub skipped: u64,
     /// Files with bytes that could not be read. Each one was logged.
     pub damaged: u64,
+    /// Those of them, and entries left out, that only a newer version can read.
+    pub newer: u64,
 }
 
 /// Reads files and trees out of one repository.
@@ -195,6 +197,12 @@ impl Archive<'_, '_> {
     fn entry(&mut self, path: &Path, node: &Node) -> Result<()> {
         self.files.check_stop()?;
         let path = path.as_os_str().as_bytes();
+        if let Some(error) = node.unsupported() {
+            tracing::warn!("{}: not in the archive: {error}", path.escape_ascii());
+            self.report.skipped += 1;
+            self.report.newer += 1;
+            return Ok(());
+        }
         if node.kind == NodeKind::Socket {
             tracing::warn!("{}: a tar archive cannot hold a socket", path.escape_ascii());
             self.report.skipped += 1;
@@ -243,17 +251,20 @@ impl Archive<'_, '_> {
         let entry = TarEntry { path, node, kind: TarKind::Own, size: stored, records };
         write_header(&mut *self.out, &entry).map_err(self.failed)?;
         self.write(&map)?;
-        let mut is_damaged = size != node.size;
+        let (mut is_lost, mut is_newer) = (size != node.size, false);
         for (start, end) in ranges {
-            is_damaged |= !self.range(path, content, *start, *end)?;
+            let error = self.range(path, content, *start, *end)?;
+            is_newer |= error.as_ref().is_some_and(Error::is_newer);
+            is_lost |= error.is_some_and(|error| !error.is_newer());
         }
-        self.report.damaged += u64::from(is_damaged);
+        self.report.damaged += u64::from(is_lost);
+        self.report.newer += u64::from(is_newer && !is_lost);
         write_padding(&mut *self.out, stored).map_err(self.failed)
     }
 
-    /// Writes a range of a content. What cannot be read becomes zeros. Returns whether all could be read.
-    fn range(&mut self, path: &[u8], content: ContentReference, start: u64, end: u64) -> Result<bool> {
-        let (mut offset, mut is_whole) = (start, true);
+    /// Writes a range of a content. What cannot be read becomes zeros. Returns the first error.
+    fn range(&mut self, path: &[u8], content: ContentReference, start: u64, end: u64) -> Result<Option<Error>> {
+        let (mut offset, mut first) = (start, None::<Error>);
         while offset < end {
             let (out, failed) = (&mut *self.out, self.failed);
             let copied = self.files.copy(content, (offset, end), &mut |bytes| {
@@ -266,7 +277,10 @@ impl Archive<'_, '_> {
                 Ok(()) => return Err(Error::internal("a content ended before its length")),
                 Err(error) if error.is_unreadable() => {
                     tracing::error!("{} at byte {offset}: {error}", path.escape_ascii());
-                    is_whole = false;
+                    // Damage says more than what a newer version wrote.
+                    if first.as_ref().is_none_or(|first| first.is_newer()) {
+                        first = Some(error);
+                    }
                     // Without its recipe, the length of a chunk is unknown.
                     let lost = self.files.locate(content, offset).ok().flatten().map_or(end, |range| range.end());
                     let lost = lost.clamp(offset + 1, end);
@@ -276,7 +290,7 @@ impl Archive<'_, '_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(is_whole)
+        Ok(first)
     }
 }
 

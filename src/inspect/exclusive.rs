@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::chunk_sample::ChunkSample;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::Repository;
-use crate::repo::container::{ContainerIndex, Operation};
+use crate::repo::container::ContainerIndex;
 use crate::repo::index::{ContainerListing, read_container_index};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -59,6 +59,8 @@ pub struct ExclusiveReport {
     pub sampled_one_in: u64,
     /// Listings, recipes and container indexes that could not be read. What they need counts as unreferenced.
     pub unreadable: u64,
+    /// Those of them that only a newer version can read.
+    pub newer: u64,
 }
 
 /// Who needs a chunk.
@@ -89,6 +91,7 @@ pub fn exclusive(repository: &Repository, snapshots: &[NamedSnapshot], stop: &At
         visited: LruCache::new(VISITED_MAX),
         stop,
         unreadable: 0,
+        newer: 0,
     };
     for (at, named) in (0..).zip(snapshots) {
         let before = marking.unreadable;
@@ -99,43 +102,48 @@ pub fn exclusive(repository: &Repository, snapshots: &[NamedSnapshot], stop: &At
     }
     let mut containers: Vec<ContainerId> = listing.containers.iter().copied().collect();
     containers.sort();
-    let Marking { mut owners, mut unreadable, .. } = marking;
+    let Marking { mut owners, mut unreadable, mut newer, .. } = marking;
     for round in 0..ROUNDS_MAX {
         let mut is_changed = false;
         each_index(repository, &containers, stop, &mut |index| match index {
-            Some(index) => is_changed |= pass_to_bases(index, &mut owners),
-            None => unreadable += u64::from(round == 0),
+            Ok(index) => is_changed |= pass_to_bases(index, &mut owners),
+            Err(error) if round == 0 => {
+                unreadable += 1;
+                newer += u64::from(error.is_newer());
+            }
+            Err(_) => {}
         })?;
         if !is_changed {
             break;
         }
     }
-    let mut report = ExclusiveReport { unreadable, sampled_one_in: owners.one_in(), ..ExclusiveReport::default() };
+    let mut report =
+        ExclusiveReport { unreadable, newer, sampled_one_in: owners.one_in(), ..ExclusiveReport::default() };
     report.snapshots = vec![ExclusiveBytes::default(); snapshots.len()];
     each_index(repository, &containers, stop, &mut |index| {
-        if let Some(index) = index {
+        if let Ok(index) = index {
             report.add(index, &owners);
         }
     })?;
     Ok(report)
 }
 
-/// Calls `visit` with each container index, or `None` for one that cannot be read.
+/// Calls `visit` with each container index, or why it cannot be read.
 fn each_index(
     repository: &Repository,
     containers: &[ContainerId],
     stop: &AtomicBool,
-    visit: &mut dyn FnMut(Option<&ContainerIndex>),
+    visit: &mut dyn FnMut(std::result::Result<&ContainerIndex, &Error>),
 ) -> Result<()> {
     for id in containers {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         match read_container_index(repository.store.as_ref(), id) {
-            Ok(index) => visit(Some(&index)),
+            Ok(index) => visit(Ok(&index)),
             // A prune has deleted it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.is_unreadable() => visit(None),
+            Err(error) if error.is_unreadable() => visit(Err(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -148,12 +156,8 @@ fn pass_to_bases(index: &ContainerIndex, owners: &mut ChunkSample<Owner>) -> boo
     for entry in &index.entries {
         let Some(owner) = owners.get(&entry.fingerprint).copied() else { continue };
         for operation in index.operations(entry) {
-            let (Operation::Copy { base, .. } | Operation::LiteralCopy { base, .. } | Operation::Delta { base, .. }) =
-                operation
-            else {
-                continue;
-            };
-            let Some(base) = index.bases.get(*base as usize) else { continue };
+            let base = operation.source().and_then(|(base, _)| index.bases.get(base as usize));
+            let Some(base) = base else { continue };
             let before = owners.get(&base.fingerprint).copied();
             let after = before.map_or(owner, |before| before.and(owner));
             if before != Some(after) {
@@ -197,6 +201,7 @@ struct Marking<'a> {
     visited: LruCache<VisitKey, Owner>,
     stop: &'a AtomicBool,
     unreadable: u64,
+    newer: u64,
 }
 
 impl Marking<'_> {
@@ -279,6 +284,7 @@ impl Marking<'_> {
         }
         tracing::warn!("cannot read what a snapshot needs: {error}");
         self.unreadable += 1;
+        self.newer += u64::from(error.is_newer());
         Ok(())
     }
 }

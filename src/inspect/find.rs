@@ -104,7 +104,8 @@ pub struct FoundEntry {
 }
 
 /// Searches `snapshots`, oldest first, and calls `visit` with every version found: by series, then in order of paths.
-/// Returns the number of directories that could not be read. Each one was logged.
+/// Returns the number of directories that could not be read, and of those that only a newer version can read. Each one
+/// was logged.
 ///
 /// # Errors
 /// [`Error::Usage`] if too many entries match; [`Error::Interrupted`] once `stop` is set; those of `visit`.
@@ -114,7 +115,7 @@ pub fn find_entries(
     query: &FindQuery,
     stop: &AtomicBool,
     visit: &mut dyn FnMut(FoundEntry) -> Result<()>,
-) -> Result<u64> {
+) -> Result<(u64, u64)> {
     let listing = Arc::new(ContainerListing::take(&repository.store)?);
     let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
     let mut series: BTreeMap<(&str, Vec<&[u8]>), Vec<usize>> = BTreeMap::new();
@@ -122,9 +123,10 @@ pub fn find_entries(
         let paths = named.snapshot.paths.iter().map(|path| path.as_slice()).collect();
         series.entry((&named.snapshot.host, paths)).or_default().push(at);
     }
-    let mut unreadable = 0;
+    let (mut unreadable, mut newer) = (0, 0);
     for members in series.values() {
-        let mut search = Search { query, stop, hits: BTreeMap::new(), count: 0, previous: None, at: 0, unreadable: 0 };
+        let hits = BTreeMap::new();
+        let mut search = Search { query, stop, hits, count: 0, previous: None, at: 0, unreadable: 0, newer: 0 };
         for at in members {
             let root = snapshots.get(*at).and_then(|named| named.snapshot.root);
             let before = search.previous.and_then(|at| snapshots.get(at)).and_then(|named| named.snapshot.root);
@@ -136,6 +138,7 @@ pub fn find_entries(
             search.previous = Some(*at);
         }
         unreadable += search.unreadable;
+        newer += search.newer;
         search.hits.into_values().flatten().try_for_each(&mut *visit)?;
     }
     if unreadable > 0 {
@@ -145,7 +148,7 @@ pub fn find_entries(
             }
         }
     }
-    Ok(unreadable)
+    Ok((unreadable, newer))
 }
 
 struct Search<'a> {
@@ -159,6 +162,7 @@ struct Search<'a> {
     /// The current snapshot.
     at: usize,
     unreadable: u64,
+    newer: u64,
 }
 
 impl Search<'_> {
@@ -225,6 +229,7 @@ impl PairVisitor for Search<'_> {
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()> {
         tracing::error!("cannot search {}: {error}", path.display());
         self.unreadable += 1;
+        self.newer += u64::from(error.is_newer());
         Ok(())
     }
 }

@@ -82,7 +82,7 @@ fn header(entry: &TarEntry<'_>, path: &[u8], records: &mut Records) -> Header {
     }
     let (kind, target) = match (&entry.kind, node.kind) {
         (TarKind::HardLink(first), _) => (EntryType::Link, Some(*first)),
-        (TarKind::Own, NodeKind::File | NodeKind::Socket) => (EntryType::Regular, None),
+        (TarKind::Own, NodeKind::File | NodeKind::Socket | NodeKind::Unknown) => (EntryType::Regular, None),
         (TarKind::Own, NodeKind::Directory) => (EntryType::Directory, None),
         (TarKind::Own, NodeKind::Symlink) => (EntryType::Symlink, node.link_target.as_deref()),
         (TarKind::Own, NodeKind::Fifo) => (EntryType::Fifo, None),

@@ -65,6 +65,9 @@ pub struct TreeUsage {
     pub sampled_one_in: u64,
     /// Files whose chunks could not be found. Each one was logged.
     pub unreadable: u64,
+    /// Those of them that only a newer version can read.
+    #[serde(skip)]
+    pub newer: u64,
 }
 
 /// A distinct chunk.
@@ -149,6 +152,7 @@ impl UsageCount<'_> {
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("cannot find the chunks of {}: {error}", path.display());
                 usage.unreadable += 1;
+                usage.newer += u64::from(error.is_newer());
                 Ok(())
             }
             other => other,

@@ -19,7 +19,7 @@ use super::prune_report::SkippedRule;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CatalogueBlob;
 use crate::repo::Repository;
-use crate::repo::container::{Base, Operation};
+use crate::repo::container::{Base, Operation, blob_name};
 use crate::repo::index::{ContainerListing, LocatedEntry};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -118,7 +118,8 @@ impl<'a> Marker<'a> {
             None => missing(fingerprint),
             Some(located) => match self.entry(located.clone(), true) {
                 Ok(()) => return Ok(located),
-                Err(error @ Error::ChunkMissing { .. }) => error,
+                // Another entry may serve.
+                Err(error @ (Error::ChunkMissing { .. } | Error::Unsupported { .. })) => error,
                 Err(error) => return Err(error),
             },
         };
@@ -142,6 +143,7 @@ impl<'a> Marker<'a> {
             if self.doubted.contains(&container, entry) {
                 lost = located.fingerprint();
             } else if self.live.insert(container, entry) {
+                check_known(&located)?;
                 walked.push((container, entry));
                 let bases = if self.skipped_rule == SkippedRule::Bases { Vec::new() } else { bases_of(&located) };
                 for base in bases {
@@ -171,6 +173,7 @@ impl<'a> Marker<'a> {
                 continue;
             }
             self.live.insert(located.container, located.entry);
+            check_known(&located)?;
             for (base, needs_literals) in bases_with_literals(&located) {
                 let exact = self.rescue.resolver.locator.locate_exact(&base)?;
                 // The literal bytes of another entry are others.
@@ -253,7 +256,11 @@ impl<'a> Marker<'a> {
         let bytes = self.read(fingerprint)?;
         let what = format!("directory listing {fingerprint}");
         for node in NodeReader::new(&what, &bytes) {
-            let Node { kind, content, .. } = node?;
+            let node = node?;
+            if let Some(error) = node.unsupported() {
+                return Err(error);
+            }
+            let Node { kind, content, .. } = node;
             let role = if kind == crate::repo::tree::NodeKind::Directory { Role::Directory } else { Role::File };
             stack.extend(content.map(|content| (content, role)));
         }
@@ -281,6 +288,19 @@ impl<'a> Marker<'a> {
 
 fn missing(fingerprint: &Fingerprint) -> Error {
     Error::ChunkMissing { fingerprint: fingerprint.to_string() }
+}
+
+/// Fails if an entry has an operation of a newer version: what it needs besides its bases is not known.
+fn check_known(located: &LocatedEntry) -> Result<()> {
+    let entry = located.container_index.entries.get(located.entry as usize);
+    let known = entry.map_or(Ok(()), |entry| located.container_index.check_known(entry));
+    known.map_err(|error| match error {
+        Error::Unsupported { what, unknown } => {
+            let what = format!("{}, entry {}: {what}", blob_name(&located.container), located.entry);
+            Error::Unsupported { what, unknown }
+        }
+        other => other,
+    })
 }
 
 /// The bases of an entry, each once.

@@ -214,6 +214,9 @@ impl PruneRun<'_> {
         let store = self.repository.store.as_ref();
         let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
         for (name, error) in damaged {
+            if error.is_newer() {
+                return Err(error);
+            }
             if !self.is_old(&name)? {
                 tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
                 return Err(error);

@@ -204,10 +204,18 @@ impl ModelRecord {
     /// Decodes the record that is stored as chunk `fingerprint`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`]; [`Error::Unsupported`] for one of a newer version.
     pub fn decode(fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ModelRecord> {
         let corrupt = |got: String| Error::corrupt(format!("model record {fingerprint}"), 0, "a model's record", got);
-        let Some(map) = bytes.strip_prefix(&PREFIX) else { return Err(corrupt(format!("{:?}", bytes.get(..2)))) };
+        let Some(map) = bytes.strip_prefix(&PREFIX) else {
+            if let ([kind, _], Some([found, version])) = (PREFIX, bytes.first_chunk())
+                && kind == *found
+            {
+                let unknown = format!("version {version} of records");
+                return Err(Error::unsupported(format!("model record {fingerprint}"), unknown));
+            }
+            return Err(corrupt(format!("{:?}", bytes.get(..2))));
+        };
         let record: ModelRecord = minicbor::decode(map).map_err(|error| corrupt(error.to_string()))?;
         if !(1..=CHUNK_BYTES_LIMIT).contains(&record.block_bytes) {
             return Err(corrupt(format!("blocks of {} bytes", record.block_bytes)));

@@ -101,7 +101,8 @@ fn answer<T>(result: Result<Option<T>>) -> std::result::Result<T, Errno> {
 
 fn file_type(kind: NodeKind) -> FileType {
     match kind {
-        NodeKind::File => FileType::RegularFile,
+        // Reading it is an error.
+        NodeKind::File | NodeKind::Unknown => FileType::RegularFile,
         NodeKind::Directory => FileType::Directory,
         NodeKind::Symlink => FileType::Symlink,
         NodeKind::Fifo => FileType::NamedPipe,

@@ -285,6 +285,9 @@ impl ReadOnlyFiles for SnapshotFiles {
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>> {
         let Some(found) = self.found(&mut self.tree(), inode)? else { return Ok(None) };
         let (node, content) = (&found.node, found.node.content);
+        if let Some(error) = node.unsupported() {
+            return Err(error);
+        }
         let len = content.map_or(0, |content| content.content_len());
         if node.kind != NodeKind::File || len != node.size {
             let name = String::from_utf8_lossy(&node.name).into_owned();

@@ -41,6 +41,8 @@ pub struct IndexReport {
     pub gone: u64,
     /// Containers whose own index cannot be read.
     pub unreadable: Vec<String>,
+    /// Containers whose own index only a newer version can read.
+    pub newer: Vec<String>,
     /// Segments written.
     pub segments_written: u64,
     /// Segments dropped because they were damaged, with the damage.
@@ -124,7 +126,9 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
             }
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
             Err(error) if error.is_unreadable() => {
-                report.unreadable.push(format!("{}: {error}", blob_name(id)));
+                let is_newer = error.kind() == ErrorKind::Unsupported;
+                let texts = if is_newer { &mut report.newer } else { &mut report.unreadable };
+                texts.push(format!("{}: {error}", blob_name(id)));
                 unreadable.insert(*id);
             }
             Err(error) => return Err(error),

@@ -63,6 +63,8 @@ pub struct SnapshotsReport {
     pub damaged: Vec<DamagedSnapshot>,
     /// Snapshots that cannot be read at all, with the reason.
     pub unreadable: Vec<String>,
+    /// Snapshots that stay as they are, because only a newer version can read all of them, with the reason.
+    pub newer: Vec<String>,
     /// Damaged snapshots that were deleted.
     pub forgotten: Vec<String>,
 }
@@ -93,6 +95,7 @@ pub fn repair_snapshots(
         reader: ChunkReader::new(repository, readers, CACHE_BYTES),
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
+        newer: None,
     };
     let mut report = SnapshotsReport::default();
     for named in &snapshots {
@@ -105,6 +108,10 @@ pub fn repair_snapshots(
             let readers = Arc::new(ContainerListing::take(&repository.store)?);
             repair.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
             repair.look(named)?;
+        }
+        if let Some(error) = repair.newer.take() {
+            report.newer.push(format!("{}: {error}", snapshot::blob_name(&named.id)));
+            continue;
         }
         if repair.found.dropped_count == 0 {
             report.whole += 1;
@@ -130,6 +137,10 @@ pub fn repair_snapshots(
         report.damaged.push(found);
     }
     for (name, error) in unreadable {
+        if error.kind() == ErrorKind::Unsupported {
+            report.newer.push(format!("{name}: {error}"));
+            continue;
+        }
         if request.forget && !request.dry_run && error.kind() == ErrorKind::Damaged {
             store.delete(&name)?;
             report.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
@@ -143,12 +154,15 @@ struct TreeRepair {
     reader: ChunkReader,
     stop: Arc<AtomicBool>,
     found: DamagedSnapshot,
+    /// What only a newer version can read. A snapshot with that is not repaired: its replacement would lack it.
+    newer: Option<Error>,
 }
 
 impl TreeRepair {
     /// Notes what of a snapshot is lost.
     fn look(&mut self, named: &NamedSnapshot) -> Result<()> {
         self.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };
+        self.newer = None;
         self.walk(named.snapshot.root, None).map(drop)
     }
 
@@ -212,6 +226,7 @@ impl TreeRepair {
             let next = match cursor.next(&mut self.reader) {
                 Ok(next) => next,
                 Err(error) if error.is_unreadable() => {
+                    self.note_newer(&error);
                     self.found.drop_entry(&path, "the rest of the directory", &error);
                     directory.omit();
                     None
@@ -227,6 +242,7 @@ impl TreeRepair {
                     path.push(node.name.clone());
                     let lost = self.loss(&node)?;
                     if let Some(error) = &lost {
+                        self.note_newer(error);
                         self.found.drop_entry(&path, "", error);
                         directory.omit();
                     }
@@ -254,8 +270,17 @@ impl TreeRepair {
         Ok(written)
     }
 
-    /// Why the content of a file cannot be restored, if it cannot.
+    fn note_newer(&mut self, error: &Error) {
+        if error.kind() == ErrorKind::Unsupported && self.newer.is_none() {
+            self.newer = Some(error.duplicate());
+        }
+    }
+
+    /// Why an entry or the content of a file cannot be restored, if it cannot.
     fn loss(&mut self, node: &Node) -> Result<Option<Error>> {
+        if let Some(error) = node.unsupported() {
+            return Ok(Some(error));
+        }
         let Some(content) = node.content.filter(|_| node.kind == NodeKind::File) else { return Ok(None) };
         let mut walk = RecipeWalk::new(content);
         let mut len = 0u64;

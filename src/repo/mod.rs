@@ -29,6 +29,7 @@ pub mod snapshot_groups;
 pub mod stored_file;
 pub mod tags;
 pub mod tree;
+pub mod unknown_keys;
 
 pub use blob_cache::BlobCache;
 pub use known::KnownRepository;

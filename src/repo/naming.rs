@@ -173,6 +173,7 @@ mod tests {
     use crate::config::RepositoryConfig;
     use crate::repo::checkpoint::Checkpoint;
     use crate::repo::clock::Clock;
+    use crate::repo::unknown_keys::UnknownKeys;
     use crate::store::MemoryStore;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -220,6 +221,7 @@ mod tests {
             extra: BTreeMap::new(),
             root_node: None,
             intent: None,
+            unknown: UnknownKeys::default(),
         }
     }
 

@@ -147,12 +147,17 @@ impl ChunkReader {
 
     /// Adds the container and the position of entry `number` to an error that names no blob.
     fn with_container(&mut self, number: EntryNumber, error: Error) -> Error {
-        let Error::Corrupt { what, offset, expected, got } = error else { return error };
-        let what = match self.resolver.container_index_of(number) {
+        let mut named = |what: String| match self.resolver.container_index_of(number) {
             Ok((id, _, position)) if !what.contains('/') => format!("{}, entry {position}: {what}", blob_name(&id)),
             _ => what,
         };
-        Error::Corrupt { what, offset, expected, got }
+        match error {
+            Error::Corrupt { what, offset, expected, got } => {
+                Error::Corrupt { what: named(what), offset, expected, got }
+            }
+            Error::Unsupported { what, unknown } => Error::Unsupported { what: named(what), unknown },
+            other => other,
+        }
     }
 
     /// What the container of a stored frame holds.

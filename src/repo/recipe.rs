@@ -64,6 +64,12 @@ impl ContentReference {
     }
 }
 
+/// The number of a variant that this version does not know, if `reference` is at a reference of one.
+pub(super) fn unknown_variant(reference: &mut Decoder<'_>) -> Option<u64> {
+    reference.array().ok()??;
+    reference.u64().ok().filter(|variant| *variant > VARIANT_MAX)
+}
+
 fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<u8, decode::Error> {
     let position = decoder.position();
     match decoder.u8()? {
@@ -72,6 +78,8 @@ fn decode_level<C>(decoder: &mut Decoder<'_>, _: &mut C) -> std::result::Result<
     }
 }
 
+/// The greatest variant of a reference that this version knows.
+const VARIANT_MAX: u64 = 2;
 /// Longest stored recipe, references.
 const REFERENCES_MAX: usize = 2048;
 /// References that a reader accepts in a recipe.
@@ -166,14 +174,33 @@ impl RecipeBuilder {
     }
 }
 
+/// The first unknown variant in a list of references.
+fn first_unknown_variant(list: &[u8]) -> std::result::Result<Option<u64>, decode::Error> {
+    let mut decoder = Decoder::new(list);
+    for _ in 0..decoder.array()?.unwrap_or(0) {
+        if let Some(variant) = unknown_variant(&mut decoder.clone()) {
+            return Ok(Some(variant));
+        }
+        decoder.skip()?;
+    }
+    Ok(None)
+}
+
 /// Parses the stored recipe `fingerprint`, which describes `len` bytes and has the level `level`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it does not parse or has too many references, if a reference is empty or not one level below,
-/// or if the lengths do not add up. With empty references a few recipes could take forever to walk.
+/// [`Error::Unsupported`] for one of a newer version, or with a reference of an unknown variant. [`Error::Corrupt`] if
+/// it does not parse or has too many references, if one is empty or not one level below, or if the lengths do not add
+/// up. With empty references a few recipes could take forever to walk.
 pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8]) -> Result<Vec<ContentReference>> {
     let corrupt = |expected: String, got: String| Error::corrupt(format!("recipe {fingerprint}"), 0, expected, got);
+    let unsupported = |unknown: String| Error::unsupported(format!("recipe {fingerprint}"), unknown);
     let Some(list) = bytes.strip_prefix(&PREFIX) else {
+        if let ([kind, _], Some([found, version])) = (PREFIX, bytes.first_chunk())
+            && kind == *found
+        {
+            return Err(unsupported(format!("version {version} of recipes")));
+        }
         return Err(corrupt("a recipe of version 1".into(), format!("{:?}", bytes.get(..2))));
     };
     let invalid = |error: decode::Error| corrupt("a list of references".into(), error.to_string());
@@ -182,7 +209,14 @@ pub fn decode_recipe(fingerprint: &Fingerprint, level: u8, len: u64, bytes: &[u8
         let got = count.map_or("an unknown number".into(), |count| count.to_string());
         return Err(corrupt(format!("at most {REFERENCES_LIMIT} references"), got));
     }
-    let list: Vec<ContentReference> = minicbor::decode(list).map_err(invalid)?;
+    let list: Vec<ContentReference> = match minicbor::decode(list) {
+        Ok(list) => list,
+        Err(error) => {
+            let variant = first_unknown_variant(list).map_err(invalid)?;
+            let unknown = variant.map(|variant| unsupported(format!("variant {variant} of a reference")));
+            return Err(unknown.unwrap_or_else(|| invalid(error)));
+        }
+    };
     if list.iter().any(|reference| reference.content_len() == 0) {
         return Err(corrupt("references to at least one byte".into(), "an empty one".into()));
     }

@@ -7,9 +7,10 @@ use minicbor::{Decode, Encode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::claims::{ClaimKind, IntentNote, claim_name};
 use crate::repo::clock::{Clock, latest};
-use crate::repo::recipe::ContentReference;
+use crate::repo::recipe::{ContentReference, unknown_variant};
 use crate::repo::salts::Salt;
-use crate::repo::tree::Node;
+use crate::repo::tree::{NewerParts, Node, look_at_node};
+use crate::repo::unknown_keys::UnknownKeys;
 use crate::store::{Store, check_hash};
 use crate::types::SnapshotId;
 use crate::wire::Envelope;
@@ -28,6 +29,10 @@ pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
 pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
 const BYTES_LIMIT: u64 = 64 << 20;
+/// The greatest key of a [`Snapshot`] that this version knows, and those of its root.
+const KEY_MAX: u64 = 11;
+const ROOT_KEY: u64 = 4;
+const ROOT_NODE_KEY: u64 = 10;
 
 /// One backup: a CBOR map with integer keys in an envelope of type `FHRDSNAP`.
 #[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
@@ -70,6 +75,9 @@ pub struct Snapshot {
     /// the snapshot, and may withdraw it.
     #[cbor(n(11), with = "minicbor::bytes")]
     pub intent: Option<Vec<u8>>,
+    /// Keys that this version does not know. They stay when it writes the snapshot again.
+    #[cbor(skip)]
+    pub unknown: UnknownKeys,
 }
 
 /// A snapshot with its id.
@@ -113,6 +121,11 @@ impl Snapshot {
     pub fn save(&self, store: &dyn Store) -> Result<SnapshotId> {
         let payload =
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
+        let payload = self.unknown.added_to(payload);
+        let payload = payload.map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
+        if self.root_node.as_ref().is_some_and(|node| node.newer.is_some()) {
+            return Err(Error::unsupported("the root of the snapshot", "metadata, which would be lost"));
+        }
         let blob = Envelope::new(MAGIC).seal(&payload);
         store.put_hashed(|hash| blob_name(&SnapshotId(*hash)), &[&blob]).map(SnapshotId)
     }
@@ -143,8 +156,41 @@ impl Snapshot {
         check_hash(&name, stored)?;
         let blob = store.open_stored(&name, stored.to_vec())?;
         let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
-        minicbor::decode(payload).map_err(|error| Error::corrupt(&name, 0, "a snapshot", error.to_string()))
+        decode(&name, payload)
     }
+}
+
+/// Decodes the snapshot that is stored as `name`.
+fn decode(name: &str, payload: &[u8]) -> Result<Snapshot> {
+    let corrupt = |error: minicbor::decode::Error| Error::corrupt(name, 0, "a snapshot", error.to_string());
+    let decoded = minicbor::decode::<Snapshot>(payload);
+    let (mut needed, mut root_node) = (None, None);
+    let looked = UnknownKeys::of(payload, KEY_MAX, |key, mut value| {
+        match key {
+            ROOT_KEY => needed = unknown_variant(&mut value).map(|variant| format!("variant {variant} of a reference")),
+            ROOT_NODE_KEY => {
+                let rest = value.input().get(value.position()..).unwrap_or_default();
+                root_node = Some(look_at_node(rest)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let unknown = match looked {
+        Ok(unknown) => unknown,
+        Err(error) => return Err(corrupt(decoded.err().unwrap_or(error))),
+    };
+    needed = needed.or_else(|| root_node.as_mut().and_then(NewerParts::take_needed));
+    needed = needed.or(unknown.required.map(|key| format!("key {key} of a snapshot")));
+    if let Some(needed) = needed {
+        return Err(Error::unsupported(name, needed));
+    }
+    let mut snapshot = decoded.map_err(corrupt)?;
+    snapshot.unknown = unknown;
+    if let (Some(node), Some(parts)) = (&mut snapshot.root_node, root_node) {
+        node.newer = parts.kept();
+    }
+    Ok(snapshot)
 }
 
 impl NamedSnapshot {

@@ -140,6 +140,10 @@ impl<'a> PlanStage<'a> {
 
     /// Restores an entry that is not a directory.
     fn entry(&mut self, node: Node, emit: &mut Emit<PlannedBatch>) -> Result<()> {
+        if let Some(error) = node.unsupported() {
+            self.counts.problem(&error);
+            return Ok(());
+        }
         let existing = match self.descent.existing(&node) {
             Ok(existing) => existing,
             Err(error) => {

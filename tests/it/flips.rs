@@ -345,6 +345,7 @@ fn the_small_repository_has_every_structure() {
                 Operation::Copy { .. } => "copy",
                 Operation::LiteralCopy { .. } => "literal copy",
                 Operation::Delta { .. } => "delta",
+                Operation::Unknown { .. } => "unknown",
             }));
         }
     }

@@ -230,6 +230,7 @@ fn a_snapshot() {
         tags: vec!["tag".into()],
         program: "fhrd 0".into(),
         statistics: BTreeMap::from([("files".into(), 2)]),
+        unknown: Default::default(),
         extra: BTreeMap::new(),
         root_node: None,
         intent: Some(vec![7; 16]),

@@ -17,6 +17,7 @@ mod families;
 mod far;
 mod flips;
 mod forged;
+mod future;
 mod golden;
 mod golden_codecs;
 mod golden_floats;

@@ -116,6 +116,7 @@ impl Inspection {
                 Operation::Add { .. } => continue,
                 Operation::Copy { base, .. } | Operation::Delta { base, .. } => (base, false),
                 Operation::LiteralCopy { base, .. } => (base, true),
+                Operation::Unknown { .. } => panic!("no version writes this"),
             };
             let base = self.reader.resolver.base(&view, base).unwrap();
             let depth = self.depth(base, path);

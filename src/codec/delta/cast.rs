@@ -119,7 +119,7 @@ pub(super) fn decode(
         return Err(reader.unsupported(format!("conversion {conversion}")));
     }
     if conversion == TRUNCATED && cast != Cast::Fp32ToBf16 {
-        return Err(reader.error("a rounding conversion", "truncation"));
+        return Err(reader.unsupported(format!("conversion {conversion} of these types")));
     }
     let mut converted = std::mem::take(&mut buffers.converted);
     cast.convert(conversion, base, raw_len, &mut converted);

@@ -48,7 +48,7 @@ impl Derivation {
     }
 
     /// The derivation with this id.
-    pub fn of_id(id: u8) -> Option<Derivation> {
-        Self::ALL.into_iter().find(|derivation| derivation.id() == id)
+    pub fn of_id(id: u64) -> Option<Derivation> {
+        Self::ALL.into_iter().find(|derivation| u64::from(derivation.id()) == id)
     }
 }

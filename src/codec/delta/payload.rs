@@ -53,13 +53,14 @@ pub fn encode(derivation: Derivation, raw: &[u8], base: &[u8], scratch: &mut Scr
 /// [`Error::Unsupported`] for an unknown id or mode, [`Error::Corrupt`] if `payload` does not decode to `raw_len`
 /// bytes.
 pub fn decode(
-    id: u8,
+    id: impl Into<u64>,
     payload: &[u8],
     base: &[u8],
     raw_len: usize,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    let id = id.into();
     let derivation = Derivation::of_id(id).ok_or_else(|| Error::unsupported(WHAT, format!("derivation {id}")))?;
     let mut buffers = std::mem::take(&mut scratch.delta);
     let mut reader = WireReader::new(WHAT, 0, payload);
@@ -117,7 +118,6 @@ pub(super) fn decode_mode(
         CONTEXT | MASKED if matches!(element_type, ElementType::Bf16 | ElementType::Fp16 | ElementType::Fp32) => {
             elements::decode(element_type, mode, reader, base, raw_len, buffers, scratch, out)
         }
-        CONTEXT | MASKED => Err(reader.error("a mode for bytes", mode.to_string())),
         unknown => Err(reader.unsupported(format!("delta mode {unknown}"))),
     }
 }

@@ -7,11 +7,14 @@ use crate::wire::WireReader;
 
 /// Most bytes before the first whole element.
 const PHASE_MAX: usize = 7;
+/// In place of a derivation id: the id follows as a varint.
+const LONG_ID: u8 = 15;
 
 /// Appends a tag and the delta of `raw` to `base` to `out`. `phase` bytes (at most 7) precede the first whole element
 /// of both.
 ///
-/// The tag is one byte: the derivation id in its low four bits, the phase above. The first `phase` bytes of `raw`
+/// The tag is one byte: the derivation id in its low four bits, the phase above. An id of 15 means that the id follows
+/// as a varint, which only newer versions write. The first `phase` bytes of `raw`
 /// follow unchanged, then the payload of [`encode`] for the rest.
 ///
 /// # Errors
@@ -44,13 +47,15 @@ pub fn decode_tagged(
     let mut reader = WireReader::new(WHAT, 0, tagged);
     let first = reader.u8()?;
     let phase = usize::from(first >> 4);
+    if phase > PHASE_MAX {
+        return Err(reader.unsupported(format!("phase {phase}")));
+    }
+    let id = if first & 15 == LONG_ID { reader.varint()? } else { u64::from(first & 15) };
     let (head, payload) = (reader.bytes(phase)?, reader.bytes(reader.remaining())?);
-    let rest = raw_len.checked_sub(phase).zip(base.get(phase..)).filter(|_| phase <= PHASE_MAX);
+    let rest = raw_len.checked_sub(phase).zip(base.get(phase..));
     let Some((rest_len, base)) = rest else {
-        return Err(
-            reader.error(format!("at most {PHASE_MAX} bytes before an element, in chunk and base"), phase.to_string())
-        );
+        return Err(reader.error("no more bytes before an element than chunk and base have", phase.to_string()));
     };
     out.extend_from_slice(head);
-    decode(first & 15, payload, base, rest_len, scratch, out)
+    decode(id, payload, base, rest_len, scratch, out)
 }

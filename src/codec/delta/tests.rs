@@ -304,11 +304,27 @@ const TRUNCATED: u8 = 1;
 #[test]
 fn ids_of_derivations_are_unique_and_others_are_unsupported() {
     for derivation in Derivation::ALL {
-        assert_eq!(Derivation::of_id(derivation.id()), Some(derivation));
+        assert_eq!(Derivation::of_id(derivation.id().into()), Some(derivation));
     }
-    assert!((0..=255u8).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
+    assert!((0..=255).filter_map(Derivation::of_id).count() == Derivation::ALL.len());
     for id in [0, 11, 99] {
         assert!(matches!(decoded(id, &[SAME], &[], 0), Err(Error::Unsupported { .. })), "{id}");
+    }
+}
+
+#[test]
+fn a_derivation_of_15_is_followed_by_its_number() {
+    let decoded = |tagged: &[u8]| {
+        let mut out = Vec::new();
+        decode_tagged(tagged, b"base", 4, &mut Scratch::default(), &mut out).map(|()| out)
+    };
+    // 5 in the long form, and numbers that no version defines.
+    assert_eq!(decoded(&[15, 5, SAME]).unwrap(), b"base");
+    for (tagged, number) in
+        [(&[15, 0xac, 0x02, 0][..], "derivation 300"), (&[11, 0], "derivation 11"), (&[0x85, SAME], "phase 8")]
+    {
+        let error = decoded(tagged).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { .. }) && error.to_string().ends_with(number), "{error}");
     }
 }
 

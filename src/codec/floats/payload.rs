@@ -116,6 +116,10 @@ fn decode_with(
 ) -> Result<()> {
     let mut reader = WireReader::new(WHAT, 0, payload);
     let byte = reader.u8()?;
+    // These bits are for layouts of newer versions.
+    if byte & 0xc0 != 0 {
+        return Err(reader.unsupported(format!("layout {byte:#04x} of planes")));
+    }
     let layout = PlaneLayout::of_byte(byte)
         .filter(|layout| layout.phase <= raw_len)
         .ok_or_else(|| reader.error(format!("a layout of {raw_len} bytes"), format!("{byte:#04x}")))?;

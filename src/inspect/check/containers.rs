@@ -289,7 +289,7 @@ impl CheckWorker<'_> {
         let text = format!("{text}: {error}");
         match error {
             // A newer version can read it.
-            Error::Unsupported { .. } => defects.log.consequence(text),
+            Error::Unsupported { .. } => defects.log.consequence_of(&error, text),
             // A running backup writes this container, and the base is in one that was not listed. Or a prune deletes
             // it, as it did the base. If a snapshot needs the chunk, its tree shows that.
             Error::ChunkMissing { .. } | Error::BlobMissing { .. } => {
@@ -362,7 +362,7 @@ impl Sink for CollectSink<'_> {
         self.report.bytes_stored += checked.bytes_stored;
         self.report.bytes_raw += checked.bytes_raw;
         self.progress.errors.add(checked.defects.log.count());
-        if checked.defects.log.count() > 0 {
+        if !checked.defects.log.is_empty() {
             self.damaged.add(checked.id, &checked.defects.parts(), checked.defects.log);
         }
         Ok(())

@@ -2,17 +2,20 @@
 //!
 //! Damaged blobs and their consequences have separate limits, so many consequences cannot hide a damaged blob.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum number of recorded defects of each rank, and of a report.
 pub(super) const DEFECTS_MAX: usize = 1000;
 
-/// Defects of two ranks: damaged blobs and consequences.
+/// Defects of two ranks: damaged blobs and consequences. Beside them, what only a newer version can read, which is no
+/// defect.
 #[derive(Debug, Default)]
 pub(super) struct DefectLog {
     count: u64,
     damaged_blobs: Vec<String>,
     consequences: Vec<String>,
+    newer_count: u64,
+    newer: Vec<String>,
 }
 
 impl DefectLog {
@@ -22,10 +25,22 @@ impl DefectLog {
         push(&mut self.damaged_blobs, text);
     }
 
+    /// Adds what a newer version wrote.
+    fn newer(&mut self, text: String) {
+        self.newer_count += 1;
+        push(&mut self.newer, text);
+    }
+
     /// Adds the damage `error` of the blob `name`. The name is put in front unless the error has it.
     pub(super) fn damaged_blob(&mut self, name: &str, error: &Error) {
         let text = error.to_string();
-        self.add(if text.contains(name) { text } else { format!("{name}: {text}") });
+        let text = if text.contains(name) { text } else { format!("{name}: {text}") };
+        if is_newer(error) { self.newer(text) } else { self.add(text) }
+    }
+
+    /// Adds what `error` costs.
+    pub(super) fn consequence_of(&mut self, error: &Error, text: String) {
+        if is_newer(error) { self.newer(text) } else { self.consequence(text) }
     }
 
     /// Adds a defect that may be the consequence of another one.
@@ -39,22 +54,40 @@ impl DefectLog {
         self.count += other.count;
         other.damaged_blobs.into_iter().for_each(|text| push(&mut self.damaged_blobs, text));
         other.consequences.into_iter().for_each(|text| push(&mut self.consequences, text));
+        self.newer_count += other.newer_count;
+        other.newer.into_iter().for_each(|text| push(&mut self.newer, text));
     }
 
     /// Forgets the texts. The number stays.
     pub(super) fn drop_texts(&mut self) {
         self.damaged_blobs.clear();
         self.consequences.clear();
+        self.newer.clear();
     }
 
     /// Number of recorded texts.
     pub(super) fn texts(&self) -> usize {
-        self.damaged_blobs.len() + self.consequences.len()
+        self.damaged_blobs.len() + self.consequences.len() + self.newer.len()
     }
 
     /// Number of all defects.
     pub(super) fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Number of all parts that only a newer version can read.
+    pub(super) fn newer_count(&self) -> u64 {
+        self.newer_count
+    }
+
+    /// Whether there is neither a defect nor anything of a newer version.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0 && self.newer_count == 0
+    }
+
+    /// Takes the first texts of what only a newer version can read.
+    pub(super) fn take_newer(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.newer)
     }
 
     /// The first [`DEFECTS_MAX`] defects, damaged blobs first.
@@ -69,10 +102,12 @@ fn push(texts: &mut Vec<String>, text: String) {
     }
 }
 
-/// Returns an error that is damage, to log it. Any other error is returned as `Err`.
-///
-/// A blob of a newer version counts as damage too: this version cannot check it. So do blocks that the device cannot
-/// read.
+fn is_newer(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unsupported
+}
+
+/// Returns an error to log: damage, such as blocks that the device cannot read, or what a newer version wrote. Any
+/// other error is returned as `Err`.
 pub(super) fn damage(error: Error) -> Result<Error> {
     let is_bad_block = |source: &std::io::Error| source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let is_damage = match &error {

@@ -86,9 +86,9 @@ fn entries(
         if error.kind() != ErrorKind::Unsupported {
             bad.insert(position, position + 1);
         }
-        log.consequence(format!("{name}: entry {position}{chunk}: {error}"));
+        log.consequence_of(&error, format!("{name}: entry {position}{chunk}: {error}"));
     }
-    if log.count() > 0 {
+    if !log.is_empty() {
         damaged.add(*id, &BadParts::Parts { frames: PositionSet::default(), entries: bad }, log);
     }
     Ok(())

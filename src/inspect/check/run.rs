@@ -57,6 +57,10 @@ pub struct CheckReport {
     pub defect_count: u64,
     /// The first 1000 defects: damaged blobs come before defects that they cause.
     pub defects: Vec<String>,
+    /// Number of parts that only a newer version can read. They are no defects.
+    pub newer_count: u64,
+    /// The first 1000 of them.
+    pub newer: Vec<String>,
     /// Damage that costs nothing: of what marks list and no snapshot needs, of what is gone and no snapshot needs, and
     /// of bundles. At most 1000 lines.
     pub notes: Vec<String>,
@@ -79,6 +83,8 @@ pub(super) struct CheckRun<'a> {
     pub read_data: ReadData,
     /// Whether all containers are checked, not only those that some snapshots need.
     pub is_whole: bool,
+    /// Whether there are segments that only a newer version can read.
+    pub has_newer_segments: bool,
     pub progress: &'a Progress,
     pub stop: &'a Arc<AtomicBool>,
 }
@@ -180,6 +186,8 @@ fn check_once(
     report.snapshots = snapshots.len() as u64;
 
     let mut listing = ContainerListing::take(&repository.store)?;
+    let is_newer = |(_, error): &(String, Error)| error.kind() == ErrorKind::Unsupported;
+    let has_newer_segments = listing.damaged.iter().any(is_newer);
     for (name, error) in listing.damaged.drain(..) {
         log.damaged_blob(&name, &damage(error)?);
     }
@@ -195,6 +203,7 @@ fn check_once(
         listing: Arc::new(listing),
         read_data,
         is_whole: chosen.is_none(),
+        has_newer_segments,
         progress,
         stop,
     };
@@ -206,6 +215,7 @@ fn check_once(
     } else {
         stored_data(&run, snapshots, &mut report, &mut log)?;
     }
+    (report.newer_count, report.newer) = (log.newer_count(), log.take_newer());
     report.defect_count = log.count();
     report.defects = log.into_texts();
     Ok((report, checked))
@@ -354,7 +364,8 @@ fn finish(
 /// Logs the containers that trees need and no segment lists. The segments are listed again: a prune may have put one.
 fn orphans_used(run: &CheckRun<'_>, log: &mut DefectLog) -> Result<()> {
     let used = run.listing.take_orphans_used();
-    if used.is_empty() {
+    // A segment of a newer version may list them.
+    if used.is_empty() || run.has_newer_segments {
         return Ok(());
     }
     let segments = run.listing.refresh()?;

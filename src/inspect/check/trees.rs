@@ -13,7 +13,7 @@ use super::containers::trace_entry;
 use super::damaged_containers::LostChunks;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::index::{LocatedEntry, Soundness};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::{ContentReference, decode_recipe};
@@ -124,6 +124,9 @@ impl TreeCheck<'_> {
                 let error = Error::corrupt("content of the file", 0, expected, content_len.to_string());
                 self.defect(snapshot, &path, error);
             }
+            if let Some(error) = node.unsupported() {
+                self.defect(snapshot, &path, error);
+            }
             if let Some(content) = node.content.filter(|_| node.kind != NodeKind::Directory) {
                 self.content(snapshot, &path, content)?;
             }
@@ -160,7 +163,7 @@ impl TreeCheck<'_> {
                         continue;
                     }
                     let bytes = self.reader.read(&fingerprint);
-                    if bytes.is_err() {
+                    if is_lost(&bytes) {
                         self.lose(&fingerprint)?;
                     }
                     let list = bytes.and_then(|bytes| decode_recipe(&fingerprint, level, len, &bytes));
@@ -189,7 +192,7 @@ impl TreeCheck<'_> {
             return Err(Error::corrupt("recipe", 0, expected, len.to_string()));
         }
         let read = self.reader.read_exact(fingerprint, len).map(drop);
-        if read.is_err() {
+        if is_lost(&read) {
             self.lose(fingerprint)?;
         }
         read
@@ -244,6 +247,7 @@ impl TreeCheck<'_> {
                 continue;
             };
             match (self.reader.read(&fingerprint), reference) {
+                (Err(error), _) if error.kind() == ErrorKind::Unsupported => {}
                 (Err(error), _) => {
                     damage(error)?;
                     self.lose(&fingerprint)?;
@@ -258,8 +262,13 @@ impl TreeCheck<'_> {
     }
 
     fn defect(&mut self, snapshot: &NamedSnapshot, path: &Path, error: Error) {
-        self.log.consequence(format!("snapshot {}, /{}: {error}", snapshot.id, path.display()));
+        self.log.consequence_of(&error, format!("snapshot {}, /{}: {error}", snapshot.id, path.display()));
     }
+}
+
+/// Whether a chunk cannot be read, also not by a newer version.
+fn is_lost<T>(read: &Result<T>) -> bool {
+    read.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unsupported)
 }
 
 fn name_of(node: &Node) -> PathBuf {

@@ -8,7 +8,7 @@ use super::container_index::{ContainerEntry, ContainerIndex, FEATURES_MAX, Span}
 use super::entry_check::{EntryBounds, Violation, check_base, check_frame, check_length, check_offset, check_totals};
 use super::frame::{FRAME_HEADER_BYTES, FrameInfo};
 use super::layout::{ContainerKind, Footer, HEADER_BYTES};
-use super::operations::{Base, Operation};
+use super::operations::{Base, Operation, has_base};
 use crate::codec::Scratch;
 use crate::error::{Error, Result};
 use crate::types::Fingerprint;
@@ -116,6 +116,7 @@ fn read_section(reader: &mut WireReader<'_>, bytes_max: u64, scratch: &mut Scrat
             1 => scratch
                 .decompress(stored, raw_len, &mut raw)
                 .map_err(|error| start.error("zstd data", error.to_string()))?,
+            0 => return Err(start.error(format!("{raw_len} stored bytes"), stored.len().to_string())),
             other => return Err(start.unsupported(format!("codec {other}"))),
         }
     }
@@ -240,6 +241,7 @@ pub(super) fn decode(what: &str, footer: &Footer, bytes: &[u8]) -> Result<Contai
         entries,
         bases,
         kind: ContainerKind::default(),
+        has_unknown: operations.iter().any(|operation| operation.check_known().is_err()),
         operations,
         features,
         by_prefix: Vec::new(),
@@ -321,7 +323,7 @@ fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<
         let len = reader.varint()?;
         lens.push(check_length(len).map_err(damage(&reader))?);
     }
-    let copies = kinds.iter().filter(|kind| **kind != 0).count();
+    let copies = kinds.iter().filter(|kind| has_base(**kind)).count();
     let mut bases = Vec::with_capacity(copies);
     let mut last = 0i64;
     for _ in 0..copies {
@@ -332,8 +334,10 @@ fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<
     let mut bases = bases.into_iter();
     let mut last_end = 0i64;
     for (kind, len) in kinds.iter().zip(lens) {
-        if *kind == 0 {
-            operations.push(Operation::Add { len });
+        let kind = *kind;
+        if !has_base(kind) {
+            let known = kind == 0;
+            operations.push(if known { Operation::Add { len } } else { Operation::Unknown { kind, base: None, len } });
             continue;
         }
         let offset = last_end.wrapping_add(unzigzag(reader.varint()?));
@@ -344,7 +348,7 @@ fn decode_operations(mut reader: WireReader<'_>, base_count: u64) -> Result<Vec<
             1 => Operation::Copy { base, offset, len },
             2 => Operation::LiteralCopy { base, offset, len },
             3 => Operation::Delta { base, offset, len },
-            other => return Err(reader.error("operation kind 0 to 3", other.to_string())),
+            kind => Operation::Unknown { kind, base: Some((base, offset)), len },
         });
     }
     reader.finish()?;

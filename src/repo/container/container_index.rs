@@ -64,6 +64,8 @@ pub struct ContainerIndex {
     pub bases: Vec<Base>,
     /// Content of the container, as far as its header was read; the default otherwise.
     pub kind: ContainerKind,
+    /// Whether any operation is of a newer version.
+    pub(super) has_unknown: bool,
     pub(super) operations: Vec<Operation>,
     pub(super) features: Vec<u64>,
     /// Prefix of the fingerprint and position of each entry, sorted. A look-up touches little else.
@@ -92,6 +94,17 @@ impl ContainerIndex {
     /// Operations of an entry of this index; empty if the chunk is stored whole.
     pub fn operations(&self, entry: &ContainerEntry) -> &[Operation] {
         &self.operations[entry.operations.range()]
+    }
+
+    /// Fails if only a newer version can make the bytes of an entry of this index.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with the kind of operation.
+    pub fn check_known(&self, entry: &ContainerEntry) -> Result<()> {
+        if !self.has_unknown {
+            return Ok(());
+        }
+        self.operations(entry).iter().try_for_each(Operation::check_known)
     }
 
     /// Similarity features of an entry of this index: 48 bits of hash, above them 8 bits of position.

@@ -89,6 +89,10 @@ impl EntryBounds {
 
 /// Checks that operations make the whole chunk and use all its literal bytes, or that all of them belong to a delta.
 pub(super) fn check_totals(raw_len: u64, literal_len: u64, operations: &[Operation]) -> Result<(), Violation> {
+    // What an unknown operation makes is not known.
+    if operations.iter().any(|operation| operation.check_known().is_err()) {
+        return Ok(());
+    }
     let sum = |belongs: fn(&Operation) -> bool| -> u64 {
         operations.iter().filter(|operation| belongs(operation)).map(|operation| u64::from(operation.len())).sum()
     };
@@ -119,6 +123,8 @@ pub(super) fn check_entry(fields: &EntryFields, list: &OperationList, frames: &[
     };
     bounds.check()?;
     for operation in &list.operations {
+        let kind = operation.kind().to_string();
+        require(operation.check_known().is_ok(), || "operations of a known kind".into(), || kind)?;
         check_length(operation.len().into())?;
         if let Some((base, offset)) = operation.source() {
             check_base(base.into(), list.bases.len() as u64)?;

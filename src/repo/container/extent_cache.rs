@@ -115,6 +115,7 @@ impl ExtentCache {
         let view = source.view(entry)?;
         let operations = view.operations.as_slice();
         self.spend(ENTRY_STEPS + operations.len())?;
+        operations.iter().try_for_each(Operation::check_known)?;
         if operations.is_empty() {
             return builder.push_literal(&view, 0..view.raw_len);
         }
@@ -155,6 +156,7 @@ impl ExtentCache {
                     })?;
                     builder.push_literal(found, offset..offset.saturating_add(len))?;
                 }
+                Operation::Unknown { .. } => operation.check_known()?,
             }
             builder.check_limits()?;
         }

@@ -216,7 +216,7 @@ fn a_payload_that_is_no_delta_is_an_error() {
     let mut chunks = TestChunks::default();
     let whole = chunks.whole(vec![7; 100]);
     let operation = Operation::Delta { base: 0, offset: 0, len: 100 };
-    for payload in [vec![], vec![255], vec![1, 0, 2, 3]] {
+    for payload in [vec![], vec![0x71], vec![1, 0, 2, 3]] {
         let entry = chunks.push(vec![1; 100], payload, vec![operation], vec![whole]);
         assert!(matches!(chunks.read(entry), Err(Error::Corrupt { .. })));
     }

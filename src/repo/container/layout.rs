@@ -59,7 +59,7 @@ pub fn parse_header(what: &str, bytes: &[u8]) -> Result<ContainerKind> {
     match kind {
         0 => Ok(ContainerKind::Data),
         1 => Ok(ContainerKind::Metadata),
-        other => Err(Error::corrupt(what, 10, "container kind 0 or 1", other.to_string())),
+        other => Err(Error::unsupported(what, format!("kind of container {other}"))),
     }
 }
 

@@ -5,9 +5,13 @@
 //! bytes: it replaces copies when a chain has become too long. A delta only names ranges of bases, and the literal
 //! bytes encode the difference from them.
 //!
+//! A kind that this version does not know has a base and an offset if it is below 128. So the kinds and bases of all
+//! other operations can be read, and only the entries with such an operation cannot.
+//!
 //! A base is identified as an entry: by its fingerprint and the digest of its operations. A digest covers the digests
 //! of the bases, so references cannot form a cycle.
 
+use crate::error::{Error, Result};
 use crate::types::Fingerprint;
 
 /// Identity of an entry that other entries refer to.
@@ -56,6 +60,23 @@ pub enum Operation {
         /// Number of bytes.
         len: u32,
     },
+    /// An operation of a newer version. Its entry cannot be read.
+    Unknown {
+        /// Its kind.
+        kind: u8,
+        /// Position of its base, and an offset there, if its kind has them.
+        base: Option<(u32, u32)>,
+        /// Its length.
+        len: u32,
+    },
+}
+
+/// Kinds from this one on have neither a base nor an offset, as adds.
+const KINDS_WITHOUT_BASE: u8 = 128;
+
+/// Whether operations of a kind have a base and an offset, also if this version does not know the kind.
+pub(super) fn has_base(kind: u8) -> bool {
+    kind != 0 && kind < KINDS_WITHOUT_BASE
 }
 
 impl Operation {
@@ -65,7 +86,8 @@ impl Operation {
             Operation::Add { len }
             | Operation::Copy { len, .. }
             | Operation::LiteralCopy { len, .. }
-            | Operation::Delta { len, .. } => *len,
+            | Operation::Delta { len, .. }
+            | Operation::Unknown { len, .. } => *len,
         }
     }
 
@@ -76,6 +98,20 @@ impl Operation {
             Operation::Copy { .. } => 1,
             Operation::LiteralCopy { .. } => 2,
             Operation::Delta { .. } => 3,
+            Operation::Unknown { kind, .. } => *kind,
+        }
+    }
+
+    /// Fails for an operation of a newer version.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub fn check_known(&self) -> Result<()> {
+        match self {
+            Operation::Unknown { kind, .. } => {
+                Err(Error::unsupported("chunk operations", format!("kind of operation {kind}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -86,6 +122,7 @@ impl Operation {
             Operation::Copy { base, offset, .. }
             | Operation::LiteralCopy { base, offset, .. }
             | Operation::Delta { base, offset, .. } => Some((base, offset)),
+            Operation::Unknown { base, .. } => base,
         }
     }
 
@@ -96,6 +133,9 @@ impl Operation {
             Operation::Copy { base, offset, len } => Operation::Copy { base: number(base), offset, len },
             Operation::LiteralCopy { base, offset, len } => Operation::LiteralCopy { base: number(base), offset, len },
             Operation::Delta { base, offset, len } => Operation::Delta { base: number(base), offset, len },
+            Operation::Unknown { kind, base, len } => {
+                Operation::Unknown { kind, base: base.map(|(base, offset)| (number(base), offset)), len }
+            }
         }
     }
 

@@ -296,7 +296,9 @@ fn usable(
     container_index: &ContainerIndex,
     fingerprint: &Fingerprint,
 ) -> Option<u32> {
-    container_index.find_where(fingerprint, |_, position| quarantine.is_usable(container, position))
+    container_index.find_where(fingerprint, |entry, position| {
+        quarantine.is_usable(container, position) && container_index.check_known(entry).is_ok()
+    })
 }
 
 /// Whether the index of a container has a usable entry of a chunk.

@@ -48,7 +48,7 @@ pub enum Soundness {
     Sound,
     /// A mark lists it.
     Quarantined,
-    /// This run could not read it.
+    /// This run could not read it, or a newer version wrote it.
     Unreadable,
 }
 
@@ -61,10 +61,21 @@ struct Doubts {
     entries: HashMap<ContainerId, HashSet<u32>>,
     /// Number of both.
     count: usize,
+    is_for_writers: bool,
 }
 
 impl Doubts {
-    fn soundness(&self, container: &ContainerId, entry: &ContainerEntry, position: u32) -> Soundness {
+    fn soundness(
+        &self,
+        container: &ContainerId,
+        index: &ContainerIndex,
+        entry: &ContainerEntry,
+        position: u32,
+    ) -> Soundness {
+        // Writers must see it: it needs its bases, whoever can read it.
+        if !self.is_for_writers && index.check_known(entry).is_err() {
+            return Soundness::Unreadable;
+        }
         if self.count > 0 {
             let is_in = |set: &HashMap<ContainerId, HashSet<u32>>, position: u32| {
                 set.get(container).is_some_and(|positions| positions.contains(&position))
@@ -88,15 +99,16 @@ pub struct Locator {
 impl Locator {
     /// A locator for the containers of `listing`; `container_indexes` caches their container indexes.
     pub fn new(listing: Arc<ContainerListing>, container_indexes: ContainerIndexes) -> Self {
-        let doubts =
-            Doubts { quarantine: listing.quarantine(), frames: HashMap::new(), entries: HashMap::new(), count: 0 };
+        let (frames, entries) = (HashMap::new(), HashMap::new());
+        let doubts = Doubts { quarantine: listing.quarantine(), frames, entries, count: 0, is_for_writers: false };
         Locator { listing, container_indexes, doubts, is_sound_only: false }
     }
 
     /// The same locator, but it finds sound entries only: for writers.
     #[must_use]
     pub fn sound_only(self) -> Self {
-        Locator { is_sound_only: true, ..self }
+        let doubts = Doubts { is_for_writers: true, ..self.doubts };
+        Locator { is_sound_only: true, doubts, ..self }
     }
 
     /// The cache of container indexes.
@@ -182,7 +194,8 @@ impl Locator {
         let Locator { listing, container_indexes, doubts, is_sound_only } = self;
         let cached = container_indexes.find_cached(|container, container_index| {
             let found = container_index.find_where(fingerprint, |entry, position| {
-                doubts.soundness(container, entry, position) == Soundness::Sound && fits(container_index, entry)
+                doubts.soundness(container, container_index, entry, position) == Soundness::Sound
+                    && fits(container_index, entry)
             });
             found.filter(|_| listing.has(container))
         });
@@ -205,7 +218,7 @@ impl Locator {
             if entry.fingerprint != *fingerprint || !fits(&container_index, entry) {
                 return None;
             }
-            let soundness = doubts.soundness(&container, entry, position);
+            let soundness = doubts.soundness(&container, &container_index, entry, position);
             let located = LocatedEntry { container, entry: position, container_index, soundness };
             if soundness == Soundness::Sound {
                 return Some(located);

@@ -4,6 +4,7 @@
 //! Reading trusts nothing. A node that is too long, does not parse, has a [`Node::defect`] or is out of order ends the
 //! listing with an error that has its offset.
 
+use super::newer;
 use super::node::Node;
 use crate::error::{Error, Result};
 use crate::wire::{WireReader, put_varint};
@@ -21,7 +22,13 @@ impl Node {
         if let Some(defect) = self.defect() {
             return Err(refuse(defect));
         }
-        let bytes = minicbor::to_vec(self).map_err(|error| refuse(&error.to_string()))?;
+        if let Some(error) = self.unsupported() {
+            return Err(error);
+        }
+        let mut bytes = minicbor::to_vec(self).map_err(|error| refuse(&error.to_string()))?;
+        if let Some(newer) = &self.newer {
+            bytes = newer.keys.added_to(bytes).map_err(|error| refuse(&error.to_string()))?;
+        }
         if bytes.len() as u64 > NODE_BYTES_MAX {
             return Err(refuse("its metadata is longer than 8 MiB"));
         }
@@ -35,10 +42,9 @@ impl Node {
         let len = reader.bounded("a node", NODE_BYTES_MAX)?;
         let start = reader.clone();
         let bytes = reader.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
-        let mut decoder = minicbor::Decoder::new(bytes);
-        let node: Node = decoder.decode().map_err(|error| start.error("a node", error.to_string()))?;
-        if decoder.position() != bytes.len() {
-            let more = bytes.len() - decoder.position();
+        let (node, len) = newer::decode(bytes).map_err(|error| start.error("a node", error.to_string()))?;
+        if len != bytes.len() {
+            let more = bytes.len() - len;
             return Err(start.error("one node", format!("{more} bytes after it")));
         }
         match node.defect() {
@@ -305,6 +311,9 @@ mod tests {
         let mut bytes = vec![encoded.len() as u8];
         bytes.extend(encoded);
         let mtime = Timestamp { seconds: 5, nanoseconds: 6 };
-        assert_eq!(read(&bytes).unwrap(), [Node { mode: 0o600, mtime, ..named(b"a") }]);
+        let mut nodes = read(&bytes).unwrap();
+        // It keeps them.
+        nodes.iter_mut().for_each(|node| assert!(node.newer.take().is_some()));
+        assert_eq!(nodes, [Node { mode: 0o600, mtime, ..named(b"a") }]);
     }
 }

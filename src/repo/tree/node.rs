@@ -4,10 +4,16 @@
 //! most nodes take about 60 bytes. Later versions add fields through [`Node::extra`], which every version preserves.
 //! A node with a [`Node::defect`] is neither written nor read.
 
+use super::newer::NewerParts;
 use crate::repo::recipe::ContentReference;
 use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+
+/// The greatest key of a [`Node`] that this version knows. `Node::written_keys` counts all of them.
+pub(super) const KEY_MAX: u64 = 21;
+/// The greatest kind that this version knows.
+pub(super) const KIND_MAX: u64 = 6;
 
 /// Kind of a directory entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Encode, Decode)]
@@ -35,6 +41,9 @@ pub enum NodeKind {
     /// A block device.
     #[n(6)]
     BlockDevice,
+    /// An entry that only a newer version can use. It is never written.
+    #[n(65535)]
+    Unknown,
 }
 
 /// A point in time: seconds since 1970 (negative before) and the nanoseconds after that second.
@@ -151,6 +160,9 @@ pub struct Node {
     /// Of a directory: whether entries of it may be missing here, because they were left out or could not be read.
     #[cbor(n(21), skip_if = "is_default")]
     pub partial: bool,
+    /// What this version does not know of it.
+    #[cbor(skip)]
+    pub newer: Option<Box<NewerParts>>,
 }
 
 impl Node {
