@@ -78,16 +78,16 @@ def open(
     Args:
         path_or_url: a directory, or the URL of a remote store as the command line takes it.
         password: password of an encrypted repository; by default that of FHRD_PASSWORD. With `create`, a new
-            repository is encrypted if this argument or the option `key_file` is given.
+            repository is encrypted if a password or the option `key_file` is given.
         create: create the repository if there is none.
         options: `config` (a TOML file with the settings of the engine), `key_file`, `endpoint` and `ssh_command`, as
             the options of the command line. `unencrypted`: `true` lets `create` make a remote repository that is not
-            encrypted.
+            encrypted, and uses a repository that is not although a password is given.
         staged_bytes_max: bytes of memory that asynchronous saves may stage at once. A single save may exceed it.
 
     Raises:
         RepositoryNotFoundError: if there is none, and `create` is false.
-        LockedError: if the password is missing or wrong.
+        LockedError: if the password is missing or wrong, or given for a repository that is not encrypted.
     """
     location = os.fspath(path_or_url)
     engine = _engine.Engine.open(location, password, create, dict(options or {}))

@@ -20,11 +20,12 @@ use fhrd::repo::checkpoint::Checkpoint;
 use fhrd::repo::index::ContainerListing;
 use fhrd::repo::marks::Marks;
 use fhrd::repo::naming::{SnapshotFilter, find_snapshot};
+use fhrd::repo::open::{self, Access, FirstSlot};
 use fhrd::repo::paths::create_private;
 use fhrd::repo::reader::ChunkReader;
 use fhrd::repo::snapshot::NamedSnapshot;
 use fhrd::repo::tree::NodeKind;
-use fhrd::repo::{BlobCache, KnownRepository, Repository, bundle, snapshot_cache};
+use fhrd::repo::{BlobCache, Repository, bundle, snapshot_cache};
 use fhrd::restore::{Overwrite, RestoreRequest, Selection, restore};
 use fhrd::store::{self, StoreOptions};
 use fhrd::types::SnapshotId;
@@ -116,17 +117,22 @@ impl Opening {
             let reason = "give the argument `password`, the option `key_file`, or FHRD_PASSWORD".into();
             self.unlock()?.ok_or_else(|| Error::Locked { location: self.location.display().to_string(), reason })
         };
-        let cache = BlobCache::Lasting(self.config.cache.bytes_max.0);
-        let repository = Repository::open_cached(store, &ask, cache)?;
-        KnownRepository::check(&repository)?;
-        let has_secret = self.password.is_some() || self.key_file.is_some();
-        if has_secret && repository.encryption.is_none() && repository.store.local_path().is_none() {
-            let reason = "a password or key file is given, but the repository is not encrypted. If it was created so, \
-                          give none; otherwise somebody has exchanged its files";
-            return Err(Error::Locked { location: repository.store.location(), reason: reason.into() });
-        }
-        KnownRepository::remember(&repository);
-        Ok(repository)
+        let access = Access {
+            ask: &ask,
+            has_secret: self.has_secret(),
+            allows_unencrypted: self.is_unencrypted,
+            how_to_allow: "set the option `unencrypted` to `true`",
+        };
+        access.open(store, BlobCache::Lasting(self.config.cache.bytes_max.0))
+    }
+
+    /// Whether something passed here, and nothing of the environment, opens an encrypted repository.
+    fn is_secret_passed(&self) -> bool {
+        self.password.is_some() || self.key_file.is_some()
+    }
+
+    fn has_secret(&self) -> bool {
+        self.is_secret_passed() || std::env::var_os("FHRD_PASSWORD").is_some_and(|text| !text.is_empty())
     }
 
     fn create(&self) -> Result<()> {
@@ -135,9 +141,8 @@ impl Opening {
         {
             create_private(above)?;
         }
-        // Only what was passed here: the environment is of other repositories, too.
-        let has_secret = self.password.is_some() || self.key_file.is_some();
-        if store::is_remote(OsStr::new(&self.location)) && !has_secret && !self.is_unencrypted {
+        let is_encrypted = self.is_secret_passed() || (self.has_secret() && !self.is_unencrypted);
+        if store::is_remote(OsStr::new(&self.location)) && !is_encrypted && !self.is_unencrypted {
             return Err(Error::Usage(format!(
                 "{}: a remote repository is encrypted: expected `password` or the option `key_file`, or the option \
                  `unencrypted` with the value `true`",
@@ -145,17 +150,10 @@ impl Opening {
             )));
         }
         let store = store::create_with(&self.location, &self.store)?;
-        match self.unlock()?.filter(|_| has_secret) {
-            Some(unlock) => {
-                let created = Repository::init_encrypted(store, &self.config.repository, None, &unlock, "python")?;
-                KnownRepository::remember(&created);
-                Ok(())
-            }
-            None => {
-                KnownRepository::check_unused(store.as_ref())?;
-                Repository::init(store, &self.config.repository).map(drop)
-            }
-        }
+        let unlock = if is_encrypted { self.unlock()? } else { None };
+        let is_explicit = self.is_secret_passed();
+        let first = unlock.as_ref().map(|unlock| FirstSlot { unlock, label: "python", is_explicit });
+        open::create(store, &self.config.repository, None, first.as_ref()).map(drop)
     }
 
     fn open_or_create(&self) -> Result<Repository> {

@@ -343,6 +343,62 @@ def test_backup_and_restore_of_paths(repo: fhrd.Repository, tmp_path: pathlib.Pa
         repo.backup([tmp_path / "missing"])
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_password_and_a_repository_without_encryption_do_not_go_together(
+    remote: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if remote and not SFTP_SERVER.exists():
+        pytest.skip(f"{SFTP_SERVER} is not installed")
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nexec {SFTP_SERVER}\n")
+    ssh.chmod(0o755)
+    location, options = str(tmp_path / "plain"), {"ssh_command": str(ssh)} if remote else {}
+    fhrd.open(location, create=True).close()
+    if remote:
+        location = f"sftp://host{location}"
+    allowed = {**options, "unencrypted": "true"}
+    key_file = tmp_path / "key"
+    key_file.write_bytes(bytes(32))
+    for create in (False, True):
+        with pytest.raises(fhrd.LockedError, match="unencrypted"):
+            fhrd.open(location, password="secret", create=create, options=options)
+        with pytest.raises(fhrd.LockedError, match="unencrypted"):
+            fhrd.open(location, create=create, options={**options, "key_file": str(key_file)})
+    fhrd.open(location, password="secret", options=allowed).close()
+    monkeypatch.setenv("FHRD_PASSWORD", "secret")
+    with pytest.raises(fhrd.LockedError, match="unencrypted"):
+        fhrd.open(location, options=options)
+    fhrd.open(location, options=allowed).close()
+    monkeypatch.setenv("FHRD_PASSWORD", "")
+    fhrd.open(location, options=options).close()
+
+
+def test_a_new_repository_is_encrypted_if_the_environment_has_a_password(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FHRD_PASSWORD", "secret")
+    fhrd.open(tmp_path / "sealed", create=True).close()
+    fhrd.open(tmp_path / "plain", create=True, options={"unencrypted": "true"}).close()
+    monkeypatch.delenv("FHRD_PASSWORD")
+    with pytest.raises(fhrd.LockedError):
+        fhrd.open(tmp_path / "sealed")
+    fhrd.open(tmp_path / "plain").close()
+
+
+def test_an_exchanged_repository_is_noticed(tmp_path: pathlib.Path) -> None:
+    fhrd.open(tmp_path / "repo", create=True, password="secret").close()
+    (tmp_path / "repo").rename(tmp_path / "kept")
+    fhrd.open(tmp_path / "fake", create=True).close()
+    (tmp_path / "fake").rename(tmp_path / "repo")
+    for password in (None, "secret"):
+        with pytest.raises(fhrd.LockedError):
+            fhrd.open(tmp_path / "repo", password=password)
+    (tmp_path / "repo").rename(tmp_path / "fake")
+    # What is gone is not followed by a plain one.
+    with pytest.raises(fhrd.LockedError):
+        fhrd.open(tmp_path / "repo", create=True)
+
+
 SFTP_SERVER = pathlib.Path("/usr/lib/openssh/sftp-server")
 
 

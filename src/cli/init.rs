@@ -9,7 +9,7 @@ use super::output::{note, print, print_json, size, write_pairs};
 use super::{key, location, secrets};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::store;
+use crate::repo::open::FirstSlot;
 
 /// The new repository as JSON.
 #[derive(Serialize)]
@@ -43,10 +43,9 @@ impl From<&Repository> for InitDocument {
     }
 }
 
-/// Whether the new repository is encrypted: a remote one is, unless the user says otherwise.
+/// Whether the new repository is encrypted.
 fn is_encrypted(arguments: &EncryptionArguments, options: &Options) -> bool {
-    let is_remote = options.repo.as_deref().is_some_and(|location| store::is_remote(location.as_os_str()));
-    arguments.encrypt || (is_remote && !arguments.unencrypted)
+    arguments.encrypt || (!arguments.unencrypted && location::encrypts(options))
 }
 
 /// Creates a repository.
@@ -64,16 +63,19 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
     }
     let repository = if is_encrypted(keys, options) {
         let label = keys.label.clone().unwrap_or_else(secrets::default_label);
-        location::create_encrypted(options, &config, like.as_ref(), &secrets::first(options)?, &label)?
+        let unlock = &secrets::first(options)?;
+        let is_explicit = keys.encrypt || location::is_remote(options);
+        let first = FirstSlot { unlock, label: &label, is_explicit };
+        location::create(options, &config, like.as_ref(), Some(&first))?
     } else if keys.recovery_key || keys.label.is_some() {
         return Err(Error::Usage("--recovery-key and --label need --encrypt: other repositories have no keys".into()));
     } else {
-        location::create(options, &config, like.as_ref())?
+        location::create(options, &config, like.as_ref(), None)?
     };
-    if repository.encryption.is_none() && repository.store.local_path().is_none() && secrets::is_given(options) {
+    if repository.encryption.is_none() && secrets::is_given(options) && !options.allow_unencrypted {
         note(
-            "the repository is not encrypted: other commands refuse the password that is given; `FHRD_PASSWORD=` before \
-              them gives none",
+            "the repository is not encrypted: other commands refuse the password or key file that is given, unless \
+             `--allow-unencrypted` is said",
         );
     }
     if !repository.was_created_alone()? {

@@ -7,10 +7,10 @@ use super::Session;
 use super::args::Options;
 use super::secrets;
 use crate::config::{Config, UserProfile};
-use crate::crypto::Unlock;
 use crate::error::{Error, Result};
+use crate::repo::open::{self, FirstSlot};
 use crate::repo::paths::{create_private, default_repository, home_directory, profile_file};
-use crate::repo::{AskUnlock, BlobCache, KnownRepository, Repository};
+use crate::repo::{AskUnlock, BlobCache, Repository};
 use crate::store::{self, Store};
 
 /// Completes the options of the command, and tells remote stores what holds for all of them.
@@ -73,52 +73,55 @@ pub fn open_fresh(session: &Session) -> Result<Repository> {
 /// As of [`open`].
 pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     let ask: AskUnlock<'_> = &|| secrets::other(location);
-    Ok(open_given(&session.options.for_other(), location, ask, BlobCache::Lasting)?.stopped_by(&session.stop))
+    let (options, given) = (session.options.for_other(), secrets::is_other_given());
+    Ok(open_given(&options, location, ask, given, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
 /// Which cache a repository gets that may take so many bytes.
 type ChooseCache = fn(u64) -> BlobCache;
 
-fn open_given(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: ChooseCache) -> Result<Repository> {
+fn open_given(
+    options: &Options,
+    location: &Path,
+    ask: AskUnlock<'_>,
+    given: bool,
+    cache: ChooseCache,
+) -> Result<Repository> {
     let hint = || format!("`fhrd init --repo {}` creates one", location.display());
-    open_known(options, location, ask, cache).map_err(|error| with_hint(error, &hint()))
+    open_by_rules(options, location, ask, given, cache).map_err(|error| with_hint(error, &hint()))
 }
 
 fn open_unstopped(options: &Options, cache: ChooseCache) -> Result<Repository> {
-    let repository = match &options.repo {
-        Some(location) => open_given(options, location, &|| secrets::existing(options, location), cache)?,
+    let given = secrets::is_given(options);
+    match &options.repo {
+        Some(location) => open_given(options, location, &|| secrets::existing(options, location), given, cache),
         None => {
             let location = default_repository()?;
-            open_known(options, &location, &|| secrets::existing(options, &location), cache).map_err(|error| {
-                with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another")
-            })?
+            let ask: AskUnlock<'_> = &|| secrets::existing(options, &location);
+            open_by_rules(options, &location, ask, given, cache)
+                .map_err(|error| with_hint(error, "`fhrd backup` or `fhrd init` creates it; `--repo` selects another"))
         }
-    };
-    refuse_unused_secret(options, &repository)?;
-    Ok(repository)
-}
-
-/// Fails if there is a password or key file for a remote repository that is not encrypted. Its store could show a
-/// configuration of its own to a machine that has never used the repository, and get the next backup in the clear.
-fn refuse_unused_secret(options: &Options, repository: &Repository) -> Result<()> {
-    let is_remote = repository.store.local_path().is_none();
-    if repository.encryption.is_some() || !is_remote || !secrets::is_given(options) {
-        return Ok(());
     }
-    let reason = "a password or key file is given, but the repository is not encrypted. If it was created with \
-                  `init --unencrypted`, give none; otherwise somebody has exchanged its files";
-    Err(Error::Locked { location: repository.store.location(), reason: reason.into() })
 }
 
-/// Opens the repository at `location` with the secret that `ask` gives. If this machine has used an encrypted
-/// repository there before, it must be the same one.
-fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: ChooseCache) -> Result<Repository> {
+/// Opens the repository at `location` by the rules of [`open::Access`], with the secret that `ask` gives. `given` says
+/// whether there is one without asking the user.
+fn open_by_rules(
+    options: &Options,
+    location: &Path,
+    ask: AskUnlock<'_>,
+    given: bool,
+    cache: ChooseCache,
+) -> Result<Repository> {
     let (store, cache) =
         (store::open_with(location, &options.store_options())?, cache(config(options)?.cache.bytes_max.0));
-    let repository = Repository::open_cached(store, ask, cache)?;
-    KnownRepository::check(&repository)?;
-    KnownRepository::remember(&repository);
-    Ok(repository)
+    let access = open::Access {
+        ask,
+        has_secret: given,
+        allows_unencrypted: options.allow_unencrypted,
+        how_to_allow: "say `--allow-unencrypted`",
+    };
+    access.open(store, cache)
 }
 
 /// Opens the repository for a backup, and creates the default one if it is missing and `may_create`. Also returns
@@ -129,43 +132,38 @@ fn open_known(options: &Options, location: &Path, ask: AskUnlock<'_>, cache: Cho
 pub fn open_for_backup(options: &Options, config: &Config, may_create: bool) -> Result<(Repository, bool)> {
     match open_unstopped(options, BlobCache::Lasting) {
         Err(Error::NoRepository { .. }) if options.repo.is_none() && may_create => {
-            create(options, config, None).map(|repository| (repository, true))
+            let unlock = encrypts(options).then(|| secrets::first(options)).transpose()?;
+            let label = secrets::default_label();
+            let first = unlock.as_ref().map(|unlock| FirstSlot { unlock, label: &label, is_explicit: false });
+            create(options, config, None, first.as_ref()).map(|repository| (repository, true))
         }
         opened => opened.map(|repository| (repository, false)),
     }
 }
 
-/// Creates the repository of `--repo`, or the default one, which only its owner can read. It is not encrypted. With
-/// `like`, it gets the key and the chunker of that one.
-///
-/// # Errors
-/// [`Error::Locked`] if this machine remembers an encrypted one there; those of [`store::create_with`] and
-/// [`Repository::init`].
-pub fn create(options: &Options, config: &Config, like: Option<&Repository>) -> Result<Repository> {
-    let store = new_store(options)?;
-    KnownRepository::check_unused(store.as_ref())?;
-    match like {
-        Some(like) => Repository::init_like(store, like),
-        None => Repository::init(store, &config.repository),
-    }
+/// Whether a new repository is encrypted if the user does not say: a remote one is, and one for which there is a
+/// password or key file.
+pub fn encrypts(options: &Options) -> bool {
+    is_remote(options) || (secrets::is_given(options) && !options.allow_unencrypted)
 }
 
-/// As [`create`], encrypted. `unlock` opens its first key slot, called `label`.
+/// Whether `--repo` is a URL of a remote store.
+pub fn is_remote(options: &Options) -> bool {
+    options.repo.as_deref().is_some_and(|location| store::is_remote(location.as_os_str()))
+}
+
+/// Creates the repository of `--repo`, or the default one, which only its owner can read. It is encrypted if there is a
+/// `first` key slot. With `like`, it gets the key and the chunker of that one.
 ///
 /// # Errors
-/// Those of [`Repository::init_encrypted`].
-pub fn create_encrypted(
+/// Those of [`store::create_with`] and [`open::create`].
+pub fn create(
     options: &Options,
     config: &Config,
     like: Option<&Repository>,
-    unlock: &Unlock,
-    label: &str,
+    first: Option<&FirstSlot<'_>>,
 ) -> Result<Repository> {
-    let store = new_store(options)?;
-    let config = like.map_or(&config.repository, |like| &like.config);
-    let repository = Repository::init_encrypted(store, config, like.map(|like| &like.key), unlock, label)?;
-    KnownRepository::remember(&repository);
-    Ok(repository)
+    open::create(new_store(options)?, &config.repository, like, first)
 }
 
 /// Path or URL of the repository of `--repo`, or of the default one.

@@ -79,6 +79,11 @@ pub fn other(location: &Path) -> Result<Unlock> {
     asked(location, "FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE")
 }
 
+/// Whether the environment gives what opens the other repository of a command.
+pub fn is_other_given() -> bool {
+    ["FHRD_FROM_KEY_FILE", "FHRD_FROM_PASSWORD"].into_iter().any(|name| variable(name).is_some())
+}
+
 /// The secret of a new key slot. A password that is typed is asked for twice.
 ///
 /// # Errors

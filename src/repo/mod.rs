@@ -16,6 +16,7 @@ pub mod keys;
 mod known;
 pub mod marks;
 pub mod naming;
+pub mod open;
 pub mod paths;
 pub mod pause;
 pub mod reader;

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 /// Whether and how a new repository is encrypted.
 #[derive(Debug, Args)]
 pub struct EncryptionArguments {
-    /// Encrypt the repository: the default for a remote one
+    /// Encrypt the repository: the default for a remote one, and if a password or key file is given
     #[arg(long, conflicts_with = "unencrypted")]
     pub encrypt: bool,
-    /// Do not encrypt the repository: the default for a local one
+    /// Do not encrypt the repository: the default for a local one without a password or key file
     #[arg(long)]
     pub unencrypted: bool,
     /// Name of the first key slot [default: the names of user and host]

@@ -146,6 +146,83 @@ fn the_command_line_chooses_among_secrets_and_empty_variables_count_as_not_set()
     assert_eq!(code(&with(&empty, &["snapshots", "--repo", "r"])), 12);
 }
 
+/// A home with the plain repository `r` that no machine knows, and a source.
+fn plain() -> Home {
+    let home = Home::new();
+    home.write("source/file", b"text");
+    let output = run(&home, None, &["init", "--repo", "r"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let output = run(&home, None, &["backup", "--repo", "r", "source"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    home
+}
+
+#[test]
+fn a_secret_and_a_local_repository_without_encryption_do_not_go_together() {
+    let home = plain();
+    home.write("password", b"secret\n");
+    let before = files(&home.path("r"));
+    let verbs = [
+        &["backup", "source"][..],
+        &["copy", "--from-repo", "r"],
+        &["forget", "--keep-last", "1"],
+        &["prune"],
+        &["tag", "latest", "--add", "x"],
+        &["rewrite", "latest", "--exclude", "x"],
+        &["repair", "index"],
+        &["check"],
+        &["snapshots"],
+        &["restore", "latest", "--target", "out"],
+    ];
+    for verb in verbs {
+        let output = run(&home, Some("secret"), &[verb, &["--repo", "r"]].concat());
+        assert_eq!(code(&output), 12, "{verb:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("--allow-unencrypted"), "{verb:?}: {}", stderr(&output));
+    }
+    for secret in [["--password-file", "password"], ["--password-command", "echo x"], ["--key-file", "password"]] {
+        let output = run(&home, None, &[&["backup", "source", "--repo", "r"][..], &secret].concat());
+        assert_eq!(code(&output), 12, "{secret:?}: {}", stderr(&output));
+    }
+    assert_eq!(files(&home.path("r")), before);
+    ok(&home, "secret", &["backup", "source", "--repo", "r", "--allow-unencrypted"]);
+    let mut command = home.command(&["backup", "source", "--repo", "r"]);
+    command.env("XDG_STATE_HOME", home.path("state")).env("FHRD_PASSWORD", "secret").env("FHRD_ALLOW_UNENCRYPTED", "1");
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+}
+
+#[test]
+fn a_source_of_copies_without_encryption_is_refused_if_its_secret_is_given() {
+    let home = plain();
+    let output = run(&home, None, &["init", "--repo", "target", "--copy-chunker-params", "--from-repo", "r"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let copy = |variables: &[(&str, &str)]| {
+        let mut command = home.command(&["copy", "--repo", "target", "--from-repo", "r"]);
+        command.env_remove("FHRD_PASSWORD").env("XDG_STATE_HOME", home.path("state")).stdin(Stdio::null());
+        code(&command.envs(variables.iter().copied()).output().unwrap())
+    };
+    assert_eq!(copy(&[("FHRD_FROM_PASSWORD", "secret")]), 12);
+    assert_eq!(copy(&[("FHRD_FROM_PASSWORD", "")]), 0);
+}
+
+#[test]
+fn a_new_repository_is_encrypted_if_a_secret_is_given() {
+    let home = Home::new();
+    home.write("source/file", b"text");
+    let is_encrypted = |path: &str| home.path(path).join("keys").exists();
+    ok(&home, "secret", &["init", "--repo", "r"]);
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    ok(&home, "secret", &["backup", "source"]);
+    assert!(is_encrypted("r") && is_encrypted("data/fhrd/repository"));
+    let output = ok(&home, "secret", &["init", "--repo", "plain", "--unencrypted"]);
+    assert!(stderr(&output).contains("--allow-unencrypted"), "{}", stderr(&output));
+    assert!(!is_encrypted("plain"));
+    assert_eq!(code(&run(&home, Some("secret"), &["backup", "--repo", "plain", "source"])), 12);
+    ok(&home, "secret", &["backup", "--repo", "plain", "--allow-unencrypted", "source"]);
+    assert_eq!(code(&run(&home, None, &["init", "--repo", "without"])), 0);
+    assert!(!is_encrypted("without"));
+}
+
 fn slots(home: &Home) -> Vec<String> {
     let listed = json(&run(home, None, &["key", "list", "--repo", "r", "--json"]));
     listed.as_array().unwrap().iter().map(|slot| slot["label"].as_str().unwrap().to_string()).collect()
@@ -216,7 +293,7 @@ fn exported_keys_open_a_repository_whose_slots_are_lost() {
 fn an_exchanged_repository_is_noticed() {
     let home = sealed();
     // A plain repository, and one with keys of its own, in place of the first.
-    for options in [&[][..], &["--encrypt"]] {
+    for options in [&["--unencrypted"][..], &["--encrypt"]] {
         std::fs::rename(home.path("r"), home.path("kept")).unwrap();
         let output = run(&home, Some("secret"), &[&["init", "--repo", "fake"][..], options].concat());
         assert_eq!(code(&output), 0, "{}", stderr(&output));
@@ -241,7 +318,7 @@ fn an_exchanged_repository_is_noticed() {
 fn a_link_to_another_repository_is_noticed() {
     let home = sealed();
     std::fs::rename(home.path("r"), home.path("kept")).unwrap();
-    ok(&home, "secret", &["init", "--repo", "fake"]);
+    ok(&home, "secret", &["init", "--repo", "fake", "--unencrypted"]);
     std::os::unix::fs::symlink(home.path("fake"), home.path("r")).unwrap();
     let output = run(&home, Some("secret"), &["backup", "source", "--repo", "r"]);
     assert_eq!(code(&output), 12, "{}", stderr(&output));

@@ -35,7 +35,10 @@ fn the_documented_commands_run() {
     let commands = commands();
     assert!(commands.len() > 50, "{commands:?}");
     for command in commands.iter().filter(|command| !command.starts_with("fhrd mount")) {
-        let snapshots = || home.command(&["snapshots", "--json"]).env("FHRD_REPO", "backup").output().unwrap();
+        let snapshots = || {
+            let mut command = home.command(&["snapshots", "--json"]);
+            command.env("FHRD_REPO", "backup").env("FHRD_PASSWORD", "pass").output().unwrap()
+        };
         let first = match command.contains("1f3a") {
             true => json(&snapshots())[0]["short_id"].as_str().unwrap().to_string(),
             false => String::new(),
@@ -52,13 +55,15 @@ fn the_documented_commands_run() {
             .env("PATH", &path)
             .env("FHRD_REPO", "backup")
             .env("FHRD_PASSWORD", "pass")
+            .env("FHRD_FROM_PASSWORD", "pass")
             .stdin(Stdio::null())
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {}: {errors}", output.status);
     }
-    let list = home.command(&["snapshots", "--json", "--repo", "second"]).output().unwrap();
+    let mut list = home.command(&["snapshots", "--json", "--repo", "second"]);
+    let list = list.env("FHRD_PASSWORD", "pass").output().unwrap();
     assert!(json(&list).as_array().unwrap().len() > 5, "copies are there");
     assert_eq!(home.read("back/docs/a.txt"), home.read("docs/a.txt"));
 }
