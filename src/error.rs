@@ -306,6 +306,7 @@ impl Error {
             Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
             Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
             Error::ChunkMissing { fingerprint } => Error::ChunkMissing { fingerprint: fingerprint.clone() },
+            Error::Locked { location, reason } => Error::Locked { location: location.clone(), reason: reason.clone() },
             Error::ReadOnly { mark, reason } => Error::ReadOnly { mark: mark.clone(), reason: reason.clone() },
             Error::SetAside { mark, reason } => Error::SetAside { mark: mark.clone(), reason: reason.clone() },
             Error::Remote { action, what, reason, kind } => {
@@ -340,6 +341,12 @@ impl Error {
     /// Whether a newer version wrote what cannot be read.
     pub fn is_newer(&self) -> bool {
         self.kind() == ErrorKind::Unsupported
+    }
+
+    /// Whether nothing else is worth reading either: the process is to stop, or its key is older than the repository.
+    /// Such an error says nothing about the blob, and must not be taken for damage.
+    pub fn stops_reading(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Interrupted | ErrorKind::Locked)
     }
 
     /// An [`Error::Internal`]: fhrd broke one of its own rules.

@@ -72,7 +72,7 @@ fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[Containe
         });
         match missing {
             Ok(missing) => waiting.push((*id, missing)),
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.stops_reading() => return Err(error),
             Err(error) => tracing::warn!("not adopting a container: {error}"),
         }
     }

@@ -92,7 +92,7 @@ pub fn find_parents(repository: &Repository, host: &str, paths: &[Vec<u8>]) -> R
             // The list may come from a local file.
             match Snapshot::load(repository.store.as_ref(), &named.id) {
                 Ok(_) => parents.push(named.clone()),
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => {
                     skip(&format!("{}/{}", snapshot::PREFIX, named.id), &error);
                     unreadable.push(named.id);

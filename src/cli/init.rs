@@ -85,8 +85,8 @@ pub fn run(session: &Session, arguments: &InitArguments) -> Result<Exit> {
         );
     }
     let mut created = InitDocument::from(&repository);
-    if let Some(encryption) = repository.encryption.as_ref().filter(|_| keys.recovery_key) {
-        created.recovery_key = Some(key::add_recovery_key(&repository, encryption, None)?.1);
+    if repository.encryption.is_some() && keys.recovery_key {
+        created.recovery_key = Some(key::add_recovery_key(&repository, None)?.1);
     }
     if session.options.json {
         print_json(&created)?;

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -12,9 +11,9 @@ use super::args::{KeyVerb, NewSecretArguments};
 use super::exit::Exit;
 use super::output::{failed, note, print, print_json, printable};
 use super::{location, secrets};
-use crate::crypto::{KeySlot, Keyring, SecretBytes, SlotKind, Unlock};
+use crate::crypto::{Keyring, SecretBytes, SlotKind, Unlock};
 use crate::error::{Error, Result};
-use crate::repo::{Encryption, KnownRepository, Repository, keys};
+use crate::repo::{Encryption, Repository, keys};
 use crate::store::Store;
 
 /// First line of exported keys.
@@ -53,22 +52,19 @@ pub fn run(session: &Session, verb: &KeyVerb) -> Result<Exit> {
         KeyVerb::List => list(session),
         KeyVerb::Add { secret, recovery_key: false } => {
             let open = Open::new(session)?;
-            let id = open.add(&secrets::new(secret)?, &label(secret))?;
+            let id = keys::add(&open.repository, &secrets::new(secret)?, &label(secret))?;
             open.done(&KeyChangeDocument { added: vec![id], ..Default::default() })
         }
         KeyVerb::Add { secret, recovery_key: true } => {
             let open = Open::new(session)?;
-            let (id, key) = add_recovery_key(&open.repository, &open.encryption, secret.label.as_deref())?;
+            let (id, key) = add_recovery_key(&open.repository, secret.label.as_deref())?;
             open.done(&KeyChangeDocument { added: vec![id], recovery_key: Some(key), ..Default::default() })
         }
         KeyVerb::Remove { id } => remove(session, id),
         KeyVerb::Passwd { secret } => {
             let open = Open::new(session)?;
-            let id = open.add(&secrets::new(secret)?, &label(secret))?;
-            let old = open.encryption.slot.clone();
-            open.remember(&open.encryption, &id);
-            keys::remove(open.store(), &old)?;
-            open.done(&KeyChangeDocument { added: vec![id], removed: vec![old], ..Default::default() })
+            let (id, removed) = keys::passwd(&open.repository, &secrets::new(secret)?, &label(secret))?;
+            open.done(&KeyChangeDocument { added: vec![id], removed, ..Default::default() })
         }
         KeyVerb::Rotate => rotate(session),
         KeyVerb::Export { file } => export(session, file),
@@ -102,18 +98,6 @@ impl<'a> Open<'a> {
         self.repository.store.as_ref()
     }
 
-    fn add(&self, unlock: &Unlock, label: &str) -> Result<String> {
-        let Encryption { keyring, suite, .. } = &self.encryption;
-        keys::check_slot_count(self.store())?;
-        keys::put(self.store(), &KeySlot::new(keyring, unlock, label, *suite)?)
-    }
-
-    /// Remembers on this machine that the slot `id` opens `encryption` from now on.
-    fn remember(&self, encryption: &Encryption, id: &str) {
-        let encryption = Some(Encryption { slot: id.into(), ..encryption.clone() });
-        KnownRepository::remember(&Repository { encryption, ..self.repository.clone() });
-    }
-
     fn done(&self, change: &KeyChangeDocument) -> Result<Exit> {
         report(self.session, change)
     }
@@ -142,15 +126,10 @@ fn report(session: &Session, change: &KeyChangeDocument) -> Result<Exit> {
 }
 
 /// Adds a key slot with a random key, and returns its id and the key.
-pub fn add_recovery_key(
-    repository: &Repository,
-    encryption: &Encryption,
-    label: Option<&str>,
-) -> Result<(String, String)> {
+pub fn add_recovery_key(repository: &Repository, label: Option<&str>) -> Result<(String, String)> {
     let key = secrets::recovery_key()?;
     let unlock = Unlock::Password(SecretBytes::new(key.clone().into_bytes()));
-    let slot = KeySlot::new(&encryption.keyring, &unlock, label.unwrap_or("recovery key"), encryption.suite)?;
-    Ok((keys::put(repository.store.as_ref(), &slot)?, key))
+    Ok((keys::add(repository, &unlock, label.unwrap_or("recovery key"))?, key))
 }
 
 /// Prints a recovery key as text, and on a terminal as a QR code.
@@ -198,47 +177,26 @@ fn list(session: &Session) -> Result<Exit> {
 
 fn remove(session: &Session, id: &str) -> Result<Exit> {
     let open = Open::new(session)?;
-    let slots = keys::list(open.store())?;
-    let mut found = slots.iter().filter(|slot| slot.id.starts_with(id));
-    let (Some(slot), None) = (found.next(), found.next()) else {
-        return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
-    };
-    if slots.len() == 1 {
-        return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
-    }
-    keys::remove(open.store(), &slot.id)?;
+    let removed = keys::remove_slot(&open.repository, id)?;
     note("whoever has used the key slot may have the keys; `fhrd key rotate` protects what is written from now on");
-    open.done(&KeyChangeDocument { removed: vec![slot.id.clone()], ..Default::default() })
+    open.done(&KeyChangeDocument { removed: vec![removed], ..Default::default() })
 }
 
 fn rotate(session: &Session) -> Result<Exit> {
     let open = Open::new(session)?;
-    let slots = keys::list(open.store())?;
-    let mut keyring = Keyring::clone(&open.encryption.keyring);
-    keyring.rotate()?;
-    let generation = keyring.latest()?.generation;
-    let current = slots.iter().find(|slot| slot.id == open.encryption.slot);
-    let label = current.map_or_else(secrets::default_label, |slot| slot.slot.label.clone());
-    let repository_location = location::path(&session.options)?;
-    let unlock = secrets::existing(&session.options, &repository_location)?;
+    let unlock = secrets::existing(&session.options, &location::path(&session.options)?)?;
     // The user may have been asked again: the answer must be the same.
+    let slots = keys::list(open.store())?;
+    let current = slots.iter().find(|slot| slot.id == open.encryption.slot);
     if current.is_some_and(|slot| !matches!(slot.slot.open("keys", &unlock), Ok(Some(_)))) {
         return Err(Error::Locked { location: open.store().location(), reason: "this is another password".into() });
     }
-    let encryption = Encryption { keyring: Arc::new(keyring), ..open.encryption.clone() };
-    let slot = KeySlot::new(&encryption.keyring, &unlock, &label, encryption.suite)?;
-    let id = keys::put(open.store(), &slot)?;
-    open.remember(&encryption, &id);
-    let mut removed = Vec::new();
-    for slot in slots {
-        keys::remove(open.store(), &slot.id)?;
-        removed.push(slot.id);
-    }
+    let keys::Rotated { added, removed, generation } = keys::rotate(&open.repository, &unlock)?;
     note(&format!(
         "from now on, generation {generation} of the master key encrypts. What is stored stays under the older ones; \
          `fhrd copy` to a new repository leaves them behind. Fingerprints stay the same. Add the other key slots again"
     ));
-    open.done(&KeyChangeDocument { added: vec![id], removed, generation: Some(generation), ..Default::default() })
+    open.done(&KeyChangeDocument { added: vec![added], removed, generation: Some(generation), ..Default::default() })
 }
 
 fn export(session: &Session, file: &Path) -> Result<Exit> {
@@ -256,6 +214,7 @@ fn export(session: &Session, file: &Path) -> Result<Exit> {
 }
 
 fn import(session: &Session, file: &Path, secret: &NewSecretArguments) -> Result<Exit> {
+    super::process::forbid_core_dumps();
     let content = SecretBytes::new(secrets::read_file(file)?);
     let what = file.display().to_string();
     let invalid = || Error::corrupt(&what, 0, "a file that `fhrd key export` wrote", "something else");
@@ -267,13 +226,6 @@ fn import(session: &Session, file: &Path, secret: &NewSecretArguments) -> Result
     let bytes = SecretBytes::new(pairs.collect::<Option<Vec<u8>>>().ok_or_else(invalid)?);
     let keyring = Keyring::parse(&what, &bytes)?;
     let store = location::store(&session.options)?;
-    Repository::check_keyring(store.as_ref(), &keyring)?;
-    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref()) {
-        let text = "these keys are older than those that this machine has used: use a later export";
-        return Err(Error::Usage(text.into()));
-    }
-    let suite = crate::crypto::CipherSuite::of_this_machine();
-    let slot = KeySlot::new(&keyring, &secrets::new(secret)?, &label(secret), suite)?;
-    let id = keys::put(store.as_ref(), &slot)?;
+    let id = keys::import(&store, keyring, &secrets::new(secret)?, &label(secret))?;
     report(session, &KeyChangeDocument { added: vec![id], ..Default::default() })
 }

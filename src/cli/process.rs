@@ -55,6 +55,18 @@ pub fn raise_open_files() {
     }
 }
 
+/// Keeps the memory of this process out of core dumps, because a key is in it from now on. No other process of the user
+/// can read it either. Programs that it starts are not affected.
+pub fn forbid_core_dumps() {
+    #[cfg(target_os = "linux")]
+    let forbidden = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    #[cfg(not(target_os = "linux"))]
+    let forbidden = setrlimit(Resource::Core, Rlimit { current: Some(0), ..getrlimit(Resource::Core) });
+    if let Err(error) = forbidden {
+        tracing::debug!("cannot forbid core dumps: {error}");
+    }
+}
+
 /// The allocator reuses freed blocks smaller than this, bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const REUSED_BLOCK_BYTES: i32 = 8 << 20;

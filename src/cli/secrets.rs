@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use zeroize::Zeroize;
 
 use super::args::{NewSecretArguments, Options};
+use super::process::forbid_core_dumps;
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
 use crate::store::without_secrets;
@@ -32,6 +33,7 @@ struct Sources<'a> {
 /// # Errors
 /// [`Error::Locked`] if there is nothing to ask; [`Error::Io`].
 pub fn existing(options: &Options, location: &Path) -> Result<Unlock> {
+    forbid_core_dumps();
     let sources = Sources {
         key_file: options.key_file.as_deref(),
         password_file: options.password_file.as_deref(),
@@ -66,6 +68,7 @@ fn asked(location: &Path, options: &str) -> Result<Unlock> {
 /// # Errors
 /// As of [`existing`].
 pub fn other(location: &Path) -> Result<Unlock> {
+    forbid_core_dumps();
     let key_file = variable("FHRD_FROM_KEY_FILE").map(PathBuf::from);
     let sources = Sources {
         key_file: key_file.as_deref(),
@@ -89,6 +92,7 @@ pub fn is_other_given() -> bool {
 /// # Errors
 /// [`Error::Usage`] if there is nothing to ask, or both entries differ; [`Error::Io`].
 pub fn new(arguments: &NewSecretArguments) -> Result<Unlock> {
+    forbid_core_dumps();
     let sources = Sources {
         key_file: arguments.new_key_file.as_deref(),
         password_file: arguments.new_password_file.as_deref(),
@@ -106,6 +110,7 @@ pub fn new(arguments: &NewSecretArguments) -> Result<Unlock> {
 /// # Errors
 /// As of [`new`].
 pub fn first(options: &Options) -> Result<Unlock> {
+    forbid_core_dumps();
     let sources = Sources {
         key_file: options.key_file.as_deref(),
         password_file: options.password_file.as_deref(),
@@ -226,6 +231,20 @@ mod tests {
         for (content, password) in [("a b", "a b"), ("a b\n", "a b"), ("a\r\nb\n", "a"), ("\n", ""), ("", "")] {
             assert_eq!(first_line(content.into()).bytes(), password.as_bytes(), "{content:?}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_with_a_secret_leaves_no_core_dump() {
+        use rustix::process::{DumpableBehavior, dumpable_behavior};
+        let arguments = NewSecretArguments {
+            new_password_file: None,
+            new_password_command: Some("echo secret".into()),
+            new_key_file: None,
+            label: None,
+        };
+        let _ = new(&arguments).unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
     }
 
     #[test]

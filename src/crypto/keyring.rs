@@ -28,6 +28,11 @@ pub struct Keyring {
     pub configuration: [u8; 32],
     /// Master keys by ascending generation, at least one.
     masters: Vec<MasterKey>,
+    /// Further keys of generations that have several: programs that did not see each other have made them at the same
+    /// time. They only open what is stored.
+    others: Vec<MasterKey>,
+    /// Latest generation that seals, if it is not the last one.
+    sealing_max: Option<u32>,
 }
 
 #[derive(Encode, Decode)]
@@ -39,6 +44,9 @@ struct KeyringRecord {
     configuration: Vec<u8>,
     #[n(2)]
     masters: Vec<MasterRecord>,
+    /// Absent if there are none.
+    #[n(3)]
+    others: Option<Vec<MasterRecord>>,
 }
 
 #[derive(Encode, Decode)]
@@ -54,7 +62,8 @@ impl Drop for KeyringRecord {
     fn drop(&mut self) {
         use zeroize::Zeroize;
         self.fingerprint_key.zeroize();
-        self.masters.iter_mut().for_each(|master| master.key.zeroize());
+        let others = self.others.iter_mut().flatten();
+        self.masters.iter_mut().chain(others).for_each(|master| master.key.zeroize());
     }
 }
 
@@ -65,7 +74,7 @@ impl Keyring {
     /// [`Error::Io`] if the kernel gives no random bytes.
     pub fn new(fingerprint_key: SecretKey, configuration: [u8; 32]) -> Result<Self> {
         let masters = vec![MasterKey { generation: 1, key: SecretKey::random()? }];
-        Ok(Keyring { fingerprint_key, configuration, masters })
+        Ok(Keyring { fingerprint_key, configuration, masters, others: Vec::new(), sealing_max: None })
     }
 
     /// The master key for what is written from now on.
@@ -73,12 +82,44 @@ impl Keyring {
     /// # Errors
     /// [`Error::Internal`] if there is none, which no constructor allows.
     pub fn latest(&self) -> Result<&MasterKey> {
-        self.masters.last().ok_or_else(|| Error::internal("a keyring without keys"))
+        let allowed = |master: &&MasterKey| self.sealing_max.is_none_or(|max| master.generation <= max);
+        let allowed = self.masters.iter().rev().find(allowed).or(self.masters.last());
+        allowed.ok_or_else(|| Error::internal("a keyring without keys"))
     }
 
-    /// The master key of a generation.
-    pub fn master(&self, generation: u32) -> Option<&MasterKey> {
-        self.masters.iter().find(|master| master.generation == generation)
+    /// Seals nothing with later generations than `generation`.
+    pub fn seal_at_most_with(&mut self, generation: u32) {
+        self.sealing_max = Some(generation);
+    }
+
+    /// The master keys of a generation: one, unless two programs have made one each.
+    pub fn masters(&self, generation: u32) -> impl Iterator<Item = &MasterKey> {
+        self.masters.iter().chain(&self.others).filter(move |master| master.generation == generation)
+    }
+
+    /// Takes in the master keys of another keyring of the same repository.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there are too many.
+    pub fn merge(&mut self, other: &Keyring) -> Result<()> {
+        for master in other.masters.iter().chain(&other.others) {
+            if self.masters(master.generation).any(|known| known.key == master.key) {
+                continue;
+            }
+            match self.masters.binary_search_by_key(&master.generation, |known| known.generation) {
+                Ok(_) => self.others.push(master.clone()),
+                Err(at) => self.masters.insert(at, master.clone()),
+            }
+            self.check_count(0)?;
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, more: usize) -> Result<()> {
+        if self.masters.len() + self.others.len() + more > GENERATIONS_MAX {
+            return Err(Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key")));
+        }
+        Ok(())
     }
 
     /// Number of generations.
@@ -91,9 +132,8 @@ impl Keyring {
     /// # Errors
     /// [`Error::Usage`] if there are too many.
     pub fn rotate(&mut self) -> Result<()> {
-        if self.masters.len() >= GENERATIONS_MAX {
-            return Err(Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key")));
-        }
+        self.check_count(1)?;
+        self.sealing_max = None;
         let generation = self.latest()?.generation + 1;
         self.masters.push(MasterKey { generation, key: SecretKey::random()? });
         Ok(())
@@ -111,9 +151,10 @@ impl Keyring {
             fingerprint_key: self.fingerprint_key.bytes().to_vec(),
             configuration: self.configuration.to_vec(),
             masters: self.masters.iter().map(MasterRecord::new).collect(),
+            others: (!self.others.is_empty()).then(|| self.others.iter().map(MasterRecord::new).collect()),
         };
         // Room for all of it: a vector that grows leaves copies behind.
-        let mut bytes = Vec::with_capacity(128 + 64 * self.masters.len());
+        let mut bytes = Vec::with_capacity(128 + 64 * (self.masters.len() + self.others.len()));
         let encoded = minicbor::encode(&record, &mut bytes);
         let bytes = SecretBytes::new(bytes);
         encoded.map(|()| bytes).map_err(|error| Error::internal(format!("cannot encode a keyring: {error}")))
@@ -134,16 +175,73 @@ impl Keyring {
             }
             masters.push(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) });
         }
-        if masters.is_empty() || masters.len() > GENERATIONS_MAX {
-            return Err(corrupt(format!("{} master keys", masters.len())));
+        let others = record
+            .others
+            .iter()
+            .flatten()
+            .map(|master| Ok(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) }));
+        let others = others.collect::<Result<Vec<_>>>()?;
+        if masters.is_empty() || masters.len() + others.len() > GENERATIONS_MAX {
+            return Err(corrupt(format!("{} master keys", masters.len() + others.len())));
         }
         let fingerprint_key = SecretKey::new(key(&record.fingerprint_key)?);
-        Ok(Keyring { fingerprint_key, configuration: key(&record.configuration)?, masters })
+        Ok(Keyring { fingerprint_key, configuration: key(&record.configuration)?, masters, others, sealing_max: None })
     }
 }
 
 impl MasterRecord {
     fn new(master: &MasterKey) -> Self {
         MasterRecord { generation: master.generation, key: master.key.bytes().to_vec() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyring(generations: usize) -> Keyring {
+        let mut keyring = Keyring::new(SecretKey::new([1; 32]), [2; 32]).unwrap();
+        (1..generations).for_each(|_| keyring.rotate().unwrap());
+        keyring
+    }
+
+    #[test]
+    fn keyrings_that_grew_apart_are_merged_and_lose_no_key() {
+        let old = keyring(1);
+        let (mut one, mut other) = (old.clone(), old.clone());
+        one.rotate().unwrap();
+        other.rotate().unwrap();
+        other.rotate().unwrap();
+        let mut merged = old.clone();
+        for _ in 0..2 {
+            for part in [&one, &other, &old] {
+                merged.merge(part).unwrap();
+            }
+        }
+        assert_eq!((1..5).map(|number| merged.masters(number).count()).collect::<Vec<_>>(), [1, 2, 1, 0]);
+        for part in [&one, &other] {
+            for master in &part.masters {
+                assert!(merged.masters(master.generation).any(|known| known == master), "{}", master.generation);
+            }
+        }
+        assert_eq!(merged.latest().unwrap(), other.latest().unwrap());
+        assert_eq!(merged.commitment().unwrap(), old.commitment().unwrap());
+        let again = Keyring::parse("x", &merged.encode().unwrap()).unwrap();
+        assert_eq!(again, merged);
+        merged.rotate().unwrap();
+        assert_eq!(merged.latest().unwrap().generation, 4);
+    }
+
+    #[test]
+    fn a_keyring_with_one_key_for_each_generation_is_stored_as_before() {
+        let record = |others| KeyringRecord {
+            fingerprint_key: vec![1; 32],
+            configuration: vec![2; 32],
+            masters: vec![MasterRecord { generation: 1, key: vec![3; 32] }],
+            others,
+        };
+        let bytes = minicbor::to_vec(record(None)).unwrap();
+        assert_eq!(bytes.first(), Some(&0xa3), "a map of three");
+        assert_eq!(minicbor::to_vec(record(Some(Vec::new()))).unwrap().first(), Some(&0xa4));
     }
 }

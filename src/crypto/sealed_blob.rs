@@ -6,6 +6,7 @@
 use std::io::Read;
 
 use super::keyring::MasterKey;
+use super::random;
 use super::suite::{Cipher, CipherSuite, TAG_BYTES};
 use crate::error::{Error, Result};
 use crate::wire::{FORMAT_VERSION, WireReader, checksum, verify};
@@ -53,20 +54,18 @@ pub struct SealedHeader {
     pub generation: u32,
     /// Bytes of the blob before sealing.
     pub len: u64,
-    /// Random bytes that make the key.
+    /// Makes the key: random bytes and the content made it.
     pub salt: [u8; SALT_BYTES],
 }
 
 impl SealedHeader {
-    /// A header with a new salt from the kernel.
+    /// The header of a new blob of `len` bytes with the hash `content`, which `master` seals.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel gives no random bytes.
-    pub fn new(suite: CipherSuite, generation: u32, len: u64) -> Result<Self> {
-        let mut salt = [0; SALT_BYTES];
-        getrandom::fill(&mut salt)
-            .map_err(|error| Error::io("get random bytes for", "a salt", std::io::Error::other(error)))?;
-        Ok(SealedHeader { suite, generation, len, salt })
+    pub fn new(suite: CipherSuite, master: &MasterKey, len: u64, content: &[u8; 32]) -> Result<Self> {
+        let salt = random::salt(&master.key, content)?;
+        Ok(SealedHeader { suite, generation: master.generation, len, salt })
     }
 
     fn encode(&self) -> [u8; HEADER_BYTES] {

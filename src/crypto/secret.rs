@@ -4,7 +4,8 @@ use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::error::{Error, Result};
+use super::random;
+use crate::error::Result;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -30,10 +31,7 @@ impl SecretKey {
     /// # Errors
     /// [`Error::Io`] if the kernel gives no random bytes.
     pub fn random() -> Result<Self> {
-        let mut key = SecretKey([0; KEY_BYTES]);
-        getrandom::fill(&mut key.0)
-            .map_err(|error| Error::io("get random bytes for", "a key", std::io::Error::other(error)))?;
-        Ok(key)
+        random::fresh("a key").map(SecretKey)
     }
 
     /// A key for one purpose: BLAKE3 in its key derivation mode with `context`, of this key and `parts` one after

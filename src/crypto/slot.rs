@@ -8,6 +8,7 @@ use minicbor::{Decode, Encode};
 use zeroize::Zeroize;
 
 use super::keyring::Keyring;
+use super::random;
 use super::secret::{SecretBytes, SecretKey};
 use super::suite::{CipherSuite, TAG_BYTES};
 use crate::error::{Error, Result};
@@ -104,7 +105,8 @@ impl KeySlot {
             }
             _ => {}
         }
-        let salt = SecretKey::random()?.bytes().to_vec();
+        let content = *blake3::hash(keyring.encode()?.bytes()).as_bytes();
+        let salt = random::salt(&keyring.fingerprint_key, &content)?.to_vec();
         let (kind, costs) = match unlock.kind() {
             SlotKind::Password => (1, Some([MEMORY_KIB, PASSES, LANES])),
             SlotKind::KeyFile => (2, None),

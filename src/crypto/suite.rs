@@ -2,6 +2,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
+use super::random;
 use super::secret::SecretKey;
 use crate::error::{Error, Result};
 
@@ -94,9 +95,11 @@ impl Cipher {
     /// # Errors
     /// As of [`Self::seal`]; [`Error::Io`] if the kernel gives no random bytes.
     pub fn seal_randomly(&self, associated: &[u8], text: &mut [u8]) -> Result<([u8; NONCE_BYTES], [u8; TAG_BYTES])> {
+        // The text, too, so that two texts have two nonces even if the random bytes come again.
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&random::fresh("a nonce")?).update(associated).update(text);
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| Error::io("get random bytes for", "a nonce", std::io::Error::other(error)))?;
+        hasher.finalize_xof().fill(&mut nonce);
         Ok((nonce, self.seal_with(Nonce::assume_unique_for_key(nonce), associated, text)?))
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::model::{BLOB_ENTRIES_MAX, CatalogueBlob, CatalogueEntry, ModelRecord, PREFIX};
 use crate::repo::Repository;
 use crate::repo::container::{ContainerKind, EntryNumber, HEADER_BYTES, blob_name, parse_header};
@@ -66,14 +66,14 @@ fn entries(repository: &Repository) -> Result<Vec<CatalogueEntry>> {
             Err(error) => Err(error),
         };
         let index = match index {
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.stops_reading() => return Err(error),
             Err(_) => continue,
             Ok(index) => index,
         };
         let container = reader.resolver.container_number(id);
         for (position, entry) in (0u32..).zip(&index.entries) {
             let bytes = match reader.read_entry(EntryNumber::stored(container, position), &entry.fingerprint) {
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 bytes => bytes.unwrap_or_default(),
             };
             if let Ok(record) = ModelRecord::decode(&entry.fingerprint, &bytes) {

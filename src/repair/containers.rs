@@ -150,7 +150,7 @@ fn wanted_chunks(
         }
         for page in segment.pages() {
             let records = match page {
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 page => page.unwrap_or_default(),
             };
             for record in records {

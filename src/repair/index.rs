@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::catalogue;
 use crate::backup::adopt_orphans;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::keep::Marker;
 use crate::repo::Repository;
 use crate::repo::bundle::delete_damaged_bundles;
@@ -154,7 +154,7 @@ fn old_records(
         let mut damage = None;
         for page in segment.pages() {
             match page {
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 // Another process has replaced it.
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) => {

@@ -32,6 +32,9 @@ pub struct KnownRepository {
     /// Id of the key slot that opened last.
     #[serde(default)]
     slot: String,
+    /// Ids of the key slots that its secret did not open.
+    #[serde(default)]
+    closed: Vec<String>,
 }
 
 /// Where the store is: its URL, or the path that was given and the real one. Both count, because somebody may put a
@@ -86,12 +89,14 @@ impl KnownRepository {
         let Some(encryption) = &repository.encryption else { return Ok(None) };
         let (id, keys) = (repository.id.clone(), hex(&encryption.keyring.commitment()?));
         let (generation, slot) = (encryption.keyring.latest()?.generation, encryption.slot.clone());
-        Ok(Some(KnownRepository { location, id, keys, generation, slot }))
+        let closed = encryption.closed.clone();
+        Ok(Some(KnownRepository { location, id, keys, generation, slot, closed }))
     }
 
-    /// Ids of the key slots that opened the repository of a store last. None if what is remembered cannot be read.
-    pub(super) fn slots(store: &dyn Store) -> Vec<String> {
-        of(store).into_iter().flatten().map(|(_, known)| known.slot).collect()
+    /// Ids of the key slots that opened the repository of a store last, with those that the same secret did not open.
+    /// None if what is remembered cannot be read.
+    pub(super) fn slots(store: &dyn Store) -> Vec<(String, Vec<String>)> {
+        of(store).into_iter().flatten().map(|(_, known)| (known.slot, known.closed)).collect()
     }
 
     /// The latest generation of the master key that this machine has seen in a store; 0 if none.

@@ -15,7 +15,7 @@ use crate::repo::blob_cache::BlobCache;
 use crate::repo::clock::Clock;
 use crate::repo::container::NewContainers;
 use crate::repo::features;
-use crate::repo::keys;
+use crate::repo::keys::{self, Opened};
 use crate::repo::record::{
     BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
 };
@@ -34,8 +34,12 @@ pub struct Encryption {
     pub suite: CipherSuite,
     /// Its keys.
     pub keyring: Arc<Keyring>,
-    /// Id of the key slot that opened.
+    /// Id of the key slot that opened: the latest one with the latest master key.
     pub slot: String,
+    /// Ids of all key slots that opened.
+    pub slots: Vec<String>,
+    /// Ids of key slots that the same secret does not open.
+    pub closed: Vec<String>,
 }
 
 /// Asks the user for what opens an encrypted repository.
@@ -220,13 +224,14 @@ impl Repository {
     ) -> Result<Self> {
         let config = stored.config()?;
         let id = hex(&stored.record.id);
-        let encryption = stored.unlock(&store, ask)?;
+        let opened = stored.unlock(&store, ask)?;
         let mut store = cache.below(store, &id)?;
-        let key = match &encryption {
-            None => stored.plain_key()?,
-            Some(Encryption { suite, keyring, .. }) => {
-                store = Arc::new(SealedStore::new(store, *suite, keyring.clone()));
-                RepositoryKey(*keyring.fingerprint_key.bytes())
+        let (key, encryption) = match opened {
+            None => (stored.plain_key()?, None),
+            Some((suite, opened)) => {
+                let encryption = settle(&store, suite, opened)?;
+                store = Arc::new(SealedStore::new(store, suite, encryption.keyring.clone()));
+                (RepositoryKey(*encryption.keyring.fingerprint_key.bytes()), Some(encryption))
             }
         };
         let (writer_features, salts, config_is_doubtful) = (stored.writer_features, Salts::default(), true);
@@ -372,14 +377,14 @@ impl Repository {
 
 impl StoredRecord {
     /// Opens the key slots of an encrypted repository. `None` if it is not encrypted.
-    fn unlock(&self, store: &Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Option<Encryption>> {
+    fn unlock(&self, store: &Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Option<(CipherSuite, Opened)>> {
         let Some(record) = &self.record.encryption else { return Ok(None) };
         let suite = CipherSuite::from_number(record.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", record.suite)))?;
-        let (slot, keyring) = keys::open(store.as_ref(), &ask()?, |keyring| {
+        let opened = keys::open(store.as_ref(), &ask()?, |keyring| {
             Ok(keyring.configuration == self.hash && keyring.commitment()?.as_slice() == record.commitment)
         })?;
-        Ok(Some(Encryption { suite, keyring: Arc::new(keyring), slot }))
+        Ok(Some((suite, opened)))
     }
 
     /// The key of a repository that is not encrypted.
@@ -391,6 +396,21 @@ impl StoredRecord {
             Error::corrupt(NAME, 0, "a key of 32 bytes", len.to_string())
         })
     }
+}
+
+/// What opened, as it is used. A new master key that somebody is about to introduce is not used to seal.
+fn settle(store: &Arc<dyn Store>, suite: CipherSuite, opened: Opened) -> Result<Encryption> {
+    let Opened { slots, generations, closed, mut keyring } = opened;
+    if generations.iter().any(|generation| generations.first() != Some(generation)) {
+        let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
+        let unsettled = keys::unsettled_slots(&sealed)?;
+        let settled = slots.iter().zip(&generations).filter(|(id, _)| !unsettled.contains(id));
+        if let Some(generation) = settled.map(|(_, generation)| *generation).max() {
+            keyring.seal_at_most_with(generation);
+        }
+    }
+    let slot = slots.first().cloned().unwrap_or_default();
+    Ok(Encryption { suite, keyring: Arc::new(keyring), slot, slots, closed })
 }
 
 /// Fails if the store holds a repository or other files.

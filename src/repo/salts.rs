@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::crypto::random;
+use crate::error::Result;
 
 /// Bytes of a salt.
 pub const SALT_BYTES: usize = 16;
@@ -25,7 +26,7 @@ impl Salts {
         Salts(Some(Arc::new(Mutex::new(reader))))
     }
 
-    /// The next salt: from the kernel, unless the source is fixed.
+    /// The next salt: random, unless the source is fixed.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel gives no random bytes.
@@ -33,8 +34,7 @@ impl Salts {
         let mut salt = [0; SALT_BYTES];
         match &self.0 {
             Some(fixed) => fixed.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut salt),
-            None => getrandom::fill(&mut salt)
-                .map_err(|error| Error::io("get random bytes for", "a salt", std::io::Error::other(error)))?,
+            None => salt.copy_from_slice(random::fresh("a salt")?.first_chunk::<SALT_BYTES>().unwrap_or(&[0; 16])),
         }
         Ok(salt)
     }

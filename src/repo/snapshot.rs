@@ -305,7 +305,7 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
         let Some(id) = parse_name(&listed.name) else { continue };
         match Snapshot::load(store, &id) {
             Ok(snapshot) => snapshots.push(NamedSnapshot { id, snapshot }),
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.stops_reading() => return Err(error),
             Err(error) => damaged.push((listed.name, error)),
         }
     }

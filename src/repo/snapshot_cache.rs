@@ -125,7 +125,7 @@ fn list_with(store: &dyn Store, path: Option<PathBuf>) -> Result<(Vec<NamedSnaps
                 snapshots.push(NamedSnapshot { id, snapshot });
                 new.push(blob);
             }
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.stops_reading() => return Err(error),
             Err(error) => damaged.push((snapshot::blob_name(&id), error)),
         }
     }

@@ -59,7 +59,7 @@ impl FileComparison {
             let reference = match walk.next(reader) {
                 Ok(Some(reference)) => reference,
                 Ok(None) => return Ok(true),
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 Err(_) => return Ok(false),
             };
             let len = reference.content_len();

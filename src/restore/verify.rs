@@ -112,7 +112,7 @@ impl Verification {
         match self.difference(descent, comparison, node) {
             Ok(None) => self.counts.verified.add(1),
             Ok(Some(difference)) => self.differs(descent, node, difference),
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.stops_reading() => return Err(error),
             Err(error) => self.counts.problem(&error),
         }
         Ok(())

@@ -14,14 +14,19 @@ use std::time::SystemTime;
 
 use lru::LruCache;
 
+use super::blob::hash_stream;
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, read_again};
 use crate::crypto::{
     BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::wire::checksum;
 
 /// Keys of blobs that were read in ranges last, at most: each saves reading the header again.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Bytes of a stream that is read once which make its salt.
+const STREAM_HEAD_BYTES: u64 = 64 << 10;
 
 /// Whether the blob is stored as it is: the configuration and the key slots.
 pub fn is_public(name: &str) -> bool {
@@ -47,28 +52,44 @@ impl SealedStore {
         SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)) }
     }
 
-    /// The key of a new blob of `len` bytes in the directory of `name`.
-    fn new_key(&self, name: &str, len: u64) -> Result<BlobKey> {
+    /// The key of a new blob of `len` bytes with the hash `content` in the directory of `name`.
+    fn new_key(&self, name: &str, len: u64, content: &[u8; 32]) -> Result<BlobKey> {
         let master = self.keyring.latest()?;
-        BlobKey::new(master, SealedHeader::new(self.suite, master.generation, len)?, directory(name))
+        BlobKey::new(master, SealedHeader::new(self.suite, master, len, content)?, directory(name))
     }
 
     fn seal(&self, name: &str, parts: &[&[u8]]) -> Result<Vec<u8>> {
-        self.new_key(name, parts.iter().map(|part| part.len() as u64).sum())?.seal(parts)
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.new_key(name, len, &checksum(parts))?.seal(parts)
     }
 
-    /// The key of the blob `name`, whose stored bytes begin with `head`.
-    fn key_of(&self, name: &str, head: &[u8]) -> Result<BlobKey> {
+    /// What `open` makes of the blob `name`, whose stored bytes begin with `head`, with the key that opens it.
+    fn with_key<T>(&self, name: &str, head: &[u8], open: impl Fn(BlobKey) -> Result<T>) -> Result<T> {
         let header = SealedHeader::parse(name, head)?;
-        let master = self.keyring.master(header.generation).ok_or_else(|| {
-            let got = format!("generation {}", header.generation);
-            Error::corrupt(name, 12, "a generation of the key that this keyring has", got)
-        })?;
-        BlobKey::new(master, header, directory(name))
+        let mut failure = None;
+        for master in self.keyring.masters(header.generation) {
+            match open(BlobKey::new(master, header, directory(name))?) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.older_key(name, header.generation)))
+    }
+
+    /// The error of a blob that is sealed under a master key which this keyring lacks. It is not damaged: it must be
+    /// left as it is.
+    fn older_key(&self, name: &str, generation: u32) -> Error {
+        let latest = self.keyring.latest().map_or(0, |master| master.generation);
+        let reason = format!(
+            "the key is older than the repository: {name} is encrypted with generation {generation} of the master key, \
+             and the key slot that was opened has generation {latest}. Open the repository again; if that does not \
+             help, somebody has used `fhrd key rotate` and has to add your key slot again"
+        );
+        Error::Locked { location: self.inner.location(), reason }
     }
 
     fn open(&self, name: &str, stored: &[u8]) -> Result<Vec<u8>> {
-        self.key_of(name, stored)?.open(name, stored)
+        self.with_key(name, stored, |key| key.open(name, stored))
     }
 
     /// The error of a blob of more than `bytes_max` bytes, in bytes before sealing.
@@ -87,7 +108,16 @@ impl SealedStore {
         if let Some(key) = self.known_keys().get(name) {
             return Ok(key.clone());
         }
-        let key = Arc::new(self.key_of(name, &self.inner.get_range_cached(name, 0, HEADER_BYTES)?)?);
+        let head = self.inner.get_range_cached(name, 0, HEADER_BYTES)?;
+        let generation = SealedHeader::parse(name, &head)?.generation;
+        let is_ambiguous = self.keyring.masters(generation).nth(1).is_some();
+        let key = Arc::new(self.with_key(name, &head, |key| {
+            if is_ambiguous {
+                let len = usize::from(key.blob_len() > 0);
+                key.open_range(name, 0, len, |start, len| self.inner.get_range_cached(name, start, len))?;
+            }
+            Ok(key)
+        })?);
         self.known_keys().put(name.into(), key.clone());
         Ok(key)
     }
@@ -134,7 +164,11 @@ impl Store for SealedStore {
         if is_public(name) {
             return self.inner.put_stream_if_absent(name, len, content);
         }
-        let key = self.new_key(name, len)?;
+        // The content is not known yet. Its beginning makes the salt, and what is random in it.
+        let mut head = Vec::new();
+        content.take(STREAM_HEAD_BYTES).read_to_end(&mut head).map_err(|error| Error::io("read", name, error))?;
+        let key = self.new_key(name, len, &checksum(&[name.as_bytes(), &head]))?;
+        let content = &mut head.chain(content);
         self.inner.put_stream_if_absent(name, sealed_len(len), &mut SealedReader::new(&key, content))
     }
 
@@ -160,8 +194,7 @@ impl Store for SealedStore {
             return self.inner.put_stream_hashed(name_of, len, content);
         }
         let failed = |error| Error::io("read", "the bytes to store", error);
-        let key = self.new_key(&name, len)?;
-        content.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let key = self.new_key(&name, len, &hash_stream(content)?)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(SealedReader::new(&key, content)).map_err(failed)?;
         let hash = *hasher.finalize().as_bytes();
@@ -279,6 +312,7 @@ impl Store for SealedStore {
 mod tests {
     use super::*;
     use crate::crypto::SecretKey;
+    use crate::crypto::random::REPEATS;
     use crate::store::{MemoryStore, contract, get_hashed};
 
     fn sealed(inner: &Arc<MemoryStore>, suite: CipherSuite) -> SealedStore {
@@ -326,6 +360,90 @@ mod tests {
             let is_clear = inner.get(name, 1000).unwrap() == b"in the clear";
             assert_eq!(is_clear, ["config", "config-copy", "keys/ab"].contains(&name), "{name}");
         }
+    }
+
+    #[test]
+    fn two_blobs_have_two_keys_even_if_the_random_bytes_come_again() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let store = sealed(&inner, CipherSuite::Aes256Gcm);
+        let name_of: NameOfHash = |hash| format!("index/{}", crate::types::hex(hash));
+        let (first, mut second) = (vec![1; 200_000], vec![1; 200_000]);
+        second[199_999] = 2;
+        let salt = |name: &str| inner.get(name, 1 << 20).unwrap()[24..56].to_vec();
+        REPEATS.set(true);
+        let mut salts = std::collections::BTreeSet::new();
+        for (number, content) in [first, second].iter().enumerate() {
+            let name = format!("intents/{number}");
+            store.put_if_absent(&name, &[content]).unwrap();
+            salts.insert(salt(&name));
+            salts.insert(salt(&name_of(&store.put_hashed(name_of, &[content]).unwrap())));
+            store.overwrite("intents/x", &[content]).unwrap();
+            salts.insert(salt("intents/x"));
+            let mut stream = std::io::Cursor::new(content);
+            let hash = store.put_stream_hashed(name_of, content.len() as u64, &mut stream).unwrap();
+            salts.insert(salt(&name_of(&hash)));
+        }
+        assert_eq!(salts.len(), 2, "one of each content");
+        let streamed = [[1; 100], [2; 100]].map(|content| {
+            let name = format!("pending/{}", content[0]);
+            store.put_stream_if_absent(&name, 100, &mut &content[..]).unwrap();
+            assert_eq!(store.get(&name, 100).unwrap(), content);
+            salt(&name)
+        });
+        REPEATS.set(false);
+        assert_ne!(streamed[0], streamed[1]);
+    }
+
+    #[test]
+    fn a_blob_of_a_generation_that_the_keyring_lacks_is_locked_and_not_damaged() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let old = Keyring::new(SecretKey::new([1; 32]), [2; 32]).unwrap();
+        let mut new = old.clone();
+        new.rotate().unwrap();
+        let store =
+            |keyring: &Keyring| SealedStore::new(inner.clone(), CipherSuite::Aes256Gcm, Arc::new(keyring.clone()));
+        let name_of: NameOfHash = |hash| format!("index/{}", crate::types::hex(hash));
+        let name = name_of(&store(&new).put_hashed(name_of, &[b"text"]).unwrap());
+        let old = store(&old);
+        for error in [
+            old.get(&name, 100).unwrap_err(),
+            old.get_range(&name, 0, 1).unwrap_err(),
+            old.get_range_cached(&name, 0, 0).unwrap_err(),
+            get_hashed(&old, &name, 100).unwrap_err(),
+        ] {
+            let is_locked = |error: &Error| error.kind() == ErrorKind::Locked && !error.is_unreadable();
+            assert!(is_locked(&error) && is_locked(&error.duplicate()), "{error}");
+            assert!(error.to_string().contains("the key is older than the repository"), "{error}");
+        }
+        // A header that is damaged is damage.
+        let mut stored = inner.get(&name, 1000).unwrap();
+        stored[12] = 9;
+        inner.replace(&name, &stored);
+        assert_eq!(old.get_range(&name, 0, 1).unwrap_err().kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn two_keys_of_one_generation_open_what_each_has_sealed() {
+        let inner: Arc<MemoryStore> = Arc::default();
+        let keyring = Keyring::new(SecretKey::new([1; 32]), [2; 32]).unwrap();
+        let mut rings = [keyring.clone(), keyring.clone(), keyring];
+        rings[..2].iter_mut().for_each(|ring| ring.rotate().unwrap());
+        let stores = rings
+            .each_ref()
+            .map(|ring| SealedStore::new(inner.clone(), CipherSuite::Aes256Gcm, Arc::new(ring.clone())));
+        let [one, other, mut merged] = rings;
+        merged.merge(&one).unwrap();
+        merged.merge(&other).unwrap();
+        let merged = SealedStore::new(inner.clone(), CipherSuite::Aes256Gcm, Arc::new(merged));
+        for (number, store) in stores.iter().enumerate() {
+            for content in [&b""[..], b"text"] {
+                let name = format!("intents/{number}-{}", content.len());
+                store.put_if_absent(&name, &[content]).unwrap();
+                assert_eq!(merged.get(&name, 100).unwrap(), content);
+                assert_eq!(merged.get_range(&name, 0, content.len()).unwrap(), content);
+            }
+        }
+        assert!(stores[0].get("intents/1-4", 100).is_err(), "the other key does not open it");
     }
 
     #[test]

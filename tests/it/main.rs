@@ -27,6 +27,7 @@ mod hostile;
 mod hostile_repository;
 mod input;
 mod interleavings;
+mod keys;
 mod list;
 mod local_cache;
 mod manifests;

@@ -32,8 +32,8 @@ pub struct Options {
     /// Key file of an encrypted repository, in place of a password
     #[arg(long, global = true, value_name = "FILE", env = "FHRD_KEY_FILE")]
     pub key_file: Option<PathBuf>,
-    /// Use a repository that is not encrypted although a password or key file is given. Otherwise it is refused: somebody
-    /// may have put it in the place of yours
+    /// Use a repository that is not encrypted although a password or key file is given. Without this, it is refused:
+    /// somebody may have put it in the place of yours
     #[arg(long, global = true, env = "FHRD_ALLOW_UNENCRYPTED", value_parser = FalseyValueParser::new())]
     pub allow_unencrypted: bool,
     /// Use an SFTP server that lacks hardlink@openssh.com or fsync@openssh.com; docs/REMOTE.md explains the risk

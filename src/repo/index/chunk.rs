@@ -27,7 +27,7 @@ use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::write_segment;
 use crate::config::IndexConfig;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::metrics::Distribution;
 use crate::repo::container::{Base, ContainerIndex};
 use crate::repo::marks::{BadParts, Quarantine};
@@ -179,21 +179,30 @@ impl ChunkIndex {
     fn last_level(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         for segment in &self.written {
             match segment.find(fingerprint) {
-                Ok(hits)
-                    if hits
-                        .iter()
-                        .any(|(container, _)| confirm(&mut self.local, &self.quarantine, container, fingerprint)) =>
-                {
-                    return Ok(true);
+                Ok(hits) => {
+                    for (container, _) in &hits {
+                        if confirm(&mut self.local, &self.quarantine, container, fingerprint)? {
+                            return Ok(true);
+                        }
+                    }
                 }
-                Ok(_) => {}
                 Err(error) if error.is_unreadable() => tracing::debug!("{error}"),
                 Err(error) => return Err(error),
             }
         }
-        let (local, quarantine) = (&mut self.local, &self.quarantine);
-        let search = |container, _| confirm(local, quarantine, &container, fingerprint).then_some(());
-        Ok(self.listing.search(fingerprint, search)?.is_some())
+        let (local, quarantine, mut failure) = (&mut self.local, &self.quarantine, None);
+        let search = |container, _| match confirm(local, quarantine, &container, fingerprint) {
+            Ok(is_stored) => is_stored.then_some(()),
+            Err(error) => {
+                failure = Some(error);
+                None
+            }
+        };
+        let found = self.listing.search(fingerprint, search)?;
+        match (found, failure) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found.is_some()),
+        }
     }
 
     /// Adds a container of this run that is durable. Its chunks leave the temporary level.
@@ -307,17 +316,16 @@ fn confirm(
     quarantine: &Quarantine,
     container: &ContainerId,
     fingerprint: &Fingerprint,
-) -> bool {
+) -> Result<bool> {
     if quarantine.of(container) == Some(&BadParts::Whole) {
-        return false;
+        return Ok(false);
     }
     match container_indexes.load(container) {
-        Ok(container_index) => usable(quarantine, container, &container_index, fingerprint).is_some(),
-        // The run ends.
-        Err(Error::Interrupted) => false,
+        Ok(container_index) => Ok(usable(quarantine, container, &container_index, fingerprint).is_some()),
+        Err(error) if error.stops_reading() => Err(error),
         Err(error) => {
             tracing::warn!("{error}; its chunks are stored again");
-            false
+            Ok(false)
         }
     }
 }

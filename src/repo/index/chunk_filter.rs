@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::filter::PresenceFilter;
 use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Name of the filter file in the local cache directory.
@@ -165,7 +165,7 @@ impl ChunkFilter {
             }
             match filled.add(segment) {
                 Ok(()) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 // Another process has merged it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     indexed.listing.refresh()?;

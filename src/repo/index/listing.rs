@@ -395,7 +395,7 @@ fn open_segments(store: &Arc<dyn Store>, known: &ListedSegments) -> Result<(List
                 }
                 // Its containers are now in a segment that replaces it.
                 Err(error) if error.kind() == ErrorKind::NotFound => is_complete = false,
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => damaged.push((blob.name, error)),
             }
         }

@@ -208,7 +208,7 @@ impl Recovery {
         for id in containers {
             match read_fingerprints(self.store.as_ref(), &id) {
                 Ok(fingerprints) => batches.add(id, fingerprints.into_iter().zip(0..))?,
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => tracing::warn!("skipping a container: {error}"),
             }
         }

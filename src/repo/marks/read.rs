@@ -67,7 +67,7 @@ impl Marks {
                 }
                 // It was removed after the listing.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.stops_reading() => return Err(error),
                 Err(error) => {
                     if is_required {
                         marks.refusal.get_or_insert(error.duplicate());

@@ -230,7 +230,7 @@ impl OpenIndex {
             let container_index = match read_container_index(store, &container) {
                 Ok(container_index) => container_index,
                 // The run ends. The next one takes in the other containers.
-                Err(crate::Error::Interrupted) => break,
+                Err(error) if error.stops_reading() => break,
                 Err(error) => {
                     tracing::warn!("not using the chunks of a container as bases: {error}");
                     continue;

@@ -1,4 +1,4 @@
-//! The key slots of a repository: blobs below `keys/`.
+//! Key slots as blobs below `keys/`: listing them, and opening all that a secret opens.
 
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
@@ -36,6 +36,26 @@ pub fn put(store: &dyn Store, slot: &KeySlot) -> Result<String> {
     store.put_hashed(blob_name, &[&slot.encode()?]).map(|hash| hex(&hash))
 }
 
+/// The id that a slot has once it is stored.
+///
+/// # Errors
+/// [`Error::Internal`] if it does not encode.
+pub fn id_of(slot: &KeySlot) -> Result<String> {
+    Ok(hex(blake3::hash(&slot.encode()?).as_bytes()))
+}
+
+/// The ids of all blobs below `keys/`.
+///
+/// # Errors
+/// Those of listing the store.
+pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
+    Ok(store.list(PREFIX)?.into_iter().map(|blob| id_in(&blob.name)).collect())
+}
+
+fn id_in(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or_default().into()
+}
+
 /// Fails if the repository has so many slots that another one may not be tried.
 ///
 /// # Errors
@@ -56,7 +76,8 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
     let mut listed = store.list(PREFIX)?;
     if listed.len() > SLOTS_MAX {
-        let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|id| format!("{PREFIX}/{id}")).collect();
+        let used = KnownRepository::slots(store).into_iter().map(|(id, _)| format!("{PREFIX}/{id}"));
+        let used: Vec<String> = used.collect();
         listed.sort_by_key(|blob| !used.contains(&blob.name));
         tracing::warn!(
             "{} blobs below {PREFIX}/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
@@ -69,7 +90,7 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
         }
         let read = get_hashed(store, &listed.name, BYTES_LIMIT).and_then(|blob| KeySlot::parse(&listed.name, &blob));
         match read {
-            Ok(slot) => slots.push(NamedSlot { id: listed.name.rsplit('/').next().unwrap_or_default().into(), slot }),
+            Ok(slot) => slots.push(NamedSlot { id: id_in(&listed.name), slot }),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => tracing::warn!("skipping a key slot: {error}"),
         }
@@ -78,46 +99,76 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     Ok(slots)
 }
 
-/// Opens the latest slot that `unlock` opens and whose keyring `is_right` accepts. Returns its id, too. If it has older
-/// keys than this machine has seen, the slots before it are tried for newer ones.
+/// What opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Ids of the slots, at least one: first the latest one with the latest master key.
+    pub slots: Vec<String>,
+    /// The latest generation of the master key in each of them.
+    pub generations: Vec<u32>,
+    /// Ids of slots that the secret does not open.
+    pub closed: Vec<String>,
+    /// The keys of all of them.
+    pub keyring: Keyring,
+}
+
+/// Opens all slots that `unlock` opens and whose keyring `is_right` accepts, and merges their keys: one may lack what
+/// another has. Slots that this machine has tried in vain with the secret of a slot are not tried again with it.
 ///
 /// # Errors
 /// [`Error::Locked`] if there is none; those of listing the store and of `is_right`.
-pub fn open(
-    store: &dyn Store,
-    unlock: &Unlock,
-    is_right: impl Fn(&Keyring) -> Result<bool>,
-) -> Result<(String, Keyring)> {
+pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> Result<bool>) -> Result<Opened> {
     let locked = |reason: &str| Error::Locked { location: store.location(), reason: reason.into() };
     let mut slots = list(store)?;
     if slots.is_empty() {
         return Err(locked("it has no key slot that can be read; `fhrd key import` adds one from an exported key"));
     }
-    // The latest first: after a change of keys, only that one has all of them. Somebody may have put costly slots.
+    let known = KnownRepository::slots(store);
+    let is_known = |id: &String| known.iter().any(|(slot, _)| slot == id);
     slots.reverse();
-    slots.sort_by_key(|named| named.slot.is_costly());
-    let (mut is_foreign, mut older, seen) = (false, None, KnownRepository::generation(store));
-    for NamedSlot { id, slot } in slots {
-        match slot.open(&format!("{PREFIX}/{id}"), unlock) {
-            Ok(Some(keyring)) if is_right(&keyring)? => {
-                if keyring.latest()?.generation >= seen {
-                    return Ok((id, keyring));
-                }
-                older.get_or_insert((id, keyring));
-            }
+    // Somebody may have put costly slots.
+    slots.sort_by_key(|named| (named.slot.is_costly(), !is_known(&named.id)));
+    let (mut is_foreign, mut closed) = (false, Vec::new());
+    let mut opened: Vec<(NamedSlot, Keyring)> = Vec::new();
+    for named in slots {
+        // What opens a slot is what opened it before.
+        let mut vain = known.iter().filter(|(slot, _)| opened.iter().any(|(named, _)| named.id == *slot));
+        if vain.any(|(_, closed)| closed.contains(&named.id)) {
+            closed.push(named.id);
+            continue;
+        }
+        if named.slot.is_costly() && !opened.is_empty() {
+            continue;
+        }
+        match named.slot.open(&format!("{PREFIX}/{}", named.id), unlock) {
+            Ok(Some(keyring)) if is_right(&keyring)? => opened.push((named, keyring)),
             Ok(Some(_)) => is_foreign = true,
-            Ok(None) => {}
+            Ok(None) => closed.push(named.id),
             Err(error) => tracing::warn!("a key slot does not open: {error}"),
         }
     }
-    if let Some(older) = older {
-        return Ok(older);
+    if let Some(opened) = merged(opened, closed)? {
+        return Ok(opened);
     }
     Err(locked(match (is_foreign, unlock) {
         (true, _) => "the key slot that opens has the keys of another repository: somebody exchanged files",
         (_, Unlock::Password(_)) => "no key slot opens with this password",
         (_, Unlock::KeyFile(_)) => "no key slot opens with this key file",
     }))
+}
+
+/// The keys of all slots that opened. Of two keys of one generation, the one in the latest slot counts for what is
+/// written from now on.
+fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Result<Option<Opened>> {
+    let latest = |keyring: &Keyring| keyring.latest().map_or(0, |master| master.generation);
+    let order = |(named, keyring): &(NamedSlot, Keyring)| (latest(keyring), named.slot.time_ns, named.id.clone());
+    opened.sort_by_key(|opened| std::cmp::Reverse(order(opened)));
+    let (slots, generations) = opened.iter().map(|(named, keyring)| (named.id.clone(), latest(keyring))).unzip();
+    let mut keyrings = opened.into_iter().map(|(_, keyring)| keyring);
+    let Some(mut keyring) = keyrings.next() else { return Ok(None) };
+    keyrings.try_for_each(|other| keyring.merge(&other))?;
+    closed.sort_unstable();
+    Ok(Some(Opened { slots, generations, closed, keyring }))
 }
 
 /// Removes the slot `id`.

@@ -1,0 +1,252 @@
+//! A change of the key slots that nobody else makes at the same time.
+//!
+//! 1. Before a change, a *claim* is put below `key-changes/`. Then the claims are listed. If there is another one, the
+//!    own one is deleted and the change is refused. Each side puts before it looks, so of two changes at the same time
+//!    at most one goes on.
+//! 2. Then the slots are listed: if one that opened the repository is gone, somebody has changed the keys meanwhile.
+//! 3. A claim on a new master key names the slot that will have it. Whoever opens that slot beside an older one does not
+//!    encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of a
+//!    killed process is no obstacle for whoever can open that slot, and stays one for all others: they would make
+//!    another key of the same generation, and delete the first one.
+//! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
+//! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
+//!    process that was stopped for an hour. If something is wrong, the own slot is deleted.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use minicbor::{Decode, Encode};
+
+use super::slots::{self, PREFIX};
+use crate::crypto::KeySlot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::salts::Salts;
+use crate::store::Store;
+use crate::wire::Envelope;
+
+/// Directory of the claims.
+pub(super) const CLAIMS: &str = "key-changes";
+const MAGIC: [u8; 8] = *b"FHRDKCHG";
+const BYTES_LIMIT: u64 = 1 << 16;
+/// Age of the claim of a process that counts as dead.
+const DEAD_AFTER: Duration = Duration::from_secs(3600);
+
+/// The blob: a CBOR map with integer keys in an envelope of type `FHRDKCHG`.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+struct ClaimRecord {
+    /// When it was put, nanoseconds since 1970, by the clock of its owner. Only shown to users.
+    #[n(0)]
+    time_ns: i64,
+    /// Machine of its owner.
+    #[n(1)]
+    host: String,
+    /// Id of the slot that will have a new master key.
+    #[n(2)]
+    slot: Option<String>,
+    /// Ids of the slots that opened the repository. A rotation removes them last.
+    #[n(3)]
+    base: Vec<String>,
+}
+
+/// See the module.
+pub struct KeyChange<'a> {
+    store: &'a dyn Store,
+    name: String,
+    /// Slots that must still be there.
+    base: Vec<String>,
+    /// Whether it makes a new master key.
+    is_rotation: bool,
+    /// Claims of dead processes, which end with this one.
+    dead: Vec<String>,
+    /// Whether the own slot may be there although the change has failed.
+    leaves_slot: Cell<bool>,
+}
+
+impl<'a> KeyChange<'a> {
+    /// Claims a change in `store`, which was opened with the slots `base`. If it makes a new master key, `new_master` is
+    /// the slot that will have it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if somebody else changes the keys or has changed them; those of the store.
+    pub fn begin(store: &'a dyn Store, base: &[String], new_master: Option<&KeySlot>) -> Result<Self> {
+        let random = Salts::default().draw()?;
+        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let slot = new_master.map(slots::id_of).transpose()?;
+        let record = ClaimRecord {
+            time_ns: jiff::Timestamp::now().as_nanosecond() as i64,
+            host: hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            slot,
+            base: base.to_vec(),
+        };
+        let payload = minicbor::to_vec(&record);
+        let payload = payload.map_err(|error| Error::internal(format!("cannot encode a claim: {error}")))?;
+        let name = format!("{CLAIMS}/{digits}");
+        let mut change = KeyChange {
+            store,
+            name,
+            base: base.to_vec(),
+            is_rotation: new_master.is_some(),
+            dead: Vec::new(),
+            leaves_slot: Cell::new(false),
+        };
+        let put = store.put_if_absent(&change.name, &[&Envelope::new(MAGIC).seal(&payload)]);
+        let looked = put.and_then(|_| change.look());
+        match looked {
+            Ok(()) => Ok(change),
+            Err(error) => {
+                change.withdraw_claim();
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks at the claims of others, then at the slots.
+    fn look(&mut self) -> Result<()> {
+        for claim in self.store.list(CLAIMS)?.into_iter().map(|listed| listed.name) {
+            if claim != self.name && self.pass(&claim)? {
+                self.dead.push(claim);
+            }
+        }
+        self.check_base()
+    }
+
+    /// Fails if the claim of another change is an obstacle. Returns whether it is dead and can go.
+    fn pass(&self, claim: &str) -> Result<bool> {
+        let record = match load(self.store, claim) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                return Err(Error::Usage(format!(
+                    "cannot tell which change of the keys is under way: {error}. If none is, delete {claim}"
+                )));
+            }
+            record => record?,
+        };
+        let has_slot = record.slot.as_ref().map_or(Ok(false), |id| self.has_slot(id))?;
+        let opens_slot = has_slot && record.slot.as_ref().is_some_and(|id| self.base.contains(id));
+        let is_over = !has_slot
+            || record
+                .base
+                .iter()
+                .map(|id| self.has_slot(id))
+                .try_fold(true, |all_gone, has| Ok::<_, Error>(all_gone && !has?))?;
+        let is_dead = self.is_dead(claim)?;
+        if opens_slot || (is_dead && is_over) {
+            return Ok(is_dead && (is_over || self.is_rotation));
+        }
+        let time = jiff::Timestamp::from_nanosecond(record.time_ns.into());
+        let time = time.map(|time| format!("{time:.0}")).unwrap_or_default();
+        if !is_dead {
+            return Err(Error::Usage(format!(
+                "another change of the keys is under way, on {} since {time}: nothing was changed. Try again later. If \
+                 it was interrupted, wait an hour, or delete {claim}",
+                record.host
+            )));
+        }
+        Err(Error::Usage(format!(
+            "a `fhrd key rotate` on {} of {time} was interrupted after its new master key could be used: nothing was \
+             changed. Run it again with the password or key file of the slot {}",
+            record.host,
+            record.slot.as_deref().and_then(|id| id.get(..8)).unwrap_or_default()
+        )))
+    }
+
+    fn is_dead(&self, claim: &str) -> Result<bool> {
+        let (own, other) = (self.store.head(&self.name)?, self.store.head(claim)?);
+        let (Some(own), Some(other)) = (own, other) else { return Ok(other.is_none()) };
+        Ok(own.modified.duration_since(other.modified).is_ok_and(|age| age >= DEAD_AFTER))
+    }
+
+    fn has_slot(&self, id: &str) -> Result<bool> {
+        Ok(self.store.head(&format!("{PREFIX}/{id}"))?.is_some())
+    }
+
+    /// Fails if a slot that opened the repository is gone.
+    fn check_base(&self) -> Result<()> {
+        for id in &self.base {
+            if !self.has_slot(id)? {
+                return Err(changed_meanwhile());
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a slot, and looks again at claim and slots. Returns its id.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store.
+    pub fn put(&self, slot: &KeySlot) -> Result<String> {
+        if self.store.head(&self.name)?.is_none() {
+            return Err(changed_meanwhile());
+        }
+        let id = slots::id_of(slot)?;
+        let looked = slots::put(self.store, slot).and_then(|_| match self.store.head(&self.name)? {
+            Some(_) => self.check_base(),
+            None => Err(changed_meanwhile()),
+        });
+        match looked {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                if let Err(second) = slots::remove(self.store, &id) {
+                    tracing::warn!("the key slot {id} may stay: {second}");
+                    self.leaves_slot.set(true);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the change, and deletes the claims of dead processes.
+    pub fn end(self) {
+        for name in self.dead.iter().chain([&self.name]) {
+            if let Err(error) = self.store.delete(name) {
+                tracing::warn!("{name} stays, and lets other changes of the keys wait for an hour: {error}");
+            }
+        }
+    }
+
+    fn withdraw_claim(&self) {
+        if let Err(error) = self.store.delete(&self.name) {
+            tracing::warn!("{} stays, and lets other changes of the keys wait for an hour: {error}", self.name);
+        }
+    }
+
+    /// What `work` returns. If it fails, the claim is deleted, unless the own slot may be there: the claim then keeps
+    /// others from a key of the same generation.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn or_withdraw<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        work().inspect_err(|_| {
+            if !self.leaves_slot.get() {
+                self.withdraw_claim();
+            }
+        })
+    }
+}
+
+/// The slots whose new master keys are not to be used yet, because somebody is still putting them.
+///
+/// # Errors
+/// Those of the store. A claim that is damaged counts for nothing here.
+pub(in crate::repo) fn unsettled_slots(store: &dyn Store) -> Result<Vec<String>> {
+    let mut unsettled = Vec::new();
+    for listed in store.list(CLAIMS)? {
+        match load(store, &listed.name) {
+            Ok(record) => unsettled.extend(record.slot),
+            Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(unsettled)
+}
+
+fn load(store: &dyn Store, claim: &str) -> Result<ClaimRecord> {
+    let blob = store.get(claim, BYTES_LIMIT)?;
+    let (_, payload) = Envelope::open(MAGIC, claim, &blob)?;
+    minicbor::decode(payload).map_err(|error| Error::corrupt(claim, 0, "a claim", error.to_string()))
+}
+
+fn changed_meanwhile() -> Error {
+    Error::Usage("somebody has changed the keys at the same time, so nothing was changed: try again".into())
+}

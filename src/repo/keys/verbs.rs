@@ -1,0 +1,171 @@
+//! What changes key slots: each verb is one [`KeyChange`].
+
+use std::sync::Arc;
+
+use super::change::KeyChange;
+use super::slots::{self, check_slot_count};
+use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
+use crate::error::{Error, Result};
+use crate::repo::{Encryption, KnownRepository, Repository};
+use crate::store::{SealedStore, Store};
+
+/// Directories whose blobs show whether the repository is younger than a keyring: what every backup writes.
+const WRITTEN: [&str; 2] = ["snapshots", "index"];
+
+/// How the repository is encrypted.
+///
+/// # Errors
+/// [`Error::Usage`] if it is not.
+fn encryption(repository: &Repository) -> Result<&Encryption> {
+    repository.encryption.as_ref().ok_or_else(|| Error::Usage("the repository is not encrypted".into()))
+}
+
+/// Adds a slot that `unlock` opens, and returns its id.
+///
+/// # Errors
+/// Those of [`KeySlot::new`] and [`KeyChange`]; [`Error::Usage`] if there are too many slots.
+pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<String> {
+    let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
+    let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
+    let change = KeyChange::begin(store, &encryption.slots, None)?;
+    let id = change.or_withdraw(|| {
+        check_slot_count(store)?;
+        change.put(&slot)
+    })?;
+    change.end();
+    Ok(id)
+}
+
+/// Adds a slot that `unlock` opens, and removes those that opened the repository. Returns the ids of both.
+///
+/// # Errors
+/// As of [`add`].
+pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(String, Vec<String>)> {
+    let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
+    let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
+    let change = KeyChange::begin(store, &encryption.slots, None)?;
+    let id = change.or_withdraw(|| {
+        let id = change.put(&slot)?;
+        remember(repository, &encryption.keyring, &id);
+        encryption.slots.iter().try_for_each(|old| slots::remove(store, old))?;
+        Ok(id)
+    })?;
+    change.end();
+    Ok((id, encryption.slots.clone()))
+}
+
+/// Removes the slot whose id begins with `id`, unless it is the last one. Returns its whole id.
+///
+/// # Errors
+/// [`Error::Usage`] if no slot or several have such an id, or if it is the last one; those of [`KeyChange`].
+pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
+    let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
+    let change = KeyChange::begin(store, &encryption.slots, None)?;
+    let removed = change.or_withdraw(|| {
+        let names = slots::ids(store)?;
+        let mut found = names.iter().filter(|name| name.starts_with(id));
+        let (Some(found), None) = (found.next(), found.next()) else {
+            return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
+        };
+        // One that cannot be read opens nothing.
+        if slots::list(store)?.iter().all(|slot| slot.id == *found) {
+            return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
+        }
+        slots::remove(store, found)?;
+        Ok(found.clone())
+    })?;
+    change.end();
+    Ok(removed)
+}
+
+/// What [`rotate`] did.
+pub struct Rotated {
+    /// Id of the new slot.
+    pub added: String,
+    /// Ids of the slots that were there before.
+    pub removed: Vec<String>,
+    /// Generation of the new master key.
+    pub generation: u32,
+}
+
+/// Makes a new master key and a slot for it that `unlock` opens, and removes all other slots.
+///
+/// # Errors
+/// As of [`add`]; [`Error::Locked`] if what is stored is younger than the keyring.
+pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
+    let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
+    let mut keyring = Keyring::clone(&encryption.keyring);
+    keyring.rotate()?;
+    let generation = keyring.latest()?.generation;
+    let before = slots::list(store)?;
+    let label = before.iter().find(|slot| slot.id == encryption.slot).map_or("", |slot| slot.slot.label.as_str());
+    let slot = KeySlot::new(&keyring, unlock, label, encryption.suite)?;
+    let change = KeyChange::begin(store, &encryption.slots, Some(&slot))?;
+    let (added, before) = change.or_withdraw(|| {
+        check_is_current(store)?;
+        let mut before = slots::ids(store)?;
+        // Those of the user last: until then, the new key is not used.
+        before.sort_by_key(|id| encryption.slots.contains(id));
+        Ok((change.put(&slot)?, before))
+    })?;
+    // From here on the new key may be in use. If the rest fails, the claim stays, so that nobody makes another one.
+    remember(repository, &encryption.keyring, &added);
+    before.iter().try_for_each(|old| slots::remove(store, old))?;
+    remember(repository, &keyring, &added);
+    if !slots::ids(store)?.contains(&added) {
+        change.end();
+        return Err(Error::Usage("somebody has removed the new key slot at the same time".into()));
+    }
+    change.end();
+    Ok(Rotated { added, removed: before, generation })
+}
+
+/// Fails if something is stored under a later generation than the keyring of `store` has. Another new key would get the
+/// number of one that is in use.
+fn check_is_current(store: &dyn Store) -> Result<()> {
+    for directory in WRITTEN {
+        for blob in store.list(directory)? {
+            match store.get_range_cached(&blob.name, 0, 0) {
+                Err(error) if !error.is_unreadable() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds a slot that `unlock` opens for a keyring that comes from outside of the repository. Returns its id.
+///
+/// # Errors
+/// [`Error::Locked`] if the keyring is of another repository; [`Error::Usage`] if it is older than what this machine
+/// has used; those of [`KeyChange`].
+pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: &str) -> Result<String> {
+    Repository::check_keyring(store.as_ref(), &keyring)?;
+    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref()) {
+        let text = "these keys are older than those that this machine has used: use a later export";
+        return Err(Error::Usage(text.into()));
+    }
+    let suite = CipherSuite::of_this_machine();
+    let slot = KeySlot::new(&keyring, unlock, label, suite)?;
+    let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring));
+    let change = KeyChange::begin(&sealed, &[], None)?;
+    let id = change.or_withdraw(|| {
+        check_is_current(&sealed)?;
+        change.put(&slot)
+    })?;
+    change.end();
+    Ok(id)
+}
+
+/// Remembers on this machine that the slot `id` opens `keyring` from now on.
+fn remember(repository: &Repository, keyring: &Keyring, id: &str) {
+    let Some(before) = &repository.encryption else { return };
+    let encryption = Encryption {
+        suite: before.suite,
+        keyring: Arc::new(keyring.clone()),
+        slot: id.into(),
+        slots: vec![id.into()],
+        closed: Vec::new(),
+    };
+    KnownRepository::remember(&Repository { encryption: Some(encryption), ..repository.clone() });
+}

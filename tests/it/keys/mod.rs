@@ -1,0 +1,5 @@
+//! Changes of keys beside each other, and keys that are older than the repository.
+
+mod beside;
+mod older;
+mod scene;
