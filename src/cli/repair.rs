@@ -42,6 +42,7 @@ fn index(session: &Session) -> Result<Exit> {
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
+            ("key slots", format!("{} written again", report.key_slots_healed)),
         ];
         if !session.options.quiet {
             print(|out| write_pairs(out, &pairs))?;

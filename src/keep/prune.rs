@@ -79,7 +79,7 @@ fn prune_without(
     let repository = &repository.stopped_by(stop);
     match options.dry_run {
         true => repository.check_writable()?,
-        false => check_writable(repository)?,
+        false => check_writable(repository).and_then(|()| crate::repo::keys::clean(repository))?,
     }
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
     let (started, mut attempt) = (Instant::now(), 1);

@@ -24,6 +24,7 @@ use crate::repo::container::blob_name;
 use crate::repo::index::{
     ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, read_container_index,
 };
+use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::snapshot;
 use crate::types::{ContainerId, Fingerprint};
@@ -53,6 +54,8 @@ pub struct IndexReport {
     pub bundles_deleted: u64,
     /// Copies of the configuration written again.
     pub configs_healed: u64,
+    /// Key slots and their copies written again.
+    pub key_slots_healed: u64,
 }
 
 /// Repairs the index. May be killed at any point and run again.
@@ -66,7 +69,8 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     let defects = repository.config_defects().len();
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
-    let mut report = IndexReport { configs_healed, ..IndexReport::default() };
+    let key_slots_healed = keys::heal_slots(repository)?;
+    let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
 
     let found = ContainerListing::take(store)?;
     report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::repo::Repository;
+use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
 use crate::wire;
 
@@ -128,6 +129,9 @@ pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> 
         let mark = Mark::new(MarkKind::WriterFeatures(bits(&missing)), REASON);
         mark.save(repository.store.as_ref())?.into_iter().next()
     };
+    if !dry_run {
+        keys::heal_slots(repository)?;
+    }
     let present = Feature::ALL.into_iter().filter(is_present).map(FeatureReport::from).collect();
     Ok(UpgradeReport { dry_run, enabled: missing.into_iter().map(FeatureReport::from).collect(), present, mark })
 }

@@ -15,7 +15,7 @@ use crate::repo::blob_cache::BlobCache;
 use crate::repo::clock::Clock;
 use crate::repo::container::NewContainers;
 use crate::repo::features;
-use crate::repo::keys::{self, Opened};
+use crate::repo::keys::{self, OpenedSlots};
 use crate::repo::record::{
     BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
 };
@@ -132,7 +132,10 @@ impl Repository {
         // The slot first: whoever finds a configuration finds a slot that opens it.
         keys::put(store.as_ref(), &KeySlot::new(&keyring, unlock, label, suite)?)?;
         put_record(&store, &payload, features::bits(&features::needed(true)))?;
-        Self::open_with(store, &|| Ok(unlock.clone()))
+        let repository = Self::open_with(store, &|| Ok(unlock.clone()))?;
+        // Nobody changes the keys yet.
+        keys::heal_claimed(&repository)?;
+        Ok(repository)
     }
 
     /// Creates a repository in an unused store with a given identity: 16 bytes of id and 32 bytes of key.
@@ -229,7 +232,7 @@ impl Repository {
         let (key, encryption) = match opened {
             None => (stored.plain_key()?, None),
             Some((suite, opened)) => {
-                let encryption = settle(&store, suite, opened)?;
+                let encryption = encryption_of(&store, suite, opened)?;
                 store = Arc::new(SealedStore::new(store, suite, encryption.keyring.clone()));
                 (RepositoryKey(*encryption.keyring.fingerprint_key.bytes()), Some(encryption))
             }
@@ -377,7 +380,7 @@ impl Repository {
 
 impl StoredRecord {
     /// Opens the key slots of an encrypted repository. `None` if it is not encrypted.
-    fn unlock(&self, store: &Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Option<(CipherSuite, Opened)>> {
+    fn unlock(&self, store: &Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Option<(CipherSuite, OpenedSlots)>> {
         let Some(record) = &self.record.encryption else { return Ok(None) };
         let suite = CipherSuite::from_number(record.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", record.suite)))?;
@@ -399,13 +402,13 @@ impl StoredRecord {
 }
 
 /// What opened, as it is used. A new master key that somebody is about to introduce is not used to seal.
-fn settle(store: &Arc<dyn Store>, suite: CipherSuite, opened: Opened) -> Result<Encryption> {
-    let Opened { slots, generations, closed, mut keyring } = opened;
+fn encryption_of(store: &Arc<dyn Store>, suite: CipherSuite, opened: OpenedSlots) -> Result<Encryption> {
+    let OpenedSlots { slots, generations, closed, mut keyring } = opened;
     if generations.iter().any(|generation| generations.first() != Some(generation)) {
         let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
-        let unsettled = keys::unsettled_slots(&sealed)?;
-        let settled = slots.iter().zip(&generations).filter(|(id, _)| !unsettled.contains(id));
-        if let Some(generation) = settled.map(|(_, generation)| *generation).max() {
+        let unconfirmed = keys::unconfirmed_slots(&sealed)?;
+        let confirmed = slots.iter().zip(&generations).filter(|(id, _)| !unconfirmed.contains(id));
+        if let Some(generation) = confirmed.map(|(_, generation)| *generation).max() {
             keyring.seal_at_most_with(generation);
         }
     }

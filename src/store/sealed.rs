@@ -28,9 +28,9 @@ const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Bytes of a stream that is read once which make its salt.
 const STREAM_HEAD_BYTES: u64 = 64 << 10;
 
-/// Whether the blob is stored as it is: the configuration and the key slots.
+/// Whether the blob is stored as it is: the configuration and the key slots, with their copies.
 pub fn is_public(name: &str) -> bool {
-    matches!(directory(name), "config" | "config-copy" | "keys")
+    matches!(directory(name), "config" | "config-copy" | "keys" | "key-copies")
 }
 
 /// The first component of a name.
@@ -355,10 +355,12 @@ mod tests {
     fn only_the_configuration_and_the_key_slots_are_in_the_clear() {
         let inner: Arc<MemoryStore> = Arc::default();
         let store = sealed(&inner, CipherSuite::Aes256Gcm);
-        for name in ["config", "config-copy", "keys/ab", "keys-2/ab", "containers/ab/keys", "snapshots/config"] {
+        for name in
+            ["config", "config-copy", "keys/ab", "key-copies/ab", "keys-2/ab", "containers/ab/keys", "snapshots/config"]
+        {
             store.put_if_absent(name, &[b"in the clear"]).unwrap();
             let is_clear = inner.get(name, 1000).unwrap() == b"in the clear";
-            assert_eq!(is_clear, ["config", "config-copy", "keys/ab"].contains(&name), "{name}");
+            assert_eq!(is_clear, ["config", "config-copy", "keys/ab", "key-copies/ab"].contains(&name), "{name}");
         }
     }
 

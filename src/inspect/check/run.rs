@@ -20,6 +20,7 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::container::{self, blob_name};
 use crate::repo::index::{self, ContainerListing};
+use crate::repo::keys;
 use crate::repo::marks::{BadParts, Marks, Quarantine};
 use crate::repo::pause::pause;
 use crate::repo::snapshot::{self, NamedSnapshot};
@@ -62,7 +63,7 @@ pub struct CheckReport {
     /// The first 1000 of them.
     pub newer: Vec<String>,
     /// Damage that costs nothing: of what marks list and no snapshot needs, of what is gone and no snapshot needs, and
-    /// of bundles. At most 1000 lines.
+    /// of bundles. At most 1000 lines, and hints about key slots.
     pub notes: Vec<String>,
     /// Damaged frames of containers with a readable index, as far as the data was read.
     pub bad_frames: u64,
@@ -177,6 +178,9 @@ fn check_once(
     let all = match chosen {
         Some(_) => Vec::new(),
         None => {
+            let slots = keys::inspect_slots(repository)?;
+            slots.damaged.iter().for_each(|(name, error)| log.damaged_blob(name, error));
+            report.notes.extend(slots.hints);
             catalogues(repository, &mut log)?;
             bundles(repository, &mut report)?;
             all_snapshots(repository, &mut log)?

@@ -4,10 +4,10 @@
 //!    own one is deleted and the change is refused. Each side puts before it looks, so of two changes at the same time
 //!    at most one goes on.
 //! 2. Then the slots are listed: if one that opened the repository is gone, somebody has changed the keys meanwhile.
-//! 3. A claim on a new master key names the slot that will have it. Whoever opens that slot beside an older one does not
-//!    encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of a
-//!    killed process is no obstacle for whoever can open that slot, and stays one for all others: they would make
-//!    another key of the same generation, and delete the first one.
+//! 3. A claim on a new master key names the slot that will have it. Whoever opens that slot beside an older one does
+//!    not encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of a
+//!    killed process is no obstacle for a rotation by whoever can open that slot, and stays one for all others: they
+//!    would make another key of the same generation, and delete the first one.
 //! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
 //! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
 //!    process that was stopped for an hour. If something is wrong, the own slot is deleted.
@@ -34,7 +34,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(3600);
 /// The blob: a CBOR map with integer keys in an envelope of type `FHRDKCHG`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
-struct ClaimRecord {
+struct KeyChangeRecord {
     /// When it was put, nanoseconds since 1970, by the clock of its owner. Only shown to users.
     #[n(0)]
     time_ns: i64,
@@ -64,8 +64,8 @@ pub struct KeyChange<'a> {
 }
 
 impl<'a> KeyChange<'a> {
-    /// Claims a change in `store`, which was opened with the slots `base`. If it makes a new master key, `new_master` is
-    /// the slot that will have it.
+    /// Claims a change in `store`, which was opened with the slots `base`. If it makes a new master key, `new_master`
+    /// is the slot that will have it.
     ///
     /// # Errors
     /// [`Error::Usage`] if somebody else changes the keys or has changed them; those of the store.
@@ -73,7 +73,7 @@ impl<'a> KeyChange<'a> {
         let random = Salts::default().draw()?;
         let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let slot = new_master.map(slots::id_of).transpose()?;
-        let record = ClaimRecord {
+        let record = KeyChangeRecord {
             time_ns: jiff::Timestamp::now().as_nanosecond() as i64,
             host: hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
             slot,
@@ -131,8 +131,11 @@ impl<'a> KeyChange<'a> {
                 .map(|id| self.has_slot(id))
                 .try_fold(true, |all_gone, has| Ok::<_, Error>(all_gone && !has?))?;
         let is_dead = self.is_dead(claim)?;
-        if opens_slot || (is_dead && is_over) {
-            return Ok(is_dead && (is_over || self.is_rotation));
+        if is_dead && is_over {
+            return Ok(true);
+        }
+        if opens_slot && self.is_rotation {
+            return Ok(is_dead);
         }
         let time = jiff::Timestamp::from_nanosecond(record.time_ns.into());
         let time = time.map(|time| format!("{time:.0}")).unwrap_or_default();
@@ -229,19 +232,19 @@ impl<'a> KeyChange<'a> {
 ///
 /// # Errors
 /// Those of the store. A claim that is damaged counts for nothing here.
-pub(in crate::repo) fn unsettled_slots(store: &dyn Store) -> Result<Vec<String>> {
-    let mut unsettled = Vec::new();
+pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Vec<String>> {
+    let mut unconfirmed = Vec::new();
     for listed in store.list(CLAIMS)? {
         match load(store, &listed.name) {
-            Ok(record) => unsettled.extend(record.slot),
+            Ok(record) => unconfirmed.extend(record.slot),
             Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
             Err(error) => return Err(error),
         }
     }
-    Ok(unsettled)
+    Ok(unconfirmed)
 }
 
-fn load(store: &dyn Store, claim: &str) -> Result<ClaimRecord> {
+fn load(store: &dyn Store, claim: &str) -> Result<KeyChangeRecord> {
     let blob = store.get(claim, BYTES_LIMIT)?;
     let (_, payload) = Envelope::open(MAGIC, claim, &blob)?;
     minicbor::decode(payload).map_err(|error| Error::corrupt(claim, 0, "a claim", error.to_string()))

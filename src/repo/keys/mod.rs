@@ -2,14 +2,18 @@
 //!
 //! 1. A slot is a blob below `keys/`. A repository is opened with *all* slots that what the user gives opens: each may
 //!    have a master key that the others lack ([`slots`]).
-//! 2. Whoever changes the slots claims that before, and looks whether somebody else has ([`KeyChange`]). So of two
+//! 2. Each slot is stored twice in new repositories ([`copies`]). Only the names below `keys/` say which exist.
+//! 3. Whoever changes the slots claims that before, and looks whether somebody else has ([`KeyChange`]). So of two
 //!    changes at the same time at least one is refused, before it has put a slot.
 
 mod change;
+mod copies;
 mod slots;
 mod verbs;
 
 pub use change::KeyChange;
-pub(super) use change::unsettled_slots;
-pub use slots::{NamedSlot, Opened, PREFIX, check_slot_count, list, open, put, remove};
+pub(super) use change::unconfirmed_slots;
+pub(super) use copies::heal_claimed;
+pub use copies::{COPIES, SlotFindings, clean, heal_slots, inspect_slots};
+pub use slots::{NamedSlot, OpenedSlots, PREFIX, check_slot_count, list, open, put, remove};
 pub use verbs::{Rotated, add, import, passwd, remove_slot, rotate};

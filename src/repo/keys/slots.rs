@@ -1,15 +1,16 @@
 //! Key slots as blobs below `keys/`: listing them, and opening all that a secret opens.
 
+use super::copies::{copy_name, read_slot};
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::KnownRepository;
-use crate::store::{Store, get_hashed};
+use crate::store::Store;
 use crate::types::hex;
 
 /// Directory of the slots.
 pub const PREFIX: &str = "keys";
 /// Bytes of a slot, at most. Most of them are generations of the key.
-const BYTES_LIMIT: u64 = 1 << 20;
+pub(super) const BYTES_LIMIT: u64 = 1 << 20;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
 /// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
@@ -52,7 +53,7 @@ pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
     Ok(store.list(PREFIX)?.into_iter().map(|blob| id_in(&blob.name)).collect())
 }
 
-fn id_in(name: &str) -> String {
+pub(super) fn id_in(name: &str) -> String {
     name.rsplit('/').next().unwrap_or_default().into()
 }
 
@@ -88,9 +89,9 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
         if slots.len() == SLOTS_MAX {
             break;
         }
-        let read = get_hashed(store, &listed.name, BYTES_LIMIT).and_then(|blob| KeySlot::parse(&listed.name, &blob));
-        match read {
-            Ok(slot) => slots.push(NamedSlot { id: id_in(&listed.name), slot }),
+        let id = id_in(&listed.name);
+        match read_slot(store, &id) {
+            Ok(slot) => slots.push(NamedSlot { id, slot }),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => tracing::warn!("skipping a key slot: {error}"),
         }
@@ -101,7 +102,7 @@ pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
 
 /// What opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSlots {
     /// Ids of the slots, at least one: first the latest one with the latest master key.
     pub slots: Vec<String>,
     /// The latest generation of the master key in each of them.
@@ -117,7 +118,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// [`Error::Locked`] if there is none; those of listing the store and of `is_right`.
-pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> Result<bool>) -> Result<Opened> {
+pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> Result<bool>) -> Result<OpenedSlots> {
     let locked = |reason: &str| Error::Locked { location: store.location(), reason: reason.into() };
     let mut slots = list(store)?;
     if slots.is_empty() {
@@ -159,7 +160,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
 
 /// The keys of all slots that opened. Of two keys of one generation, the one in the latest slot counts for what is
 /// written from now on.
-fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Result<Option<Opened>> {
+fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Result<Option<OpenedSlots>> {
     let latest = |keyring: &Keyring| keyring.latest().map_or(0, |master| master.generation);
     let order = |(named, keyring): &(NamedSlot, Keyring)| (latest(keyring), named.slot.time_ns, named.id.clone());
     opened.sort_by_key(|opened| std::cmp::Reverse(order(opened)));
@@ -168,13 +169,14 @@ fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Res
     let Some(mut keyring) = keyrings.next() else { return Ok(None) };
     keyrings.try_for_each(|other| keyring.merge(&other))?;
     closed.sort_unstable();
-    Ok(Some(Opened { slots, generations, closed, keyring }))
+    Ok(Some(OpenedSlots { slots, generations, closed, keyring }))
 }
 
-/// Removes the slot `id`.
+/// Removes the slot `id`, its copy first.
 ///
 /// # Errors
 /// Those of the store.
 pub fn remove(store: &dyn Store, id: &str) -> Result<()> {
+    store.delete(&copy_name(id))?;
     store.delete(&format!("{PREFIX}/{id}"))
 }

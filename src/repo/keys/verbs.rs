@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use super::change::KeyChange;
+use super::copies::{heal_claimed, heal_slots};
 use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
+use crate::repo::marks::check_writable;
 use crate::repo::{Encryption, KnownRepository, Repository};
 use crate::store::{SealedStore, Store};
 
 /// Directories whose blobs show whether the repository is younger than a keyring: what every backup writes.
 const WRITTEN: [&str; 2] = ["snapshots", "index"];
 
-/// How the repository is encrypted.
+/// How the repository is encrypted, for a change of its keys.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is not.
+/// [`Error::Usage`] if it is not; those of marks that forbid writing.
 fn encryption(repository: &Repository) -> Result<&Encryption> {
+    // A program that knows no copies of slots must not remove slots.
+    check_writable(repository)?;
     repository.encryption.as_ref().ok_or_else(|| Error::Usage("the repository is not encrypted".into()))
 }
 
@@ -30,7 +34,9 @@ pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<Stri
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
         check_slot_count(store)?;
-        change.put(&slot)
+        let id = change.put(&slot)?;
+        heal_claimed(repository)?;
+        Ok(id)
     })?;
     change.end();
     Ok(id)
@@ -46,6 +52,7 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
         let id = change.put(&slot)?;
+        heal_claimed(repository)?;
         remember(repository, &encryption.keyring, &id);
         encryption.slots.iter().try_for_each(|old| slots::remove(store, old))?;
         Ok(id)
@@ -109,6 +116,7 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
         Ok((change.put(&slot)?, before))
     })?;
     // From here on the new key may be in use. If the rest fails, the claim stays, so that nobody makes another one.
+    heal_claimed(repository)?;
     remember(repository, &encryption.keyring, &added);
     before.iter().try_for_each(|old| slots::remove(store, old))?;
     remember(repository, &keyring, &added);
@@ -154,6 +162,8 @@ pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: 
         change.put(&slot)
     })?;
     change.end();
+    // Without the password of another slot, this is the one that opens.
+    heal_slots(&Repository::open_with(store.clone(), &|| Ok(unlock.clone()))?)?;
     Ok(id)
 }
 

@@ -1,5 +1,6 @@
 //! Changes of keys beside each other, and keys that are older than the repository.
 
 mod beside;
+mod copies;
 mod older;
 mod scene;

@@ -60,6 +60,8 @@ pub enum Verb {
     Passwd(u8),
     /// The slot of another user.
     Remove(u8),
+    /// Writes damaged slots again.
+    Heal,
 }
 
 impl Verb {
@@ -69,6 +71,7 @@ impl Verb {
         match self {
             Verb::Rotate => keys::rotate(&repository, &secret(user)).map(drop),
             Verb::Add(new) => keys::add(&repository, &secret(new), "added").map(drop),
+            Verb::Heal => keys::heal_slots(&repository).map(drop),
             Verb::Passwd(new) => keys::passwd(&repository, &secret(new), "changed").map(drop),
             Verb::Remove(other) => {
                 let slots = keys::list(repository.store.as_ref())?;

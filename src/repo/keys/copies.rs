@@ -1,0 +1,193 @@
+//! The second copies of key slots: blobs below `key-copies/` with the names and the bytes of the slots.
+//!
+//! 1. Only the names below `keys/` say which slots exist. A copy serves the bytes of a slot that is listed there and is
+//!    damaged. Without that it is garbage, and nobody opens it.
+//! 2. A copy is put after its slot, and deleted before it. So it never outlives a deletion.
+//! 3. Healing writes a slot again, and must not bring back one that somebody removes: it is a [`KeyChange`].
+
+use std::collections::BTreeSet;
+
+use super::change::KeyChange;
+use super::slots::{self, BYTES_LIMIT, PREFIX};
+use crate::crypto::KeySlot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::repo::Repository;
+use crate::repo::features::{self, Feature};
+use crate::store::{Store, get_hashed};
+
+/// Directory of the copies.
+pub const COPIES: &str = "key-copies";
+
+/// Store name of the copy of a slot.
+pub(super) fn copy_name(id: &str) -> String {
+    format!("{COPIES}/{id}")
+}
+
+/// Reads a slot that is listed, or its copy if the slot itself is damaged.
+///
+/// # Errors
+/// The error of the slot, if the copy does not help.
+pub(super) fn read_slot(store: &dyn Store, id: &str) -> Result<KeySlot> {
+    let error = match read(store, PREFIX, id) {
+        Err(error) if error.kind() == ErrorKind::Damaged => error,
+        read => return read.map(|(slot, _)| slot),
+    };
+    match read(store, COPIES, id) {
+        Ok((slot, _)) => {
+            tracing::warn!("using the second copy of a key slot: {error}; `fhrd repair index` heals it");
+            Ok(slot)
+        }
+        Err(second) if second.stops_reading() => Err(second),
+        Err(_) => Err(error),
+    }
+}
+
+fn read(store: &dyn Store, directory: &str, id: &str) -> Result<(KeySlot, Vec<u8>)> {
+    let name = format!("{directory}/{id}");
+    let blob = get_hashed(store, &name, BYTES_LIMIT)?;
+    Ok((KeySlot::parse(&name, &blob)?, blob))
+}
+
+/// Deletes the copies of slots that are gone. Returns their number.
+///
+/// # Errors
+/// Those of the store.
+fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
+    // In this order: a copy is put after its slot.
+    let copies = store.list(COPIES)?;
+    let slots: BTreeSet<String> =
+        if copies.is_empty() { return Ok(0) } else { slots::ids(store)?.into_iter().collect() };
+    let mut deleted = 0;
+    for copy in copies.iter().filter(|copy| !slots.contains(&slots::id_in(&copy.name))) {
+        store.delete(&copy.name)?;
+        deleted += 1;
+    }
+    Ok(deleted)
+}
+
+/// Deletes the copies of slots that are gone, in an encrypted repository.
+///
+/// # Errors
+/// Those of the store.
+pub fn clean(repository: &Repository) -> Result<()> {
+    match repository.encryption {
+        Some(_) => delete_needless_copies(repository.store.as_ref()).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Writes damaged slots again from their copies, and copies that are damaged or missing from their slots. Returns how
+/// many slots and copies were damaged. Does nothing while somebody changes the keys.
+///
+/// # Errors
+/// Those of the store.
+pub fn heal_slots(repository: &Repository) -> Result<u64> {
+    let Some(encryption) = &repository.encryption else { return Ok(0) };
+    let store = repository.store.as_ref();
+    delete_needless_copies(store)?;
+    if is_whole(repository)? {
+        return Ok(0);
+    }
+    let change = match KeyChange::begin(store, &encryption.slots, None) {
+        Err(Error::Usage(reason)) => {
+            tracing::warn!("key slots are not healed: {reason}");
+            return Ok(0);
+        }
+        change => change?,
+    };
+    let healed = change.or_withdraw(|| heal_claimed(repository))?;
+    change.end();
+    Ok(healed)
+}
+
+/// Whether there is nothing to heal.
+fn is_whole(repository: &Repository) -> Result<bool> {
+    let store = repository.store.as_ref();
+    let has_copies = features::has(repository, Feature::KeyCopies)?;
+    for id in slots::ids(store)? {
+        let slot = read(store, PREFIX, &id).map(drop);
+        let copy = if has_copies { read(store, COPIES, &id).map(drop) } else { Ok(()) };
+        if slot.is_err() || copy.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// As [`heal_slots`], for whoever has claimed a change of the keys.
+pub(in crate::repo) fn heal_claimed(repository: &Repository) -> Result<u64> {
+    let store = repository.store.as_ref();
+    let has_copies = features::has(repository, Feature::KeyCopies)?;
+    delete_needless_copies(store)?;
+    let mut healed = 0;
+    for id in slots::ids(store)? {
+        let (name, copy_name) = (format!("{PREFIX}/{id}"), copy_name(&id));
+        match (read(store, PREFIX, &id), read(store, COPIES, &id)) {
+            (Ok((_, bytes)), Err(error)) if error.kind() == ErrorKind::Damaged => {
+                store.overwrite(&copy_name, &[&bytes])?;
+                tracing::warn!("{copy_name} is written again from the key slot: {error}");
+                healed += 1;
+            }
+            (Ok((_, bytes)), Err(error)) if error.kind() == ErrorKind::NotFound && has_copies => {
+                store.put_if_absent(&copy_name, &[&bytes])?;
+            }
+            (Err(error), Ok((_, bytes))) if error.kind() == ErrorKind::Damaged => {
+                store.overwrite(&name, &[&bytes])?;
+                tracing::warn!("{name} is written again from its second copy: {error}");
+                healed += 1;
+            }
+            (Err(error), _) | (_, Err(error)) if error.stops_reading() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(healed)
+}
+
+/// What is wrong with the key slots of a repository: damaged blobs, and what to know.
+#[derive(Debug, Default)]
+pub struct SlotFindings {
+    /// Slots and copies that are damaged, with the damage.
+    pub damaged: Vec<(String, Error)>,
+    /// Hints that are no damage.
+    pub hints: Vec<String>,
+}
+
+/// Looks at all key slots and their copies.
+///
+/// # Errors
+/// Those of the store that are not damage.
+pub fn inspect_slots(repository: &Repository) -> Result<SlotFindings> {
+    let (store, mut findings) = (repository.store.as_ref(), SlotFindings::default());
+    if repository.encryption.is_none() {
+        return Ok(findings);
+    }
+    let ids = slots::ids(store)?;
+    for id in &ids {
+        let (slot, copy) = (read(store, PREFIX, id), read(store, COPIES, id));
+        let copy_is_sound = copy.is_ok();
+        let mut note = |directory: &str, read: Result<(KeySlot, Vec<u8>)>| match read {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                findings.damaged.push((format!("{directory}/{id}"), error));
+                Ok(())
+            }
+            Err(error) if error.is_unreadable() => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        };
+        note(PREFIX, slot)?;
+        note(COPIES, copy)?;
+        if !copy_is_sound {
+            let short = id.get(..8).unwrap_or_default();
+            findings.hints.push(format!(
+                "the key slot {short} is stored once: one bad sector loses it. `fhrd upgrade` and `fhrd repair index` \
+                 store each slot twice"
+            ));
+        }
+    }
+    if ids.len() == 1 {
+        let hint = "only one key slot opens the repository: whoever loses its password or key file loses the data. \
+                    `fhrd key add --recovery-key` adds another";
+        findings.hints.push(hint.into());
+    }
+    Ok(findings)
+}
