@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, Loan, ReadBatch, ReadItem, TreeItem};
+use super::rest::FileRest;
+use crate::backup::message::{Chunk, ChunkBatch, ChunkItem, CopySearch, Loan, Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::chunk::{Chunker, chunker};
 use crate::config::RepositoryConfig;
 use crate::error::Result;
@@ -37,6 +38,8 @@ pub struct ChunkStage {
     offset: u64,
     /// The rest of the current file is ignored.
     is_broken: bool,
+    /// The rest of the current file could not be read.
+    is_failed: bool,
     batch: ChunkBatch,
     batch_bytes: u64,
     /// When the input came from Read.
@@ -79,6 +82,7 @@ impl ChunkStage {
             model: None,
             offset: 0,
             is_broken: false,
+            is_failed: false,
             batch: ChunkBatch::default(),
             batch_bytes,
             read_at: None,
@@ -189,6 +193,24 @@ impl ChunkStage {
         Ok(())
     }
 
+    /// Reads and cuts the rest of a file that is longer than its metadata say.
+    fn rest(&mut self, mut rest: FileRest, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        while let Some(bytes) = rest.next() {
+            emit.check()?;
+            self.file_data(bytes, emit)?;
+        }
+        self.is_failed = rest.is_failed();
+        Ok(())
+    }
+
+    /// Cuts the next bytes of a file.
+    fn file_data(&mut self, bytes: Bytes, emit: &mut Emit<ChunkBatch>) -> Result<()> {
+        match self.model.clone() {
+            Some(model) => self.model_data(&model, bytes, emit),
+            None => self.data(bytes, emit),
+        }
+    }
+
     /// Whether more bytes than these `len` would leave the boundary at `end`.
     fn is_final(&self, end: usize, len: usize) -> bool {
         end < len || len >= self.bytes_max
@@ -246,11 +268,9 @@ impl Stage for ChunkStage {
         for item in input.items {
             match item {
                 ReadItem::Broken => self.is_broken = true,
-                ReadItem::Data(_) | ReadItem::Hole(_) if self.is_broken => {}
-                ReadItem::Data(bytes) => match self.model.clone() {
-                    Some(model) => self.model_data(&model, bytes, emit)?,
-                    None => self.data(bytes, emit)?,
-                },
+                ReadItem::Data(_) | ReadItem::Hole(_) | ReadItem::Rest(_) if self.is_broken => {}
+                ReadItem::Data(bytes) => self.file_data(bytes, emit)?,
+                ReadItem::Rest(rest) => self.rest(*rest, emit)?,
                 ReadItem::Chunk(bytes) => {
                     let len = bytes.len() as u32;
                     self.ready_chunk((bytes, None), (Fingerprint([0; 32]), len), emit)?;
@@ -271,9 +291,12 @@ impl Stage for ChunkStage {
                     self.end_data(emit)?;
                     self.push(ChunkItem::Hole(len), emit)?;
                 }
-                ReadItem::Tree(item) => {
-                    if matches!(item, TreeItem::End { .. }) {
+                ReadItem::Tree(mut item) => {
+                    if let TreeItem::End { outcome, .. } = &mut item {
                         self.end_data(emit)?;
+                        if std::mem::take(&mut self.is_failed) {
+                            *outcome = Outcome::Failed;
+                        }
                         (self.model, self.is_broken) = (None, false);
                     }
                     self.push(ChunkItem::Tree(item), emit)?;

@@ -53,7 +53,7 @@ impl<'a> EstimateStage<'a> {
         match item {
             TreeItem::Enter(_) => self.saved.directories += 1,
             TreeItem::Leave | TreeItem::Omitted => {}
-            TreeItem::Entry(node) | TreeItem::Linked(node) => self.entry(&node),
+            TreeItem::Entry(node) | TreeItem::Linked(node, _) => self.entry(&node),
             TreeItem::Begin(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: false }),
             TreeItem::Hoisted(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: true }),
             TreeItem::End { outcome, .. } => {

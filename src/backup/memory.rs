@@ -280,7 +280,7 @@ impl<'a> MemoryStage<'a> {
             self.push(item, emit)?;
         }
         self.content(file, &content, model.as_deref(), emit)?;
-        self.tree(TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default() }, emit)
+        self.tree(TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default(), sent: None }, emit)
     }
 
     fn model_of(
@@ -334,7 +334,15 @@ impl<'a> MemoryStage<'a> {
                 _ => self.copy(file, content, (offset, end), emit)?,
             };
         }
-        Ok(())
+        match (content, &file.content) {
+            (OpenContent::Disk { file, len }, MemoryContent::Disk(path))
+                if ReadAt::read_at(file, *len, &mut [0]).is_ok_and(|read| read > 0) =>
+            {
+                let longer = io::Error::other(format!("its size is said to be {len} bytes, but it has more"));
+                Err(Error::io("read consistently", path, longer))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends a copy of the bytes from `start` on, at most to `end`. Returns where it ends.

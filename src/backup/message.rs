@@ -6,6 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::block_hashes::HashNote;
+use super::rest::FileRest;
+use super::sent::SentFile;
 use crate::chunk::classify::ChunkClass;
 use crate::codec::{ByteGroupLayout, ElementType};
 use crate::kernel::sieve::Anchor;
@@ -40,7 +42,7 @@ pub enum TreeItem {
     /// An entry whose content is not read: another kind than a file, or a file whose content is known.
     Entry(Box<Node>),
     /// A file whose content was sent before: another name of its inode, or a hoisted file.
-    Linked(Box<Node>),
+    Linked(Box<Node>, SentFile),
     /// A file begins; its content follows.
     Begin(Box<Node>),
     /// A hoisted file begins: its content follows now, its entry comes later as [`TreeItem::Linked`].
@@ -51,6 +53,8 @@ pub enum TreeItem {
         outcome: Outcome,
         /// Holes that were sent as zeros because they are short.
         small_holes: HoleMap,
+        /// Learns what is stored, if other entries may refer to the file.
+        sent: Option<SentFile>,
     },
 }
 
@@ -78,6 +82,8 @@ pub enum ReadItem {
     },
     /// A hole of this many bytes.
     Hole(u64),
+    /// The next bytes of the current file, as many as there are.
+    Rest(Box<FileRest>),
     /// The current file could not be read further: what comes before its end is ignored.
     Broken,
 }

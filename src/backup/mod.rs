@@ -24,6 +24,8 @@
 mod adopt;
 mod block_hashes;
 mod buffers;
+#[cfg(test)]
+mod changing_source_tests;
 mod choose;
 mod chunk;
 mod commit;
@@ -47,9 +49,11 @@ mod read;
 mod reading;
 mod reliance;
 mod report;
+mod rest;
 mod run;
 mod save;
 mod segments;
+mod sent;
 mod stored;
 mod stored_walk;
 mod stream;

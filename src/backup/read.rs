@@ -4,7 +4,9 @@
 //!    faster.
 //! 2. After a range that could not be read whole comes [`ReadItem::Broken`]: Chunk ignores what other workers have read
 //!    behind it.
-//! 3. The worker that ends a file waits for the ranges before it, then looks whether the file has changed.
+//! 3. A file is read to its end, whatever its size is said to be. The rest behind that size has no known length, so
+//!    Chunk reads it ([`super::rest`]). A file that has more or fewer bytes is reported, and its entry marked.
+//! 4. The worker that ends a file waits for the ranges before it, then looks whether the file has changed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,9 +14,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::buffers::BufferPool;
+use super::buffers::{Buffer, BufferPool};
 use super::input::ReadCounts;
 use super::reading::{FileToRead, OpenedFile, RangeToRead, WalkBatch, WalkItem, announced, bytes_at_once};
+use super::rest::FileRest;
+use super::sent::SentFile;
 use crate::backup::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
@@ -27,7 +31,9 @@ use crate::repo::tree::HoleMap;
 
 /// Reads below this size get a buffer of their own size.
 const SMALL_BYTES: u64 = 128 << 10;
-/// Batches that a file may fill if it has grown since Walk saw it. The rest is left out.
+/// Bytes that are tried to read behind a file.
+const TAIL_BYTES: usize = 4 << 10;
+/// Batches that a file may fill if it has grown since Walk saw it. Chunk reads the rest.
 const GROWN_BATCHES_MAX: u64 = 4;
 
 /// A worker of the stage.
@@ -53,14 +59,14 @@ impl ReadWorker<'_> {
     fn file(&self, task: FileToRead, batch: &mut ReadBatch) {
         let mut node = task.node.clone();
         let source = match task.location.open(&node) {
-            Ok(source) => source,
+            Ok(source) => Arc::new(source),
             Err(error) => {
                 self.problem(&error);
                 batch.items.push(ReadItem::Tree(TreeItem::Omitted));
                 return;
             }
         };
-        source.refresh(&mut node);
+        source.refresh(&mut node).iter().for_each(|error| self.problem(error));
         let fingerprint = task.previous_version.and_then(ContentReference::fingerprint);
         let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
         batch.items.push(ReadItem::Tree(TreeItem::Begin(Box::new(node))));
@@ -68,22 +74,24 @@ impl ReadWorker<'_> {
         let outcome = match model {
             Ok(model) => {
                 batch.items.extend(announced(model.as_ref(), task.previous_version, source.size()));
-                let outcome = self.content(&source, model.as_deref(), &mut small_holes, batch);
-                self.checked(&source, outcome)
+                self.content(&source, model.as_deref(), &mut small_holes, batch)
             }
             Err(error) => {
                 self.problem(&error);
                 Outcome::Failed
             }
         };
-        task.keep_promise(outcome);
-        batch.items.push(ReadItem::Tree(TreeItem::End { outcome, small_holes }));
+        let is_as_captured = source.state() == task.node.state();
+        if task.was_empty && outcome == Outcome::Complete && source.size() == 0 {
+            self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+        }
+        self.end_of(&source, (outcome, small_holes), (task.sent(), is_as_captured), batch);
     }
 
     /// Reads the data and long holes of a file. Short holes are read as data and recorded in `small_holes`.
     fn content(
         &self,
-        source: &SourceFile,
+        source: &Arc<SourceFile>,
         model: Option<&ModelFile>,
         small_holes: &mut HoleMap,
         batch: &mut ReadBatch,
@@ -115,9 +123,42 @@ impl ReadWorker<'_> {
             }
         }
         match self.data(source, record, start..end.min(bytes_max), batch) {
-            Outcome::Complete if end > bytes_max => Outcome::Changed,
+            Outcome::Complete if end > bytes_max => self.rest(source, bytes_max.max(start), batch),
+            Outcome::Complete => self.tail(source, batch),
             outcome => outcome,
         }
+    }
+
+    /// Tries to read behind the last byte of a file. What comes is appended.
+    fn tail(&self, source: &Arc<SourceFile>, batch: &mut ReadBatch) -> Outcome {
+        let size = source.size();
+        // Some files give their content to one read only.
+        let mut buffer = if size == 0 { self.pool.take() } else { self.pool.small(TAIL_BYTES) };
+        let want = if size == 0 { self.pool.buffer_bytes() } else { TAIL_BYTES };
+        let read = match source.read_full(buffer.space(want), size) {
+            Ok(0) => return Outcome::Complete,
+            Ok(read) => read,
+            Err(error) => {
+                self.problem(&Error::io("read", source.path(), error));
+                return Outcome::Failed;
+            }
+        };
+        self.append(buffer.filled(read), read, batch);
+        if read < want { Outcome::Changed } else { self.rest(source, size + read as u64, batch) }
+    }
+
+    /// Leaves the rest of a file to Chunk.
+    fn rest(&self, source: &Arc<SourceFile>, offset: u64, batch: &mut ReadBatch) -> Outcome {
+        let rest = FileRest::new(source.clone(), offset, self.pool.clone(), self.counts.clone());
+        batch.items.push(ReadItem::Rest(Box::new(rest)));
+        Outcome::Changed
+    }
+
+    fn append(&self, buffer: Buffer, len: usize, batch: &mut ReadBatch) {
+        self.counts.bytes_read.fetch_add(len as u64, Ordering::Relaxed);
+        self.progress.bytes_read.add(len as u64);
+        batch.bytes += len as u64;
+        batch.items.push(ReadItem::Data(Bytes::from_owner(buffer)));
     }
 
     /// Reads `range`, a buffer at a time.
@@ -151,11 +192,8 @@ impl ReadWorker<'_> {
                 return Outcome::Failed;
             }
         };
-        self.counts.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
-        self.progress.bytes_read.add(read as u64);
         if read > 0 {
-            batch.bytes += read as u64;
-            batch.items.push(ReadItem::Data(Bytes::from_owner(buffer.filled(read))));
+            self.append(buffer.filled(read), read, batch);
         }
         if (read as u64) < len { Outcome::Changed } else { Outcome::Complete }
     }
@@ -173,9 +211,27 @@ impl ReadWorker<'_> {
 
     fn end(&self, file: &OpenedFile, small_holes: HoleMap, batch: &mut ReadBatch) {
         file.wait_for_ranges();
-        let outcome = self.checked(&file.source, file.outcome());
-        file.keep_promise(outcome);
-        batch.items.push(ReadItem::Tree(TreeItem::End { outcome, small_holes }));
+        if file.outcome() == Outcome::Complete {
+            file.worsen(self.tail(&file.source, batch));
+        }
+        self.end_of(&file.source, (file.outcome(), small_holes), (file.sent(), true), batch);
+    }
+
+    /// Ends a file. Other entries may refer to it if it is the one that Walk captured, if it was read whole, and if
+    /// its times tell it from whatever gets its inode number later.
+    fn end_of(
+        &self,
+        source: &SourceFile,
+        (outcome, small_holes): (Outcome, HoleMap),
+        (sent, is_as_captured): (Option<&SentFile>, bool),
+        batch: &mut ReadBatch,
+    ) {
+        let is_distinct = sent.is_none() || source.outlast_tick();
+        let outcome = self.checked(source, outcome);
+        if let Some(sent) = sent {
+            sent.end(outcome == Outcome::Complete && is_distinct && is_as_captured);
+        }
+        batch.items.push(ReadItem::Tree(TreeItem::End { outcome, small_holes, sent: sent.cloned() }));
     }
 
     /// The outcome of a file that has been read: it may have changed meanwhile.
@@ -183,12 +239,18 @@ impl ReadWorker<'_> {
         if outcome == Outcome::Failed {
             return outcome;
         }
-        if outcome == Outcome::Changed || source.is_changed().unwrap_or(true) {
-            let changed = std::io::Error::other("it changed while it was read; what was read is kept");
-            self.problem(&Error::io("read consistently", source.path(), changed));
-            return Outcome::Changed;
-        }
-        outcome
+        let changed = match (source.is_changed().unwrap_or(true), outcome) {
+            (true, _) => "it changed while it was read; what was read is kept".to_string(),
+            (false, Outcome::Changed) => {
+                format!(
+                    "its size is said to be {} bytes, but it has more or fewer; what was read is kept",
+                    source.size()
+                )
+            }
+            (false, _) => return outcome,
+        };
+        self.problem(&Error::io("read consistently", source.path(), std::io::Error::other(changed)));
+        Outcome::Changed
     }
 }
 

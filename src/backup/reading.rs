@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use super::sent::SentFile;
 use crate::backup::message::{Outcome, ReadItem};
 use crate::filesystem::{FileLocation, SourceFile};
 use crate::model::{ModelFile, ModelRecord};
@@ -39,7 +39,9 @@ pub struct FileToRead {
     pub node: Node,
     /// Content of the file in the parent snapshot.
     pub previous_version: Option<ContentReference>,
-    promise: PromiseKeeper,
+    /// Whether the parent snapshot has it without content, and its metadata have not changed.
+    pub was_empty: bool,
+    sent: SentKeeper,
 }
 
 /// A range of an open file.
@@ -53,10 +55,10 @@ pub struct RangeToRead {
 /// An open file that several workers read.
 pub struct OpenedFile {
     /// The file.
-    pub source: SourceFile,
+    pub source: Arc<SourceFile>,
     state: Mutex<ReadingState>,
     all_read: Condvar,
-    promise: PromiseKeeper,
+    sent: SentKeeper,
 }
 
 struct ReadingState {
@@ -65,12 +67,8 @@ struct ReadingState {
     outcome: Outcome,
 }
 
-/// How the reading of a file ends, for those who must know it before they go on.
-#[derive(Clone, Default)]
-pub struct ReadPromise(Arc<(Mutex<Option<Outcome>>, Condvar)>);
-
-/// Keeps a promise. Without an outcome the reading has failed: the run ends.
-struct PromiseKeeper(Option<ReadPromise>);
+/// Tells those who wait for a file how its reading ended. If nobody does, it has failed.
+struct SentKeeper(Option<SentFile>);
 
 /// A batch of items from Walk.
 #[derive(Default)]
@@ -130,27 +128,27 @@ impl Drop for RangeToRead {
 }
 
 impl FileToRead {
-    /// The task to read the file `node` at `location`; `promise` learns the outcome.
+    /// The task to read the file `node` at `location`. Other entries may refer to it as `sent`.
     pub fn new(
         location: FileLocation,
         node: Node,
         previous_version: Option<ContentReference>,
-        promise: Option<ReadPromise>,
+        sent: Option<SentFile>,
     ) -> Self {
-        FileToRead { location, node, previous_version, promise: PromiseKeeper(promise) }
+        FileToRead { location, node, previous_version, was_empty: false, sent: SentKeeper(sent) }
     }
 
-    /// Ends the task.
-    pub fn keep_promise(&self, outcome: Outcome) {
-        self.promise.tell(outcome);
+    /// What others may refer to.
+    pub fn sent(&self) -> Option<&SentFile> {
+        self.sent.0.as_ref()
     }
 }
 
 impl OpenedFile {
-    /// A file of which nothing has been read; `promise` learns the outcome.
-    pub fn new(source: SourceFile, promise: Option<ReadPromise>) -> Self {
+    /// A file of which nothing has been read. Other entries may refer to it as `sent`.
+    pub fn new(source: SourceFile, sent: Option<SentFile>) -> Self {
         let state = Mutex::new(ReadingState { open_ranges: 0, outcome: Outcome::Complete });
-        OpenedFile { source, state, all_read: Condvar::new(), promise: PromiseKeeper(promise) }
+        OpenedFile { source: Arc::new(source), state, all_read: Condvar::new(), sent: SentKeeper(sent) }
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadingState> {
@@ -175,40 +173,17 @@ impl OpenedFile {
         drop(wait.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Tells the outcome to those who wait for it.
-    pub fn keep_promise(&self, outcome: Outcome) {
-        self.promise.tell(outcome);
+    /// What others may refer to.
+    pub fn sent(&self) -> Option<&SentFile> {
+        self.sent.0.as_ref()
     }
 }
 
-impl ReadPromise {
-    /// Sets the outcome, unless it is set.
-    pub fn keep(&self, outcome: Outcome) {
-        let (state, fulfilled) = &*self.0;
-        state.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
-        fulfilled.notify_all();
-    }
-
-    /// The outcome. Waits for it no longer than `patience`.
-    pub fn wait(&self, patience: Duration) -> Option<Outcome> {
-        let (state, fulfilled) = &*self.0;
-        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = fulfilled.wait_timeout_while(state, patience, |outcome| outcome.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-impl PromiseKeeper {
-    fn tell(&self, outcome: Outcome) {
-        if let Some(promise) = &self.0 {
-            promise.keep(outcome);
-        }
-    }
-}
-
-impl Drop for PromiseKeeper {
+impl Drop for SentKeeper {
     fn drop(&mut self) {
-        self.tell(Outcome::Failed);
+        if let Some(sent) = &self.0 {
+            sent.end(false);
+        }
     }
 }
 

@@ -7,10 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lru::LruCache;
-
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
+use super::sent::{SavedContent, SentFile};
 use super::uploads::{SessionRange, Uploads};
 use crate::backup::message::{FrameKind, NewEntry, Outcome, Packet, PendingFrame, SaveItem, TreeItem};
 use crate::error::{Error, Result};
@@ -23,7 +22,7 @@ use crate::repo::container::{
     TO_THE_END,
 };
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::{FileIdentity, HoleMap, Node};
+use crate::repo::tree::{HoleMap, Node};
 use crate::store::Store;
 
 /// Totals of Save.
@@ -58,17 +57,8 @@ pub struct Saved {
 pub struct SaveOptions {
     /// Bytes at which a container is full.
     pub container_bytes: u64,
-    /// Inodes with several names that are remembered.
-    pub hard_links_max: usize,
     /// Start of the backup, nanoseconds since 1970.
     pub time_ns: i64,
-}
-
-/// The content of a saved file.
-#[derive(Debug, Clone, Copy)]
-struct SavedContent {
-    content: Option<ContentReference>,
-    size: u64,
 }
 
 /// A file whose chunks are still arriving.
@@ -101,10 +91,6 @@ pub struct SaveStage<'a> {
     /// Directories from the root to the current one.
     directories: Vec<OpenDirectory>,
     file: Option<OpenFile>,
-    /// Content of inodes with several names.
-    links: LruCache<FileIdentity, SavedContent>,
-    /// Content of hoisted files; Read bounds their number.
-    hoisted: HashMap<FileIdentity, SavedContent>,
     /// Catalogue entries of this run's models that are not stored yet.
     catalogue: CatalogueBlob,
     /// Stored bytes of deltas whose entries have not arrived yet, by frame number.
@@ -141,8 +127,6 @@ impl<'a> SaveStage<'a> {
             metadata,
             directories: vec![OpenDirectory::new(None)],
             file: None,
-            links: LruCache::new(crate::repo::reader::at_least_one(options.hard_links_max)),
-            hoisted: HashMap::new(),
             catalogue: CatalogueBlob { time_ns: options.time_ns, entries: Vec::new() },
             deltas: HashMap::new(),
             saved: Saved::default(),
@@ -260,22 +244,15 @@ impl<'a> SaveStage<'a> {
                 }
             }
             TreeItem::Omitted => self.omit(),
-            TreeItem::Entry(node) => {
-                if let Some(identity) = node.hard_link.filter(|_| node.content.is_some()) {
-                    self.links.put(identity, SavedContent { content: node.content, size: node.size });
-                }
-                self.append_entry(&node)?;
-            }
-            TreeItem::Linked(mut node) => {
-                let known = node.hard_link.and_then(|identity| self.links.get(&identity).copied());
-                let known = known.or_else(|| self.hoisted.get(&node.identity()).copied());
-                let known = known.ok_or_else(|| Error::internal("Save got a hard link before its content"))?;
-                (node.content, node.size) = (known.content, known.size);
+            TreeItem::Entry(node) => self.append_entry(&node)?,
+            TreeItem::Linked(mut node, sent) => {
+                let saved = sent.saved().ok_or_else(|| Error::internal("Save got a hard link before its content"))?;
+                (node.content, node.size) = (saved.content, saved.size);
                 self.append_entry(&node)?;
             }
             TreeItem::Begin(node) => self.begin(node, false),
             TreeItem::Hoisted(node) => self.begin(node, true),
-            TreeItem::End { outcome, small_holes } => self.end_file(outcome, small_holes)?,
+            TreeItem::End { outcome, small_holes, sent } => self.end_file(outcome, small_holes, sent)?,
         }
         Ok(())
     }
@@ -309,7 +286,7 @@ impl<'a> SaveStage<'a> {
         Ok(())
     }
 
-    fn end_file(&mut self, outcome: Outcome, small_holes: HoleMap) -> Result<()> {
+    fn end_file(&mut self, outcome: Outcome, small_holes: HoleMap, sent: Option<SentFile>) -> Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         if outcome == Outcome::Failed {
             // The walk meets a hoisted file again.
@@ -325,15 +302,13 @@ impl<'a> SaveStage<'a> {
         if let Some(record) = file.model.take() {
             self.model(&record, file.node.content)?;
         }
-        let saved = SavedContent { content: file.node.content, size: file.node.size };
+        if let Some(sent) = sent {
+            sent.save(SavedContent { content: file.node.content, size: file.node.size });
+        }
         if file.is_hoisted {
-            self.hoisted.insert(file.node.identity(), saved);
             return Ok(());
         }
         small_holes.attach(&mut file.node);
-        if let Some(identity) = file.node.hard_link {
-            self.links.put(identity, saved);
-        }
         self.append_entry(&file.node)
     }
 

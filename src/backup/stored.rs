@@ -23,6 +23,7 @@ use super::known::KnownFiles;
 use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
 use super::reading::announced;
 use super::run::MODEL_CANDIDATES_MAX;
+use super::sent::SentFile;
 use super::stored_walk::{StoredStep, StoredWalk};
 use super::walk::{HOISTED_BYTES_MAX, ITEMS_MAX};
 use crate::config::{Config, ModelConfig};
@@ -69,9 +70,9 @@ pub struct StoredStage<'a> {
     batch_bytes: u64,
     model: ModelConfig,
     /// Contents of inodes with several names that were sent.
-    links: LruCache<FileIdentity, Option<ContentReference>>,
+    links: LruCache<FileIdentity, (Option<ContentReference>, SentFile)>,
     /// Contents of hoisted files.
-    hoisted: HashMap<FileIdentity, Option<ContentReference>>,
+    hoisted: HashMap<FileIdentity, (Option<ContentReference>, SentFile)>,
     batch: ReadBatch,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
@@ -163,30 +164,27 @@ impl<'a> StoredStage<'a> {
         emit: &mut Emit<ReadBatch>,
     ) -> Result<()> {
         let (content, previous_version) = known.find(&node);
-        let linked = node.hard_link.and_then(|identity| self.links.peek(&identity).copied());
-        let is_linked = linked == Some(node.content);
-        let is_hoisted = linked.is_none() && self.hoisted.get(&node.identity()) == Some(&node.content);
-        if is_linked || is_hoisted {
-            if let Some(identity) = node.hard_link.filter(|_| is_linked) {
-                self.links.promote(&identity);
-            }
-            return self.tree(TreeItem::Linked(Box::new(node)), emit);
+        let linked = node.hard_link.and_then(|identity| self.links.get(&identity));
+        let sent = [linked, self.hoisted.get(&node.identity())];
+        let sent = sent.into_iter().flatten().find(|(content, _)| *content == node.content);
+        if let Some(sent) = sent.map(|(_, sent)| sent.clone()) {
+            return self.tree(TreeItem::Linked(Box::new(node), sent), emit);
         }
         if let Some(content) = content {
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
             self.progress.bytes_read.add(node.size);
             if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
-                self.links.put(identity, node.content);
+                self.links.put(identity, (node.content, SentFile::stored(content, node.size)));
             }
             return self.tree(TreeItem::Entry(Box::new(Node { content, ..node })), emit);
         }
         let path = walk.path().join(OsStr::from_bytes(&node.name));
         let model = self.model_of(&node, &path, walk.listing(), previous_version, DefectReporting::Warn);
         let begin = TreeItem::Begin(Box::new(Node { content: None, ..node.clone() }));
-        let outcome =
-            self.send(&node, &path, begin, announced(model.as_ref(), previous_version, node.size), known, emit)?;
+        let announcement = announced(model.as_ref(), previous_version, node.size);
+        let (outcome, sent) = self.send(&node, &path, begin, announcement, known, emit)?;
         if let Some(identity) = node.hard_link.filter(|_| outcome != Outcome::Failed) {
-            self.links.put(identity, node.content);
+            self.links.put(identity, (node.content, sent));
         }
         Ok(())
     }
@@ -200,7 +198,8 @@ impl<'a> StoredStage<'a> {
         announcement: Option<ReadItem>,
         known: &mut KnownFiles,
         emit: &mut Emit<ReadBatch>,
-    ) -> Result<Outcome> {
+    ) -> Result<(Outcome, SentFile)> {
+        let sent = SentFile::default();
         self.tree(begin, emit)?;
         announcement.map_or(Ok(()), |item| self.push(item, emit))?;
         let outcome = match self.content(node, known, emit) {
@@ -213,8 +212,8 @@ impl<'a> StoredStage<'a> {
             }
             Err(error) => return Err(error),
         };
-        self.tree(TreeItem::End { outcome, small_holes: HoleMap::default() }, emit)?;
-        Ok(outcome)
+        self.tree(TreeItem::End { outcome, small_holes: HoleMap::default(), sent: Some(sent.clone()) }, emit)?;
+        Ok((outcome, sent))
     }
 
     /// Sends the content of a file.
@@ -282,8 +281,9 @@ impl<'a> StoredStage<'a> {
             let previous_version = details.get(&path).copied().flatten().and_then(ContentReference::fingerprint);
             let model = ReadItem::Model(Arc::new(ModelFile { record, previous_version }));
             let begin = TreeItem::Hoisted(Box::new(Node { content: None, ..node.clone() }));
-            if self.send(&node, &path, begin, Some(model), &mut known, emit)? != Outcome::Failed {
-                self.hoisted.insert(node.identity(), node.content);
+            let (outcome, sent) = self.send(&node, &path, begin, Some(model), &mut known, emit)?;
+            if outcome != Outcome::Failed {
+                self.hoisted.insert(node.identity(), (node.content, sent));
             }
         }
         Ok(())

@@ -220,7 +220,7 @@ impl Source for StreamStage<'_> {
             }
         }
         self.finish_command(emit)?;
-        let end = TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default() };
+        let end = TreeItem::End { outcome: Outcome::Complete, small_holes: HoleMap::default(), sent: None };
         emit.emit(ReadBatch { items: vec![ReadItem::Tree(end)], bytes: 0 })
     }
 }

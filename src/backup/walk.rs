@@ -1,9 +1,11 @@
 //! Walk: walks the source and says what is to be read, in the order of the stream. Read does it.
 //!
 //! - A file is not read if its size, times and inode equal those in a parent snapshot, its times are at least a minute
-//!   older than that snapshot, and all its chunks are present. Its entry refers to the parent's content.
+//!   older than that snapshot, and all its chunks are present. Its entry refers to the parent's content. A file of
+//!   size 0 is always read: some file systems do not know the sizes of their files.
 //! - A file of up to a batch is one task, which also opens it. A larger file is opened here and read in ranges.
-//! - Holes are not read. An inode with several names is read once.
+//! - Holes are not read. An inode with several names is read once, if size and times show that it is still the same
+//!   file: the system gives the inode number of a deleted file to the next new one.
 //! - An entry that cannot be read is reported, counted and left out.
 //! - Model files are recognised by their content and announced with a record of their tensors.
 //! - Files whose names look like models are hoisted: they are sent before the walk, bases before their descendants.
@@ -20,7 +22,8 @@ use lru::LruCache;
 
 use super::input::ReadCounts;
 use super::parents::ParentCursors;
-use super::reading::{FileToRead, OpenedFile, ReadPromise, WalkBatch, WalkItem, announced, bytes_at_once};
+use super::reading::{FileToRead, OpenedFile, WalkBatch, WalkItem, announced, bytes_at_once};
+use super::sent::SentFile;
 use crate::backup::message::{Outcome, ReadItem, TreeItem};
 use crate::config::{Config, ModelConfig};
 use crate::error::{Error, Result};
@@ -30,7 +33,7 @@ use crate::model::{DefectReporting, HoistCandidate, ModelFile, ModelRecord, mode
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::at_least_one;
 use crate::repo::recipe::ContentReference;
-use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind};
+use crate::repo::tree::{FileIdentity, FileState, HoleMap, Node, NodeKind};
 
 /// Items of a batch, at most.
 pub(super) const ITEMS_MAX: usize = 1024;
@@ -49,13 +52,13 @@ pub struct WalkStage<'a> {
     parents: ParentCursors,
     hole_bytes_min: u64,
     batch_bytes: u64,
-    /// Inodes with several names whose content was sent. `None`: the parent snapshot has it.
-    links: LruCache<FileIdentity, Option<ReadPromise>>,
+    /// Inodes with several names whose content was sent, in the state in which they were sent.
+    links: LruCache<FileIdentity, (FileState, SentFile)>,
     model: ModelConfig,
     /// Files that may be models, examined before the walk.
     candidates: Vec<PathBuf>,
     /// Hoisted files in the state in which they were sent.
-    hoisted: HashMap<FileIdentity, (Node, ReadPromise)>,
+    hoisted: HashMap<FileIdentity, (FileState, SentFile)>,
     batch: WalkBatch,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
@@ -107,13 +110,16 @@ impl<'a> WalkStage<'a> {
         if self.batch.items.is_empty() { Ok(()) } else { emit.emit(std::mem::take(&mut self.batch)) }
     }
 
-    /// Waits until a file has been read.
-    fn wait(&mut self, promise: &ReadPromise, emit: &mut Emit<WalkBatch>) -> Result<Outcome> {
+    /// Waits until a file has been read. Returns whether other entries may refer to it.
+    fn wait(&mut self, sent: &SentFile, emit: &mut Emit<WalkBatch>) -> Result<bool> {
+        if let Some(is_shareable) = sent.is_shareable(Duration::ZERO) {
+            return Ok(is_shareable);
+        }
         // The file may be in the batch that is not sent yet.
         self.flush(emit)?;
         loop {
-            if let Some(outcome) = promise.wait(PATIENCE) {
-                return Ok(outcome);
+            if let Some(is_shareable) = sent.is_shareable(PATIENCE) {
+                return Ok(is_shareable);
             }
             emit.check()?;
         }
@@ -156,62 +162,58 @@ impl<'a> WalkStage<'a> {
     }
 
     fn file(&mut self, mut node: Node, emit: &mut Emit<WalkBatch>) -> Result<()> {
-        if self.is_sent(&node, emit)? {
-            return self.push_tree(TreeItem::Linked(Box::new(node)), emit);
+        if let Some(sent) = self.sent(&node, emit)? {
+            return self.push_tree(TreeItem::Linked(Box::new(node), sent), emit);
         }
-        if let Some(content) = self.parents.unchanged(&mut node) {
+        let unchanged = self.parents.unchanged(&mut node);
+        if let Some(content) = unchanged.filter(|_| node.size > 0) {
             node.content = content;
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
             self.progress.bytes_read.add(node.size);
             if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
-                self.links.put(identity, None);
+                self.links.put(identity, (node.state(), SentFile::stored(content, node.size)));
             }
             return self.push_tree(TreeItem::Entry(Box::new(node)), emit);
         }
-        if let Some((_, promise)) = self.hoisted.get(&node.identity()).filter(|(hoisted, _)| is_same(hoisted, &node)) {
-            let promise = promise.clone();
-            if self.wait(&promise, emit)? == Outcome::Complete {
-                if let Some(identity) = node.hard_link {
-                    self.links.put(identity, None);
-                }
-                return self.push_tree(TreeItem::Linked(Box::new(node)), emit);
-            }
-        }
-        let promise = node.hard_link.map(|identity| {
-            let promise = ReadPromise::default();
-            self.links.put(identity, Some(promise.clone()));
-            promise
-        });
         let previous_version = self.parents.previous_version();
         let location = self.walker.location(&node);
         if node.size <= self.batch_bytes {
-            let file = FileToRead::new(location, node, previous_version, promise);
+            let sent = self.begin_link(&node);
+            let mut file = FileToRead::new(location, node, previous_version, sent);
+            file.was_empty = unchanged.is_some();
             return self.push(WalkItem::File(Box::new(file)), emit);
         }
         let source = match location.open(&node) {
             Ok(source) => source,
             Err(error) => {
                 self.problem(&error);
-                promise.inspect(|promise| promise.keep(Outcome::Failed));
                 return self.push_tree(TreeItem::Omitted, emit);
             }
         };
-        source.refresh(&mut node);
+        source.refresh(&mut node).iter().for_each(|error| self.problem(error));
+        let sent = self.begin_link(&node);
         let fingerprint = previous_version.and_then(ContentReference::fingerprint);
         let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
-        self.send(source, TreeItem::Begin(Box::new(node)), model, previous_version, promise, emit)
+        self.send(source, TreeItem::Begin(Box::new(node)), model, previous_version, sent, emit)
     }
 
-    /// Whether the content of this inode was sent under another name. Waits until it has been read.
-    fn is_sent(&mut self, node: &Node, emit: &mut Emit<WalkBatch>) -> Result<bool> {
-        let Some(identity) = node.hard_link else { return Ok(false) };
-        let Some(promise) = self.links.get(&identity) else { return Ok(false) };
-        let Some(promise) = promise.clone() else { return Ok(true) };
-        let is_sent = self.wait(&promise, emit)? != Outcome::Failed;
-        if is_sent {
-            self.links.put(identity, None);
+    /// The content of this file, if it was sent under another name or before the walk. Waits until it has been read.
+    fn sent(&mut self, node: &Node, emit: &mut Emit<WalkBatch>) -> Result<Option<SentFile>> {
+        let link = node.hard_link.and_then(|identity| self.links.get(&identity).cloned());
+        let hoisted = self.hoisted.get(&node.identity()).cloned();
+        for (state, sent) in link.into_iter().chain(hoisted) {
+            if state == node.state() && self.wait(&sent, emit)? {
+                return Ok(Some(sent));
+            }
         }
-        Ok(is_sent)
+        Ok(None)
+    }
+
+    /// Remembers a file with several names that is now to be read.
+    fn begin_link(&mut self, node: &Node) -> Option<SentFile> {
+        let (identity, sent) = (node.hard_link?, SentFile::default());
+        self.links.put(identity, (node.state(), sent.clone()));
+        Some(sent)
     }
 
     /// Sends a large file from its begin item to its end item.
@@ -221,11 +223,11 @@ impl<'a> WalkStage<'a> {
         begin: TreeItem,
         model: Result<Option<Arc<ModelFile>>>,
         previous_version: Option<ContentReference>,
-        promise: Option<ReadPromise>,
+        sent: Option<SentFile>,
         emit: &mut Emit<WalkBatch>,
     ) -> Result<()> {
         self.push_tree(begin, emit)?;
-        let file = Arc::new(OpenedFile::new(source, promise));
+        let file = Arc::new(OpenedFile::new(source, sent));
         let mut small_holes = HoleMap::default();
         match model {
             Ok(model) => {
@@ -261,14 +263,14 @@ impl<'a> WalkStage<'a> {
             if models.len() > 1 { storing_order(models) } else { Vec::new() }
         {
             let Some((node, source)) = self.open_candidate(&capturer, &path) else { continue };
-            let model = match is_same(&before, &node) {
+            let model = match before.state() == node.state() {
                 true => Ok(Some(Arc::new(ModelFile { record, previous_version: None }))),
                 false => model_file(&source, &self.model, None, DefectReporting::Warn),
             };
             let begin = TreeItem::Hoisted(Box::new(node.clone()));
-            let promise = ReadPromise::default();
-            self.send(source, begin, model, None, Some(promise.clone()), emit)?;
-            self.hoisted.insert(node.identity(), (node, promise));
+            let sent = SentFile::default();
+            self.send(source, begin, model, None, Some(sent.clone()), emit)?;
+            self.hoisted.insert(node.identity(), (node.state(), sent));
         }
         Ok(())
     }
@@ -280,7 +282,8 @@ impl<'a> WalkStage<'a> {
             return None;
         }
         let source = SourceFile::open(path, &node).ok()?;
-        source.refresh(&mut node);
+        // The walk meets the file again and reports what cannot be read.
+        let _ = source.refresh(&mut node);
         Some((node, source))
     }
 
@@ -334,12 +337,6 @@ impl<'a> WalkStage<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether a file is unchanged since it was captured as `before`.
-fn is_same(before: &Node, now: &Node) -> bool {
-    let state = |node: &Node| (node.identity(), node.size, node.mtime, node.ctime);
-    state(before) == state(now)
 }
 
 impl Source for WalkStage<'_> {

@@ -228,7 +228,7 @@ impl<'a> Wiring<'a> {
         let (index, container_bytes) = (&indexes.chunks, config.container.bytes_target.0);
         let metadata =
             MetadataWriter::new(repository.key, repository.new_containers(), index.clone(), container_bytes)?;
-        let options = SaveOptions { container_bytes, hard_links_max: config.read.hard_links_max, time_ns };
+        let options = SaveOptions { container_bytes, time_ns };
         let uploads = Arc::new(Uploads::new(repository.store.clone(), index.clone(), self.in_flight.clone()));
         let save = SaveStage::new(repository, uploads.clone(), self.in_flight.clone(), metadata, options, progress)?;
         let done = uploads.run(|| self.pipeline.run(link, save))?;

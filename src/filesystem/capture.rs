@@ -8,6 +8,7 @@
 //!    reported and omitted.
 
 use super::flags;
+use super::moments;
 use super::source::open_quietly;
 use crate::error::{Error, Result};
 use crate::repo::tree::{DeviceNumber, FileIdentity, Node, NodeKind, Timestamp, Xattr};
@@ -73,6 +74,7 @@ impl Capturer {
         path: &Path,
         warnings: &mut Vec<Error>,
     ) -> Result<Node> {
+        moments::pass(path);
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| Error::io("read", path, e))?;
         let mut node = node_of(&stat, path)?;
         node.name = name.as_bytes().to_vec();
@@ -80,6 +82,7 @@ impl Capturer {
             let target = readlinkat(directory, name, Vec::new()).map_err(|e| Error::io("read the link", path, e))?;
             node.link_target = Some(target.into_bytes());
         }
+        moments::pass(path);
         node.xattrs = self.xattrs(directory, name, path, warnings);
         self.complete(&stat, directory, name, OFlags::NOFOLLOW, &mut node);
         Ok(node)
@@ -102,6 +105,29 @@ impl Capturer {
         node.xattrs = XattrSource { path, follow }.xattrs(path, warnings);
         self.complete(&stat, CWD, path.as_os_str(), OFlags::empty(), &mut node);
         Ok(node)
+    }
+
+    /// Reads the rest of an open entry, of which `node` has what `fstat` gives. `path` is its path, for messages.
+    pub(super) fn capture_open(
+        &self,
+        entry: BorrowedFd<'_>,
+        mut node: Node,
+        path: &Path,
+        warnings: &mut Vec<Error>,
+    ) -> Node {
+        let descriptor = PathBuf::from(format!("/proc/self/fd/{}", entry.as_raw_fd()));
+        let source = match self.has_descriptor_paths {
+            true => XattrSource { path: &descriptor, follow: true },
+            false => XattrSource { path, follow: false },
+        };
+        node.xattrs = source.xattrs(path, warnings);
+        if cfg!(target_os = "linux")
+            && let Ok(flags) = flags::read(entry)
+        {
+            node.set_file_flags(flags);
+        }
+        self.name_owners(&mut node);
+        node
     }
 
     /// Reads the attributes of an entry, without following a link.

@@ -9,6 +9,7 @@ mod copied_link;
 mod descent;
 mod event;
 mod flags;
+mod moments;
 mod new_file;
 mod notes;
 mod plan;
@@ -27,6 +28,8 @@ pub use choice::{EntryChoice, EntryFacts, Exclusion, PATTERN_BYTES_MAX, Patterns
 pub use copied_link::is_link_refusal;
 pub use descent::Descent;
 pub use event::Event;
+#[cfg(test)]
+pub(crate) use moments::observe;
 pub use new_file::{FileToken, NewFile};
 pub use notes::TargetNotes;
 pub use plan::{WalkPlan, last_names};
@@ -34,5 +37,5 @@ pub use prescan::{prescan, suggests_model};
 pub use removal::Remover;
 pub use source::{FileRange, FileRanges, SourceFile, next_data};
 pub use target::{Target, TargetOptions};
-pub use target_directory::{Completeness, TargetDirectory, TargetName};
+pub use target_directory::{Completeness, TargetDirectory, TargetName, damaged_name};
 pub use walk::{FileLocation, Walker};

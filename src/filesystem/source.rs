@@ -3,17 +3,25 @@
 //! Opening does not follow links, does not wait for pipes and does not change access times. The opened file must be the
 //! one that was captured.
 
-use super::capture::{identity_of, node_of};
+use super::capture::{Capturer, identity_of, node_of};
+use super::moments;
 use crate::error::{Error, Result};
-use crate::repo::tree::{Node, NodeKind, Timestamp};
+use crate::repo::tree::{FileState, Node, NodeKind, Timestamp};
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Resolution of the times of a file system, or more.
+const TICK: Duration = Duration::from_millis(20);
+/// The same of a file system that keeps whole seconds only.
+const COARSE_TICK: Duration = Duration::from_secs(3);
 
 /// A range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +62,7 @@ impl SourceFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be opened, or if another file has replaced the one captured as `node`.
     pub fn open_at(directory: BorrowedFd<'_>, name: &OsStr, path: &Path, node: &Node) -> Result<Self> {
+        moments::pass(path);
         let wrap = |error: io::Error| Error::io("open", path, error);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let descriptor = open_quietly(directory, name, flags).map_err(|error| wrap(error.into()))?;
@@ -80,12 +89,18 @@ impl SourceFile {
         self.opened.size
     }
 
-    /// Updates a captured node to the state at opening, so that size and times match the content that is read.
-    pub fn refresh(&self, node: &mut Node) {
-        node.size = self.opened.size;
-        node.mtime = self.opened.mtime;
-        node.ctime = self.opened.ctime;
+    /// Updates a captured node to the state at opening, so that all of it belongs to the content that is read. A file
+    /// of another state may be a new one, with the name and the inode number of the captured one, which others may
+    /// not read. Returns the errors of optional metadata.
+    #[must_use]
+    pub fn refresh(&self, node: &mut Node) -> Vec<Error> {
+        let mut warnings = Vec::new();
         node.sparse = self.opened.sparse;
+        if self.state() != node.state() {
+            let opened = Node { name: std::mem::take(&mut node.name), atime: node.atime, ..self.opened.clone() };
+            *node = Capturer::new().capture_open(self.file.as_fd(), opened, &self.path, &mut warnings);
+        }
+        warnings
     }
 
     /// Reads from byte `offset` on, until `space` is full or the file ends. Returns the number of bytes read.
@@ -93,6 +108,7 @@ impl SourceFile {
     /// # Errors
     /// Those of the system.
     pub fn read_full(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+        moments::pass(&self.path);
         let mut filled = 0;
         while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.file.read_at(rest, offset + filled as u64) {
@@ -105,15 +121,30 @@ impl SourceFile {
         Ok(filled)
     }
 
+    /// The state when the file was opened.
+    pub fn state(&self) -> FileState {
+        self.opened.state()
+    }
+
     /// Whether the file has changed since it was opened.
     ///
     /// # Errors
     /// [`Error::Io`] if its metadata cannot be read.
     pub fn is_changed(&self) -> Result<bool> {
+        moments::pass(&self.path);
         let stat: Stat = fstat(&self.file).map_err(|error| Error::io("read", &self.path, error))?;
-        let now = node_of(&stat, &self.path)?;
-        let state = |node: &Node| -> (u64, Timestamp, Timestamp) { (node.size, node.mtime, node.ctime) };
-        Ok(state(&now) != state(&self.opened))
+        Ok(node_of(&stat, &self.path)?.state() != self.state())
+    }
+
+    /// Waits until the clock of the file system has left the time of the file's last change. Any later change then
+    /// gives the file another time, and so has any file that gets its inode number. `false` if that would take long.
+    pub fn outlast_tick(&self) -> bool {
+        let missing = left_of_tick(self.opened.ctime, SystemTime::now());
+        if let Some(missing) = missing.filter(|missing| *missing <= TICK) {
+            std::thread::sleep(missing);
+            return true;
+        }
+        missing.is_none()
     }
 
     /// Splits the content into data and holes of at least `hole_bytes_min` bytes. Shorter holes count as data.
@@ -121,6 +152,14 @@ impl SourceFile {
         let holes_in = self.opened.sparse.then_some(&self.file);
         FileRanges { holes_in, size: self.opened.size, position: 0, hole_bytes_min: hole_bytes_min.max(1) }
     }
+}
+
+/// The time until the clock of a file system has left `ctime`; `None` if it has.
+fn left_of_tick(ctime: Timestamp, now: SystemTime) -> Option<Duration> {
+    let changed = Duration::new(u64::try_from(ctime.seconds).unwrap_or(0), ctime.nanoseconds);
+    let tick = if ctime.nanoseconds == 0 { COARSE_TICK } else { TICK };
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    changed.saturating_add(tick).checked_sub(now).filter(|missing| !missing.is_zero())
 }
 
 /// Opens for reading, without changing the access time if that is allowed.
@@ -145,9 +184,23 @@ pub fn next_data(file: &File, position: u64) -> Option<u64> {
     Some(position)
 }
 
+/// Bytes that are read at the start, in the middle and at the end of a hole.
+const PROBE_BYTES: u64 = 512;
+
+/// Whether some bytes of a range are zeros, as those of a hole are.
+fn has_zeros(file: &File, range: Range<u64>) -> bool {
+    let len = (range.end - range.start).min(PROBE_BYTES);
+    let mut space = [0; PROBE_BYTES as usize];
+    [range.start, range.start + (range.end - range.start - len) / 2, range.end - len].into_iter().all(|offset| {
+        let space = space.get_mut(..len as usize).unwrap_or_default();
+        matches!(file.read_at(space, offset), Ok(read) if space.iter().take(read).all(|byte| *byte == 0))
+    })
+}
+
 /// Iterates over the ranges of a file in ascending order. They cover exactly the length at opening.
 ///
-/// If the file system does not support holes, or contradicts itself, everything is data.
+/// If the file system does not support holes, or contradicts itself, everything is data. A few bytes of each hole are
+/// read: some file systems have said that there is a hole where data is.
 #[derive(Debug)]
 pub struct FileRanges<'a> {
     holes_in: Option<&'a File>,
@@ -187,6 +240,9 @@ impl Iterator for FileRanges<'_> {
             return None;
         }
         let mut data = self.data_from(start);
+        if self.holes_in.is_some_and(|file| data > start && !has_zeros(file, start..data)) {
+            (self.holes_in, data) = (None, start);
+        }
         if data - start >= self.hole_bytes_min {
             self.position = data;
             return Some(FileRange::Hole { len: data - start });
@@ -207,7 +263,6 @@ impl Iterator for FileRanges<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filesystem::Capturer;
     use std::os::unix::fs::{FileExt, symlink};
 
     fn open(path: &Path) -> Result<SourceFile> {
@@ -254,6 +309,37 @@ mod tests {
     }
 
     #[test]
+    fn data_in_what_is_called_a_hole_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = File::create(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let file = File::open(&path).unwrap();
+        for (offset, range) in [(0, 0..1 << 20), (1 << 19, 0..1 << 20), ((1 << 20) - 1, 0..1 << 20), (4100, 4096..4106)]
+        {
+            assert!(has_zeros(&file, range.clone()));
+            let writer = File::options().write(true).open(&path).unwrap();
+            writer.write_all_at(&[1], offset).unwrap();
+            assert!(!has_zeros(&file, range), "{offset}");
+            writer.write_all_at(&[0], offset).unwrap();
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(!has_zeros(&File::open(directory.path()).unwrap(), 0..10), "what cannot be read");
+    }
+
+    #[test]
+    fn times_are_distinct_once_the_clock_has_left_them() {
+        let now = SystemTime::UNIX_EPOCH + Duration::new(1000, 500);
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert_eq!(left_of_tick(time(999, 0), now), Some(Duration::new(1, 999_999_500)), "whole seconds");
+        assert_eq!(left_of_tick(time(996, 0), now), None);
+        assert_eq!(left_of_tick(time(999, 999_999_999), now), Some(TICK - Duration::from_nanos(501)));
+        assert_eq!(left_of_tick(time(999, 900_000_000), now), None);
+        assert!(left_of_tick(time(2000, 1), now).unwrap() > TICK, "the clock was set back");
+        assert_eq!(left_of_tick(time(-5, 1), now), None);
+    }
+
+    #[test]
     fn a_replaced_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
@@ -282,7 +368,7 @@ mod tests {
         let mut node = Capturer::new().capture_path(&path, false, &mut Vec::new()).unwrap();
         std::fs::write(&path, b"three").unwrap();
         let source = SourceFile::open(&path, &node).unwrap();
-        source.refresh(&mut node);
+        assert_eq!(source.refresh(&mut node).len(), 0);
         assert_eq!((source.size(), node.size), (5, 5));
         assert!(!source.is_changed().unwrap());
         std::fs::write(&path, b"longer").unwrap();

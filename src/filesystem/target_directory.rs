@@ -266,7 +266,7 @@ impl TargetName {
 }
 
 /// The name of a damaged file: `NAME.damaged`, `NAME.damaged-2`, and so on. A long name is cut to fit.
-fn damaged_name(name: &OsStr, number: u32) -> OsString {
+pub fn damaged_name(name: &OsStr, number: u32) -> OsString {
     let suffix = if number == 1 { ".damaged".to_string() } else { format!(".damaged-{number}") };
     let mut bytes = name.as_bytes().to_vec();
     bytes.truncate(NAME_BYTES_MAX - suffix.len());

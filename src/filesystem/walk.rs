@@ -8,9 +8,10 @@
 //! 5. The user's [`EntryChoice`] is asked for each entry. An excluded directory is not entered.
 //! 6. An entry that cannot be read is reported as a problem, and the walk continues. The stack is explicit.
 
-use super::capture::{Capturer, identity_of};
+use super::capture::{Capturer, identity_of, node_of};
 use super::choice::{EntryChoice, EntryFacts, Scope};
 use super::event::Event;
+use super::moments;
 use super::plan::{PlannedEntry, WalkPlan};
 use super::source::{SourceFile, open_quietly};
 use crate::error::{Error, Result};
@@ -219,8 +220,10 @@ impl Walker {
     /// node.
     fn open(&mut self, location: &EntryLocation<'_>, node: &mut Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
+        moments::pass(&self.source);
         let open = open_directory(location.parent, location.name, identity)?;
         let mut warnings = Vec::new();
+        self.refresh(&open, node, &mut warnings)?;
         let entered = self.choice.enter(&location.scope, open.as_fd(), &self.source, identity.device, &mut warnings);
         self.report(warnings);
         let scope = match entered {
@@ -232,6 +235,7 @@ impl Walker {
                 return Ok(WalkedDirectory::Listed { open, identity, names, scope });
             }
         };
+        moments::pass(&self.source);
         let mut names = Vec::new();
         let mut listing = Dir::new(rustix::io::fcntl_dupfd_cloexec(&open, 0)?)?;
         while let Some(entry) = listing.read() {
@@ -255,6 +259,16 @@ impl Walker {
             *open = None;
         }
         Ok(WalkedDirectory::Listed { open: Some(Arc::new(open)), identity, names: names.into_iter(), scope })
+    }
+
+    /// Captures a directory again that has changed since, or was replaced by one of the same inode number.
+    fn refresh(&self, open: &OwnedFd, node: &mut Node, warnings: &mut Vec<Error>) -> Result<(), Errno> {
+        let opened = node_of(&fstat(open)?, &self.source).map_err(|_| Errno::NOTDIR)?;
+        if opened.state() != node.state() {
+            let opened = Node { name: std::mem::take(&mut node.name), atime: node.atime, ..opened };
+            *node = self.capturer.capture_open(open.as_fd(), opened, &self.source, warnings);
+        }
+        Ok(())
     }
 
     /// Ends the directory on top.

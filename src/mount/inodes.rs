@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::ROOT;
-use crate::repo::tree::{FileIdentity, Node};
+use crate::repo::tree::Node;
 
 /// Where an inode is: its directory and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,15 +25,15 @@ pub(super) struct HeldInodes {
     held: HashMap<u64, HeldInode>,
 }
 
-/// The number of an entry. The names of one file in a tree share it. `tree` is the inode of the tree's root.
+/// The number of an entry. The names of one file in a tree share it: the driver keeps bytes by it, so their content
+/// must be equal. `tree` is the inode of the tree's root.
 pub(super) fn number(tree: u64, parent: u64, node: &Node, name: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    match node.hard_link {
-        Some(FileIdentity { device, inode }) => {
+    match node.file_digest() {
+        Some(file) => {
             hasher.update(b"link");
-            for number in [tree, device, inode] {
-                hasher.update(&number.to_le_bytes());
-            }
+            hasher.update(&tree.to_le_bytes());
+            hasher.update(&file);
         }
         None => {
             hasher.update(b"name");
@@ -86,6 +86,7 @@ impl HeldInodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::tree::{FileIdentity, Timestamp};
 
     #[test]
     fn a_directory_is_held_as_long_as_what_is_in_it() {
@@ -106,11 +107,13 @@ mod tests {
     #[test]
     fn numbers_differ_by_name_and_agree_for_names_of_one_file() {
         let link = |inode| Node { hard_link: Some(FileIdentity { device: 1, inode }), ..Node::default() };
+        let other = Node { mtime: Timestamp { seconds: 1, nanoseconds: 0 }, ..link(7) };
         let plain = Node::default();
         assert_eq!(number(2, 3, &plain, b"a"), number(9, 3, &plain, b"a"));
         assert_ne!(number(2, 3, &plain, b"a"), number(2, 3, &plain, b"b"));
         assert_ne!(number(2, 3, &plain, b"a"), number(2, 4, &plain, b"a"));
         assert_eq!(number(2, 3, &link(7), b"a"), number(2, 4, &link(7), b"b"));
         assert_ne!(number(2, 3, &link(7), b"a"), number(5, 3, &link(7), b"a"), "of another snapshot");
+        assert_ne!(number(2, 3, &link(7), b"a"), number(2, 3, &other, b"b"), "of another file");
     }
 }

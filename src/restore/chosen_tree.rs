@@ -117,13 +117,14 @@ struct Level {
     cursor: TreeCursor,
     node: Option<Node>,
     scope: SelectionScope,
-    is_entered: bool,
 }
 
 /// The walk.
 pub struct ChosenTree {
     selection: Selection,
     levels: Vec<Level>,
+    /// Levels that are entered: the first ones.
+    entered: usize,
     /// Path of the directory on top.
     path: PathBuf,
     /// An entry whose directories are not all entered.
@@ -139,15 +140,14 @@ impl ChosenTree {
     pub fn new(root: Option<ContentReference>, selection: Selection) -> Self {
         let (scope, found) = (selection.root(), vec![false; selection.paths.len()]);
         let (levels, path) = (Vec::new(), PathBuf::new());
-        let mut tree = ChosenTree { selection, levels, path, held: None, found, has_chosen: false };
+        let mut tree = ChosenTree { selection, levels, entered: 1, path, held: None, found, has_chosen: false };
         tree.descend(None, root, scope);
-        tree.levels.iter_mut().for_each(|root| root.is_entered = true);
         tree
     }
 
     fn descend(&mut self, node: Option<Node>, listing: Option<ContentReference>, scope: SelectionScope) {
         let cursor = TreeCursor::open(listing);
-        self.levels.push(Level { cursor, node, scope, is_entered: false });
+        self.levels.push(Level { cursor, node, scope });
     }
 
     /// The next step. `None`: the end.
@@ -157,10 +157,9 @@ impl ChosenTree {
     pub fn next(&mut self, reader: &mut ChunkReader) -> Result<Option<TreeStep>> {
         loop {
             if self.held.is_some() {
-                let waiting = self.levels.iter_mut().find(|level| !level.is_entered);
-                match waiting {
+                match self.levels.get(self.entered) {
                     Some(level) => {
-                        level.is_entered = true;
+                        self.entered += 1;
                         if let Some(node) = &level.node {
                             return Ok(Some(TreeStep::Enter(node.clone())));
                         }
@@ -215,19 +214,22 @@ impl ChosenTree {
 
     /// Ends the directory on top. `None` if it was never entered.
     fn leave(&mut self) -> Option<TreeStep> {
-        let Level { node, scope, is_entered, .. } = self.levels.pop()?;
+        let Level { node, scope, .. } = self.levels.pop()?;
         self.path.pop();
+        let is_entered = self.levels.len() < self.entered;
+        self.entered = self.entered.min(self.levels.len());
         is_entered.then_some(TreeStep::Leave(Left { node, is_chosen: scope.is_chosen() }))
     }
 
     /// Skips the directory of the last [`TreeStep::Enter`].
     pub fn skip(&mut self) {
         self.held = None;
-        let entered = self.levels.iter().rposition(|level| level.is_entered).unwrap_or(0);
-        while self.levels.len() > entered.max(1) {
+        let above = self.entered.saturating_sub(1).max(1);
+        while self.levels.len() > above {
             self.levels.pop();
             self.path.pop();
         }
+        self.entered = self.entered.min(above);
     }
 
     /// Whether patterns were given that include nothing. Only known at the end.

@@ -151,7 +151,7 @@ impl<'a> PlanStage<'a> {
                 return Ok(());
             }
         };
-        if let Some(inode) = node.hard_link.and_then(|identity| self.inodes.find(&identity)) {
+        if let Some(inode) = node.file_digest().and_then(|file| self.inodes.find(&file)) {
             return self.link(node, existing, inode, emit);
         }
         let Some(existing) = existing else { return self.create(node, None, None, emit) };
@@ -220,9 +220,9 @@ impl<'a> PlanStage<'a> {
 
     /// Remembers an inode with several names for the others.
     fn remember(&mut self, node: &Node, state: InodeState) {
-        if let Some(identity) = node.hard_link {
+        if let Some(file) = node.file_digest() {
             let path_len = self.path_of(node).as_os_str().len();
-            self.inodes.insert(identity, path_len, Arc::new(Mutex::new(state)));
+            self.inodes.insert(file, path_len, Arc::new(Mutex::new(state)));
         }
     }
 
@@ -332,10 +332,10 @@ impl<'a> PlanStage<'a> {
         let permit = self.permit(emit)?;
         let token = self.files.token(&node)?;
         let path = self.path_of(&node);
-        let (identity, path_len, content) = (node.hard_link, path.as_os_str().len(), node.content);
+        let (digest, path_len, content) = (node.file_digest(), path.as_os_str().len(), node.content);
         // In a new directory nothing can be replaced or continued. What becomes of an inode with several names must be
         // known when the next name comes.
-        let is_planned = self.descent.is_new() && replaced.is_none() && identity.is_none();
+        let is_planned = self.descent.is_new() && replaced.is_none() && digest.is_none();
         let file = match is_planned {
             true => self.descent.link_name(&node, None).map(|at| RestoreFile::planned(at, token, path, node, permit)),
             false => {
@@ -353,8 +353,8 @@ impl<'a> PlanStage<'a> {
         if is_planned {
             self.files.create(file.clone(), emit)?;
         }
-        if let Some(identity) = identity {
-            self.inodes.insert(identity, path_len, file.inode.clone());
+        if let Some(digest) = digest {
+            self.inodes.insert(digest, path_len, file.inode.clone());
         }
         let len = match content {
             Some(content) => self.files.content(&file, old.as_ref(), content, emit)?,

@@ -4,7 +4,7 @@
 //! most nodes take about 60 bytes. Later versions add fields through [`Node::extra`], which every version preserves.
 //! A node with a [`Node::defect`] is neither written nor read.
 
-use super::newer::NewerParts;
+use super::holes::KEY as HOLES_KEY;
 use crate::repo::recipe::ContentReference;
 use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};
@@ -66,6 +66,19 @@ pub struct FileIdentity {
     /// Inode number in the file system.
     #[n(1)]
     pub inode: u64,
+}
+
+/// What changes when a file changes, or when another file gets its inode number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileState {
+    /// Identity. It is free for another file once the last name is deleted.
+    pub identity: FileIdentity,
+    /// Length, bytes.
+    pub size: u64,
+    /// Time of the last change of the content. Programs set it as they like.
+    pub mtime: Timestamp,
+    /// Time of the last change of anything. The system sets it.
+    pub ctime: Timestamp,
 }
 
 /// Number of the device that a device node refers to.
@@ -133,7 +146,8 @@ pub struct Node {
     /// Device of the source file system.
     #[cbor(n(12), skip_if = "is_default")]
     pub device: u64,
-    /// Identity of a file with several names. All its nodes have the same value.
+    /// Identity of a file with several names. All its nodes have the same value. It is a claim: only nodes of one
+    /// [`Node::file_digest`] are names of one file.
     #[n(13)]
     pub hard_link: Option<FileIdentity>,
     /// Target of a symbolic link.
@@ -169,6 +183,26 @@ impl Node {
     /// Identity of the file on the source machine.
     pub fn identity(&self) -> FileIdentity {
         FileIdentity { device: self.device, inode: self.inode }
+    }
+
+    /// What tells the captured file from its earlier and later states and from other files.
+    pub fn state(&self) -> FileState {
+        FileState { identity: self.identity(), size: self.size, mtime: self.mtime, ctime: self.ctime }
+    }
+
+    /// A digest of the identity, content and metadata of a file with several names, `None` of any other entry. Nodes
+    /// are names of one file only if their digests are equal. A source gives the inode number of a deleted file to a
+    /// new one, also during a backup, and nobody vouches for what a snapshot says.
+    ///
+    /// It leaves out what differs between names of one file: the name, what a link or a look changes, and what only
+    /// the first name has.
+    pub fn file_digest(&self) -> Option<[u8; 32]> {
+        self.hard_link?;
+        let mut node = Node { name: Vec::new(), ctime: Timestamp::default(), atime: None, ..self.clone() };
+        (node.inode, node.device, node.sparse, node.changed) = (0, 0, false, false);
+        node.extra.remove(HOLES_KEY);
+        let bytes = minicbor::to_vec(node).ok()?;
+        Some(*blake3::hash(&bytes).as_bytes())
     }
 
     /// Describes what makes the node invalid, if anything. Invalid nodes are never stored or restored.
