@@ -18,7 +18,10 @@ pub use self::names::{ChunkerKind, CompressCodec, FloatCodec, IdentifyRule, Mode
 pub use self::pipeline::{AUTOMATIC_WORKERS_MAX, PipelineConfig};
 pub use self::profile::{BackupProfile, Hooks, RetentionProfile, UserProfile};
 use crate::error::{Error, Result};
+use crate::wire::read_text_file;
 
+/// Bytes of a configuration, at most.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Largest value of `repository.chunk_bytes_max`, bytes.
 pub const CHUNK_BYTES_LIMIT: u64 = 16 << 20;
 /// Largest base of a delta, bytes. Readers refuse more.
@@ -322,7 +325,8 @@ impl Config {
     /// # Errors
     /// [`Error::Io`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read configuration", path, error))?;
+        let text =
+            read_text_file(path, FILE_BYTES_MAX).map_err(|error| Error::io("read configuration", path, error))?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -3,6 +3,10 @@
 //! A [`WireReader`] never reads past its slice and never trusts a count. Each error has the name of the blob, the
 //! offset, the expected value and the actual value.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use crate::error::{Error, Result};
 use crate::types::hex;
 
@@ -258,6 +262,28 @@ impl Envelope {
         let payload = payload.ok_or_else(|| Error::internal("the length of an envelope was not checked"))?;
         Ok((Envelope { magic, reader_features, writer_features }, payload))
     }
+}
+
+/// Reads a file of at most `bytes_max` bytes. A device, a pipe or a file of `/proc` does not say how much it has.
+///
+/// # Errors
+/// Those of the system, and [`io::ErrorKind::FileTooLarge`].
+pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let message = format!("expected at most {bytes_max} bytes, found more");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+/// The same of a text.
+///
+/// # Errors
+/// Those of [`read_file`], and [`io::ErrorKind::InvalidData`].
+pub fn read_text_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read_file(path, bytes_max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 #[cfg(test)]

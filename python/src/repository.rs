@@ -39,6 +39,8 @@ use crate::source::Files;
 
 /// Cache of decoded frames that hold listings, bytes.
 const LISTING_CACHE_BYTES: usize = 8 << 20;
+/// Bytes of a key file, at most.
+const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// How long a prune waits for another one, or for a backup, that is in the way.
 const PRUNE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -103,7 +105,8 @@ impl Opening {
 
     fn unlock(&self) -> Result<Option<Unlock>> {
         if let Some(path) = &self.key_file {
-            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            let bytes =
+                fhrd::wire::read_file(path, KEY_FILE_BYTES_MAX).map_err(|error| Error::io("read", path, error))?;
             return Ok(Some(Unlock::KeyFile(SecretBytes::new(bytes))));
         }
         let password =

@@ -14,6 +14,10 @@ use crate::bench::experiment::{Experiment, Outline};
 use crate::bench::page::{PlannedExperiment, planned};
 use crate::bench::report::{Report, ReportDocument, claims_page, write};
 use crate::error::{Error, ErrorKind, Result};
+use crate::wire::read_text_file;
+
+/// Bytes of a configuration or of an earlier result, at most.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs the measurements one after another. Ends with [`Exit::Failed`] if a line failed or `--against` differs.
 ///
@@ -130,7 +134,7 @@ fn judged_again(old: ReportDocument, planned: &PlannedExperiment) -> ReportDocum
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))
+    read_text_file(path, FILE_BYTES_MAX).map_err(|error| Error::io("read", path, error))
 }
 
 /// Prints how `lines` compare with the previous run of the file `path`. Returns whether the ratios are equal.

@@ -1,7 +1,8 @@
 //! `fhrd dump`: a directory as a tar archive, or a file as it is.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_json::json;
@@ -13,7 +14,7 @@ use super::exit::Exit;
 use super::location;
 use super::output::{failed, is_terminal, print, print_json};
 use crate::error::{Error, Result};
-use crate::inspect::dump::{Dump, DumpReport};
+use crate::inspect::dump::{ARCHIVE_MODE, Dump, DumpReport, dumped_mode};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::NodeKind;
 
@@ -52,7 +53,10 @@ pub fn run(session: &Session, arguments: &DumpArguments) -> Result<Exit> {
 }
 
 fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, output: &Path) -> Result<DumpReport> {
-    let file = File::create_new(output).map_err(|error| Error::io("create", output, error))?;
+    // The system takes away what the user's umask says.
+    let mode = dump.entry(named, path)?.map_or(ARCHIVE_MODE, |node| dumped_mode(&node));
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(output);
+    let file = file.map_err(|error| Error::io("create", output, error))?;
     let mut out = BufWriter::with_capacity(256 << 10, &file);
     let failed = |error: io::Error| Error::io("write", "the output file", error);
     let written = write(dump, named, path, &mut out, failed, false);

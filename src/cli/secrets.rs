@@ -193,13 +193,23 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 fn output(command: &OsStr) -> Result<Vec<u8>> {
     let mut shell = Command::new("sh");
     let failed = |error| Error::io("run", command, error);
-    let output =
-        without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output();
-    let output = output.map_err(failed)?;
-    if !output.status.success() {
-        return Err(failed(std::io::Error::other(format!("it ended with {}", output.status))));
+    let shell = without_secrets(&mut shell).arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit());
+    let mut child = shell.stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut content = Vec::new();
+    let read = match child.stdout.take() {
+        Some(stdout) => stdout.take(SECRET_BYTES_MAX + 1).read_to_end(&mut content),
+        None => Ok(0),
+    };
+    let status = child.wait().map_err(failed)?;
+    read.map_err(failed)?;
+    // A command that still writes has ended because nobody reads.
+    if content.len() as u64 > SECRET_BYTES_MAX {
+        return Err(failed(std::io::Error::other(format!("it printed more than {SECRET_BYTES_MAX} bytes"))));
     }
-    Ok(output.stdout)
+    if !status.success() {
+        return Err(failed(std::io::Error::other(format!("it ended with {status}"))));
+    }
+    Ok(content)
 }
 
 /// A random recovery key: a password of 64 hex digits in groups.

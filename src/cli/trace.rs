@@ -1,8 +1,8 @@
 //! `fhrd trace`: writes the chunks of paths as a trace for simulations.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::Serialize;
@@ -72,10 +72,11 @@ fn to_standard_output(session: &Session, config: &Config, arguments: &TraceArgum
 
 /// Writes a new file. Removes it after a failure.
 fn to_file(session: &Session, config: &Config, arguments: &TraceArguments, path: &Path) -> Result<TraceReport> {
-    let file = File::create_new(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.into(), what: "something" },
-        _ => Error::io("create", path, error),
-    })?;
+    let file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.into(), what: "something" },
+            _ => Error::io("create", path, error),
+        })?;
     let failed = |error| Error::io("write", path, error);
     let written = (|| {
         let metadata = file.metadata().map_err(failed)?;

@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::wire::read_text_file;
 
 /// Bytes of a profile, at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -125,12 +126,8 @@ impl UserProfile {
     /// [`Error::Io`]. [`Error::Config`], which names the key, for bad syntax and unknown keys.
     pub fn load(path: &Path, home: &Path) -> Result<Self> {
         let failed = |error| Error::io("read profile", path, error);
-        let len = std::fs::metadata(path).map_err(failed)?.len();
         let invalid = |message: String| Error::Config { origin: path.display().to_string(), message };
-        if len > FILE_BYTES_MAX {
-            return Err(invalid(format!("expected at most {FILE_BYTES_MAX} bytes, found {len}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = read_text_file(path, FILE_BYTES_MAX).map_err(failed)?;
         let mut profile: UserProfile =
             toml::from_str(&text).map_err(|error| invalid(error.to_string().trim_end().to_string()))?;
         let backup = &mut profile.backup;

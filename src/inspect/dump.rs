@@ -3,12 +3,14 @@
 //! 1. The archive has a ustar header for each entry. A PAX header before it holds what ustar cannot: long names, times
 //!    with nanoseconds, large numbers, extended attributes. GNU tar, bsdtar and Python read these.
 //! 2. The first path of a file with several names holds its content, the others are links to it, as long as a bounded
-//!    table remembers the first one.
+//!    table remembers the first one. Names are joined only if they have the same content and metadata.
 //! 3. A file with holes is written in the sparse format 1.0 of GNU tar: a map of the data, then the data.
-//! 4. A chunk that cannot be read becomes zeros in the archive, because the length of the file is already written. It
-//!    is logged and counted.
+//! 4. A file is read before its header is written. If a chunk of it cannot be read, the file is called `NAME.damaged`,
+//!    as a restore does, with zeros where bytes are lost. So are its other names. It is logged and counted. A file that
+//!    could be read at first and then not ends the archive with an error.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,13 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::list::{find, walk};
 use super::tar_header::{BLOCK_BYTES, TarEntry, TarKind, write_header, write_padding};
 use crate::error::{Error, Result};
+use crate::filesystem::damaged_name;
 use crate::repo::Repository;
 use crate::repo::content::{ContentMap, LocatedRange, write_zeros};
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
-use crate::repo::tree::{FileIdentity, Node, NodeKind};
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Cache of decoded frames that hold listings, bytes.
 const LISTING_BYTES: usize = 16 << 20;
@@ -36,8 +39,25 @@ const RECIPE_BYTES: usize = 8 << 20;
 const LINK_BYTES_MAX: usize = 32 << 20;
 /// Ranges of data of a sparse file. A file with more is written with its zeros.
 const DATA_RANGES_MAX: usize = 1 << 20;
+/// What names of damaged files have in common.
+const DAMAGED: &[u8] = b".damaged";
 /// Zero blocks that end an archive, bytes.
 const END_BYTES: usize = 1024;
+
+/// Permissions of an archive: it may hold files that others may not read.
+pub const ARCHIVE_MODE: u32 = 0o600;
+
+/// The largest permissions of an output file for an entry: nobody may read it who may not read the stored file.
+pub fn dumped_mode(node: &Node) -> u32 {
+    match node.kind {
+        // The bits of the group may stand for a list of others.
+        NodeKind::File if node.xattrs.iter().any(|xattr| xattr.name.starts_with(b"system.posix_acl")) => {
+            node.mode & 0o700
+        }
+        NodeKind::File => node.mode & 0o777,
+        _ => ARCHIVE_MODE,
+    }
+}
 
 /// Result of a dump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +66,7 @@ pub struct DumpReport {
     pub entries: u64,
     /// Entries that an archive cannot hold (sockets).
     pub skipped: u64,
-    /// Files with bytes that could not be read. Each one was logged.
+    /// Files with bytes that could not be read, which the archive has as `NAME.damaged`. Each one was logged.
     pub damaged: u64,
     /// Those of them, and entries left out, that only a newer version can read.
     pub newer: u64,
@@ -117,10 +137,9 @@ impl<'a> Dump<'a> {
             }
         };
         let (files, report) = (&mut self.files, DumpReport::default());
-        let mut archive = Archive { files, out, failed, links: HashMap::new(), link_bytes: 0, report };
-        walk(&mut self.listings, snapshot, path, &mut |path, node| {
-            archive.entry(path.strip_prefix(&prefix).unwrap_or(path), node).map(|()| true)
-        })?;
+        let (links, damaged) = (HashMap::new(), DamagedNames::default());
+        let mut archive = Archive { files, out, failed, snapshot, prefix, links, link_bytes: 0, damaged, report };
+        walk(&mut self.listings, snapshot, path, &mut |path, node| archive.entry(path, node).map(|()| true))?;
         archive.write(&[0; END_BYTES])?;
         Ok(archive.report)
     }
@@ -183,10 +202,31 @@ struct Archive<'a, 'b> {
     files: &'a mut FileBytes<'b>,
     out: &'a mut dyn Write,
     failed: fn(io::Error) -> Error,
-    /// First paths of files with several names.
-    links: HashMap<FileIdentity, Vec<u8>>,
+    snapshot: &'a NamedSnapshot,
+    /// Directory that the paths of the archive are relative to.
+    prefix: PathBuf,
+    /// First names of files with several names.
+    links: HashMap<[u8; 32], FirstName>,
     link_bytes: usize,
+    damaged: DamagedNames,
     report: DumpReport,
+}
+
+/// The first name of a file with several names.
+struct FirstName {
+    /// Path in the archive.
+    path: Vec<u8>,
+    /// Whether the archive has it as damaged.
+    is_damaged: bool,
+    /// Whether only what a newer version wrote is missing.
+    is_newer: bool,
+}
+
+/// Names of one directory that look like those of damaged files.
+#[derive(Default)]
+struct DamagedNames {
+    directory: Option<PathBuf>,
+    taken: HashSet<Vec<u8>>,
 }
 
 impl Archive<'_, '_> {
@@ -196,7 +236,8 @@ impl Archive<'_, '_> {
 
     fn entry(&mut self, path: &Path, node: &Node) -> Result<()> {
         self.files.check_stop()?;
-        let path = path.as_os_str().as_bytes();
+        let full = path;
+        let path = path.strip_prefix(&self.prefix).unwrap_or(path).as_os_str().as_bytes();
         if let Some(error) = node.unsupported() {
             tracing::warn!("{}: not in the archive: {error}", path.escape_ascii());
             self.report.skipped += 1;
@@ -209,27 +250,68 @@ impl Archive<'_, '_> {
             return Ok(());
         }
         self.report.entries += 1;
-        if let Some(identity) = node.hard_link {
-            if let Some(first) = self.links.get(&identity) {
-                let entry = TarEntry { path, node, kind: TarKind::HardLink(first), size: 0, records: &[] };
-                return write_header(&mut *self.out, &entry).map_err(self.failed);
-            }
-            let bytes = path.len() + size_of::<(FileIdentity, Vec<u8>)>();
-            if self.link_bytes + bytes <= LINK_BYTES_MAX {
-                self.link_bytes += bytes;
-                self.links.insert(identity, path.to_vec());
-            }
+        let digest = node.file_digest();
+        if let Some(first) = digest.and_then(|file| self.links.remove(&file)) {
+            let name = if first.is_damaged { self.damaged_path(full)? } else { path.to_vec() };
+            self.count(first.is_damaged, first.is_newer);
+            let entry = TarEntry { path: &name, node, kind: TarKind::HardLink(&first.path), size: 0, records: &[] };
+            write_header(&mut *self.out, &entry).map_err(self.failed)?;
+            digest.map(|file| self.links.insert(file, first));
+            return Ok(());
         }
-        match node.content {
-            Some(content) if node.kind == NodeKind::File => self.content(path, node, content),
+        let name = match node.content {
+            Some(content) if node.kind == NodeKind::File => self.content(full, path, node, content)?,
             _ => {
                 let entry = TarEntry { path, node, kind: TarKind::Own, size: 0, records: &[] };
-                write_header(&mut *self.out, &entry).map_err(self.failed)
+                write_header(&mut *self.out, &entry).map_err(self.failed)?;
+                FirstName { path: path.to_vec(), is_damaged: false, is_newer: false }
+            }
+        };
+        if let Some(file) = digest {
+            let bytes = name.path.len() + size_of::<([u8; 32], FirstName)>();
+            if self.link_bytes + bytes <= LINK_BYTES_MAX {
+                self.link_bytes += bytes;
+                self.links.insert(file, name);
             }
         }
+        Ok(())
     }
 
-    fn content(&mut self, path: &[u8], node: &Node, content: ContentReference) -> Result<()> {
+    /// A free name beside the damaged file `full`, as a path in the archive.
+    fn damaged_path(&mut self, full: &Path) -> Result<Vec<u8>> {
+        let (directory, name) = (full.parent().unwrap_or(Path::new("")), full.file_name().unwrap_or_default());
+        if self.damaged.directory.as_deref() != Some(directory) {
+            let reader = &mut self.files.reader;
+            let node = find(reader, self.snapshot, directory)?.1;
+            let mut cursor = TreeCursor::open(node.map_or(self.snapshot.snapshot.root, |node| node.content));
+            self.damaged = DamagedNames { directory: Some(directory.into()), taken: HashSet::new() };
+            while let Some(node) = cursor.next(reader)? {
+                if node.name.windows(DAMAGED.len()).any(|part| part == DAMAGED) {
+                    self.damaged.taken.insert(node.name);
+                }
+            }
+        }
+        let names = (1..).map(|number| damaged_name(name, number));
+        let free = names.into_iter().find(|name| self.damaged.taken.insert(name.as_bytes().to_vec()));
+        let path = directory.join(free.as_deref().unwrap_or(OsStr::new("damaged")));
+        Ok(path.strip_prefix(&self.prefix).unwrap_or(&path).as_os_str().as_bytes().to_vec())
+    }
+
+    /// Why a content cannot be read now, if it cannot. Damage says more than what a newer version wrote.
+    fn defect(&mut self, content: ContentReference, ranges: &[(u64, u64)]) -> Result<Option<Error>> {
+        let mut newer = None;
+        for range in ranges {
+            match self.files.copy(content, *range, &mut |_| Ok(())) {
+                Err(error) if error.is_newer() => newer = Some(error),
+                Err(error) if error.is_unreadable() => return Ok(Some(error)),
+                read => read?,
+            }
+        }
+        Ok(newer)
+    }
+
+    /// Writes a file, which has this path in the archive if it is whole.
+    fn content(&mut self, full: &Path, path: &[u8], node: &Node, content: ContentReference) -> Result<FirstName> {
         let size = content.content_len();
         let ranges = if node.sparse { self.files.data_ranges(content)? } else { None };
         let dense = [(0, size)];
@@ -238,33 +320,45 @@ impl Archive<'_, '_> {
             Some(ranges) if ranges.as_slice() != dense => (ranges.as_slice(), sparse_map(ranges, size)),
             _ => (dense.as_slice(), Vec::new()),
         };
+        let defect = self.defect(content, ranges)?;
+        let is_damaged = size != node.size || defect.is_some();
+        let is_newer = size == node.size && defect.is_some_and(|error| error.is_newer());
+        let path = if is_damaged { self.damaged_path(full)? } else { path.to_vec() };
         let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
         let real_size = size.to_string();
         let records = [
             ("GNU.sparse.major", &b"1"[..]),
             ("GNU.sparse.minor", b"0"),
-            ("GNU.sparse.name", path),
+            ("GNU.sparse.name", path.as_slice()),
             ("GNU.sparse.realsize", real_size.as_bytes()),
         ];
         let records = if map.is_empty() { &records[..0] } else { &records[..] };
         let stored = data + map.len() as u64;
-        let entry = TarEntry { path, node, kind: TarKind::Own, size: stored, records };
+        let entry = TarEntry { path: &path, node, kind: TarKind::Own, size: stored, records };
         write_header(&mut *self.out, &entry).map_err(self.failed)?;
         self.write(&map)?;
-        let (mut is_lost, mut is_newer) = (size != node.size, false);
-        for (start, end) in ranges {
-            let error = self.range(path, content, *start, *end)?;
-            is_newer |= error.as_ref().is_some_and(Error::is_newer);
-            is_lost |= error.is_some_and(|error| !error.is_newer());
+        for range in ranges {
+            self.range(&path, content, *range, is_damaged)?;
         }
-        self.report.damaged += u64::from(is_lost);
-        self.report.newer += u64::from(is_newer && !is_lost);
-        write_padding(&mut *self.out, stored).map_err(self.failed)
+        self.count(is_damaged, is_newer);
+        write_padding(&mut *self.out, stored).map_err(self.failed)?;
+        Ok(FirstName { path, is_damaged, is_newer })
     }
 
-    /// Writes a range of a content. What cannot be read becomes zeros. Returns the first error.
-    fn range(&mut self, path: &[u8], content: ContentReference, start: u64, end: u64) -> Result<Option<Error>> {
-        let (mut offset, mut first) = (start, None::<Error>);
+    fn count(&mut self, is_damaged: bool, is_newer: bool) {
+        self.report.damaged += u64::from(is_damaged && !is_newer);
+        self.report.newer += u64::from(is_newer);
+    }
+
+    /// Writes a range of a content. What cannot be read of a damaged file becomes zeros.
+    fn range(
+        &mut self,
+        path: &[u8],
+        content: ContentReference,
+        (start, end): (u64, u64),
+        is_damaged: bool,
+    ) -> Result<()> {
+        let mut offset = start;
         while offset < end {
             let (out, failed) = (&mut *self.out, self.failed);
             let copied = self.files.copy(content, (offset, end), &mut |bytes| {
@@ -275,12 +369,8 @@ impl Archive<'_, '_> {
             match copied {
                 Ok(()) if offset == end => {}
                 Ok(()) => return Err(Error::internal("a content ended before its length")),
-                Err(error) if error.is_unreadable() => {
+                Err(error) if is_damaged && error.is_unreadable() => {
                     tracing::error!("{} at byte {offset}: {error}", path.escape_ascii());
-                    // Damage says more than what a newer version wrote.
-                    if first.as_ref().is_none_or(|first| first.is_newer()) {
-                        first = Some(error);
-                    }
                     // Without its recipe, the length of a chunk is unknown.
                     let lost = self.files.locate(content, offset).ok().flatten().map_or(end, |range| range.end());
                     let lost = lost.clamp(offset + 1, end);
@@ -290,7 +380,7 @@ impl Archive<'_, '_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(first)
+        Ok(())
     }
 }
 

@@ -13,17 +13,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use lru::LruCache;
 
 use super::tree_pair::{PairVisitor, PairedNodes, walk_pair};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::reader::{ChunkReader, at_least_one};
+use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, Timestamp};
 
 /// Cache of decoded frames that hold listings, bytes.
 const CACHE_BYTES: usize = 32 << 20;
+/// Directories without a match that are remembered.
+const BARREN_MAX: usize = 1 << 18;
+/// Entries that one series may look at. A few listings can describe a tree of any size.
+const VISITS_MAX: u64 = 1 << 30;
 /// Versions that one series may have, which bounds memory.
 const HITS_MAX: usize = 1 << 20;
 
@@ -32,6 +38,8 @@ const HITS_MAX: usize = 1 << 20;
 pub struct FindQuery {
     /// Patterns, one of which must match.
     patterns: GlobSet,
+    /// Whether a match depends on nothing but the name of an entry.
+    is_by_name: bool,
     /// Kinds, one of which the entry must have. Empty: any.
     pub kinds: Vec<NodeKind>,
     /// Smallest size of a file, bytes. Other entries never pass.
@@ -65,9 +73,12 @@ impl FindQuery {
                 glob.map_err(|error| Error::Usage(format!("the pattern `{pattern}` is invalid: {}", error.kind())))?,
             );
         }
+        let is_name = |pattern: &String| !pattern.trim_end_matches('/').contains('/') && !pattern.contains("**");
+        let is_by_name = patterns.iter().all(is_name);
         let patterns = set.build().map_err(|error| Error::Usage(format!("the patterns are too large: {error}")))?;
         Ok(FindQuery {
             patterns,
+            is_by_name,
             kinds: Vec::new(),
             size_min: None,
             size_max: None,
@@ -125,8 +136,7 @@ pub fn find_entries(
     }
     let (mut unreadable, mut newer) = (0, 0);
     for members in series.values() {
-        let hits = BTreeMap::new();
-        let mut search = Search { query, stop, hits, count: 0, previous: None, at: 0, unreadable: 0, newer: 0 };
+        let mut search = Search::new(query, stop);
         for at in members {
             let root = snapshots.get(*at).and_then(|named| named.snapshot.root);
             let before = search.previous.and_then(|at| snapshots.get(at)).and_then(|named| named.snapshot.root);
@@ -163,9 +173,33 @@ struct Search<'a> {
     at: usize,
     unreadable: u64,
     newer: u64,
+    /// Matches so far, and their number when each open directory was entered.
+    matches: u64,
+    open: Vec<u64>,
+    /// Listings below which nothing matches, wherever they are.
+    barren: LruCache<ContentReference, ()>,
+    visits: u64,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(query: &'a FindQuery, stop: &'a AtomicBool) -> Self {
+        Search {
+            query,
+            stop,
+            hits: BTreeMap::new(),
+            count: 0,
+            previous: None,
+            at: 0,
+            unreadable: 0,
+            newer: 0,
+            matches: 0,
+            // The roots.
+            open: vec![0],
+            barren: LruCache::new(at_least_one(BARREN_MAX)),
+            visits: 0,
+        }
+    }
+
     /// Notes that what the previous snapshot has below `directory` is in the current one, too.
     fn extend(&mut self, directory: &[u8]) {
         let (mut from, mut to) = (directory.to_vec(), directory.to_vec());
@@ -216,19 +250,39 @@ impl PairVisitor for Search<'_> {
             return Err(Error::Interrupted);
         }
         let (PairedNodes::Second(node) | PairedNodes::Both(_, node)) = pair else { return Ok(false) };
+        self.visits += 1;
+        if self.visits > VISITS_MAX {
+            let message = format!("the snapshots have more than {VISITS_MAX} entries to look at: name fewer snapshots");
+            return Err(Error::Usage(message));
+        }
         if self.query.matches(path, node) {
             self.found(path, node)?;
+            self.matches += 1;
         }
         let [before, now] = pair.listings();
         if before == now {
             self.extend(path.as_os_str().as_bytes());
+            return Ok(false);
         }
-        Ok(before != now)
+        let is_barren = now.is_none_or(|now| self.query.is_by_name && self.barren.get(&now).is_some());
+        if !is_barren {
+            self.open.push(self.matches);
+        }
+        Ok(!is_barren)
+    }
+
+    fn leave(&mut self, [_, now]: [Option<ContentReference>; 2]) {
+        let before = self.open.pop().unwrap_or_default();
+        if let Some(now) = now.filter(|_| before == self.matches && self.query.is_by_name) {
+            self.barren.put(now, ());
+        }
     }
 
     fn unreadable(&mut self, path: &Path, error: Error) -> Result<()> {
         tracing::error!("cannot search {}: {error}", path.display());
         self.unreadable += 1;
+        // What was not read may have a match.
+        self.matches += 1;
         self.newer += u64::from(error.is_newer());
         Ok(())
     }

@@ -9,16 +9,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use lru::LruCache;
+
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
-use crate::repo::reader::ChunkReader;
+use crate::repo::reader::{ChunkReader, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Cache of decoded frames that hold listings, bytes.
 const CACHE_BYTES: usize = 16 << 20;
+/// Entries that one walk may find.
+const FOUND_MAX: usize = 1 << 20;
+/// Directories without what is looked for that are remembered.
+const BARREN_MAX: usize = 1 << 18;
 
 /// How far a listing goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +90,83 @@ fn walk_tree(
     match node.kind {
         NodeKind::Directory if is_entered => below(reader, path, node.content, visit),
         _ => Ok(()),
+    }
+}
+
+/// What the visitor of [`walk_finding`] says of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visit {
+    /// It is what is looked for.
+    Found,
+    /// It is not. A directory is entered.
+    Other,
+    /// It is not, and is not entered.
+    Skip,
+}
+
+/// As [`walk`] of a whole tree or of the tree at `path`, to find entries that do not depend on their path. A directory
+/// in which there are none is read only once, wherever an equal one is. So the work is bounded by what is found, though
+/// few listings can describe a tree of any size.
+///
+/// # Errors
+/// As for [`walk`]. [`Error::Usage`] if more than 2^20 entries are found.
+pub fn walk_finding(
+    reader: &mut ChunkReader,
+    snapshot: &NamedSnapshot,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<Visit>,
+) -> Result<()> {
+    let walked = walk_tree_finding(reader, snapshot, path, visit);
+    walked.map_err(|error| explain_loss(reader.store(), [&snapshot.id], error))
+}
+
+fn walk_tree_finding(
+    reader: &mut ChunkReader,
+    snapshot: &NamedSnapshot,
+    path: Option<&Path>,
+    visit: &mut dyn FnMut(&Path, &Node) -> Result<Visit>,
+) -> Result<()> {
+    let mut barren: LruCache<ContentReference, ()> = LruCache::new(at_least_one(BARREN_MAX));
+    let (mut path, node) = match path {
+        None => (PathBuf::new(), None),
+        Some(path) => find(reader, snapshot, path)?,
+    };
+    let mut found = 0;
+    let mut levels: Vec<(TreeCursor, Option<ContentReference>, usize)> = Vec::new();
+    let mut next = node;
+    let mut is_open = next.is_none();
+    if is_open {
+        levels.push((TreeCursor::open(snapshot.snapshot.root), None, 0));
+    }
+    loop {
+        if is_open {
+            let Some((cursor, content, found_before)) = levels.last_mut() else { return Ok(()) };
+            next = cursor.next(reader)?;
+            let Some(node) = &next else {
+                if let Some(content) = content.filter(|_| *found_before == found) {
+                    barren.put(content, ());
+                }
+                levels.pop();
+                path.pop();
+                continue;
+            };
+            path.push(OsStr::from_bytes(&node.name));
+        }
+        let Some(node) = next.take() else { return Ok(()) };
+        is_open = true;
+        let said = visit(&path, &node)?;
+        found += usize::from(said == Visit::Found);
+        if found > FOUND_MAX {
+            let message = format!("more than {FOUND_MAX} files have what is looked for: name a path");
+            return Err(Error::Usage(message));
+        }
+        let content = node.content.filter(|_| node.kind == NodeKind::Directory && said != Visit::Skip);
+        match content {
+            Some(content) if barren.get(&content).is_none() => {
+                levels.push((TreeCursor::open(Some(content)), Some(content), found));
+            }
+            _ => _ = path.pop(),
+        }
     }
 }
 

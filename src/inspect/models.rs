@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::labels::{NamedModel, labels};
-use super::list::walk;
+use super::list::{Visit, walk_finding};
 use super::model_summaries::ModelSummaries;
 use super::shards::{ModelReaders, ModelShard, ShardGroup, pattern};
 use crate::error::{Error, Result};
@@ -92,17 +92,18 @@ pub fn models(repository: &Repository, snapshots: &[NamedSnapshot], stop: &Atomi
     let mut seen = HashSet::new();
     for (number, snapshot) in snapshots.iter().enumerate() {
         let mut files = Vec::new();
-        walk(&mut readers.metadata, snapshot, None, &mut |path, node| {
+        walk_finding(&mut readers.metadata, snapshot, None, &mut |path, node| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            let Some(content) = node.content else { return Ok(true) };
+            let Some(content) = node.content else { return Ok(Visit::Other) };
             // With several snapshots, a directory or file seen before is skipped.
             let is_new = snapshots.len() == 1 || seen.insert(content);
             if is_new && is_model(&summaries, node) {
                 files.push((path.to_path_buf(), content, node.size));
+                return Ok(Visit::Found);
             }
-            Ok(is_new)
+            Ok(if is_new { Visit::Other } else { Visit::Skip })
         })?;
         for (path, content, size) in files {
             let Some(fingerprint) = fingerprint_of(&content) else { continue };

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use super::list::walk;
+use super::list::{Visit, walk_finding};
 use crate::error::{Error, Result};
 use crate::format::{HEAD_BYTES, Recognition, Tensor, may_be_model, recognise};
 use crate::repo::Repository;
@@ -133,14 +133,15 @@ impl<'a> NoopSteps<'a> {
     /// The tensors of a snapshot.
     fn step(&mut self, snapshot: &NamedSnapshot, previous: Option<&StepTensors>) -> Result<StepTensors> {
         let mut files = Vec::new();
-        walk(&mut self.listings, snapshot, None, &mut |path, node| {
+        walk_finding(&mut self.listings, snapshot, None, &mut |path, node| {
             if node.kind == NodeKind::File
                 && let Some(content) = node.content
                 && files.len() < FILES_MAX
             {
                 files.push((path.to_path_buf(), content, node.size));
+                return Ok(Visit::Found);
             }
-            Ok(true)
+            Ok(if files.len() < FILES_MAX { Visit::Other } else { Visit::Skip })
         })?;
         let mut tensors = StepTensors::new();
         for (path, content, size) in files {

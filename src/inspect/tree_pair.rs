@@ -53,6 +53,9 @@ pub trait PairVisitor {
     /// Any error ends the walk.
     fn visit(&mut self, path: &Path, pair: PairedNodes<'_>) -> Result<bool>;
 
+    /// Called at the end of a directory that was entered, with the listings of both sides.
+    fn leave(&mut self, _listings: [Option<ContentReference>; 2]) {}
+
     /// Called when a directory of the pair at `path` cannot be read. The rest of both directories is skipped.
     ///
     /// # Errors
@@ -83,11 +86,14 @@ impl PeekedCursor {
 struct PairedDirectory {
     first: PeekedCursor,
     second: PeekedCursor,
+    listings: [Option<ContentReference>; 2],
 }
 
 impl PairedDirectory {
-    fn open([first, second]: [Option<ContentReference>; 2], reader: &mut ChunkReader) -> Result<Self> {
-        Ok(PairedDirectory { first: PeekedCursor::open(first, reader)?, second: PeekedCursor::open(second, reader)? })
+    fn open(listings: [Option<ContentReference>; 2], reader: &mut ChunkReader) -> Result<Self> {
+        let [first, second] = listings;
+        let (first, second) = (PeekedCursor::open(first, reader)?, PeekedCursor::open(second, reader)?);
+        Ok(PairedDirectory { first, second, listings })
     }
 
     /// The entries of the next name.
@@ -126,6 +132,7 @@ pub fn walk_pair(
             Err(error) => return Err(error),
         };
         let Some(pair) = PairedNodes::of(first.as_ref(), second.as_ref()) else {
+            visitor.leave(level.listings);
             levels.pop();
             path.pop();
             continue;
@@ -133,7 +140,10 @@ pub fn walk_pair(
         let (PairedNodes::First(node) | PairedNodes::Second(node) | PairedNodes::Both(node, _)) = pair;
         path.push(OsStr::from_bytes(&node.name));
         let is_entered = visitor.visit(&path, pair)? && pair.listings().iter().any(Option::is_some);
-        if !is_entered || !open(reader, pair.listings(), &path, visitor, &mut levels)? {
+        if is_entered && !open(reader, pair.listings(), &path, visitor, &mut levels)? {
+            visitor.leave(pair.listings());
+            path.pop();
+        } else if !is_entered {
             path.pop();
         }
     }

@@ -1,29 +1,35 @@
 //! Usage: what the files of a snapshot hold before and after reduction, by kind of file.
 //!
-//! 1. The walk of the tree gives files and bytes by kind: the extension of the name in lower case.
+//! 1. The walk of the tree gives files and bytes by kind: the extension of the name in lower case. A directory that is
+//!    equal to one before adds what that one did, and is not read again.
 //! 2. Each distinct chunk counts once, for the kind of the first file that has it. Its stored bytes are its part of the
 //!    stored bytes of its frame.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
 use super::chunk_sample::ChunkSample;
-use super::list::walk;
+use super::list::find;
 use super::shards::chunk_stored_bytes;
+use crate::cache::ByteLru;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::ContainerListing;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, forgotten, is_forgotten};
-use crate::repo::tree::{Node, NodeKind};
+use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
 /// Cache of decoded frames that hold listings and recipes, bytes.
 const CACHE_BYTES: usize = 16 << 20;
+/// Cache of what directories add, bytes.
+const KNOWN_BYTES: usize = 32 << 20;
 /// Distinct chunks that are known; beyond that the result is an estimate from a sample.
 const CHUNKS_MAX: usize = 1 << 22;
 /// Kinds that are told apart. Files of others count as `other`.
@@ -93,23 +99,95 @@ pub fn usage(
     let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
     let chunks = ChunkSample::new(CHUNKS_MAX);
     let mut count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new() };
-    let mut usage = TreeUsage::default();
-    walk(&mut listings, snapshot, path, &mut |path, node| {
+    let (mut path, base) = match path {
+        None => (PathBuf::new(), None),
+        Some(path) => find(&mut listings, snapshot, path)?,
+    };
+    let (mut total, mut root) = (UsageTally::default(), snapshot.snapshot.root);
+    if let Some(base) = &base {
+        count.entry(&path, base, &mut total)?;
+        root = listing_of(base);
+    }
+    let mut known: ByteLru<ContentReference, Arc<UsageTally>> = ByteLru::new(KNOWN_BYTES);
+    let mut levels = vec![TalliedDirectory { cursor: TreeCursor::open(root), content: root, tally: total }];
+    while let Some(level) = levels.last_mut() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        match node.kind {
-            NodeKind::File => count.file(path, node, &mut usage)?,
-            NodeKind::Directory => usage.directories += 1,
-            _ => usage.others += 1,
+        if let Some(node) = level.cursor.next(&mut listings)? {
+            path.push(OsStr::from_bytes(&node.name));
+            count.entry(&path, &node, &mut level.tally)?;
+            let content = listing_of(&node);
+            match content.and_then(|content| known.get(&content)) {
+                None if content.is_some() => {
+                    let (cursor, tally) = (TreeCursor::open(content), UsageTally::default());
+                    levels.push(TalliedDirectory { cursor, content, tally });
+                    continue;
+                }
+                known => known.iter().for_each(|tally| level.tally.add(tally)),
+            }
+            path.pop();
+            continue;
         }
-        Ok(true)
-    })?;
-    count.finish(&mut usage);
-    if usage.unreadable > 0 && is_forgotten(listings.store(), &snapshot.id)? {
-        return Err(forgotten(&snapshot.id));
+        path.pop();
+        let Some(TalliedDirectory { content, tally, .. }) = levels.pop() else { break };
+        let Some(parent) = levels.last_mut() else {
+            let usage = count.finish(tally);
+            if usage.unreadable > 0 && is_forgotten(listings.store(), &snapshot.id)? {
+                return Err(forgotten(&snapshot.id));
+            }
+            return Ok(usage);
+        };
+        parent.tally.add(&tally);
+        if let Some(content) = content {
+            let bytes = size_of::<UsageTally>() + 64 * (1 + tally.kinds.len());
+            known.put(content, Arc::new(tally), bytes);
+        }
     }
-    Ok(usage)
+    Ok(TreeUsage::default())
+}
+
+fn listing_of(node: &Node) -> Option<ContentReference> {
+    node.content.filter(|_| node.kind == NodeKind::Directory)
+}
+
+/// A directory that is being read.
+struct TalliedDirectory {
+    cursor: TreeCursor,
+    content: Option<ContentReference>,
+    tally: UsageTally,
+}
+
+/// What the entries of a directory and below it add.
+#[derive(Clone, Default)]
+struct UsageTally {
+    files: u64,
+    directories: u64,
+    others: u64,
+    bytes: u64,
+    unreadable: u64,
+    newer: u64,
+    /// Files and their bytes by number of kind.
+    kinds: BTreeMap<u16, (u64, u64)>,
+}
+
+impl UsageTally {
+    fn add(&mut self, other: &UsageTally) {
+        self.files = self.files.saturating_add(other.files);
+        self.directories = self.directories.saturating_add(other.directories);
+        self.others = self.others.saturating_add(other.others);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.unreadable = self.unreadable.saturating_add(other.unreadable);
+        self.newer = self.newer.saturating_add(other.newer);
+        for (kind, (files, bytes)) in &other.kinds {
+            self.add_kind(*kind, *files, *bytes);
+        }
+    }
+
+    fn add_kind(&mut self, kind: u16, files: u64, bytes: u64) {
+        let known = self.kinds.entry(kind).or_default();
+        *known = (known.0.saturating_add(files), known.1.saturating_add(bytes));
+    }
 }
 
 struct UsageCount<'a> {
@@ -139,20 +217,26 @@ impl UsageCount<'_> {
         number
     }
 
-    fn file(&mut self, path: &Path, node: &Node, usage: &mut TreeUsage) -> Result<()> {
-        let kind = self.kind(path);
-        usage.files += 1;
-        usage.bytes = usage.bytes.saturating_add(node.size);
-        if let Some(count) = self.kinds.get_mut(usize::from(kind)) {
-            count.files += 1;
-            count.bytes = count.bytes.saturating_add(node.size);
+    fn entry(&mut self, path: &Path, node: &Node, tally: &mut UsageTally) -> Result<()> {
+        match node.kind {
+            NodeKind::File => return self.file(path, node, tally),
+            NodeKind::Directory => tally.directories = tally.directories.saturating_add(1),
+            _ => tally.others = tally.others.saturating_add(1),
         }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, node: &Node, tally: &mut UsageTally) -> Result<()> {
+        let kind = self.kind(path);
+        tally.files = tally.files.saturating_add(1);
+        tally.bytes = tally.bytes.saturating_add(node.size);
+        tally.add_kind(kind, 1, node.size);
         let Some(content) = node.content else { return Ok(()) };
         match self.content(content, kind) {
             Err(error) if error.is_unreadable() => {
                 tracing::warn!("cannot find the chunks of {}: {error}", path.display());
-                usage.unreadable += 1;
-                usage.newer += u64::from(error.is_newer());
+                tally.unreadable = tally.unreadable.saturating_add(1);
+                tally.newer = tally.newer.saturating_add(u64::from(error.is_newer()));
                 Ok(())
             }
             other => other,
@@ -175,7 +259,14 @@ impl UsageCount<'_> {
         Ok(())
     }
 
-    fn finish(mut self, usage: &mut TreeUsage) {
+    fn finish(mut self, tally: UsageTally) -> TreeUsage {
+        let UsageTally { files, directories, others, bytes, unreadable, newer, kinds } = tally;
+        let mut usage = TreeUsage { files, directories, others, bytes, unreadable, newer, ..TreeUsage::default() };
+        for (kind, (files, bytes)) in kinds {
+            if let Some(count) = self.kinds.get_mut(usize::from(kind)) {
+                (count.files, count.bytes) = (files, bytes);
+            }
+        }
         let factor = self.chunks.one_in();
         let mut stored = vec![0.0f64; self.kinds.len()];
         for chunk in self.chunks.values() {
@@ -193,5 +284,6 @@ impl UsageCount<'_> {
         usage.sampled_one_in = factor;
         let kinds = self.numbers.into_iter();
         usage.kinds = kinds.filter_map(|(name, at)| Some((name, *self.kinds.get(usize::from(at))?))).collect();
+        usage
     }
 }

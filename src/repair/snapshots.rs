@@ -1,6 +1,7 @@
 //! Repair of snapshots: for each snapshot whose tree cannot be read whole, writes one without what is lost.
 //!
-//! 1. The tree is walked. A file with a chunk or a recipe that no entry gives, and what a listing lacks, are lost.
+//! 1. The tree is walked. A file with a chunk or a recipe that no entry gives, and what a listing lacks, are lost. An
+//!    equal directory, also of another snapshot, is not read again.
 //! 2. If something is lost, the listings are written again without it, then a snapshot with the same fields, one
 //!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
 //! 3. The damaged snapshot is deleted only on request, and only for a replacement that this repair has stored: another
@@ -9,6 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lru::LruCache;
 use serde::Serialize;
 
 use super::writer::metadata_writer;
@@ -19,7 +21,7 @@ use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};
 use crate::repo::marks::check_writable;
-use crate::repo::reader::{ChunkReader, RecipeWalk};
+use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
@@ -27,6 +29,8 @@ use crate::types::SnapshotId;
 
 /// Cache of decoded frames, bytes.
 const CACHE_BYTES: usize = 16 << 20;
+/// Directories that are remembered.
+const KNOWN_MAX: usize = 1 << 18;
 /// Lost entries that are listed for a snapshot, at most.
 const DROPPED_MAX: usize = 1000;
 /// Key in the open map of a snapshot: the snapshot that it replaces.
@@ -95,6 +99,7 @@ pub fn repair_snapshots(
         reader: ChunkReader::new(repository, readers, CACHE_BYTES),
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
+        known: known_directories(),
         newer: None,
     };
     let mut report = SnapshotsReport::default();
@@ -156,6 +161,31 @@ struct TreeRepair {
     found: DamagedSnapshot,
     /// What only a newer version can read. A snapshot with that is not repaired: its replacement would lack it.
     newer: Option<Error>,
+    /// Directories that were looked at.
+    known: KnownDirectories,
+}
+
+/// What was found in directories, by their listings.
+type KnownDirectories = LruCache<ContentReference, KnownDirectory>;
+
+/// What was found in a directory and below it.
+#[derive(Clone, Copy)]
+struct KnownDirectory {
+    /// Entries that are lost.
+    lost: u64,
+    /// Whether one of its own entries is.
+    is_partial: bool,
+    /// The listing without them, if it was written.
+    written: Option<ContentReference>,
+}
+
+/// A directory that is being walked.
+struct WalkedListing {
+    cursor: TreeCursor,
+    directory: OpenDirectory,
+    content: Option<ContentReference>,
+    /// Entries that were lost before it.
+    lost_before: u64,
 }
 
 impl TreeRepair {
@@ -217,9 +247,12 @@ impl TreeRepair {
         mut output: Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
     ) -> Result<Option<ContentReference>> {
         let mut path: Vec<Vec<u8>> = Vec::new();
-        let mut levels = vec![(TreeCursor::open(root), OpenDirectory::new(None))];
+        let mut levels = vec![self.begin(root, None)];
+        // A loss may pass: the next snapshot is read again there. What was only looked at is not written.
+        let mut lossy = Vec::new();
+        let mut known = if output.is_some() { known_directories() } else { take_known(&mut self.known) };
         let mut written = None;
-        while let Some((cursor, directory)) = levels.last_mut() {
+        while let Some(WalkedListing { cursor, directory, .. }) = levels.last_mut() {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
@@ -236,7 +269,16 @@ impl TreeRepair {
             match next {
                 Some(node) if node.kind == NodeKind::Directory => {
                     path.push(node.name.clone());
-                    levels.push((TreeCursor::open(node.content), OpenDirectory::new(Some(Box::new(node)))));
+                    let Some(equal) = node.content.and_then(|content| known.get(&content)).copied() else {
+                        levels.push(self.begin(node.content, Some(node)));
+                        continue;
+                    };
+                    self.found.drop_equal(&path, equal.lost);
+                    path.pop();
+                    if let Some((metadata, _)) = &mut output {
+                        let partial = node.partial || equal.is_partial;
+                        directory.append(&Node { content: equal.written, partial, ..node }, metadata)?;
+                    }
                 }
                 Some(node) => {
                     path.push(node.name.clone());
@@ -252,22 +294,56 @@ impl TreeRepair {
                     }
                 }
                 None => {
-                    let Some((_, ended)) = levels.pop() else { break };
+                    let Some(ended) = levels.pop() else { break };
                     path.pop();
-                    let Some((metadata, index)) = &mut output else { continue };
-                    match levels.last_mut() {
-                        None => written = ended.finish_root(metadata)?,
-                        Some((_, parent)) => {
-                            if let Some(node) = ended.finish(metadata)? {
-                                parent.append(&node, metadata)?;
-                            }
-                        }
+                    let content = ended.content;
+                    let done = self.end(ended, levels.last_mut(), &mut output)?;
+                    written = done.written;
+                    if let Some(content) = content {
+                        known.put(content, done);
+                        lossy.extend((done.lost > 0).then_some(content));
                     }
-                    super::writer::store_full(self.reader.store(), index, metadata, false)?;
                 }
             }
         }
+        if output.is_none() {
+            lossy.iter().for_each(|content| _ = known.pop(content));
+            self.known = known;
+        }
         Ok(written)
+    }
+
+    /// Ends a directory, and writes it into its parent if there is a writer.
+    fn end(
+        &mut self,
+        ended: WalkedListing,
+        parent: Option<&mut WalkedListing>,
+        output: &mut Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
+    ) -> Result<KnownDirectory> {
+        let lost = self.found.dropped_count.saturating_sub(ended.lost_before);
+        let mut done = KnownDirectory { lost, is_partial: ended.directory.is_partial(), written: None };
+        if let Some((metadata, index)) = output {
+            match parent {
+                None => done.written = ended.directory.finish_root(metadata)?,
+                Some(parent) => {
+                    if let Some(node) = ended.directory.finish(metadata)? {
+                        done.written = node.content;
+                        parent.directory.append(&node, metadata)?;
+                    }
+                }
+            }
+            super::writer::store_full(self.reader.store(), index, metadata, false)?;
+        }
+        Ok(done)
+    }
+
+    fn begin(&self, content: Option<ContentReference>, node: Option<Node>) -> WalkedListing {
+        WalkedListing {
+            cursor: TreeCursor::open(content),
+            directory: OpenDirectory::new(node.map(Box::new)),
+            content,
+            lost_before: self.found.dropped_count,
+        }
     }
 
     fn note_newer(&mut self, error: &Error) {
@@ -311,7 +387,24 @@ impl TreeRepair {
     }
 }
 
+fn known_directories() -> KnownDirectories {
+    LruCache::new(at_least_one(KNOWN_MAX))
+}
+
+fn take_known(known: &mut KnownDirectories) -> KnownDirectories {
+    std::mem::replace(known, known_directories())
+}
+
 impl DamagedSnapshot {
+    /// Notes that a directory has lost entries, as an equal one has.
+    fn drop_equal(&mut self, path: &[Vec<u8>], lost: u64) {
+        self.dropped_count = self.dropped_count.saturating_add(lost);
+        if lost > 0 && self.dropped.len() < DROPPED_MAX {
+            let names: String = path.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect();
+            self.dropped.push(format!("{names} ({lost} entries): as in an equal directory"));
+        }
+    }
+
     fn drop_entry(&mut self, path: &[Vec<u8>], what: &str, error: &Error) {
         self.dropped_count += 1;
         if self.dropped.len() < DROPPED_MAX {

@@ -12,10 +12,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Repository;
-use super::paths::{create_private, known_repository_file};
+use super::paths::{create_private, create_private_file, known_repository_file};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::types::hex;
+use crate::wire::read_text_file;
+
+/// Bytes of a file, at most.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file of one location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +57,7 @@ fn file(location: &str) -> Result<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Option<KnownRepository>> {
-    let text = match fs::read_to_string(path) {
+    let text = match read_text_file(path, FILE_BYTES_MAX) {
         Ok(text) => text,
         // A directory that nobody can enter has nothing to remember.
         Err(error) if [NotFound, NotADirectory, PermissionDenied].contains(&error.kind()) => return Ok(None),
@@ -76,7 +80,7 @@ fn write(path: &Path, known: &KnownRepository) -> Result<()> {
     let text = toml::to_string(known).map_err(|error| Error::internal(error.to_string()))?;
     let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
     let temporary = path.with_extension(unique);
-    let written = fs::File::create_new(&temporary).and_then(|mut file| {
+    let written = create_private_file(&temporary).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::Repository;
 use super::bundle::{self, SNAPSHOT_BYTES_MAX};
-use super::paths::{cache_directory, create_private};
+use super::paths::{cache_directory, create_private, create_private_file};
 use super::snapshot::{self, LATEST, NamedSnapshot, Snapshot, Unreadable};
 use crate::error::{Error, Result};
 use crate::store::{Store, map_parallel};
@@ -187,7 +187,8 @@ impl KnownSnapshots {
                 push(&Snapshot::read(store, id)?.1);
             }
             let temporary = path.with_extension("new");
-            fs::write(&temporary, &out).and_then(|()| fs::rename(&temporary, path)).map_err(failed)?;
+            let written = create_private_file(&temporary).and_then(|mut file| file.write_all(&out));
+            written.and_then(|()| fs::rename(&temporary, path)).map_err(failed)?;
         } else {
             new.iter().for_each(|blob| push(blob));
             if out.is_empty() || self.bytes + out.len() as u64 > FILE_BYTES_MAX {

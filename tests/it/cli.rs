@@ -18,6 +18,7 @@ mod models;
 #[cfg(target_os = "linux")]
 mod mount;
 mod parents;
+mod private;
 mod profile;
 mod prune;
 mod remote;

@@ -99,7 +99,7 @@ fn write(owner: &TensorOwner, output: &Path, format: FileFormat, stop: &AtomicBo
         }
     };
     let header = file::header(format, array)?;
-    let source = TensorSource { file: &owner.file, path: &owner.path, array };
+    let source = TensorSource { file: &owner.file, path: &owner.path, mode: owner.mode, array };
     file::write(output, &header, &source, stop)?;
     Ok(TensorReport {
         tensor: array.name.clone(),

@@ -9,6 +9,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -159,6 +160,8 @@ pub struct TensorSource<'a> {
     pub file: &'a dyn ReadAt,
     /// Path of the model file in the snapshot, for errors.
     pub path: &'a Path,
+    /// Largest permissions of the output.
+    pub mode: u32,
     /// The array in that file.
     pub array: &'a Array,
 }
@@ -173,7 +176,7 @@ pub fn write(output: &Path, header: &TensorHeader, source: &TensorSource<'_>, st
     let mut random = [0u8; 8];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
     let temporary = TemporaryFile(output.with_file_name(format!(".fhrd-{}", hex(&random))));
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary.0).map_err(failed)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(source.mode).open(&temporary.0).map_err(failed)?;
     let mut writer = BufWriter::new(&file);
     writer.write_all(&header.bytes).map_err(failed)?;
     let read = if header.in_stored_order { copy } else { gather };

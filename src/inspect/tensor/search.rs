@@ -7,7 +7,8 @@ use super::extract::TensorRequest;
 use super::similar_names::SimilarNames;
 use crate::error::{Error, Result};
 use crate::format::{ArrayListing, HEAD_BYTES, ListedArray, list_arrays, may_be_model, unsupported};
-use crate::inspect::list::walk;
+use crate::inspect::dump::dumped_mode;
+use crate::inspect::list::{Visit, walk_finding};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::stored_file::{SharedReader, StoredFile, head, unwrapped};
@@ -39,6 +40,8 @@ pub(super) struct TensorSearch<'a> {
 /// A model that has the tensor.
 pub(super) struct TensorOwner {
     pub path: PathBuf,
+    /// Permissions of the file.
+    pub mode: u32,
     pub file: StoredFile,
     /// Name of the file format.
     pub format: &'static str,
@@ -49,6 +52,7 @@ pub(super) struct TensorOwner {
 /// A file to search.
 struct SearchedFile {
     path: PathBuf,
+    mode: u32,
     content: Option<ContentReference>,
     size: u64,
 }
@@ -109,17 +113,19 @@ impl<'a> TensorSearch<'a> {
     /// The requested files of the snapshot that are `wanted`.
     fn files(&self, wanted: &dyn Fn(&Node) -> bool) -> Result<Vec<SearchedFile>> {
         let mut files = Vec::new();
-        walk(&mut self.reader.borrow_mut(), self.snapshot, self.request.path, &mut |path, node| {
+        walk_finding(&mut self.reader.borrow_mut(), self.snapshot, self.request.path, &mut |path, node| {
             self.check_stop()?;
             if node.kind == NodeKind::File && node.size >= FILE_BYTES_MIN && wanted(node) {
-                files.push(SearchedFile { path: path.to_path_buf(), content: node.content, size: node.size });
+                let (path, mode) = (path.to_path_buf(), dumped_mode(node));
+                files.push(SearchedFile { path, mode, content: node.content, size: node.size });
+                return Ok(Visit::Found);
             }
-            Ok(true)
+            Ok(Visit::Other)
         })?;
         Ok(files)
     }
 
-    fn search(&mut self, SearchedFile { path, content, size }: SearchedFile) -> Result<()> {
+    fn search(&mut self, SearchedFile { path, mode, content, size }: SearchedFile) -> Result<()> {
         let file = StoredFile::open(self.reader.clone(), content, size)?;
         let mut found = None;
         let names_before = self.names.clone();
@@ -141,7 +147,7 @@ impl<'a> TensorSearch<'a> {
                 if let Some(listed) = found {
                     self.paths.push(path.clone());
                     // If several files have the tensor, the error lists only their paths.
-                    let owner = TensorOwner { path, file, format, listed };
+                    let owner = TensorOwner { path, mode, file, format, listed };
                     self.owner = (self.paths.len() == 1).then_some(owner);
                 }
             }

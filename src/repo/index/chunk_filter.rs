@@ -17,6 +17,7 @@ use super::filter::PresenceFilter;
 use super::listing::ContainerListing;
 use super::segment::{IndexRecord, IndexSegment};
 use crate::error::{ErrorKind, Result};
+use crate::repo::paths::create_private_file;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Name of the filter file in the local cache directory.
@@ -269,7 +270,7 @@ impl<T: Write> Write for Hashing<T> {
 /// written under another name and renamed.
 fn write_file(path: &Path, filled: &FilledFilter) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let hashing = Hashing { inner: File::create(&temporary)?, hasher: blake3::Hasher::new() };
+    let hashing = Hashing { inner: create_private_file(&temporary)?, hasher: blake3::Hasher::new() };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, hashing);
     out.write_all(&MAGIC)?;
     out.write_all(&(filled.containers.len() as u64).to_le_bytes())?;

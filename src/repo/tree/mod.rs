@@ -11,4 +11,6 @@ pub use cursor::TreeCursor;
 pub use flags::FileFlags;
 pub use holes::{HoleMap, KEY as HOLES_KEY, small_holes};
 pub use listing::{NODE_BYTES_MAX, NodeReader};
+pub use newer::NewerParts;
+pub(super) use newer::look_at_node;
 pub use node::{DeviceNumber, FileIdentity, FileState, Node, NodeKind, Timestamp, Xattr, name_defect};

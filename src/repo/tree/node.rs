@@ -5,6 +5,7 @@
 //! A node with a [`Node::defect`] is neither written nor read.
 
 use super::holes::KEY as HOLES_KEY;
+use super::newer::NewerParts;
 use crate::repo::recipe::ContentReference;
 use minicbor::bytes::{ByteSlice, ByteVec};
 use minicbor::{Decode, Encode};

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::store::without_secrets;
+use crate::wire::read_text_file;
 
 /// Bytes of a file, at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -118,11 +119,9 @@ type Sections = HashMap<String, HashMap<String, Option<String>>>;
 
 /// Reads a file. One that does not exist has no sections.
 fn read(path: &Path) -> Result<Sections> {
-    let text = match std::fs::metadata(path) {
+    let text = match read_text_file(path, FILE_BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Sections::new()),
-        Ok(metadata) if metadata.len() <= FILE_BYTES_MAX => std::fs::read_to_string(path),
-        Ok(_) => Err(std::io::Error::other(format!("expected at most {FILE_BYTES_MAX} bytes"))),
-        Err(error) => Err(error),
+        read => read,
     };
     let text = text.map_err(|error| Error::io("read", path, error))?;
     let mut syntax = IniDefault::default();

@@ -5,15 +5,19 @@
 //! ascending number. It is written under another name and renamed.
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::repo::paths::create_private_file;
 use crate::types::ContainerId;
-use crate::wire::{Envelope, WireReader, put_varint};
+use crate::wire::{Envelope, WireReader, put_varint, read_file};
 
 const MAGIC: [u8; 8] = *b"FHRDSIMI";
 const REPOSITORY_BYTES_MAX: u64 = 256;
 const CONTAINERS_MAX: u64 = 1 << 26;
+/// Longest file, bytes.
+const BYTES_MAX: u64 = 40 * CONTAINERS_MAX + 1024;
 
 /// The numbers of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +103,8 @@ impl NumberMap {
         }
         let temporary = path.with_extension("new");
         let blob = Envelope::new(MAGIC).seal(&payload);
-        std::fs::write(&temporary, blob).map_err(|error| Error::io("write", &temporary, error))?;
+        let written = create_private_file(&temporary).and_then(|mut file| file.write_all(&blob));
+        written.map_err(|error| Error::io("write", &temporary, error))?;
         std::fs::rename(&temporary, path).map_err(|error| Error::io("rename", &temporary, error))
     }
 
@@ -109,7 +114,7 @@ impl NumberMap {
     /// Those of reading, and [`Error::Corrupt`] or [`Error::ChecksumMismatch`] if the file is damaged or belongs to
     /// another repository.
     pub(super) fn load(path: &Path, repository: &str) -> Result<Option<Self>> {
-        let blob = match std::fs::read(path) {
+        let blob = match read_file(path, BYTES_MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| Error::io("read", path, error))?,
         };

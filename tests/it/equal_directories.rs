@@ -1,0 +1,145 @@
+//! Few listings that describe a tree of any size, because its directories are equal: what has to end, ends.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fhrd::Error;
+use fhrd::inspect::dump::Dump;
+use fhrd::inspect::find::{FindQuery, find_entries};
+use fhrd::inspect::lineage::lineage;
+use fhrd::inspect::models::models;
+use fhrd::inspect::usage::usage;
+use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
+use fhrd::repo::recipe::ContentReference;
+use fhrd::repo::snapshot;
+use fhrd::repo::tree::{FileIdentity, Node, NodeKind};
+use fhrd::types::Fingerprint;
+
+use crate::hostile_repository::HostileRepository;
+use crate::input::TestRepository;
+
+const DEPTH: usize = 14;
+const WIDTH: usize = 50;
+
+fn file(name: &str, content: Option<ContentReference>) -> Node {
+    let size = content.map_or(0, |content| content.content_len());
+    Node { name: name.into(), mode: 0o644, size, content, ..Node::default() }
+}
+
+/// A reference to a chunk that is in no container.
+fn missing() -> Option<ContentReference> {
+    Some(ContentReference::Chunk { fingerprint: Fingerprint([3; 32]), len: 10 })
+}
+
+/// Directories of 50 equal directories, 14 of them below each other, above a file.
+fn laughs(content: Option<ContentReference>, depth: usize) -> TestRepository {
+    let mut hostile = HostileRepository::new();
+    let small = ContentReference::Chunk { fingerprint: hostile.whole(b"0123456789").fingerprint, len: 10 };
+    let mut listing = hostile.listing(&[file("file.txt", Some(content.unwrap_or(small)))]);
+    for _ in 0..depth {
+        let directory = |number: usize| Node {
+            name: format!("d{number:02}").into(),
+            kind: NodeKind::Directory,
+            mode: 0o755,
+            content: Some(listing),
+            ..Node::default()
+        };
+        listing = hostile.listing(&(0..WIDTH).map(directory).collect::<Vec<_>>());
+    }
+    hostile.finish_with(listing, Vec::new(), 1).0
+}
+
+#[test]
+fn counting_and_searching_end() {
+    let (home, stop) = (laughs(None, DEPTH), AtomicBool::new(false));
+    let repository = home.open();
+    let snapshots = snapshot::list(repository.store.as_ref()).unwrap().0;
+    let counted = usage(&repository, &snapshots[0], None, &stop).unwrap();
+    assert_eq!((counted.files, counted.bytes), (u64::MAX, u64::MAX), "no number is large enough");
+    assert_eq!(models(&repository, &snapshots, &stop).unwrap().models.len(), 0);
+    assert_eq!(lineage(&repository, &snapshots, &stop).unwrap().len(), 0);
+    let query = FindQuery::new(&["nothing*".into()], false).unwrap();
+    let mut found = |_| panic!("nothing has that name");
+    assert_eq!(find_entries(&repository, &snapshots, &query, &stop, &mut found).unwrap(), (0, 0));
+}
+
+#[test]
+fn equal_directories_count_each_time() {
+    let (home, stop) = (laughs(None, 2), AtomicBool::new(false));
+    let repository = home.open();
+    let snapshots = snapshot::list(repository.store.as_ref()).unwrap().0;
+    let files = (WIDTH * WIDTH) as u64;
+    let counted = usage(&repository, &snapshots[0], None, &stop).unwrap();
+    assert_eq!((counted.files, counted.directories, counted.bytes), (files, files + WIDTH as u64, 10 * files));
+    assert_eq!((counted.kinds["txt"].files, counted.kinds["txt"].bytes), (files, 10 * files));
+    let counted = usage(&repository, &snapshots[0], Some(Path::new("d07")), &stop).unwrap();
+    assert_eq!((counted.files, counted.directories), (WIDTH as u64, WIDTH as u64 + 1));
+    let query = FindQuery::new(&["file*".into(), "d00".into()], false).unwrap();
+    let mut found = 0;
+    let mut count = |_| {
+        found += 1;
+        Ok(())
+    };
+    find_entries(&repository, &snapshots, &query, &stop, &mut count).unwrap();
+    assert_eq!(found, files + 1 + WIDTH as u64);
+}
+
+#[test]
+fn a_repair_of_equal_directories_ends_and_leaves_out_what_is_lost_in_each() {
+    let config = TestRepository::config();
+    let home = laughs(None, DEPTH);
+    let repaired = repair_snapshots(&home.open(), &config, SnapshotRepair::default(), &Arc::default()).unwrap();
+    assert_eq!((repaired.whole, repaired.damaged.len()), (1, 0));
+    for depth in [2, DEPTH] {
+        let home = laughs(missing(), depth);
+        let repository = home.open();
+        let repaired = repair_snapshots(&repository, &config, SnapshotRepair::default(), &Arc::default()).unwrap();
+        let [damaged] = repaired.damaged.try_into().unwrap();
+        let lost = (WIDTH as u64).saturating_pow(depth as u32);
+        assert_eq!(damaged.dropped_count, lost);
+        let stop = AtomicBool::new(false);
+        let named = snapshot::find(repository.store.as_ref(), &damaged.replaced_by.unwrap()).unwrap();
+        let counted = usage(&repository, &named, None, &stop).unwrap();
+        let directories = (1..=depth as u32).fold(0u64, |sum, level| sum.saturating_add(50u64.saturating_pow(level)));
+        assert_eq!((counted.files, counted.directories), (0, directories));
+    }
+}
+
+#[test]
+fn an_archive_gives_damaged_files_the_names_that_a_restore_does() {
+    let (mut hostile, directory) = (HostileRepository::new(), tempfile::tempdir().unwrap());
+    let good = ContentReference::Chunk { fingerprint: hostile.whole(b"0123456789").fingerprint, len: 10 };
+    let half = hostile.recipe(1, &[good, missing().unwrap()]);
+    let hard_link = Some(FileIdentity { device: 1, inode: 9 });
+    let root = hostile.listing(&[
+        Node { hard_link, ..file("a", Some(half)) },
+        file("a.damaged", Some(good)),
+        Node { hard_link, ..file("b", Some(half)) },
+        file("c", Some(good)),
+    ]);
+    let (home, _) = hostile.finish_with(root, Vec::new(), 1);
+    let repository = home.open();
+    let named = snapshot::find(repository.store.as_ref(), "latest").unwrap();
+    let (stop, mut archive) = (AtomicBool::new(false), Vec::new());
+    let failed = |error| Error::io("write", "memory", error);
+    let report = Dump::new(&repository, &stop).unwrap().archive(&named, None, &mut archive, failed).unwrap();
+    assert_eq!((report.entries, report.damaged), (4, 2));
+    let path = directory.path().join("archive");
+    std::fs::write(&path, archive).unwrap();
+    let extracted = Command::new("tar").arg("-xf").arg(&path).arg("-C").arg(directory.path()).status().unwrap();
+    assert!(extracted.success());
+    std::fs::remove_file(&path).unwrap();
+    let mut names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a.damaged", "a.damaged-2", "b.damaged", "c"]);
+    for (name, content) in [
+        ("a.damaged", &b"0123456789"[..]),
+        ("a.damaged-2", b"0123456789\0\0\0\0\0\0\0\0\0\0"),
+        ("b.damaged", b"0123456789\0\0\0\0\0\0\0\0\0\0"),
+    ] {
+        assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), content, "{name}");
+    }
+}
