@@ -156,6 +156,21 @@ mod tests {
     }
 
     #[test]
+    fn names_of_one_file_agree_in_the_keys_of_a_newer_version() {
+        use super::super::FileIdentity;
+        let node = |key| {
+            let bytes = listing(key);
+            let node = NodeReader::new("listing", &bytes).next().unwrap().unwrap();
+            Node { hard_link: Some(FileIdentity::default()), ..node }
+        };
+        let (one, other) = (node(100), node(101));
+        assert!(one.file_digest().is_some() && one.file_digest() == node(100).file_digest());
+        assert_ne!(one.file_digest(), other.file_digest());
+        let without = Node { newer: None, ..one.clone() };
+        assert_ne!(one.file_digest(), without.file_digest());
+    }
+
+    #[test]
     fn a_node_with_a_key_that_must_be_known_is_only_a_name_and_is_not_stored_again() {
         let bytes = listing(128);
         let node = NodeReader::new("listing", &bytes).next().unwrap().unwrap();

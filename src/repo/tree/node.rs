@@ -199,10 +199,12 @@ impl Node {
     /// the first name has.
     pub fn file_digest(&self) -> Option<[u8; 32]> {
         self.hard_link?;
-        let mut node = Node { name: Vec::new(), ctime: Timestamp::default(), atime: None, ..self.clone() };
+        let mut node = Node { name: b"name".to_vec(), ctime: Timestamp::default(), atime: None, ..self.clone() };
         (node.inode, node.device, node.sparse, node.changed) = (0, 0, false, false);
         node.extra.remove(HOLES_KEY);
-        let bytes = minicbor::to_vec(node).ok()?;
+        // With the keys that only a newer version knows.
+        let mut bytes = Vec::new();
+        node.append_to(&mut bytes).ok()?;
         Some(*blake3::hash(&bytes).as_bytes())
     }
 
