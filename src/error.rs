@@ -267,6 +267,12 @@ pub enum Error {
     },
 }
 
+fn duplicate(source: &io::Error) -> io::Error {
+    source
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(source.kind(), source.to_string()), io::Error::from_raw_os_error)
+}
+
 impl Error {
     /// Wraps an I/O error with the verb and the path.
     pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
@@ -299,9 +305,9 @@ impl Error {
                 got: got.clone(),
             },
             Error::Unreadable { what, offset, source } => {
-                let source = source.raw_os_error().map_or_else(|| source.kind().into(), io::Error::from_raw_os_error);
-                Error::Unreadable { what: what.clone(), offset: *offset, source }
+                Error::Unreadable { what: what.clone(), offset: *offset, source: duplicate(source) }
             }
+            Error::Io { action, path, source } => Error::Io { action, path: path.clone(), source: duplicate(source) },
             Error::Corrupt { what, offset, expected, got } => Error::corrupt(what, *offset, expected, got),
             Error::Unsupported { what, unknown } => Error::unsupported(what, unknown),
             Error::BlobMissing { what } => Error::BlobMissing { what: what.clone() },
@@ -347,6 +353,18 @@ impl Error {
     /// Such an error says nothing about the blob, and must not be taken for damage.
     pub fn stops_reading(&self) -> bool {
         matches!(self.kind(), ErrorKind::Interrupted | ErrorKind::Locked)
+    }
+
+    /// Whether stored bytes proved wrong or missing. It does not hold if the device or the server could not give them:
+    /// they may be sound, and come back.
+    pub fn is_proven_damage(&self) -> bool {
+        matches!(
+            self,
+            Error::Corrupt { .. }
+                | Error::ChecksumMismatch { .. }
+                | Error::BlobMissing { .. }
+                | Error::ChunkMissing { .. }
+        )
     }
 
     /// An [`Error::Internal`]: fhrd broke one of its own rules.

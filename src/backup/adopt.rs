@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::container::Base;
 use crate::repo::index::{
-    ContainerIndexes, ContainerListing, Locator, SegmentBatches, SharedContainerIndexes, delete_unreadable_segments,
-    read_container_index,
+    ContainerIndexes, ContainerListing, Locator, SegmentBatches, SharedContainerIndexes, WholeEntries,
+    delete_unreadable_segments, lost_containers, read_container_index,
 };
-use crate::repo::marks::Marks;
+use crate::repo::marks::{BadParts, Marks};
 use crate::types::ContainerId;
 
 /// Container indexes that the search for bases caches, and their bytes.
@@ -38,33 +38,56 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
         tracing::warn!("skipping {name}: {error}");
     }
     let orphans = listing.orphans();
-    let mut adopted = 0;
+    let (mut adopted, mut unread) = (0, Vec::new());
     if !orphans.is_empty() {
         listing.forget_orphans();
-        adopted = adopt(repository, listing, &orphans)?;
+        adopted = adopt(repository, listing, &orphans, &mut unread)?;
         listing = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
     }
+    unread.iter().for_each(|(id, error)| listing.note_unread(id, error));
     delete_unreadable_segments(&mut listing)?;
     listing.forget_orphans();
+    count_lost(&mut listing)?;
     Ok((Arc::new(listing), adopted))
+}
+
+/// Counts the containers that are lost: from then on, the run relies only on entries that lack nothing.
+///
+/// # Errors
+/// Those of the store.
+pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
+    listing.lost = lost_containers(listing)?.len();
+    if listing.lost > 0 {
+        let count = listing.lost;
+        tracing::warn!("{count} containers are missing; what needs them is stored again if this backup has it");
+    }
+    Ok(())
 }
 
 /// Writes segments for `orphans`, as far as they are sound and their bases are in `listing` or in one another; returns
 /// how many they are.
-fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[ContainerId]) -> Result<u64> {
+fn adopt(
+    repository: &Repository,
+    listing: ContainerListing,
+    orphans: &[ContainerId],
+    unread: &mut Vec<(ContainerId, Error)>,
+) -> Result<u64> {
     let store = repository.store.as_ref();
     let shared = Arc::<SharedContainerIndexes>::default();
     let reliance = Reliance::new(repository, shared.clone());
     let cache =
         ContainerIndexes::sharing(repository.store.clone(), CONTAINER_INDEXES, CONTAINER_INDEX_BYTES_MAX, shared);
-    let mut locator = Locator::new(Arc::new(listing), cache).sound_only();
+    let listing = Arc::new(listing);
+    let mut whole = WholeEntries::new(Locator::new(listing.clone(), cache.sharing_with()));
+    let mut locator = Locator::new(listing.clone(), cache).sound_only();
     // The bases that only other orphans can have.
     let mut waiting: Vec<(ContainerId, Vec<Base>)> = Vec::new();
     for id in orphans {
         let missing = read_container_index(store, id).and_then(|container_index| {
             let mut missing = Vec::new();
             for base in container_index.bases_elsewhere() {
-                if locator.locate_base(&base)?.is_none() {
+                let found = locator.locate_base(&base)?;
+                if !found.map_or(Ok(false), |found| whole.is_whole(found.container, found.entry))? {
                     missing.push(base);
                 }
             }
@@ -73,7 +96,12 @@ fn adopt(repository: &Repository, listing: ContainerListing, orphans: &[Containe
         match missing {
             Ok(missing) => waiting.push((*id, missing)),
             Err(error) if error.stops_reading() => return Err(error),
-            Err(error) => tracing::warn!("not adopting a container: {error}"),
+            Err(error) => {
+                if listing.quarantine().of(id) != Some(&BadParts::Whole) {
+                    tracing::warn!("not adopting a container: {error}");
+                }
+                unread.push((*id, error));
+            }
         }
     }
     if waiting.iter().all(|(_, missing)| !missing.is_empty()) {
@@ -106,7 +134,14 @@ fn name(repository: &Repository, mut waiting: Vec<(ContainerId, Vec<Base>)>) -> 
             break;
         }
         for (id, _) in ready {
-            let Ok(container_index) = read_container_index(store, &id) else { continue };
+            let container_index = match read_container_index(store, &id) {
+                Ok(container_index) => container_index,
+                Err(error) if error.stops_reading() => return Err(error),
+                Err(error) => {
+                    tracing::warn!("not adopting a container: {error}");
+                    continue;
+                }
+            };
             let entries = container_index.entries.iter().zip(0..);
             batches.add(id, entries.map(|(entry, position)| (entry.fingerprint, position)))?;
             adopted += 1;

@@ -122,6 +122,9 @@ pub struct BackupReport {
     pub containers: u64,
     /// Containers adopted from interrupted runs.
     pub containers_adopted: u64,
+    /// Containers of the repository that could not be read, or are missing, without a mark that says so. What this
+    /// backup has of them is stored again; other snapshots may need them.
+    pub containers_unread: u64,
     /// Entries that could not be read, or changed while they were read. Each one was logged.
     pub problems: u64,
     /// Seconds from start to commit.
@@ -136,6 +139,13 @@ pub struct BackupReport {
     /// Microseconds from when a new chunk came from Read until its container was durable.
     #[serde(skip)]
     pub durable_us: Distribution,
+}
+
+impl BackupReport {
+    /// Whether all entries and all containers that were asked for could be read.
+    pub fn is_complete(&self) -> bool {
+        self.problems == 0 && self.containers_unread == 0
+    }
 }
 
 fn null_if_empty<S: serde::Serializer>(text: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {

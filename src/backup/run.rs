@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::adopt::adopt_orphans;
+use super::adopt::{adopt_orphans, count_lost};
 use super::commit::{Commit, SnapshotStart};
 use super::indexes::Indexes;
 use super::input::{InputStage, ReadCounts};
@@ -167,6 +167,7 @@ fn run_once(
         bytes_stored: saved.bytes_stored,
         containers: saved.containers,
         containers_adopted,
+        containers_unread: (listing.unread().len() + listing.lost) as u64,
         problems: counts.problems.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,
@@ -208,6 +209,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
     let (listing, containers_adopted) = if request.dry_run {
         let mut listing = ContainerListing::take(&repository.store)?;
         listing.forget_orphans();
+        count_lost(&mut listing)?;
         (Arc::new(listing), 0)
     } else {
         repository.check_writable()?;

@@ -19,13 +19,16 @@ const PAGES_VERIFIED_MAX: u64 = 4096;
 /// Bytes of local bundles that each backup verifies, unless one has more.
 const BUNDLE_BYTES_VERIFIED_MAX: u64 = 16 << 20;
 
+/// Containers whose number of entries each backup compares with segments.
+const FOOTERS_VERIFIED_MAX: usize = 4;
+
 /// Verifies some pages of the segments of a local store, and replaces damaged segments.
 ///
 /// # Errors
 /// Those of the store.
 pub fn heal_segments(repository: &Repository, listing: &ContainerListing) -> Result<()> {
     if repository.store.local_path().is_some() {
-        verify_segments(listing, PAGES_VERIFIED_MAX, random())?;
+        verify_segments(listing, PAGES_VERIFIED_MAX, FOOTERS_VERIFIED_MAX, random())?;
     }
     replace_damaged_segments(listing)?;
     Ok(())

@@ -83,7 +83,7 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
     }
-    Ok((if report.problems > 0 { Exit::Incomplete } else { Exit::Fine }, report.snapshot))
+    Ok((if report.is_complete() { Exit::Fine } else { Exit::Incomplete }, report.snapshot))
 }
 
 /// Prunes after a backup, and moves at most `repack` bytes. The snapshot is stored already, so a failure is a warning.
@@ -128,6 +128,9 @@ fn write_summary(
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
         ("problems", report.problems.to_string()),
     ];
+    if report.containers_unread > 0 {
+        pairs.push(("unreadable", format!("{} containers of the repository: run `check`", report.containers_unread)));
+    }
     pairs.extend(requests);
     write_pairs(out, &pairs)?;
     if with_stages {

@@ -94,11 +94,14 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
     if session.options.json {
         print_json(&report)?;
     } else {
-        for DamagedSnapshot { snapshot, replaced_by, dropped, dropped_count } in &report.damaged {
+        for DamagedSnapshot { snapshot, replaced_by, dropped, dropped_count, may_come_back } in &report.damaged {
             dropped.iter().for_each(|text| note(&format!("{snapshot}: lost {text}")));
             let more = dropped_count.saturating_sub(dropped.len() as u64);
             if more > 0 {
                 note(&format!("{snapshot}: lost {more} more entries"));
+            }
+            if *may_come_back {
+                note(&format!("{snapshot}: left as it is, because what it lacks may be readable later"));
             }
             if let Some(replaced_by) = replaced_by {
                 note(&format!("{snapshot}: written again as {replaced_by}"));

@@ -329,7 +329,9 @@ impl PruneRun<'_> {
                     (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
                 }
                 // Whatever it was, nobody needs it.
-                (Err(error), false) if error.kind() == ErrorKind::Damaged => (ContainerKind::Data, 0),
+                (Err(error), false) if error.is_proven_damage() && error.kind() != ErrorKind::NotFound => {
+                    (ContainerKind::Data, 0)
+                }
                 (kind, false) => (kind?, 0),
             };
             let modified = self.ages.put_at(&name, head.modified, SystemTime::now());

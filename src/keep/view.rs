@@ -46,6 +46,8 @@ impl View {
         }
         let listing = ContainerListing::take(store)?.with_salts(&repository.salts);
         cache_container_indexes(store.as_ref(), &listing.containers)?;
+        // What segments miss must not be taken for absent.
+        listing.prove_segments()?;
         let retained = Arc::new(listing.without(leaving));
         let all = Arc::new(listing);
         let withdrawn = notes.take_broken(repository, &mut snapshots, &all, stop)?;

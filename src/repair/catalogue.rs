@@ -24,7 +24,7 @@ pub(super) fn replace_damaged(repository: &Repository) -> Result<u64> {
     for listed in store.list(PREFIX)? {
         match CatalogueBlob::load(store, &listed.name) {
             Ok(blob) => known.extend(blob.entries.iter().map(|entry| entry.record)),
-            Err(error) if error.kind() == ErrorKind::Damaged => damaged.push(listed.name),
+            Err(error) if error.is_proven_damage() && error.kind() != ErrorKind::NotFound => damaged.push(listed.name),
             Err(error) if error.is_unreadable() => {}
             Err(error) => return Err(error),
         }

@@ -129,7 +129,9 @@ pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<At
     name_all_containers(&listing, &stored)?;
     check_prune(repository, &stored)?;
     let mut bad = Quarantine::default();
-    damaged.keys().filter(|id| marks.quarantine.of(id) != Some(&BadParts::Whole)).for_each(|id| {
+    // What the device could not read may be sound, and come back.
+    let proven = damaged.iter().filter(|(_, error)| error.is_proven_damage()).map(|(id, _)| id);
+    proven.filter(|id| marks.quarantine.of(id) != Some(&BadParts::Whole)).for_each(|id| {
         bad.insert(*id, &BadParts::Whole);
     });
     if !bad.is_empty() {
@@ -144,7 +146,8 @@ fn wanted_chunks(
     damaged: &BTreeMap<ContainerId, Error>,
 ) -> Result<HashMap<ContainerId, HashSet<Fingerprint>>> {
     let mut wanted: HashMap<ContainerId, HashSet<Fingerprint>> = HashMap::new();
-    for segment in listing.segments().iter() {
+    let (active, replaced) = (listing.segments(), listing.replaced());
+    for segment in active.iter().chain(replaced.iter()) {
         if !segment.containers().iter().any(|id| damaged.contains_key(id)) {
             continue;
         }
@@ -189,8 +192,8 @@ impl Salvage<'_> {
         let mut failure = None;
         wanted.retain(|fingerprint| match locator.locate(fingerprint) {
             Ok(Some(located)) => located.soundness != Soundness::Sound,
-            Err(Error::Interrupted) => {
-                failure = Some(Error::Interrupted);
+            Err(error) if error.stops_reading() => {
+                failure = Some(error);
                 true
             }
             _ => true,

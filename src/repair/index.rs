@@ -1,14 +1,15 @@
 //! Repair of the index: writes all segments again from the indexes of the containers, and drops damaged ones.
 //!
-//! 1. Orphans are adopted as by a backup. Containers that segments name are collected. Missing ones are left out.
-//!    Of a container whose own index cannot be read, the records of readable segment pages are taken over.
+//! 1. Orphans are adopted as by a backup. Containers that segments name are collected. Missing ones are left out, and a
+//!    mark lists them. So are those whose own index cannot be read: readers try it again.
 //! 2. New segments are written; the last one names all old ones as replaced.
-//! 3. Old segments are deleted, once readable segments name all containers.
+//! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
+//!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
 //! 5. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
 //!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -22,12 +23,13 @@ use crate::repo::Repository;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{
-    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, read_container_index,
+    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, give_up_lost_containers,
+    read_container_index,
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::snapshot;
-use crate::types::{ContainerId, Fingerprint};
+use crate::types::ContainerId;
 
 /// What [`repair_index`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -121,7 +123,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
     }
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), &repository.salts);
-    let mut unreadable = BTreeSet::new();
+    give_up_lost_containers(listing)?;
     for id in &named {
         match read_container_index(store.as_ref(), id) {
             Ok(index) => {
@@ -130,51 +132,33 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
             }
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
             Err(error) if error.is_unreadable() => {
-                let is_newer = error.kind() == ErrorKind::Unsupported;
-                let texts = if is_newer { &mut report.newer } else { &mut report.unreadable };
+                listing.note_unread(id, &error);
+                let texts = if error.is_newer() { &mut report.newer } else { &mut report.unreadable };
                 texts.push(format!("{}: {error}", blob_name(id)));
-                unreadable.insert(*id);
             }
             Err(error) => return Err(error),
         }
     }
-    for (id, entries) in old_records(listing, &unreadable, report)? {
-        batches.add(id, entries.into_iter())?;
-        report.containers += 1;
+    note_damaged_pages(listing, report)?;
+    if report.containers == 0 && !report.unreadable.is_empty() {
+        return Ok(());
     }
-    let replaced: Vec<String> = segments.iter().map(|segment| segment.name().to_string()).collect();
-    report.segments_written = batches.finish(&replaced)?.len() as u64;
+    let replaced = listing.replaced();
+    let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().to_string());
+    report.segments_written = batches.finish(&replaced.collect::<Vec<_>>())?.len() as u64;
     Ok(())
 }
 
-/// The records of some containers in readable pages. Notes the damage of the others.
-fn old_records(
-    listing: &ContainerListing,
-    unreadable: &BTreeSet<ContainerId>,
-    report: &mut IndexReport,
-) -> Result<BTreeMap<ContainerId, BTreeSet<(Fingerprint, u32)>>> {
-    let mut records: BTreeMap<_, BTreeSet<_>> = unreadable.iter().map(|id| (*id, BTreeSet::new())).collect();
+/// Notes the segments with pages that cannot be read.
+fn note_damaged_pages(listing: &ContainerListing, report: &mut IndexReport) -> Result<()> {
     for segment in listing.segments().iter() {
-        let mut damage = None;
-        for page in segment.pages() {
-            match page {
-                Err(error) if error.stops_reading() => return Err(error),
-                // Another process has replaced it.
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
-                Err(error) => {
-                    damage.get_or_insert(error);
-                }
-                Ok(page) => {
-                    for record in page {
-                        let id = segment.containers().get(record.container as usize);
-                        if let Some(entries) = id.and_then(|id| records.get_mut(id)) {
-                            entries.insert((record.fingerprint, record.entry));
-                        }
-                    }
-                }
-            }
+        match segment.pages().find_map(Result::err) {
+            Some(error) if error.stops_reading() => return Err(error),
+            // Another process has replaced it.
+            Some(error) if error.kind() == ErrorKind::NotFound => {}
+            Some(error) => report.segments_damaged.push(format!("{}: {error}", segment.name())),
+            None => {}
         }
-        report.segments_damaged.extend(damage.map(|error| format!("{}: {error}", segment.name())));
     }
-    Ok(records)
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
 use crate::repo::marks::{Mark, MarkKind, Marks};
@@ -34,7 +34,7 @@ pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> 
     let mut done = QuarantineReport { containers: report.bad.containers().count() as u64, ..Default::default() };
     let is_same = *before.quarantine == report.bad;
     let is_damaged = |name: &str| name.starts_with("marks/optional/");
-    let damaged = before.damaged.iter().filter(|(name, error)| is_damaged(name) && error.kind() == ErrorKind::Damaged);
+    let damaged = before.damaged.iter().filter(|(name, error)| is_damaged(name) && error.is_proven_damage());
     let mut obsolete: HashSet<String> = damaged.map(|(name, _)| name.clone()).collect();
     if is_same && obsolete.is_empty() {
         return Ok(done);

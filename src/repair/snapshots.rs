@@ -4,6 +4,7 @@
 //!    equal directory, also of another snapshot, is not read again.
 //! 2. If something is lost, the listings are written again without it, then a snapshot with the same fields, one
 //!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
+//!    A snapshot that lacks what could not be read, or what a newer fhrd wrote, is left as it is: that may come back.
 //! 3. The damaged snapshot is deleted only on request, and only for a replacement that this repair has stored: another
 //!    repair may still withdraw its own. Without that, an equal one of an earlier repair serves.
 
@@ -56,6 +57,9 @@ pub struct DamagedSnapshot {
     pub dropped: Vec<String>,
     /// Number of such paths.
     pub dropped_count: u64,
+    /// Whether something could not be read, or needs a newer fhrd, and may come back. Another copy of what proved bad may
+    /// also be in a container that could not be read. The snapshot is left as it is.
+    pub may_come_back: bool,
 }
 
 /// What [`repair_snapshots`] found and did.
@@ -126,7 +130,10 @@ pub fn repair_snapshots(
             continue;
         }
         let mut found = std::mem::take(&mut repair.found);
-        if !request.dry_run {
+        found.may_come_back |= repair.reader.resolver.locator.listing().may_come_back();
+        if found.may_come_back {
+            tracing::warn!("snapshot {} is left as it is: what it lacks may be readable later", named.id);
+        } else if !request.dry_run {
             let known = if request.forget { &[][..] } else { &snapshots };
             let replacement = match repair.replace(repository, config, &listing, named, known) {
                 // It was forgotten meanwhile.
@@ -146,7 +153,7 @@ pub fn repair_snapshots(
             report.newer.push(format!("{name}: {error}"));
             continue;
         }
-        if request.forget && !request.dry_run && error.kind() == ErrorKind::Damaged {
+        if request.forget && !request.dry_run && error.is_proven_damage() && error.kind() != ErrorKind::NotFound {
             store.delete(&name)?;
             report.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
@@ -407,6 +414,7 @@ impl DamagedSnapshot {
 
     fn drop_entry(&mut self, path: &[Vec<u8>], what: &str, error: &Error) {
         self.dropped_count += 1;
+        self.may_come_back |= !error.is_proven_damage();
         if self.dropped.len() < DROPPED_MAX {
             let names: String = path.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect();
             let what = if what.is_empty() { String::new() } else { format!(" ({what})") };

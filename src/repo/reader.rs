@@ -255,7 +255,10 @@ impl ChunkReader {
             let number = match (self.entry_of(fingerprint), &first) {
                 (Ok(number), None) => number,
                 (Ok(number), Some(_)) if !tried.contains(&number) && tried.len() < ENTRIES_TRIED_MAX => number,
-                (found, _) => return Err(first.or(found.err()).unwrap_or_else(|| missing(fingerprint))),
+                (found, _) => {
+                    let other = found.err().filter(|error| first.is_none() || !error.is_proven_damage());
+                    return Err(other.or(first).unwrap_or_else(|| missing(fingerprint)));
+                }
             };
             match attempt(self, number) {
                 // A prune has moved it.
@@ -271,7 +274,11 @@ impl ChunkReader {
                         self.resolver.locator.doubt_entry(container, position);
                     }
                     tried.push(number);
-                    first.get_or_insert(error);
+                    // What may be readable later says more than what proved bad.
+                    match &first {
+                        Some(known) if !known.is_proven_damage() || error.is_proven_damage() => {}
+                        _ => first = Some(error),
+                    }
                 }
                 result => return result,
             }

@@ -61,7 +61,7 @@ struct Needs {
 }
 
 pub struct Scene {
-    source: tempfile::TempDir,
+    pub source: tempfile::TempDir,
     pub blobs: BTreeMap<String, Vec<u8>>,
     /// The last snapshot.
     pub last: String,
@@ -75,7 +75,7 @@ pub fn open(store: &Arc<MemoryStore>) -> Repository {
     repository
 }
 
-fn back_up(repository: &Repository, source: &Path) -> String {
+pub fn back_up(repository: &Repository, source: &Path) -> String {
     let request =
         BackupRequest { paths: vec![source.into()], host: "test".into(), bare: true, ..BackupRequest::default() };
     backup(repository, &config(), &request, &Progress::default(), &Arc::default()).unwrap().snapshot

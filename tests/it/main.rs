@@ -38,6 +38,7 @@ mod memory_files;
 mod models;
 mod mount;
 mod normal;
+mod pairs;
 mod program;
 mod repair;
 mod repeated;

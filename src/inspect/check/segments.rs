@@ -9,7 +9,7 @@ use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::blob_name;
-use crate::repo::index::{IndexRecord, IndexSegment, read_container_index};
+use crate::repo::index::{IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count};
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -45,6 +45,7 @@ impl SegmentCheck<'_> {
     fn check(&mut self) -> Result<()> {
         let name = self.segment.name();
         let (mut batch, mut last) = (Vec::new(), None);
+        let (mut counts, mut is_read) = (vec![0u64; self.segment.containers().len()], true);
         for page in self.segment.pages() {
             self.run.check_stop()?;
             match page {
@@ -53,17 +54,48 @@ impl SegmentCheck<'_> {
                         self.log.add(format!("{name}: records out of order"));
                     }
                     last = records.last().copied().or(last);
+                    for record in &records {
+                        counts.get_mut(record.container as usize).into_iter().for_each(|count| *count += 1);
+                    }
                     batch.extend(records);
                 }
                 // A running backup has merged it. The segment that replaces it is checked next time.
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
-                Err(error) => self.log.damaged_blob(name, &damage(error)?),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    is_read = false;
+                    break;
+                }
+                Err(error) => {
+                    is_read = false;
+                    self.log.damaged_blob(name, &damage(error)?);
+                }
             }
             if batch.len() >= BATCH_RECORDS {
                 self.check_batch(&mut batch)?;
             }
         }
-        self.check_batch(&mut batch)
+        self.check_batch(&mut batch)?;
+        if is_read { self.check_counts(&counts) } else { Ok(()) }
+    }
+
+    /// Compares the number of records of each container with its entries: readers do not ask the index of a container
+    /// that a segment names.
+    fn check_counts(&mut self, counts: &[u64]) -> Result<()> {
+        for (id, records) in self.segment.containers().iter().zip(counts) {
+            self.run.check_stop()?;
+            if !self.run.listing.containers.contains(id) {
+                continue;
+            }
+            match read_entry_count(self.run.repository.store.as_ref(), id) {
+                Ok(entries) if *records < u64::from(entries) => {
+                    let error = poor_segment(self.segment.name(), id, *records, entries.into());
+                    self.log.add(format!("{error}; `fhrd repair index` writes it again"));
+                }
+                Ok(_) => {}
+                // The check of containers reports it.
+                Err(error) => drop(damage(error)?),
+            }
+        }
+        Ok(())
     }
 
     /// Compares records with the indexes of their containers, and empties the batch. An unreadable container index is

@@ -141,6 +141,15 @@ impl ContainerIndex {
         self.find_where(&base.fingerprint, |entry, _| self.digest(entry) == base.digest)
     }
 
+    /// The bases of an entry, each once.
+    pub fn bases_of(&self, entry: &ContainerEntry) -> Vec<Base> {
+        let bases = self.operations(entry).iter().filter_map(|operation| operation.source());
+        let mut numbers: Vec<u32> = bases.map(|(base, _)| base).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().filter_map(|number| self.bases.get(number as usize).copied()).collect()
+    }
+
     /// The bases that have no entry here.
     pub fn bases_elsewhere(&self) -> Vec<Base> {
         self.bases.iter().filter(|base| self.find_encoding(base).is_none()).copied().collect()

@@ -8,7 +8,8 @@
 //! 4. *segments*: the sorted index segments of the repository and of this run, the largest first.
 //!
 //! A hit counts only if its container is in the listing or was stored by this run, and its container index has a usable
-//! entry of the chunk.
+//! entry of the chunk. Once something is known to be missing, bad or unreadable, all that the entry copies from must be
+//! there, too ([`WholeEntries`]).
 //! Timing decides which level answers, but not the answer.
 //!
 //! A [filter](super::chunk_filter) before the last level answers most look-ups of new chunks.
@@ -24,8 +25,10 @@ use lru::LruCache;
 use super::chunk_filter::{ChunkFilter, IndexedChunks};
 use super::container_indexes::ContainerIndexes;
 use super::listing::ContainerListing;
+use super::locate::Locator;
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::write_segment;
+use super::whole::WholeEntries;
 use crate::config::IndexConfig;
 use crate::error::{ErrorKind, Result};
 use crate::metrics::Distribution;
@@ -75,6 +78,9 @@ pub struct ChunkIndex {
     /// Entries that do not count.
     quarantine: Arc<Quarantine>,
     local: ContainerIndexes,
+    whole: WholeEntries,
+    /// Whether `recent` has only chunks whose entries lack nothing.
+    is_doubtful: bool,
     /// Chunks in flight, and those whose container is durable but in no segment yet.
     temporary: HashMap<Fingerprint, ClaimedChunk>,
     recent: LruCache<Fingerprint, ()>,
@@ -106,6 +112,8 @@ impl ChunkIndex {
         ChunkIndex {
             store,
             quarantine: listing.quarantine(),
+            whole: WholeEntries::new(Locator::new(listing.clone(), local.sharing_with())),
+            is_doubtful: listing.is_doubtful(),
             listing,
             local,
             temporary: HashMap::new(),
@@ -136,9 +144,17 @@ impl ChunkIndex {
 
     /// Whether the chunk is stored or in flight. A new chunk counts as in flight from now on: the caller must send it.
     pub fn contains_or_claim(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        let quarantine = &self.quarantine;
-        if self.local.find_cached(|id, container_index| usable(quarantine, id, container_index, fingerprint)).is_some()
-        {
+        if !self.is_doubtful && self.listing.is_doubtful() {
+            self.is_doubtful = true;
+            self.recent.clear();
+        }
+        let (quarantine, stored) = (&self.quarantine, &self.stored);
+        // The own containers lack nothing.
+        let counts = |id: &ContainerId| !self.is_doubtful || stored.contains(id);
+        let find = |id: &ContainerId, index: &ContainerIndex| {
+            usable(quarantine, id, index, fingerprint).filter(|_| counts(id))
+        };
+        if self.local.find_cached(find).is_some() {
             self.hits.local += 1;
             return Ok(true);
         }
@@ -181,7 +197,7 @@ impl ChunkIndex {
             match segment.find(fingerprint) {
                 Ok(hits) => {
                     for (container, _) in &hits {
-                        if confirm(&mut self.local, &self.quarantine, container, fingerprint)? {
+                        if confirm(&mut self.local, &self.listing, container, fingerprint)? {
                             return Ok(true);
                         }
                     }
@@ -190,15 +206,18 @@ impl ChunkIndex {
                 Err(error) => return Err(error),
             }
         }
-        let (local, quarantine, mut failure) = (&mut self.local, &self.quarantine, None);
-        let search = |container, _| match confirm(local, quarantine, &container, fingerprint) {
+        if self.is_doubtful {
+            return self.whole.has(fingerprint);
+        }
+        let (local, listing, mut failure) = (&mut self.local, &self.listing, None);
+        let search = |container, _| match confirm(local, listing, &container, fingerprint) {
             Ok(is_stored) => is_stored.then_some(()),
             Err(error) => {
                 failure = Some(error);
                 None
             }
         };
-        let found = self.listing.search(fingerprint, search)?;
+        let found = listing.search(fingerprint, search)?;
         match (found, failure) {
             (None, Some(error)) => Err(error),
             (found, _) => Ok(found.is_some()),
@@ -208,7 +227,9 @@ impl ChunkIndex {
     /// Adds a container of this run that is durable. Its chunks leave the temporary level.
     pub fn add_container(&mut self, id: ContainerId, container_index: Arc<ContainerIndex>) -> Result<()> {
         let number = self.log_containers.len() as u32;
-        self.log_containers.push(id);
+        if !container_index.entries.is_empty() {
+            self.log_containers.push(id);
+        }
         let numbered = || container_index.entries.iter().zip(0u32..);
         self.log.extend(numbered().map(|(e, entry)| IndexRecord {
             fingerprint: e.fingerprint,
@@ -313,18 +334,20 @@ fn usable(
 /// Whether the index of a container has a usable entry of a chunk.
 fn confirm(
     container_indexes: &mut ContainerIndexes,
-    quarantine: &Quarantine,
+    listing: &ContainerListing,
     container: &ContainerId,
     fingerprint: &Fingerprint,
 ) -> Result<bool> {
+    let quarantine = listing.quarantine();
     if quarantine.of(container) == Some(&BadParts::Whole) {
         return Ok(false);
     }
     match container_indexes.load(container) {
-        Ok(container_index) => Ok(usable(quarantine, container, &container_index, fingerprint).is_some()),
+        Ok(container_index) => Ok(usable(&quarantine, container, &container_index, fingerprint).is_some()),
         Err(error) if error.stops_reading() => Err(error),
         Err(error) => {
             tracing::warn!("{error}; its chunks are stored again");
+            listing.note_unread(container, &error);
             Ok(false)
         }
     }

@@ -78,6 +78,11 @@ impl ContainerIndexes {
         ContainerIndexes { store, shared, cache: LruCache::unbounded(), count_max, bytes_max, bytes: 0 }
     }
 
+    /// Another cache of the same size that shares with the same others.
+    pub fn sharing_with(&self) -> Self {
+        Self::sharing(self.store.clone(), self.count_max, self.bytes_max, self.shared.clone())
+    }
+
     /// The container index of a container, read if it is not cached.
     ///
     /// # Errors
@@ -153,6 +158,11 @@ pub fn cache_container_indexes<'a>(store: &dyn Store, ids: impl IntoIterator<Ite
     Ok(())
 }
 
+/// Reads only the number of entries.
+pub fn read_entry_count(store: &dyn Store, id: &ContainerId) -> Result<u32> {
+    read_again(store, &blob_name(id), || Ok(read_footer(store, &blob_name(id))?.entries))
+}
+
 /// Reads only the fingerprints, in order of the entries, with the checks of [`read_container_index`].
 pub fn read_fingerprints(store: &dyn Store, id: &ContainerId) -> Result<Vec<Fingerprint>> {
     read_again(store, &blob_name(id), || {
@@ -170,15 +180,18 @@ struct StoredIndex {
     bytes: Vec<u8>,
 }
 
-fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<StoredIndex> {
-    let name = blob_name(id);
-    let len = store.len_of(&name)?.ok_or_else(|| Error::BlobMissing { what: name.clone() })?;
+fn read_footer(store: &dyn Store, name: &str) -> Result<Footer> {
+    let len = store.len_of(name)?.ok_or_else(|| Error::BlobMissing { what: name.into() })?;
     let Some(footer_offset) = len.checked_sub(FOOTER_BYTES as u64) else {
         return Err(Error::corrupt(name, 0, "a container with a footer", format!("{len} bytes")));
     };
+    Footer::parse(name, len, &store.get_range_cached(name, footer_offset, FOOTER_BYTES)?)
+}
+
+fn read_stored(store: &dyn Store, id: &ContainerId) -> Result<StoredIndex> {
+    let name = blob_name(id);
     let kind = parse_header(&name, &store.get_range_cached(&name, 0, HEADER_BYTES)?)?;
-    let footer = store.get_range_cached(&name, footer_offset, FOOTER_BYTES)?;
-    let footer = Footer::parse(&name, len, &footer)?;
+    let footer = read_footer(store, &name)?;
     if footer.index_len > INDEX_BYTES_LIMIT {
         let expected = format!("a container index of at most {INDEX_BYTES_LIMIT} bytes");
         return Err(Error::corrupt(name, footer.index_offset, expected, footer.index_len.to_string()));

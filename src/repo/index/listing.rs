@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::coverage::poorly_indexed;
 use super::recovery::Recovery;
 use super::segment::{self, IndexSegment};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,6 +42,12 @@ pub struct ContainerListing {
     salts: Salts,
     quarantine: RwLock<Arc<Quarantine>>,
     recovery: Recovery,
+    /// Number of containers that segments name and that are lost.
+    pub lost: usize,
+    /// Containers that segments name, but perhaps not with all records. Readers ask their own indexes.
+    poor: RwLock<HashSet<ContainerId>>,
+    /// Whether these were looked for.
+    is_proved: AtomicBool,
     /// Whether there are any changes.
     has_changed: AtomicBool,
     changes: RwLock<Changes>,
@@ -106,8 +113,21 @@ impl ContainerListing {
         let store = store.clone();
         let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
         let (has_changed, changes) = (AtomicBool::new(false), RwLock::default());
-        let damaged = Vec::new();
-        ContainerListing { store, containers, damaged, segments, salts, quarantine, recovery, has_changed, changes }
+        let (damaged, poor, is_proved) = (Vec::new(), RwLock::default(), AtomicBool::new(false));
+        ContainerListing {
+            store,
+            containers,
+            damaged,
+            segments,
+            salts,
+            quarantine,
+            recovery,
+            lost: 0,
+            poor,
+            is_proved,
+            has_changed,
+            changes,
+        }
     }
 
     /// The same listing without some containers. Its segments are the same.
@@ -115,7 +135,9 @@ impl ContainerListing {
         let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
         let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
         listing.set_quarantine(self.quarantine());
-        ContainerListing { damaged, segments: RwLock::new(self.listed()), salts: self.salts.clone(), ..listing }
+        let (poor, is_proved) = (RwLock::new(self.poor()), AtomicBool::new(self.is_proved.load(Ordering::Acquire)));
+        let (segments, salts) = (RwLock::new(self.listed()), self.salts.clone());
+        ContainerListing { damaged, segments, salts, poor, is_proved, ..listing }
     }
 
     /// The same listing, whose users write segments with `salts`.
@@ -150,8 +172,17 @@ impl ContainerListing {
     }
 
     /// Segments that another one replaces, and that were not deleted yet.
-    pub(super) fn replaced(&self) -> Arc<Vec<Arc<IndexSegment>>> {
+    pub fn replaced(&self) -> Arc<Vec<Arc<IndexSegment>>> {
         self.listed().replaced
+    }
+
+    /// What a segment in place of `sources` must name as replaced: these, and what they replace and is still there.
+    pub(super) fn replaced_by_successor(&self, sources: &[&IndexSegment]) -> Vec<String> {
+        let mut names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
+        let replaced = self.replaced();
+        let is_replaced = |name: &&str| sources.iter().any(|it| it.replaced().iter().any(|replaced| replaced == name));
+        names.extend(replaced.iter().map(|segment| segment.name()).filter(is_replaced).map(str::to_string));
+        names
     }
 
     /// The store that was listed.
@@ -249,6 +280,39 @@ impl ContainerListing {
         Ok(())
     }
 
+    fn poor(&self) -> HashSet<ContainerId> {
+        self.poor.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For readers, which found nothing, and for whoever deletes: proves that segments have all records of the
+    /// containers that they name. From then on, the own indexes of the others are asked. Returns whether that may help;
+    /// only the first call does anything.
+    ///
+    /// # Errors
+    /// Those of the store that are not damage.
+    pub fn prove_segments(&self) -> Result<bool> {
+        if self.is_proved.swap(true, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        let poor = poorly_indexed(self).inspect_err(|_| self.is_proved.store(false, Ordering::Release))?;
+        if poor.is_empty() {
+            return Ok(false);
+        }
+        tracing::debug!("{} containers are not proved to be whole in a segment", poor.len());
+        *self.poor.write().unwrap_or_else(PoisonError::into_inner) = poor;
+        self.recovery.forget_unlisted();
+        Ok(true)
+    }
+
+    /// Containers whose own indexes are asked: those that no segment lists, and those of which none has all records.
+    fn unlisted(&self) -> Vec<ContainerId> {
+        let mut unlisted = self.orphans();
+        unlisted.extend(self.poor().into_iter().filter(|id| self.has(id)));
+        unlisted.sort();
+        unlisted.dedup();
+        unlisted
+    }
+
     /// Containers that no segment lists, in name order.
     pub fn orphans(&self) -> Vec<ContainerId> {
         let segments = self.segments();
@@ -302,7 +366,8 @@ impl ContainerListing {
                 return Ok(Some(found));
             }
         }
-        let hits = self.recovery.find_unlisted(fingerprint, || (self.orphans(), &self.damaged))?;
+        let hits =
+            self.recovery.find_unlisted(fingerprint, || (self.unlisted(), self.orphans().len(), &self.damaged))?;
         match (
             self.first(hits, &mut |container, entry| visit(container, entry).map(|found| (container, found))),
             failure,
@@ -355,7 +420,8 @@ fn list_containers(store: &Arc<dyn Store>, segments: &ListedSegments) -> Result<
                 let named =
                     named.flat_map(|segment| segment.containers()).filter(|id| id.0.first() == Some(&directory));
                 for id in named {
-                    if store.head(&blob_name(id)).is_ok_and(|head| head.is_some()) {
+                    // What cannot be looked at is not absent.
+                    if !matches!(store.head(&blob_name(id)), Ok(None)) {
                         containers.insert(*id);
                     }
                 }

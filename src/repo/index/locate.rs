@@ -7,6 +7,8 @@
 //! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
 //!    same chunk: its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
 //! 4. If a container is gone, a prune may have moved its chunks: readers list the repository again.
+//! 5. Readers that find nothing have segments proved, and then ask the own indexes of containers that segments name with
+//!    too few records. A chunk is missing only if every listed container could be asked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -180,8 +182,15 @@ impl Locator {
         loop {
             match self.find_listed(fingerprint, &fits) {
                 Err(error) if self.list_again_after(&error)? => {}
-                Ok(None) if !self.is_sound_only && self.listing.list_again_for_unlisted()? => {}
-                found => return found,
+                Ok(Some(found)) => return Ok(Some(found)),
+                Err(error) if !error.is_unreadable() => return Err(error),
+                nothing => {
+                    let may_help = !self.is_sound_only
+                        && (self.listing.list_again_for_unlisted()? || self.listing.prove_segments()?);
+                    if !may_help {
+                        return nothing;
+                    }
+                }
             }
         }
     }
@@ -210,6 +219,7 @@ impl Locator {
             let container_index = match container_indexes.load(&container) {
                 Ok(container_index) => container_index,
                 Err(error) => {
+                    listing.note_unread(&container, &error);
                     failure = Some(error);
                     return None;
                 }
@@ -228,7 +238,7 @@ impl Locator {
             }
             None
         })?;
-        match (found.or(doubtful), failure) {
+        match (found.or(doubtful), failure.or_else(|| listing.blind_error())) {
             (None, Some(error)) => Err(error),
             (found, _) => Ok(found),
         }

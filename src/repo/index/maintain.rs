@@ -1,24 +1,28 @@
 //! Care of the segments: finds damaged ones, replaces them, and proves that containers are named.
 //!
 //! A damaged segment is written again from the indexes of its containers. The new segment names the old one as
-//! replaced, so that readers skip it. A replaced segment is deleted once readable segments name all its containers.
+//! replaced, so that readers skip it. It never names a container whose own index could not be read. A replaced segment
+//! is deleted once readable segments name all its containers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use super::container_indexes::read_fingerprints;
+use super::container_indexes::{read_entry_count, read_fingerprints};
+use super::coverage::{count_records, poor_segment};
 use super::listing::ContainerListing;
+use super::lost::give_up_lost_containers;
 use super::recovery::SegmentBatches;
 use super::segment::IndexSegment;
 use crate::error::{ErrorKind, Result};
 use crate::repo::container::blob_name;
-use crate::types::{ContainerId, Fingerprint};
+use crate::types::ContainerId;
 
-/// Verifies at most `pages_max` pages of all segments, from a page on that `random` selects. Damaged segments are
-/// recorded in the listing.
+/// Verifies at most `pages_max` pages of all segments, from a page on that `random` selects. A segment of which all pages
+/// are verified must have records of each of its containers, and all of those of `footers_max` containers. Damaged
+/// segments are recorded in the listing.
 ///
 /// # Errors
 /// Those of the store that are not damage.
-pub fn verify_segments(listing: &ContainerListing, pages_max: u64, random: u64) -> Result<()> {
+pub fn verify_segments(listing: &ContainerListing, pages_max: u64, mut footers_max: usize, random: u64) -> Result<()> {
     let segments = listing.segments();
     let total: u64 = segments.iter().map(|segment| segment.page_count()).sum();
     let mut skip = random % total.max(1);
@@ -29,16 +33,59 @@ pub fn verify_segments(listing: &ContainerListing, pages_max: u64, random: u64) 
         let end = segment.page_count().min(first + rest);
         skip -= first;
         rest -= end - first;
+        let mut counts = vec![0; if end - first == segment.page_count() { segment.containers().len() } else { 0 }];
+        let mut is_read = true;
         for page in segment.pages_in(first..end) {
             match page {
+                Ok(records) => count_records(&mut counts, records.iter().map(|record| record.container)),
                 // Another process has merged it.
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                Err(error) if error.kind() == ErrorKind::NotFound => is_read = false,
                 Err(error) if error.is_unreadable() => {
                     listing.recovery().note_damage(segment.name(), &error);
-                    break;
+                    is_read = false;
                 }
-                page => drop(page?),
+                Err(error) => return Err(error),
             }
+            if !is_read {
+                break;
+            }
+        }
+        if is_read {
+            verify_counts(listing, segment, &counts, &mut footers_max, random)?;
+        }
+    }
+    Ok(())
+}
+
+/// Records that a segment is damaged if it lacks records of a container. `counts` has the number of each; `footers_max`
+/// is how many containers may still be asked for the number of their entries, from one on that `random` selects.
+fn verify_counts(
+    listing: &ContainerListing,
+    segment: &IndexSegment,
+    counts: &[u64],
+    footers_max: &mut usize,
+    random: u64,
+) -> Result<()> {
+    let counted: Vec<_> = segment.containers().iter().zip(counts).filter(|(id, _)| listing.has(id)).collect();
+    let poor = |id: &ContainerId, records: u64, entries: u64| {
+        listing.recovery().note_damage(segment.name(), &poor_segment(segment.name(), id, records, entries));
+    };
+    if let Some((id, _)) = counted.iter().find(|(_, records)| **records == 0) {
+        poor(id, 0, 1);
+        return Ok(());
+    }
+    let asked = counted.len().min(*footers_max);
+    *footers_max -= asked;
+    let start = random as usize % counted.len().max(1);
+    for (id, records) in counted.iter().cycle().skip(start).take(asked) {
+        match read_entry_count(listing.store().as_ref(), id) {
+            Ok(entries) if **records < u64::from(entries) => {
+                poor(id, **records, entries.into());
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(error) if error.is_unreadable() => listing.note_unread(id, &error),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -55,43 +102,46 @@ pub fn replace_damaged_segments(listing: &ContainerListing) -> Result<u64> {
     if damaged.is_empty() {
         return Ok(0);
     }
+    let mut replaced = 0;
     for segment in &damaged {
-        replace(listing, segment)?;
+        replaced += u64::from(replace(listing, segment)?);
     }
     listing.refresh()?;
     delete_replaced_segments(listing)?;
-    Ok(damaged.len() as u64)
+    Ok(replaced)
 }
 
-/// Writes the records of the containers of `segment` again. Records of a container whose index cannot be read are taken
-/// from the readable pages.
-fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<()> {
+/// Writes a segment of the containers of `segment` whose own indexes can be read, in place of it. The others are in no
+/// segment from then on, so that their own indexes are asked, and the old segment is not deleted. Returns false, and
+/// writes nothing, if none can be read.
+fn replace(listing: &ContainerListing, segment: &IndexSegment) -> Result<bool> {
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), listing.salts());
-    let mut unreadable: HashMap<u32, Vec<(Fingerprint, u32)>> = HashMap::new();
-    for (number, id) in (0u32..).zip(segment.containers()) {
+    let (mut read, mut unread, mut gone) = (0, 0, 0);
+    for id in segment.containers() {
         match read_fingerprints(store.as_ref(), id) {
-            Ok(fingerprints) => batches.add(*id, fingerprints.into_iter().zip(0..))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.is_unreadable() => drop(unreadable.insert(number, Vec::new())),
+            Ok(fingerprints) => {
+                batches.add(*id, fingerprints.into_iter().zip(0..))?;
+                read += 1;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => gone += 1,
+            Err(error) if error.is_unreadable() => {
+                tracing::warn!("a container is in no index segment any more: {error}");
+                listing.note_unread(id, &error);
+                unread += 1;
+            }
             Err(error) => return Err(error),
         }
     }
-    if !unreadable.is_empty() {
-        for record in segment.pages().flatten().flatten() {
-            if let Some(entries) = unreadable.get_mut(&record.container) {
-                entries.push((record.fingerprint, record.entry));
-            }
-        }
+    if read == 0 && unread > 0 {
+        return Ok(false);
     }
-    for (number, entries) in unreadable {
-        if let Some(id) = segment.containers().get(number as usize) {
-            batches.add(*id, entries.into_iter())?;
-        }
+    if gone > 0 {
+        give_up_lost_containers(listing)?;
     }
-    batches.finish(&[segment.name().into()])?;
+    batches.finish(&listing.replaced_by_successor(&[segment]))?;
     tracing::warn!("{} is replaced by a new segment", segment.name());
-    Ok(())
+    Ok(true)
 }
 
 /// Deletes segments that others replace, if readable segments name all their containers that still exist.
@@ -118,12 +168,13 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the segments that did not open because they are damaged, if readable segments name all containers.
+/// Deletes the segments that did not open because they are damaged, if readable segments name all containers and have
+/// all their records.
 ///
 /// # Errors
 /// Those of the store.
 pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> {
-    if listing.damaged.is_empty() || !listing.orphans().is_empty() {
+    if listing.damaged.is_empty() || !listing.orphans().is_empty() || listing.prove_segments()? {
         return Ok(());
     }
     for (name, error) in std::mem::take(&mut listing.damaged) {
@@ -142,7 +193,7 @@ pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> 
 /// again, and writes a segment for containers that none of them names.
 ///
 /// # Errors
-/// Those of the store, and that of a container whose index cannot be read and is in no segment.
+/// Those of the store, and that of a container in `stored` whose index cannot be read and is in no segment.
 pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<ContainerId>) -> Result<()> {
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
@@ -159,6 +210,11 @@ pub fn name_all_containers(listing: &ContainerListing, stored: &HashSet<Containe
             Ok(fingerprints) => batches.add(*id, fingerprints.into_iter().zip(0..))?,
             // A prune has deleted it: the run does not rely on it.
             Err(error) if error.kind() == ErrorKind::NotFound && !stored.contains(id) => {}
+            // Readers ask its own index. A later run adopts it.
+            Err(error) if error.is_unreadable() && !stored.contains(id) => {
+                tracing::warn!("a container is in no index segment: {error}");
+                listing.note_unread(id, &error);
+            }
             Err(error) => return Err(error),
         }
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::repo::container::{ContainerKind, ContainerWriter, EntryFields, OperationList};
 use crate::repo::index::{IndexRecord, PREFIX, write_segment};
 use crate::store::{MemoryStore, Store};
+use crate::types::Fingerprint;
 
 fn print(number: u64) -> Fingerprint {
     Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes())
@@ -110,12 +111,12 @@ fn verification_finds_a_damaged_page_within_its_budget_from_any_start() {
     segments.flip(&damaged, 80 + 48 + 4096 * 5 + 7);
     for random in 0..60 {
         let listing = segments.listing();
-        verify_segments(&listing, 30, random).unwrap();
+        verify_segments(&listing, 30, 0, random).unwrap();
         assert_eq!(listing.recovery().damaged(), std::slice::from_ref(&damaged), "start {random}");
     }
     let hits = (0..30).filter(|random| {
         let listing = segments.listing();
-        verify_segments(&listing, 6, *random).unwrap();
+        verify_segments(&listing, 6, 0, *random).unwrap();
         !listing.recovery().damaged().is_empty()
     });
     assert_eq!(hits.count(), 6, "six of thirty starts reach the page with six pages");
@@ -125,28 +126,102 @@ fn verification_finds_a_damaged_page_within_its_budget_from_any_start() {
 fn a_damaged_segment_is_replaced_and_deleted() {
     let mut segments = Segments::new(300);
     segments.add();
-    let container = segments.add();
-    for damage_container in [false, true] {
+    segments.add();
+    for _ in 0..2 {
         let name = segments.segments_stored()[0].clone();
         let listing = segments.listing();
         segments.flip(&name, 5000);
-        verify_segments(&listing, 1 << 20, 0).unwrap();
-        if damage_container {
-            let name = blob_name(&container);
-            let len = segments.store.get(&name, 1 << 30).unwrap().len();
-            segments.flip(&name, len - 70);
-        }
+        verify_segments(&listing, 1 << 20, 64, 0).unwrap();
         assert_eq!(replace_damaged_segments(&listing).unwrap(), 1);
         let stored = segments.segments_stored();
         assert!(stored.len() == 2 && !stored.contains(&name), "{stored:?}");
         let listing = segments.listing();
         assert_eq!((listing.orphans().len(), listing.damaged.len()), (0, 0));
-        verify_segments(&listing, 1 << 20, 0).unwrap();
+        verify_segments(&listing, 1 << 20, 64, 0).unwrap();
         assert!(listing.recovery().damaged().is_empty());
-        if !damage_container {
-            segments.assert_found(&listing);
-        }
+        segments.assert_found(&listing);
     }
+}
+
+#[test]
+fn a_container_that_cannot_be_read_is_in_no_segment_that_replaces_a_damaged_one() {
+    let mut segments = Segments::new(300);
+    let (first, second) = (segments.add(), segments.add());
+    // One segment names both.
+    merge_both(&segments, &[first, second]);
+    let damaged = segments.listing().segments()[0].name().to_string();
+    segments.flip(&damaged, 80 + 64 + 16 + 4096 + 7);
+    let container = blob_name(&second);
+    let whole = segments.store.get(&container, 1 << 30).unwrap();
+    segments.memory.replace(&container, &whole[..100]);
+    let listing = segments.listing();
+    verify_segments(&listing, 1 << 20, 64, 0).unwrap();
+    assert_eq!(replace_damaged_segments(&listing).unwrap(), 1);
+    assert_eq!(listing.unread(), [second].into());
+    // While it is unreadable, nothing says that a chunk is missing.
+    let again = segments.listing();
+    assert_eq!(again.orphans(), [second]);
+    assert!(segments.segments_stored().contains(&damaged), "it still says what is in the container");
+    assert!(again.search(&print(300), |_, _| Some(())).unwrap().is_none() && again.blind_error().is_some());
+    // A merge does not bring the damaged segment back.
+    for _ in 0..4 {
+        segments.add();
+    }
+    let listing = segments.listing();
+    crate::repo::index::merge_segments(&listing, &std::env::temp_dir(), &false.into()).unwrap();
+    assert!(segments.listing().segments().iter().all(|segment| segment.name() != damaged));
+    segments.memory.replace(&container, &whole);
+    let listing = segments.listing();
+    assert!(listing.search(&print(300), |_, _| Some(())).unwrap().is_some());
+    name_containers(&listing, &[second]).unwrap();
+    let listing = segments.listing();
+    delete_replaced_segments(&listing).unwrap();
+    assert!(!segments.segments_stored().contains(&damaged), "all its containers are in other segments");
+    segments.assert_found(&segments.listing());
+}
+
+/// Replaces all segments by one of `containers`.
+fn merge_both(segments: &Segments, containers: &[ContainerId]) {
+    let listing = segments.listing();
+    name_containers(&listing, containers).unwrap();
+    segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+}
+
+#[test]
+fn a_segment_that_lacks_records_of_a_container_is_noticed_and_replaced() {
+    // One segment names two containers, and has `missing` records too few of the second one.
+    for missing in [300u64, 1, 120] {
+        let mut segments = Segments::new(300);
+        let containers = [segments.add(), segments.add()];
+        let records = (0..600 - missing).map(|number| IndexRecord {
+            fingerprint: print(number),
+            container: u32::from(number >= 300),
+            entry: (number % 300) as u32,
+        });
+        let records = records.collect();
+        let poor = write_segment(segments.store.as_ref(), &[8; 16], &containers, &segments.names, records).unwrap();
+        segments.names.iter().for_each(|name| segments.store.delete(name).unwrap());
+        let listing = segments.listing();
+        let last = print(599);
+        assert!(listing.search(&last, |_, _| Some(())).unwrap().is_none(), "{missing}: the segment hides it");
+        assert!(listing.prove_segments().unwrap() && !listing.prove_segments().unwrap());
+        assert!(listing.search(&last, |_, _| Some(())).unwrap().is_some(), "{missing}: its own index is asked");
+        let listing = segments.listing();
+        verify_segments(&listing, 1 << 20, 64, 1).unwrap();
+        assert_eq!(listing.recovery().damaged(), [poor]);
+        assert_eq!(replace_damaged_segments(&listing).unwrap(), 1);
+        let listing = segments.listing();
+        assert!(!listing.prove_segments().unwrap());
+        segments.assert_found(&listing);
+    }
+    // One without any record does not even open.
+    let mut segments = Segments::new(10);
+    let container = segments.add();
+    let poor = write_segment(segments.store.as_ref(), &[8; 16], &[container], &segments.names, Vec::new()).unwrap();
+    segments.store.delete(&segments.names[0]).unwrap();
+    let listing = segments.listing();
+    assert_eq!((listing.damaged[0].0.as_str(), listing.orphans()), (poor.as_str(), vec![container]));
+    segments.assert_found(&listing);
 }
 
 #[test]
@@ -154,7 +229,8 @@ fn a_replaced_segment_stays_while_no_other_names_its_containers() {
     let mut segments = Segments::new(10);
     let (first, second) = (segments.add(), segments.add());
     let replaced = segments.names.clone();
-    write_segment(segments.store.as_ref(), &[7; 16], &[first], &replaced, Vec::new()).unwrap();
+    let record = IndexRecord { fingerprint: print(0), container: 0, entry: 0 };
+    write_segment(segments.store.as_ref(), &[7; 16], &[first], &replaced, vec![record]).unwrap();
     let listing = segments.listing();
     assert_eq!((listing.segments().len(), listing.orphans()), (1, vec![second]));
     delete_replaced_segments(&listing).unwrap();

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
+use super::lost::give_up_lost_containers;
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
@@ -108,6 +109,7 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 /// As of [`merge_segments`].
 pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
     delete_replaced_segments(listing)?;
+    give_up_lost_containers(listing)?;
     let segments = listing.segments();
     // Listed after the segments were opened: a segment names a container only once it is durable.
     let existing: HashSet<ContainerId> =
@@ -216,7 +218,7 @@ fn merge(
         sources.iter().flat_map(|segment| segment.containers().iter().copied()).filter(exists).collect();
     let containers: Vec<ContainerId> = containers.into_iter().collect();
     let number_of: HashMap<ContainerId, u32> = containers.iter().copied().zip(0..).collect();
-    let names: Vec<String> = sources.iter().map(|segment| segment.name().to_string()).collect();
+    let names = listing.replaced_by_successor(&sources.iter().map(AsRef::as_ref).collect::<Vec<_>>());
     let mut writer = SegmentWriter::new(&salts.draw()?, &containers, &names, scratch)?;
     let mut inputs: Vec<_> = sources
         .iter()

@@ -7,9 +7,11 @@
 mod chunk;
 mod chunk_filter;
 mod container_indexes;
+mod coverage;
 mod filter;
 mod listing;
 mod locate;
+mod lost;
 mod maintain;
 mod merge;
 mod presence;
@@ -18,12 +20,18 @@ mod resolver;
 mod segment;
 mod segment_writer;
 mod similarity;
+mod unread;
+mod whole;
 
 pub use chunk::{ChunkIndex, Hits, SegmentGuard};
 pub use chunk_filter::FILTER_FILE;
-pub use container_indexes::{ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index};
+pub use container_indexes::{
+    ContainerIndexes, SharedContainerIndexes, cache_container_indexes, read_container_index, read_entry_count,
+};
+pub use coverage::poor_segment;
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
+pub use lost::{give_up_lost_containers, lost_containers};
 pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,
@@ -35,3 +43,4 @@ pub use resolver::Resolver;
 pub use segment::{IndexRecord, IndexSegment, PREFIX};
 pub use segment_writer::write_segment;
 pub use similarity::{SessionContainer, Similar, SimilarityFiles, SimilarityIndex};
+pub use whole::WholeEntries;

@@ -3,13 +3,18 @@
 //! A chunk is stored if the intact container index of a listed container has a usable entry of it. Only the
 //! fingerprints are decoded, because a backup asks for tens of thousands of chunks of its parent snapshot and needs
 //! nothing else of them. The container indexes used last answer nearly all look-ups, the listing the others.
+//!
+//! Once something is known to be missing, bad or unreadable, an entry counts only if all that it copies from is there
+//! ([`WholeEntries`]).
 
 use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::container_indexes::{SharedContainerIndexes, read_fingerprints};
+use super::container_indexes::{ContainerIndexes, SharedContainerIndexes, read_fingerprints};
 use super::listing::ContainerListing;
+use super::locate::Locator;
+use super::whole::WholeEntries;
 use crate::error::Result;
 use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
@@ -25,12 +30,20 @@ pub struct ChunkPresence {
     /// Fingerprints of the usable entries of containers, ascending.
     cached: LruCache<ContainerId, Vec<Fingerprint>>,
     bytes: usize,
+    whole: WholeEntries,
 }
+
+/// Container indexes that the search for bases caches, and their bytes.
+const CONTAINER_INDEXES_MAX: usize = 64;
+const CONTAINER_INDEX_BYTES_MAX: usize = 16 << 20;
 
 impl ChunkPresence {
     /// For the containers of `listing`. Those that it has loaded are recorded in `shared`.
     pub fn new(store: Arc<dyn Store>, listing: Arc<ContainerListing>, shared: Arc<SharedContainerIndexes>) -> Self {
-        ChunkPresence { store, listing, shared, cached: LruCache::unbounded(), bytes: 0 }
+        let (count_max, bytes_max) = (CONTAINER_INDEXES_MAX, CONTAINER_INDEX_BYTES_MAX);
+        let container_indexes = ContainerIndexes::sharing(store.clone(), count_max, bytes_max, shared.clone());
+        let whole = WholeEntries::new(Locator::new(listing.clone(), container_indexes));
+        ChunkPresence { store, listing, shared, cached: LruCache::unbounded(), bytes: 0, whole }
     }
 
     /// Whether a listed container has a usable entry of the chunk.
@@ -38,6 +51,9 @@ impl ChunkPresence {
     /// # Errors
     /// That of a container or segment that cannot be read and may have the chunk, unless another container has it.
     pub fn has(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        if self.listing.is_doubtful() {
+            return self.whole.has(fingerprint);
+        }
         let cached = self
             .cached
             .iter()
@@ -57,6 +73,7 @@ impl ChunkPresence {
             match self.load(container) {
                 Ok(fingerprints) => fingerprints.binary_search(fingerprint).ok().map(drop),
                 Err(error) => {
+                    listing.note_unread(&container, &error);
                     failure = Some(error);
                     None
                 }

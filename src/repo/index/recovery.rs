@@ -3,14 +3,15 @@
 //! A damaged segment is replaced by copies of the indexes of its containers, made once per run. The containers that no
 //! readable segment names get copies too. Each container index is read once; memory is one batch of records.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::container_indexes::read_fingerprints;
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::write_segment;
-use crate::error::{Error, Result};
+use super::unread::UnreadContainers;
+use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::Salts;
 use crate::store::{LocalStore, Store};
 use crate::types::{ContainerId, Fingerprint};
@@ -33,11 +34,16 @@ impl<'a> SegmentBatches<'a> {
         SegmentBatches { store, salts: salts.clone(), containers: Vec::new(), records: Vec::new(), written: Vec::new() }
     }
 
-    /// Adds a container with the fingerprint and the position of each entry.
+    /// Adds a container with the fingerprint and the position of each entry, as its own index says: readers do not ask a
+    /// container that a segment names. One without entries is left out.
     ///
     /// # Errors
     /// Those of the store.
     pub fn add(&mut self, id: ContainerId, entries: impl Iterator<Item = (Fingerprint, u32)>) -> Result<()> {
+        let mut entries = entries.peekable();
+        if entries.peek().is_none() {
+            return Ok(());
+        }
         if self.records.len() >= BATCH_RECORDS {
             self.write(&[])?;
         }
@@ -71,6 +77,8 @@ pub(super) struct Recovery {
     state: Mutex<RecoveryState>,
     /// Whether any segment is known to be damaged. Saves the lock.
     is_needed: AtomicBool,
+    /// Containers that could not be read.
+    pub(super) unread: UnreadContainers,
 }
 
 type Copies = Arc<Vec<IndexSegment>>;
@@ -84,6 +92,10 @@ struct RecoveryState {
     copies: HashMap<String, Copies>,
     /// Copies for the containers that no segment names.
     unlisted: Option<Copies>,
+    /// Containers without a copy because they could not be read, with the reason. Any chunk may be in them. Those that
+    /// no segment names, and those of damaged segments.
+    blind_unlisted: BTreeMap<ContainerId, Error>,
+    blind: BTreeMap<ContainerId, Error>,
     used: BTreeSet<ContainerId>,
 }
 
@@ -103,7 +115,12 @@ impl ScratchStore {
 
 impl Recovery {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Recovery { store, state: Mutex::default(), is_needed: AtomicBool::new(false) }
+        Recovery {
+            store,
+            state: Mutex::default(),
+            is_needed: AtomicBool::new(false),
+            unread: UnreadContainers::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, RecoveryState> {
@@ -149,30 +166,31 @@ impl Recovery {
             return Ok(copies.clone());
         }
         let containers = segment.containers().iter().filter(|id| listed.contains(id)).copied();
-        let copies = self.copy(&mut state, containers)?;
+        let (copies, unread) = self.copy(&mut state, containers)?;
+        state.blind.extend(unread);
         state.copies.insert(segment.name().into(), copies.clone());
         self.is_needed.store(true, Ordering::Relaxed);
         Ok(copies)
     }
 
-    /// The containers and entries of a fingerprint in containers that no segment names. The first call asks for them,
-    /// and for the damaged segments.
+    /// The containers and entries of a fingerprint in containers that no segment names. The first call asks for
+    /// them, for how many of them no segment names at all, and for the damaged segments.
     pub(super) fn find_unlisted<'e>(
         &self,
         fingerprint: &Fingerprint,
-        unlisted: impl FnOnce() -> (Vec<ContainerId>, &'e Vec<(String, Error)>),
+        unlisted: impl FnOnce() -> (Vec<ContainerId>, usize, &'e Vec<(String, Error)>),
     ) -> Result<Vec<(ContainerId, u32)>> {
         let mut state = self.state();
         let copies = match &state.unlisted {
             Some(copies) => copies.clone(),
             None => {
-                let (containers, damaged) = unlisted();
-                if !containers.is_empty() {
+                let (containers, orphans, damaged) = unlisted();
+                if orphans > 0 {
                     damaged.iter().for_each(|(_, error)| tracing::warn!("{error}"));
-                    let count = containers.len();
-                    tracing::warn!("{count} containers are in no readable index segment; reading their own indexes");
+                    tracing::warn!("{orphans} containers are in no readable index segment; reading their own indexes");
                 }
-                let copies = self.copy(&mut state, containers.into_iter())?;
+                let (copies, unread) = self.copy(&mut state, containers.into_iter())?;
+                state.blind_unlisted = unread;
                 state.unlisted.insert(copies).clone()
             }
         };
@@ -182,7 +200,20 @@ impl Recovery {
 
     /// Makes the next look-up ask again for the containers that no segment names.
     pub(super) fn forget_unlisted(&self) {
-        self.state().unlisted = None;
+        let mut state = self.state();
+        state.unlisted = None;
+        state.blind_unlisted.clear();
+    }
+
+    /// Why a chunk that no look-up has found may still be stored: a container that neither a segment nor a copy answers
+    /// for could not be read. Those for which `is_bad` holds do not count.
+    pub(super) fn blind_error(&self, is_bad: impl Fn(&ContainerId) -> bool) -> Option<Error> {
+        if !self.unread.is_any() {
+            return None;
+        }
+        let state = self.state();
+        let blind = state.blind_unlisted.iter().chain(&state.blind);
+        blind.filter(|(id, _)| !is_bad(id)).map(|(_, error)| error.duplicate()).next()
     }
 
     /// Records that an entry of a container that no segment names is used.
@@ -195,10 +226,15 @@ impl Recovery {
         std::mem::take(&mut self.state().used).into_iter().collect()
     }
 
-    fn copy(&self, state: &mut RecoveryState, containers: impl Iterator<Item = ContainerId>) -> Result<Copies> {
-        let mut containers = containers.peekable();
+    /// Copies the indexes of `containers`. Also returns those that cannot be read.
+    fn copy(
+        &self,
+        state: &mut RecoveryState,
+        containers: impl Iterator<Item = ContainerId>,
+    ) -> Result<(Copies, BTreeMap<ContainerId, Error>)> {
+        let (mut containers, mut unread) = (containers.peekable(), BTreeMap::new());
         if containers.peek().is_none() {
-            return Ok(Copies::default());
+            return Ok((Copies::default(), unread));
         }
         let scratch = match &mut state.scratch {
             Some(scratch) => scratch,
@@ -209,12 +245,18 @@ impl Recovery {
             match read_fingerprints(self.store.as_ref(), &id) {
                 Ok(fingerprints) => batches.add(id, fingerprints.into_iter().zip(0..))?,
                 Err(error) if error.stops_reading() => return Err(error),
-                Err(error) => tracing::warn!("skipping a container: {error}"),
+                // A prune has deleted it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::debug!("a container cannot be searched: {error}");
+                    unread.insert(id, error);
+                }
             }
         }
         let names = batches.finish(&[])?;
         let open = |name: &String| IndexSegment::open(scratch.store.clone(), name);
-        Ok(Arc::new(names.iter().map(open).collect::<Result<_>>()?))
+        unread.iter().for_each(|(id, error)| self.unread.insert(*id, error));
+        Ok((Arc::new(names.iter().map(open).collect::<Result<_>>()?), unread))
     }
 }
 

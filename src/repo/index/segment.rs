@@ -103,6 +103,11 @@ impl IndexSegment {
         if records > RECORDS_LIMIT {
             return Err(reader.error(format!("at most {RECORDS_LIMIT} records"), records.to_string()));
         }
+        // A container without a record would never be asked: a program that could not read it has written this.
+        if records < u64::from(container_count) {
+            let expected = format!("a record of each of the {container_count} containers");
+            return Err(Error::corrupt(name, 24, expected, format!("{records} records")));
+        }
         let names_len = (container_count as usize + replaced_count as usize) * 32;
         let pages = records.div_ceil(PAGE_RECORDS as u64);
         let expected_len = (HEADER_BYTES + names_len + 16) as u64 + pages * PAGE_BYTES as u64;

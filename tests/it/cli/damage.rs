@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::fixture::{Home, code, json, stderr};
+use super::fixture::{Home, code, json, stderr, stdout};
 use super::tree::noise;
 
 const FILES: u64 = 8;
@@ -230,7 +230,9 @@ fn a_container_cut_short_is_stored_anew_by_the_next_backup() {
     let len = path.metadata().unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len - 100).unwrap();
     // The same chunks make a container of the same name, which must not count as stored because a file is there.
-    home.backup(&["directory", "--config", "small.toml", "--force"]);
+    let output = home.run(&["backup", "directory", "--config", "small.toml", "--force"]);
+    assert_eq!(code(&output), 3, "it could not read a container: {}", stderr(&output));
+    assert!(stdout(&output).contains("1 containers of the repository"), "{}", stdout(&output));
     let output = home.run(&["restore", "latest", "--target", "back", "--json"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     for number in 0..FILES {

@@ -130,3 +130,28 @@ fn a_damaged_bundle_is_no_defect_and_goes_with_whoever_writes_next() {
         }
     }
 }
+
+#[test]
+fn a_backup_beside_a_lost_container_heals_and_says_so() {
+    let home = Home::new();
+    let old = noise(1, 400_000);
+    home.write("directory/file", &old);
+    home.backup(&["directory"]);
+    let base = container(&home);
+    // The second version copies from the first one.
+    let edited = [&old[..200_000], b"edit", &old[200_000..]].concat();
+    home.write("directory/file", &edited);
+    home.backup(&["directory"]);
+    std::fs::remove_file(home.path(&base)).unwrap();
+    for arguments in [&["directory"][..], &["directory", "--force"]] {
+        let output = home.run(&[&["backup", "--json"], arguments].concat());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((code(&output), &report["containers_unread"]), (3, &1.into()), "{}", stderr(&output));
+        let snapshot = report["snapshot"].as_str().unwrap();
+        json(&home.run(&["restore", snapshot, "--target", snapshot, "--json"]));
+        assert!(home.read(&format!("{snapshot}/directory/file")) == edited);
+    }
+    // A mark says what is lost, and a snapshot that nothing is lost of is whole.
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
+    home.backup(&["directory"]);
+}

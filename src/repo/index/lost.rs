@@ -1,0 +1,59 @@
+//! Containers that segments name and that are not there, although no prune has deleted them.
+//!
+//! As long as a segment names such a container, writers know that what copies from it is lost, too. Whoever writes the
+//! segments again without it leaves a mark in their place.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::listing::ContainerListing;
+use crate::error::Result;
+use crate::repo::claims::{ClaimKind, ContainerClaim};
+use crate::repo::container::blob_name;
+use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
+use crate::types::ContainerId;
+
+/// The lost containers that no mark lists. A running or killed prune names in its pending entry what it deletes, and
+/// removes that entry only once no segment names them. If a pending entry cannot be read, none counts as lost.
+///
+/// # Errors
+/// Those of the store.
+pub fn lost_containers(listing: &ContainerListing) -> Result<BTreeSet<ContainerId>> {
+    let (quarantine, segments) = (listing.quarantine(), listing.segments());
+    let is_gone = |id: &&ContainerId| !listing.has(id) && quarantine.of(id) != Some(&BadParts::Whole);
+    let gone: HashSet<ContainerId> =
+        segments.iter().flat_map(|segment| segment.containers()).filter(is_gone).copied().collect();
+    if gone.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    // The order matters: see above.
+    let (pending, unreadable) = ContainerClaim::list_with_damaged(listing.store().as_ref(), ClaimKind::Pending)?;
+    if !unreadable.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let segments = listing.refresh()?;
+    let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
+    let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
+    let mut lost: BTreeSet<ContainerId> = gone.into_iter().filter(|id| named.contains(id) && !is_pending(id)).collect();
+    // What cannot be looked at is not lost.
+    lost.retain(|id| matches!(listing.store().head(&blob_name(id)), Ok(None)));
+    Ok(lost)
+}
+
+/// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.
+///
+/// # Errors
+/// Those of the store.
+pub fn give_up_lost_containers(listing: &ContainerListing) -> Result<()> {
+    let lost = lost_containers(listing)?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let mut known = Quarantine::clone(&listing.quarantine());
+    let mut bad = Quarantine::default();
+    lost.iter().for_each(|id| bad.insert(*id, &BadParts::Whole));
+    Mark::new(MarkKind::Quarantine(bad.clone()), "containers are missing").save(listing.store().as_ref())?;
+    known.merge(&bad);
+    listing.set_quarantine(known.into());
+    tracing::warn!("{} containers are missing; a mark says so now", lost.len());
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Containers that a run could not read although they are listed. Nothing may take them for empty, absent or replaced.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::listing::ContainerListing;
+use crate::error::{Error, ErrorKind};
+use crate::repo::marks::BadParts;
+use crate::types::ContainerId;
+
+/// The containers that a run could not read.
+#[derive(Default)]
+pub(super) struct UnreadContainers {
+    /// Whether there are any. Saves the lock.
+    is_any: AtomicBool,
+    /// Whether one of them may be sound: the device or the server could not give its bytes.
+    may_come_back: AtomicBool,
+    ids: Mutex<BTreeSet<ContainerId>>,
+}
+
+impl UnreadContainers {
+    /// Adds a container that could not be read because of `error`.
+    pub(super) fn insert(&self, id: ContainerId, error: &Error) {
+        self.may_come_back.fetch_or(!error.is_proven_damage(), Ordering::AcqRel);
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.is_any.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn may_come_back(&self) -> bool {
+        self.may_come_back.load(Ordering::Acquire)
+    }
+
+    pub(super) fn ids(&self) -> BTreeSet<ContainerId> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ContainerListing {
+    /// Records that a listed container could not be read. Whoever deletes must not take it for empty, and a run says
+    /// so at its end. One that a mark gives up does not count, nor one that is gone.
+    pub fn note_unread(&self, id: &ContainerId, error: &Error) {
+        let is_known = self.quarantine().of(id) == Some(&BadParts::Whole);
+        if !is_known && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Interrupted) {
+            self.recovery().unread.insert(*id, error);
+        }
+    }
+
+    /// Listed containers that could not be read so far and that no mark gives up.
+    pub fn unread(&self) -> BTreeSet<ContainerId> {
+        let quarantine = self.quarantine();
+        self.recovery().unread.ids().into_iter().filter(|id| quarantine.of(id) != Some(&BadParts::Whole)).collect()
+    }
+
+    /// Whether a container could not be read that may be sound, and come back.
+    pub fn may_come_back(&self) -> bool {
+        self.recovery().unread.may_come_back()
+    }
+
+    /// Whether an entry of a listed container may lack what it copies from: something is known to be bad or missing, or
+    /// could not be read.
+    pub fn is_doubtful(&self) -> bool {
+        self.lost > 0 || self.recovery().unread.is_any() || !self.quarantine().is_empty()
+    }
+
+    /// Why a chunk that no look-up has found may still be stored: a container that may have it could not be read.
+    pub(super) fn blind_error(&self) -> Option<Error> {
+        let quarantine = self.quarantine();
+        self.recovery().blind_error(|id| quarantine.of(id) == Some(&BadParts::Whole))
+    }
+}
