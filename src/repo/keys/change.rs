@@ -5,8 +5,8 @@
 //!    at most one goes on.
 //! 2. Then the slots are listed: if one that opened the repository is gone, somebody has changed the keys meanwhile.
 //! 3. A claim on a new master key names the slot that will have it. Whoever opens that slot beside an older one does
-//!    not encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of a
-//!    killed process is no obstacle for a rotation by whoever can open that slot, and stays one for all others: they
+//!    not encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of
+//!    a killed process is no obstacle for a rotation by whoever can open that slot, and stays one for all others: they
 //!    would make another key of the same generation, and delete the first one.
 //! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
 //! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
