@@ -3,6 +3,7 @@
 //! 1. The marks that say what the check found are written, unless they are there already.
 //! 2. Older marks of the kind `quarantine` and damaged optional marks are deleted: the check has read every container,
 //!    so it knows better.
+//! 3. Damaged key slots are written again from their second copies.
 
 use std::collections::HashSet;
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::inspect::check::CheckReport;
 use crate::repo::Repository;
+use crate::repo::keys;
 use crate::repo::marks::{Mark, MarkKind, Marks};
 
 /// What [`record`] did.
@@ -31,6 +33,11 @@ pub struct QuarantineReport {
 /// Those of the store, and [`Error::ReadOnly`](crate::Error::ReadOnly) and others if a mark forbids writing.
 pub fn record(repository: &Repository, before: &Marks, report: &CheckReport) -> Result<QuarantineReport> {
     let store = repository.store.as_ref();
+    if repository.check_writable().and_then(|()| before.check_writable()).is_ok()
+        && let Err(error) = keys::heal_slots(repository)
+    {
+        tracing::warn!("key slots are not healed: {error}");
+    }
     let mut done = QuarantineReport { containers: report.bad.containers().count() as u64, ..Default::default() };
     let is_same = *before.quarantine == report.bad;
     let is_damaged = |name: &str| name.starts_with("marks/optional/");

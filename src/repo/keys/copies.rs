@@ -34,7 +34,7 @@ pub(super) fn read_slot(store: &dyn Store, id: &str) -> Result<KeySlot> {
     };
     match read(store, COPIES, id) {
         Ok((slot, _)) => {
-            tracing::warn!("using the second copy of a key slot: {error}; `fhrd repair index` heals it");
+            tracing::warn!("using the second copy of a key slot: {error}; `fhrd check --read-data` heals it");
             Ok(slot)
         }
         Err(second) if second.stops_reading() => Err(second),

@@ -9,6 +9,8 @@ use fhrd::inspect::check::check;
 use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
+use fhrd::repair::quarantine::record;
+use fhrd::repo::marks::Marks;
 use fhrd::store::{MemoryStore, Store};
 
 use super::beside::beside;
@@ -64,6 +66,22 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
             assert_eq!(store.get(name, 1 << 20).unwrap(), *bytes);
             assert_eq!((defects(&store, P).0, heal(&store, P)), (0, 0), "{name}");
         }
+    }
+}
+
+#[test]
+fn a_check_of_all_data_heals_what_it_has_reported() {
+    for directory in ["keys", "key-copies"] {
+        let store = store_with(two_slots());
+        let name = format!("{directory}/{}", slot_of(two_slots(), Q));
+        store.replace(&name, b"damage");
+        let repository = open(store.clone(), P).unwrap();
+        let before = Marks::read(repository.store.as_ref()).unwrap();
+        let report = check(&repository, &Config::default(), true, &Progress::default(), &Arc::default()).unwrap();
+        assert_eq!(report.defect_count, 1, "{name}");
+        record(&repository, &before, &report).unwrap();
+        assert_eq!(store.get(&name, 1 << 20).unwrap(), two_slots()[&name]);
+        assert_eq!(defects(&store, P).0, 0, "{name}");
     }
 }
 
