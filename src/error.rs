@@ -87,6 +87,14 @@ pub enum Error {
         /// The kind of object found there.
         what: &'static str,
     },
+    /// A snapshot is not stored again, because something of it cannot be read.
+    #[error("{problems} entries of snapshot {snapshot} cannot be read; it is not stored again without them")]
+    Incomplete {
+        /// Id of the snapshot that was read.
+        snapshot: String,
+        /// Entries that could not be read.
+        problems: u64,
+    },
     /// A configuration file does not parse or holds an unusable value.
     #[error("configuration {origin}: {message}")]
     Config {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::indexes::Indexes;
 use super::input::ReadCounts;
@@ -14,7 +15,9 @@ use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits};
 use crate::repo::marks::Marks;
 use crate::repo::salts::Salt;
-use crate::repo::snapshot::{COPIED_FROM_KEY, EXCLUDES_KEY, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot};
+use crate::repo::snapshot::{
+    COPIED_FROM_KEY, EXCLUDES_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name, is_reported,
+};
 use crate::repo::tree::Node;
 use crate::types::SnapshotId;
 
@@ -85,6 +88,9 @@ impl<'a> Commit<'a> {
         prove_containers(self.listing, self.indexes)?;
         self.obey_new_marks()?;
         let intent = self.reliance.renew(intent, &stored)?;
+        if let Some(copied) = &self.request.copied {
+            copied.check(counts.problems.load(Ordering::Relaxed))?;
+        }
         let snapshot = self.snapshot(start, saved, counts, &intent)?;
         let id = snapshot.save(self.repository.store.as_ref())?;
         self.reliance.confirm(&id, &intent, &stored)?;
@@ -97,12 +103,16 @@ impl<'a> Commit<'a> {
             Some(copied) => copied.described()?,
             None => self.described(start.time_ns)?,
         };
+        let mut statistics = statistics(saved, counts);
+        if let Some(copied) = &self.request.copied {
+            *statistics.entry(PROBLEMS.into()).or_default() += copied.inherited_problems();
+        }
         Ok(Snapshot {
             paths: start.paths.into_iter().map(Into::into).collect(),
             root: saved.root,
             parent: start.parent,
             program: concat!("fhrd ", env!("CARGO_PKG_VERSION")).into(),
-            statistics: statistics(saved, counts),
+            statistics,
             root_node,
             intent: Some(intent.to_vec()),
             ..snapshot
@@ -131,6 +141,35 @@ impl<'a> Commit<'a> {
 }
 
 impl CopiedSnapshot {
+    /// Problems of the original that the new snapshot has, too. Those of a backup are what its source did not give, so
+    /// a copy of it can be complete; one of a poor copy cannot.
+    fn inherited_problems(&self) -> u64 {
+        match self.purpose {
+            CopyPurpose::Copy(_) => self.original.copy_problems(),
+            CopyPurpose::Rewrite(_) => self.original.snapshot.problems(),
+        }
+    }
+
+    /// Fails if a new snapshot with this many problems must not be stored.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`] if there are too many. [`Error::NoSuchSnapshot`] if the original of a rewrite, or of a
+    /// copy with problems, was deleted or withdrawn meanwhile. Those of the store.
+    fn check(&self, problems: u64) -> Result<()> {
+        let (store, id) = (self.repository.store.as_ref(), self.original.id);
+        if matches!(self.purpose, CopyPurpose::Rewrite(_)) || problems > 0 {
+            let is_there = store.head(&blob_name(&id))?.is_some() && is_reported(store, &self.original)?;
+            if !is_there {
+                let hint = ": it was deleted or withdrawn meanwhile".into();
+                return Err(Error::NoSuchSnapshot { id: id.to_string(), hint });
+            }
+        }
+        match problems >= self.problems_limit {
+            true => Err(Error::Incomplete { snapshot: id.to_string(), problems }),
+            false => Ok(()),
+        }
+    }
+
     /// What the original says about itself, and where the new one comes from.
     fn described(&self) -> Result<Snapshot> {
         let mut snapshot = self.original.snapshot.clone();

@@ -14,7 +14,7 @@ use crate::metrics::{Distribution, StageMetrics, StageSummary};
 use crate::repo::Repository;
 use crate::repo::checkpoint::Checkpoint;
 use crate::repo::index::Hits;
-use crate::repo::snapshot::NamedSnapshot;
+use crate::repo::snapshot::{NamedSnapshot, PROBLEMS};
 use crate::types::SnapshotId;
 
 /// Paths to back up and labels of the snapshot.
@@ -65,6 +65,8 @@ pub struct CopiedSnapshot {
     pub exclude: Patterns,
     /// An earlier snapshot of the other repository, and its copy in this one: what did not change is not read.
     pub previous: Option<(NamedSnapshot, NamedSnapshot)>,
+    /// Store nothing if there are as many problems as this, or more.
+    pub problems_limit: u64,
 }
 
 /// Why a snapshot is stored again. The new one records it.
@@ -166,7 +168,7 @@ pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
         ("bytes_new", saved.bytes_new),
         ("bytes_stored", saved.bytes_stored),
         ("containers", saved.containers),
-        ("problems", counts.problems.load(Ordering::Relaxed)),
+        (PROBLEMS, counts.problems.load(Ordering::Relaxed)),
     ];
     counters.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }

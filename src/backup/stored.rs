@@ -110,6 +110,8 @@ impl<'a> StoredStage<'a> {
     }
 
     fn problem(&self, path: &Path, error: &Error) {
+        // The root has an empty path.
+        let path = if path.as_os_str().is_empty() { Path::new("/") } else { path };
         tracing::warn!("cannot copy {}: {error}", path.display());
         self.counts.problems.fetch_add(1, Ordering::Relaxed);
         self.progress.errors.add(1);
@@ -117,8 +119,11 @@ impl<'a> StoredStage<'a> {
 
     fn walk(&mut self, emit: &mut Emit<ReadBatch>) -> Result<()> {
         let (mut walk, mut known) = (StoredWalk::new(self.stored.root), (self.stored.new_known)());
+        let mut steps = 0u64;
         while let Some(step) = walk.next(&mut self.reader)? {
             emit.check()?;
+            let has_begun = steps > 0;
+            steps += 1;
             if self.is_excluded(&walk, &step) {
                 tracing::debug!("excluding {}", walk.path_of(&step).display());
                 self.counts.excluded.fetch_add(1, Ordering::Relaxed);
@@ -137,6 +142,8 @@ impl<'a> StoredStage<'a> {
                 }
                 StoredStep::Entry(node) if node.kind == NodeKind::File => self.file(*node, &walk, &mut known, emit)?,
                 StoredStep::Entry(node) => self.tree(TreeItem::Entry(node), emit)?,
+                // Without its root, nothing is known of the snapshot.
+                StoredStep::Unreadable(error) if !has_begun => return Err(error),
                 StoredStep::Unreadable(error) => {
                     self.problem(walk.path(), &error);
                     self.tree(TreeItem::Omitted, emit)?;

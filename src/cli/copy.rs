@@ -12,7 +12,7 @@ use super::location;
 use super::output::{failed, print, print_json, size};
 use super::progress::shown;
 use super::snapshots::{short_id, statistic};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::keep::{Copier, CopyOutcome};
 use crate::metrics::Progress;
 use crate::repo::snapshot::NamedSnapshot;
@@ -30,8 +30,10 @@ struct CopiedDocument {
     original: String,
     /// None after a dry run.
     copy: Option<String>,
-    /// Whether the target had it before.
+    /// Whether the target had it before, and nothing better could be stored.
     existed: bool,
+    /// Copies that lacked entries, and that were deleted.
+    replaced: Vec<String>,
     files: u64,
     bytes: u64,
     /// Bytes read from the other repository.
@@ -39,6 +41,8 @@ struct CopiedDocument {
     bytes_new: u64,
     bytes_stored: u64,
     problems: u64,
+    /// Why it was not copied.
+    error: Option<String>,
 }
 
 impl CopiedDocument {
@@ -54,8 +58,22 @@ impl CopiedDocument {
             bytes_read: report.map_or(0, |report| report.bytes_read),
             bytes_new: report.map_or(0, |report| report.bytes_new),
             bytes_stored: report.map_or(0, |report| report.bytes_stored),
-            problems: report.map_or(0, |report| report.problems),
+            problems: outcome.problems,
+            replaced: outcome.replaced.iter().map(ToString::to_string).collect(),
+            error: None,
         }
+    }
+
+    /// A snapshot of which nothing can be read.
+    fn failed(original: &NamedSnapshot, error: &Error) -> Self {
+        let outcome = CopyOutcome {
+            original: original.clone(),
+            copy: None,
+            report: None,
+            problems: statistic(original, "files"),
+            replaced: Vec::new(),
+        };
+        CopiedDocument { existed: false, error: Some(error.to_string()), ..Self::new(&outcome) }
     }
 }
 
@@ -78,8 +96,14 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         progress.bytes_total.add(statistic(&original, "bytes"));
         progress.files_total.add(statistic(&original, "files"));
         let copied = || copier.copy(&original, arguments.dry_run, &progress, &session.stop);
-        let outcome = shown(&session.options, &progress, None, copied)?;
-        let copied = CopiedDocument::new(&outcome);
+        let copied = match shown(&session.options, &progress, None, copied) {
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) => {
+                tracing::error!("snapshot {} is not copied: {error}", original.id);
+                exit = Exit::from(&error);
+                CopiedDocument::failed(&original, &error)
+            }
+            outcome => CopiedDocument::new(&outcome?),
+        };
         if copied.problems > 0 && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
@@ -103,15 +127,23 @@ fn oldest_first(mut snapshots: Vec<NamedSnapshot>) -> Vec<NamedSnapshot> {
 
 fn write_line(out: &mut dyn Write, original: &NamedSnapshot, copied: &CopiedDocument) -> Result<()> {
     let text = match (&copied.copy, copied.existed) {
-        (Some(copy), true) => format!("was copied before, to {}", copy.get(..8).unwrap_or_default()),
+        _ if copied.error.is_some() => "was not copied: it cannot be read".into(),
+        (Some(copy), true) => {
+            let lacking = match copied.problems {
+                0 => String::new(),
+                problems => format!("; {problems} entries are still missing"),
+            };
+            format!("was copied before, to {}{lacking}", copy.get(..8).unwrap_or_default())
+        }
         (Some(copy), false) => format!(
-            "is now {}: {} files, {}, {} new, {} stored, {} problems",
+            "is now {}: {} files, {}, {} new, {} stored, {} problems{}",
             copy.get(..8).unwrap_or_default(),
             copied.files,
             size(copied.bytes),
             size(copied.bytes_new),
             size(copied.bytes_stored),
-            copied.problems
+            copied.problems,
+            if copied.replaced.is_empty() { "" } else { "; the incomplete copy is deleted" }
         ),
         (None, _) => format!("would be copied: {} new before compression", size(copied.bytes_new)),
     };

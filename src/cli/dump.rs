@@ -1,6 +1,6 @@
 //! `fhrd dump`: a directory as a tar archive, or a file as it is.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::inspect::dump::{ARCHIVE_MODE, Dump, DumpReport, dumped_mode};
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::NodeKind;
+use crate::store::sync_name;
 
 /// Writes the entry to standard output or to a new file.
 ///
@@ -60,8 +61,9 @@ fn to_file(dump: &mut Dump<'_>, named: &NamedSnapshot, path: Option<&Path>, outp
     let mut out = BufWriter::with_capacity(256 << 10, &file);
     let failed = |error: io::Error| Error::io("write", "the output file", error);
     let written = write(dump, named, path, &mut out, failed, false);
-    let written =
-        written.and_then(|report| out.flush().and_then(|()| file.sync_all()).map_err(failed).map(|()| report));
+    let synced =
+        |out: &mut BufWriter<&File>| out.flush().and_then(|()| file.sync_all()).and_then(|()| sync_name(output));
+    let written = written.and_then(|report| synced(&mut out).map_err(failed).map(|()| report));
     written.inspect_err(|_| {
         // What was written is no whole archive.
         let _ = std::fs::remove_file(output);

@@ -14,7 +14,7 @@ use super::{location, secrets};
 use crate::crypto::{Keyring, SecretBytes, SlotKind, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::{Encryption, Repository, keys};
-use crate::store::Store;
+use crate::store::{Store, sync_name};
 
 /// First line of exported keys.
 const EXPORT_HEADER: &str = "fhrd keys: whoever has this file can read the repository";
@@ -208,7 +208,7 @@ fn export(session: &Session, file: &Path) -> Result<Exit> {
     let digits = SecretBytes::new(crate::types::hex(keyring.bytes()).into_bytes());
     let head = format!("{EXPORT_HEADER}\nrepository {}\nkeys ", open.repository.id);
     let written = [head.as_bytes(), digits.bytes(), b"\n"].into_iter().try_for_each(|part| out.write_all(part));
-    written.and_then(|()| out.sync_all()).map_err(failed)?;
+    written.and_then(|()| out.sync_all()).and_then(|()| sync_name(file)).map_err(failed)?;
     note("whoever has this file can read the repository: keep it in a safe place");
     report(session, &KeyChangeDocument::default())
 }

@@ -21,7 +21,7 @@ use crate::repo::snapshot::NamedSnapshot;
 #[derive(Serialize)]
 struct RewrittenDocument {
     original: String,
-    /// The new snapshot. None if nothing is left out, and after a dry run.
+    /// The new snapshot. None if nothing is left out, after problems, and after a dry run.
     rewritten: Option<String>,
     /// Entries left out, without those below them.
     excluded: u64,
@@ -67,8 +67,9 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
     for original in &snapshots {
         let outcome = rewrite(&repository, &config, original, &request, &Progress::default(), &session.stop)?;
         let document = RewrittenDocument::new(original, &outcome, request.dry_run);
-        if document.problems > 0 && exit == Exit::Fine {
-            exit = Exit::Incomplete;
+        if document.problems > 0 && exit != Exit::Damaged {
+            let is_refused = document.rewritten.is_none() || exit == Exit::Failed;
+            exit = if is_refused { Exit::Failed } else { Exit::Incomplete };
         }
         if !session.options.json && !session.options.quiet {
             print(|out| write_line(out, original, &document))?;
@@ -93,11 +94,22 @@ fn request(arguments: &RewriteArguments) -> Result<RewriteRequest> {
     if exclude.is_empty() {
         return Err(Error::Usage("nothing to leave out: the pattern files are empty".into()));
     }
-    Ok(RewriteRequest { exclude, excludes: lists.recorded(), forget: arguments.forget, dry_run: arguments.dry_run })
+    Ok(RewriteRequest {
+        exclude,
+        excludes: lists.recorded(),
+        forget: arguments.forget,
+        allow_problems: arguments.allow_problems,
+        dry_run: arguments.dry_run,
+    })
 }
 
 fn write_line(out: &mut dyn Write, original: &NamedSnapshot, document: &RewrittenDocument) -> Result<()> {
     let id = short_id(original);
+    if document.problems > 0 && document.rewritten.is_none() {
+        let problems = document.problems;
+        let text = "entries cannot be read. --allow-problems leaves these out, too";
+        return writeln!(out, "{id} is not written again: {problems} {text}").map_err(failed);
+    }
     if document.excluded == 0 {
         return writeln!(out, "{id} has nothing to leave out").map_err(failed);
     }

@@ -1,6 +1,8 @@
 //! Copy: stores snapshots of another repository in this one.
 //!
-//! 1. A snapshot that was copied before is skipped: its copy names it.
+//! 1. A snapshot that was copied before is skipped: its copy names it. A copy that lacks entries, because they could
+//!    not be read, does not count. It is made again, with what the poor one has, and the poor one is deleted once a
+//!    copy is complete. Until then a new one is stored only if it lacks fewer entries.
 //! 2. The others are copied one by one, the oldest first, each by a backup that reads the snapshot in place of a source
 //!    tree. So the commit, and what a prune beside it does, are those of a backup.
 //! 3. Files that did not change since an earlier snapshot that has a copy are not read.
@@ -25,8 +27,12 @@ pub struct CopyOutcome {
     pub original: NamedSnapshot,
     /// The copy. None after a dry run.
     pub copy: Option<SnapshotId>,
-    /// What was stored for it. `None` if it was there before.
+    /// What was stored for it. `None` if it was there before, and nothing better could be stored.
     pub report: Option<BackupReport>,
+    /// Entries that the copy lacks because they could not be read.
+    pub problems: u64,
+    /// Copies of the same snapshot that lacked entries, and that were deleted.
+    pub replaced: Vec<SnapshotId>,
 }
 
 /// Copies snapshots into a repository.
@@ -36,8 +42,8 @@ pub struct Copier<'a> {
     config: &'a Config,
     /// All snapshots of the source, oldest first.
     originals: Vec<NamedSnapshot>,
-    /// Snapshots of the target by their origin.
-    copies: HashMap<SnapshotId, NamedSnapshot>,
+    /// Snapshots of the target by their origin, the best one of each first.
+    copies: HashMap<SnapshotId, Vec<NamedSnapshot>>,
 }
 
 impl<'a> Copier<'a> {
@@ -54,14 +60,25 @@ impl<'a> Copier<'a> {
         for (name, error) in damaged {
             tracing::warn!("skipping {name}: {error}");
         }
-        let copies = copies.into_iter().map(|named| (named.origin(), named)).collect();
-        Ok(Copier { source, target, config, originals, copies })
+        let mut copier = Copier { source, target, config, originals, copies: HashMap::new() };
+        copies.into_iter().for_each(|named| copier.add(named.origin(), named));
+        Ok(copier)
     }
 
-    /// Copies one snapshot, unless the target has it. With `dry_run` only says what would be new.
+    /// Adds a copy, before those that lack as many entries or more.
+    fn add(&mut self, origin: SnapshotId, copy: NamedSnapshot) {
+        let copies = self.copies.entry(origin).or_default();
+        copies.insert(copies.partition_point(|other| other.copy_problems() < copy.copy_problems()), copy);
+    }
+
+    fn best(&self, origin: &SnapshotId) -> Option<&NamedSnapshot> {
+        self.copies.get(origin).and_then(|copies| copies.first())
+    }
+
+    /// Copies one snapshot, unless the target has all of it. With `dry_run` only says what would be new.
     ///
     /// # Errors
-    /// Those of [`backup`].
+    /// Those of [`backup`]. That of the root, if it cannot be read: then nothing is stored.
     pub fn copy(
         &mut self,
         original: &NamedSnapshot,
@@ -69,31 +86,65 @@ impl<'a> Copier<'a> {
         progress: &Progress,
         stop: &Arc<AtomicBool>,
     ) -> Result<CopyOutcome> {
-        let origin = original.origin();
-        if let Some(copy) = self.copies.get(&origin) {
-            return Ok(CopyOutcome { original: original.clone(), copy: Some(copy.id), report: None });
+        let (origin, missing) = (original.origin(), original.copy_problems());
+        let best = self.best(&origin).cloned();
+        let existing = |copy: &NamedSnapshot| CopyOutcome {
+            original: original.clone(),
+            copy: Some(copy.id),
+            report: None,
+            problems: copy.copy_problems(),
+            replaced: Vec::new(),
+        };
+        if let Some(copy) = best.as_ref().filter(|copy| copy.copy_problems() <= missing) {
+            return Ok(existing(copy));
         }
         let copied = CopiedSnapshot {
             repository: self.source.clone(),
             original: original.clone(),
             purpose: CopyPurpose::Copy(origin),
             exclude: Patterns::default(),
-            previous: self.previous(&original.snapshot),
+            // What a poor copy has needs no reading.
+            previous: best.clone().map(|copy| (original.clone(), copy)).or_else(|| self.previous(&original.snapshot)),
+            problems_limit: best.as_ref().map_or(u64::MAX, |copy| copy.copy_problems() - missing),
         };
         let request = BackupRequest { copied: Some(copied), dry_run, ..BackupRequest::default() };
-        let report = backup(self.target, self.config, &request, progress, stop)?;
-        let copy = SnapshotId::parse(&report.snapshot);
+        let report = match (backup(self.target, self.config, &request, progress, stop), best) {
+            (Err(Error::Incomplete { .. }), Some(copy)) => return Ok(existing(&copy)),
+            (report, _) => report?,
+        };
+        let (copy, problems) = (SnapshotId::parse(&report.snapshot), report.problems + missing);
+        let mut replaced = Vec::new();
         if let Some(id) = copy {
             let snapshot = Snapshot::load(self.target.store.as_ref(), &id)?;
-            self.copies.insert(origin, NamedSnapshot { id, snapshot });
+            self.add(origin, NamedSnapshot { id, snapshot });
+            if report.problems == 0 {
+                replaced = self.delete_poorer(&origin, missing)?;
+            }
         }
-        Ok(CopyOutcome { original: original.clone(), copy, report: Some(report) })
+        Ok(CopyOutcome { original: original.clone(), copy, report: Some(report), problems, replaced })
+    }
+
+    /// Deletes the copies that lack more than `missing` entries: there is a better one. Returns their ids.
+    fn delete_poorer(&mut self, origin: &SnapshotId, missing: u64) -> Result<Vec<SnapshotId>> {
+        let copies = self.copies.entry(*origin).or_default();
+        let poorer: Vec<NamedSnapshot> = copies.extract_if(.., |copy| copy.copy_problems() > missing).collect();
+        let mut deleted = Vec::new();
+        for copy in poorer {
+            match snapshot::delete(self.target.store.as_ref(), &copy.id) {
+                Ok(()) => deleted.push(copy.id),
+                Err(error) if error.is_refused() => {
+                    tracing::warn!("the copy {}, which lacks entries, stays: {error}", copy.id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
     }
 
     /// The snapshot with a copy that is probably most like `snapshot`: of the same host and paths before others, then
     /// the last one before it.
     fn previous(&self, snapshot: &Snapshot) -> Option<(NamedSnapshot, NamedSnapshot)> {
-        let pairs = self.originals.iter().filter_map(|named| Some((named, self.copies.get(&named.origin())?)));
+        let pairs = self.originals.iter().filter_map(|named| Some((named, self.best(&named.origin())?)));
         let likeness = |(named, _): &(&NamedSnapshot, &NamedSnapshot)| {
             let other = &named.snapshot;
             let is_before = other.time_ns <= snapshot.time_ns;

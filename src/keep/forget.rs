@@ -25,6 +25,7 @@ use crate::repo::marks::check_writable;
 use crate::repo::snapshot::{self, NamedSnapshot};
 use crate::repo::snapshot_groups::{GroupBy, GroupValues, grouped};
 use crate::repo::tags::has_tags;
+use crate::store::sync_deletions;
 use crate::types::SnapshotId;
 
 /// Groups that an error names, at most.
@@ -287,7 +288,9 @@ impl AppliedRules<'_> {
 /// Those of the store.
 pub fn forget(repository: &Repository, ids: &[SnapshotId]) -> Result<()> {
     check_writable(repository)?;
-    ids.iter().try_for_each(|id| snapshot::delete(repository.store.as_ref(), id))
+    let (store, names) = (repository.store.as_ref(), ids.iter().map(snapshot::blob_name).collect::<Vec<_>>());
+    names.iter().try_for_each(|name| store.delete_unsynced(name))?;
+    sync_deletions(store, &names)
 }
 
 #[cfg(test)]

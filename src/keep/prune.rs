@@ -392,7 +392,7 @@ impl PruneRun<'_> {
         sync_deletions(store, &[crate::repo::snapshot::blob_name(&SnapshotId([0; 32]))])?;
         let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
-            match self.check_stop().and_then(|()| store.delete(&blob_name(&id))) {
+            match self.check_stop().and_then(|()| store.delete_unsynced(&blob_name(&id))) {
                 Ok(()) => {
                     self.report.containers_deleted += 1;
                     self.report.bytes_deleted += bytes;

@@ -2,13 +2,17 @@
 //!
 //! A backup reads the snapshot in place of a source tree. It finds all contents stored, so only listings are written,
 //! and the commit is that of a backup. The original is deleted afterwards, on request.
+//!
+//! The new snapshot has the host, paths and time of the original, so rules of `forget` may keep it in place of that.
+//! So it is stored only if all of the original could be read, unless the user asks for the rest, and only while the
+//! original is there.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::backup::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, backup};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::repo::Repository;
@@ -24,6 +28,8 @@ pub struct RewriteRequest {
     pub excludes: Vec<String>,
     /// Delete the original, unless something of it could not be read.
     pub forget: bool,
+    /// Store a new snapshot although something of the original cannot be read.
+    pub allow_problems: bool,
     /// Only say what would be done.
     pub dry_run: bool,
 }
@@ -33,7 +39,7 @@ pub struct RewriteRequest {
 pub struct RewriteOutcome {
     /// Its counts without what is left out. Nothing is stored if it leaves out nothing.
     pub report: BackupReport,
-    /// The new snapshot.
+    /// The new snapshot. None if nothing is left out, or something could not be read.
     pub rewritten: Option<SnapshotId>,
     /// Whether the original was deleted.
     pub forgotten: bool,
@@ -42,7 +48,7 @@ pub struct RewriteOutcome {
 /// Rewrites a snapshot.
 ///
 /// # Errors
-/// Those of [`backup`], and of the store.
+/// Those of [`backup`], and of the store. [`Error::NoSuchSnapshot`] if the original was deleted meanwhile.
 pub fn rewrite(
     repository: &Repository,
     config: &Config,
@@ -57,6 +63,7 @@ pub fn rewrite(
         purpose: CopyPurpose::Rewrite(request.excludes.clone()),
         exclude: request.exclude.clone(),
         previous: None,
+        problems_limit: if request.allow_problems { u64::MAX } else { 1 },
     };
     let run = |dry_run, progress: &Progress| {
         let request = BackupRequest { copied: Some(copied.clone()), dry_run, ..BackupRequest::default() };
@@ -64,10 +71,17 @@ pub fn rewrite(
     };
     repository.check_writable()?;
     let expected = run(true, &Progress::default())?;
-    if expected.excluded == 0 || request.dry_run {
+    let is_poor = expected.problems > 0 && !request.allow_problems;
+    if expected.excluded == 0 || is_poor || request.dry_run {
         return Ok(RewriteOutcome { report: expected, rewritten: None, forgotten: false });
     }
-    let report = run(false, progress)?;
+    let report = match run(false, progress) {
+        Err(Error::Incomplete { problems, .. }) => {
+            let report = BackupReport { problems, ..expected };
+            return Ok(RewriteOutcome { report, rewritten: None, forgotten: false });
+        }
+        report => report?,
+    };
     let rewritten = SnapshotId::parse(&report.snapshot);
     let forgotten = request.forget && report.problems == 0 && rewritten.is_some();
     if forgotten {

@@ -16,3 +16,6 @@ pub mod index;
 pub mod quarantine;
 pub mod snapshots;
 mod writer;
+
+#[cfg(test)]
+mod power_cut_tests;

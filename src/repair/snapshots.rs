@@ -24,7 +24,7 @@ use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_conta
 use crate::repo::marks::check_writable;
 use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::{self, NamedSnapshot};
+use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::types::SnapshotId;
 
@@ -233,6 +233,9 @@ impl TreeRepair {
         }
         repaired.time_ns = repaired.time_ns.saturating_add(1);
         repaired.program = concat!("fhrd ", env!("CARGO_PKG_VERSION")).into();
+        // So that a copy of another repository's snapshot does not count as whole.
+        let lost = self.found.dropped_count.max(1);
+        *repaired.statistics.entry(PROBLEMS.into()).or_default() += lost;
         repaired.extra.insert(REPAIRED_FROM.into(), damaged.id.0.to_vec().into());
         // A new id makes the name new: a late deletion of an earlier repair must not hit this one.
         repaired.intent = Some(repository.salts.draw()?.to_vec());

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Repository;
 use super::paths::{create_private, create_private_file, known_repository_file};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, sync_name};
 use crate::types::hex;
 use crate::wire::read_text_file;
 
@@ -83,7 +83,9 @@ fn write(path: &Path, known: &KnownRepository) -> Result<()> {
     let written = create_private_file(&temporary).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, path)?;
+        // Otherwise an older slot could pass for the latest after a power cut.
+        sync_name(path)
     });
     written.map_err(|error| Error::io("write", path, error))
 }

@@ -28,6 +28,8 @@ pub const EXCLUDES_KEY: &str = "excludes";
 pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
 pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
+/// Name in [`Snapshot::statistics`]: entries that could not be read, or changed while they were read.
+pub const PROBLEMS: &str = "problems";
 const BYTES_LIMIT: u64 = 64 << 20;
 /// The greatest key of a [`Snapshot`] that this version knows, and those of its root.
 const KEY_MAX: u64 = 11;
@@ -114,6 +116,11 @@ impl Snapshot {
         self.extra.get(EXCLUDES_KEY).and_then(|bytes| minicbor::decode(bytes).ok()).unwrap_or_default()
     }
 
+    /// Entries that it lacks, or that changed while they were read. Of a copy, those that were not copied.
+    pub fn problems(&self) -> u64 {
+        self.statistics.get(PROBLEMS).copied().unwrap_or(0)
+    }
+
     /// Stores the snapshot, which commits the backup.
     ///
     /// # Errors
@@ -198,6 +205,11 @@ impl NamedSnapshot {
     pub fn origin(&self) -> SnapshotId {
         let recorded = self.snapshot.extra.get(COPIED_FROM_KEY);
         recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map_or(self.id, SnapshotId)
+    }
+
+    /// Entries that the snapshot lacks because it was copied while they could not be read; 0 if it is no copy.
+    pub fn copy_problems(&self) -> u64 {
+        if self.snapshot.extra.contains_key(COPIED_FROM_KEY) { self.snapshot.problems() } else { 0 }
     }
 
     /// Store name of the intent under which the snapshot was written.

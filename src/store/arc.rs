@@ -77,6 +77,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).delete(name)
     }
 
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
+        (**self).delete_unsynced(name)
+    }
+
     fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
         (**self).locked_until(name)
     }

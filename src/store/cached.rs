@@ -420,6 +420,11 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.delete(name)
     }
 
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
+        CacheableBlob::of(name).iter().for_each(|blob| self.forget(blob));
+        self.inner.delete_unsynced(name)
+    }
+
     fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
         self.inner.locked_until(name)
     }

@@ -151,8 +151,18 @@ pub trait Store: Send + Sync {
     /// [`Io`](crate::Error::Io). [`Unreadable`](crate::Error::Unreadable) if the device has lost a part of the list.
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>>;
 
-    /// Deletes a blob. Deleting a missing blob succeeds. Fails with [`Io`](crate::Error::Io).
+    /// Deletes a blob. Deleting a missing blob succeeds. In both cases it is durable on return that the blob is gone.
+    /// Fails with [`Io`](crate::Error::Io).
     fn delete(&self, name: &str) -> Result<()>;
+
+    /// As [`Store::delete`], but durable only after [`sync_deletions`](super::sync_deletions): for many blobs, of which
+    /// none must be gone before another one.
+    ///
+    /// # Errors
+    /// As of [`Store::delete`].
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
+        self.delete(name)
+    }
 
     /// Until when the store lets nobody destroy what it keeps for a blob. `None` if the blob has no such lock.
     ///

@@ -21,22 +21,28 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
 
+use super::disk::{create_directory, remove_file, sync_directory};
 use super::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
-use super::temporary::{Temporary, clean, create_directory, is_temporary_name, sync_directory};
+use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::{Error, Result};
 
 /// Files kept open for ranged reads.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// Makes it durable that the blobs `names` were deleted. A remote store has deleted them when it says so.
+/// Makes it durable that the blobs `names` were deleted with [`Store::delete_unsynced`], and that those of them which
+/// are missing stay so. A remote store has deleted them when it says so.
 ///
 /// # Errors
 /// [`Error::Io`] if a directory cannot be synced.
 pub fn sync_deletions(store: &dyn Store, names: &[String]) -> Result<()> {
-    let Some(root) = store.local_path() else { return Ok(()) };
+    store.local_path().map_or(Ok(()), |root| sync_parents(root, names))
+}
+
+/// Syncs the directories of the blobs `names` of the store in `root`, each once, as far as they exist.
+fn sync_parents(root: &Path, names: &[impl AsRef<str>]) -> Result<()> {
     let directories: HashSet<PathBuf> =
-        names.iter().filter_map(|name| root.join(name).parent().map(Path::to_path_buf)).collect();
+        names.iter().filter_map(|name| root.join(name.as_ref()).parent().map(Path::to_path_buf)).collect();
     directories.iter().try_for_each(|directory| match sync_directory(directory) {
         Err(error) if is_absent(&error) => Ok(()),
         synced => synced.map_err(|error| Error::io("sync", directory, error)),
@@ -328,9 +334,15 @@ impl Store for LocalStore {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
+        self.delete_unsynced(name)?;
+        // Also if the blob was missing: another process may have deleted it a moment ago.
+        sync_parents(&self.root, &[name])
+    }
+
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
         let path = self.path(name)?;
         self.open_files.lock().unwrap_or_else(PoisonError::into_inner).pop(name);
-        match fs::remove_file(&path) {
+        match remove_file(&path) {
             Err(error) if is_absent(&error) => Ok(()),
             removed => removed.map_err(|error| Error::io("delete", &path, error)),
         }

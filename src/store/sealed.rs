@@ -275,6 +275,11 @@ impl Store for SealedStore {
         self.inner.delete(name)
     }
 
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
+        self.known_keys().pop(name);
+        self.inner.delete_unsynced(name)
+    }
+
     fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
         self.inner.locked_until(name)
     }

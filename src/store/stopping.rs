@@ -130,6 +130,10 @@ impl<S: Store> Store for StoppingStore<S> {
         self.inner.delete(name)
     }
 
+    fn delete_unsynced(&self, name: &str) -> Result<()> {
+        self.inner.delete_unsynced(name)
+    }
+
     fn locked_until(&self, name: &str) -> Result<Option<SystemTime>> {
         self.readable()?.locked_until(name)
     }

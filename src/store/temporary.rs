@@ -8,11 +8,12 @@
 //! 4. A file that is dropped unpublished is removed.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::disk::{create_directory, create_file, hard_link, remove_file, rename, rename_without_replacing, sync_file};
 use crate::types::hex;
 
 /// A writer gives up after cleaners have removed this many new files.
@@ -36,7 +37,7 @@ impl Temporary {
             let mut random = [0u8; 16];
             getrandom::fill(&mut random).map_err(io::Error::other)?;
             let path = directory.join(hex(&random));
-            let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            let file = match create_file(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     create_directory(directory)?;
                     continue;
@@ -63,7 +64,7 @@ impl Temporary {
         parts.iter().try_for_each(|part| writer.write_all(part))?;
         writer.flush()?;
         drop(writer);
-        self.file.sync_all()
+        sync_file(&self.file, &self.path)
     }
 
     /// Writes `content` and syncs the file, in steps so that a run can be stopped between them. Returns the length.
@@ -77,7 +78,7 @@ impl Temporary {
             }
             self.file.sync_data()?;
         }
-        self.file.sync_all()?;
+        sync_file(&self.file, &self.path)?;
         Ok(len)
     }
 
@@ -99,21 +100,21 @@ impl Temporary {
 
     /// Renames the file to `target`, over a file of that name. Does not sync the directory.
     pub(super) fn replace(&mut self, target: &Path) -> io::Result<()> {
-        fs::rename(&self.path, target)?;
+        rename(&self.path, target)?;
         self.published = true;
         Ok(())
     }
 
     fn publish_by_link(&self, target: &Path) -> io::Result<()> {
-        match fs::hard_link(&self.path, target) {
+        match hard_link(&self.path, target) {
             Ok(()) => {
                 // The blob has its name. The next cleaner removes the second name if this fails.
-                let _ = fs::remove_file(&self.path);
+                let _ = remove_file(&self.path);
                 Ok(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Err(error),
             Err(_) if target.symlink_metadata().is_ok() => Err(ErrorKind::AlreadyExists.into()),
-            Err(_) => fs::rename(&self.path, target),
+            Err(_) => rename(&self.path, target),
         }
     }
 }
@@ -122,7 +123,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.published {
             // The next cleaner removes the file if this fails.
-            let _ = fs::remove_file(&self.path);
+            let _ = remove_file(&self.path);
         }
     }
 }
@@ -152,7 +153,7 @@ pub(super) fn clean(directory: &Path) -> io::Result<usize> {
         };
         // Names are random: while the lock is held, the name refers to this file or to none.
         if file.try_lock().is_ok() {
-            match fs::remove_file(&path) {
+            match remove_file(&path) {
                 Ok(()) => removed += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -162,44 +163,9 @@ pub(super) fn clean(directory: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Creates `directory`, accessible by its owner only, unless it exists. Its parent must exist, so that an unmounted
-/// root is not created again in its mount point.
-pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        created => created,
-    }
-}
-
-/// Syncs the entries of `directory`.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    match File::open(directory)?.sync_all() {
-        // Some network file systems cannot sync directories and do not need to.
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
-        synced => synced,
-    }
-}
-
 fn locks_unsupported(error: &io::Error) -> bool {
     use rustix::io::Errno;
     error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(Errno::NOLCK.raw_os_error())
-}
-
-/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
-#[cfg(any(target_os = "linux", target_vendor = "apple"))]
-fn rename_without_replacing(from: &Path, target: &Path) -> Option<io::Result<()>> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    use rustix::io::Errno;
-    match renameat_with(CWD, from, CWD, target, RenameFlags::NOREPLACE) {
-        Err(error) if [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error) => None,
-        renamed => Some(renamed.map_err(io::Error::from)),
-    }
-}
-
-/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
-#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
-fn rename_without_replacing(_: &Path, _: &Path) -> Option<io::Result<()>> {
-    None
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use fhrd::store::{FaultyStore, InjectedFault, MemoryStore};
 use crate::crash::copy_directory;
 use crate::trees::{Random, assert_same, describe};
 
-fn config() -> Config {
+pub fn config() -> Config {
     let mut config = Config::default();
     config.container.bytes_target = ByteSize::mib(1);
     config.pipeline.workers = 1;
@@ -30,23 +30,23 @@ fn config() -> Config {
     config
 }
 
-fn stop() -> Arc<AtomicBool> {
+pub fn stop() -> Arc<AtomicBool> {
     Arc::new(AtomicBool::new(false))
 }
 
-fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<BackupReport> {
+pub fn back_up(repository: &Repository, source: &Path) -> fhrd::Result<BackupReport> {
     let request = BackupRequest { paths: vec![source.into()], host: "test".into(), ..BackupRequest::default() };
     backup(repository, &config(), &request, &Progress::default(), &stop())
 }
 
-fn copy(source: &Repository, target: &Repository) -> fhrd::Result<Vec<CopyOutcome>> {
+pub fn copy(source: &Repository, target: &Repository) -> fhrd::Result<Vec<CopyOutcome>> {
     let config = config();
     let mut copier = Copier::new(source, target, &config)?;
     let (snapshots, _) = snapshot::list(source.store.as_ref())?;
     snapshots.iter().map(|named| copier.copy(named, false, &Progress::default(), &stop())).collect()
 }
 
-fn planted(directory: &Path) {
+pub fn planted(directory: &Path) {
     let mut random = Random(7);
     fs::create_dir_all(directory.join("below")).unwrap();
     fs::write(directory.join("large"), random.bytes(2_300_000)).unwrap();
@@ -55,7 +55,7 @@ fn planted(directory: &Path) {
 }
 
 /// Restores every snapshot and compares it; returns how many were reported.
-fn assert_restores(repository: &Repository, source: &Path, what: &str) -> usize {
+pub fn assert_restores(repository: &Repository, source: &Path, what: &str) -> usize {
     let (snapshots, damaged) = snapshot::list(repository.store.as_ref()).unwrap();
     assert!(damaged.is_empty(), "{what}");
     for named in &snapshots {

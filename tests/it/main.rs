@@ -27,6 +27,7 @@ mod heal;
 mod hooked;
 mod hostile;
 mod hostile_repository;
+mod incomplete;
 mod input;
 mod interleavings;
 mod keys;

@@ -157,7 +157,7 @@ fn a_repair_does_not_outlive_what_it_repairs_and_is_not_repeated() {
     let repair = |repository: &Repository| {
         repair_snapshots(repository, &TestRepository::config(), SnapshotRepair::default(), &Arc::default())
     };
-    assert!(repair(&repairing).is_err());
+    assert_eq!(repair(&repairing).unwrap().damaged, []);
     assert_eq!(names(&place, "snapshots"), [""; 0]);
     let replaced: Vec<Option<String>> =
         (0..2).map(|_| repair(&again.open()).unwrap().damaged[0].replaced_by.clone()).collect();

@@ -225,7 +225,8 @@ fn copied(source: &Repository, id: &str) -> BackupRequest {
     let original = snapshot::find(source.store.as_ref(), id).unwrap();
     let purpose = CopyPurpose::Copy(original.id);
     let repository = source.clone();
-    let copied = CopiedSnapshot { repository, original, purpose, exclude: Patterns::default(), previous: None };
+    let (exclude, previous, problems_limit) = (Patterns::default(), None, u64::MAX);
+    let copied = CopiedSnapshot { repository, original, purpose, exclude, previous, problems_limit };
     BackupRequest { copied: Some(copied), ..BackupRequest::default() }
 }
 

@@ -13,6 +13,7 @@ use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::config::Config;
 use fhrd::inspect::check::check;
 use fhrd::metrics::Progress;
+use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::container::parse_name;
 use fhrd::repo::index::read_container_index;
@@ -322,4 +323,33 @@ fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
     assert!(again.containers_adopted >= 3, "{again:?}");
     assert!(again.bytes_new < FILES as u64 * 900_000 / 2, "{again:?}");
     assert!(scene.restored(&again.snapshot).1.is_empty() && !second.is_empty());
+}
+
+#[test]
+fn no_snapshot_is_replaced_or_deleted_while_the_device_refuses_to_read() {
+    let scene = Scene::new();
+    let id = scene.back_up(false).snapshot;
+    let repair = || {
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        repair_snapshots(&scene.repository, &config(), request, &Arc::default()).unwrap()
+    };
+    let name = format!("snapshots/{id}");
+    let names = || scene.store.list("snapshots").unwrap().into_iter().map(|listed| listed.name).collect::<Vec<_>>();
+    for container in &scene.store.list("containers").unwrap() {
+        scene.spoil(&container.name, 0..container.len);
+        let report = repair();
+        assert!(report.damaged.iter().all(|damaged| damaged.replaced_by.is_none()), "{report:?}");
+        assert_eq!(names(), std::slice::from_ref(&name), "{}", container.name);
+    }
+    scene.spoil(&name, 0..1);
+    assert_eq!(repair().unreadable.len(), 1);
+    assert_eq!(names(), std::slice::from_ref(&name));
+    scene.store.bad.lock().unwrap().clear();
+    assert_eq!((repair().whole, names().len()), (1, 1));
+    // What is written without what is really lost does not count as whole.
+    scene.store.delete(&scene.containers()[0].name).unwrap();
+    let report = repair();
+    let [damaged] = report.damaged.as_slice() else { panic!("{report:?}") };
+    let new = snapshot::find(scene.store.as_ref(), damaged.replaced_by.as_ref().unwrap()).unwrap();
+    assert_eq!((new.snapshot.problems(), report.forgotten.len()), (damaged.dropped_count, 1));
 }

@@ -30,9 +30,10 @@ pub struct InitArguments {
 }
 
 const COPY_NOTES: &str = "\
-A snapshot that was copied before is skipped. Data that this repository already has is not stored again. If this
-repository was created with `init --copy-chunker-params`, chunks are copied as they are; otherwise files are chunked
-again. Models and their families are found again.
+A snapshot that was copied before is skipped, unless the copy lacks what could not be read then: it is copied again,
+and the incomplete copy is deleted once a copy is complete. Data that this repository already has is not stored again.
+If this repository was created with `init --copy-chunker-params`, chunks are copied as they are; otherwise files are
+chunked again. Models and their families are found again.
 
 If the other repository is encrypted, FHRD_FROM_PASSWORD or FHRD_FROM_KEY_FILE gives its password or key file.
 If it is in a bucket on a server other than the service's own, FHRD_FROM_ENDPOINT gives the endpoint.";
@@ -58,7 +59,8 @@ pub struct CopyArguments {
 
 const REWRITE_NOTES: &str = "\
 The new snapshot has the host, tags, run and step of the original. Its time is one nanosecond later. Without --forget
-the original stays. With --forget it is deleted, and `prune` then frees the space of what only it had.";
+the original stays. With --forget it is deleted, and `prune` then frees the space of what only it had. If something of
+the original cannot be read, no new snapshot is written, because `forget` could keep it in place of the original.";
 
 /// Arguments of `rewrite`.
 #[derive(Debug, Args)]
@@ -83,6 +85,9 @@ pub struct RewriteArguments {
     /// Delete the originals afterwards
     #[arg(long)]
     pub forget: bool,
+    /// Write a new snapshot even if something cannot be read, without that. The original then stays despite --forget
+    #[arg(long)]
+    pub allow_problems: bool,
     /// Only show how much would be left out; -vv names each entry
     #[arg(short = 'n', long)]
     pub dry_run: bool,

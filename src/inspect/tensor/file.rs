@@ -20,6 +20,7 @@ use super::gather::{copy, gather};
 use crate::error::{Error, Result};
 use crate::format::{Array, ReadAt};
 use crate::repo::stored_file::unwrapped;
+use crate::store::sync_name;
 use crate::types::hex;
 
 /// The values of an npy file start at a multiple of this, bytes.
@@ -190,7 +191,8 @@ pub fn write(output: &Path, header: &TensorHeader, source: &TensorSource<'_>, st
     writer.flush().map_err(failed)?;
     drop(writer);
     file.sync_all().map_err(failed)?;
-    publish(&temporary.0, output)
+    publish(&temporary.0, output)?;
+    sync_name(output).map_err(failed)
 }
 
 /// Links the temporary file to its name, unless that exists.

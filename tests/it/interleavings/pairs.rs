@@ -186,7 +186,7 @@ fn run(verb: Verb, repository: &Repository, scene: &Scene) -> Result<Alarms> {
             let mut exclude = fhrd::filesystem::PatternsBuilder::default();
             exclude.add("noise", false, "test")?;
             let (exclude, excludes) = (exclude.build()?, Vec::new());
-            let request = RewriteRequest { exclude, excludes, forget: false, dry_run: false };
+            let request = RewriteRequest { exclude, excludes, forget: false, allow_problems: false, dry_run: false };
             let outcome = rewrite(repository, &config, &named()?, &request, &progress, &stop)?;
             problems(repository, scene, outcome.report.problems)
         }

@@ -170,7 +170,8 @@ const ACTS: [Act; 10] = [
     ("rewrite", |repository, _| {
         let (snapshots, _) = snapshot::list(repository.store.as_ref())?;
         let exclude = fhrd::filesystem::Patterns::default();
-        let request = RewriteRequest { exclude, excludes: Vec::new(), forget: false, dry_run: false };
+        let request =
+            RewriteRequest { exclude, excludes: Vec::new(), forget: false, dry_run: false, allow_problems: false };
         for named in &snapshots {
             rewrite(repository, &config(), named, &request, &Progress::default(), &Arc::default())?;
         }

@@ -1,0 +1,109 @@
+//! Every change that a local store makes to the file system. Tests record them, so that they can ask what a power cut
+//! leaves at each moment.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+#[cfg(test)]
+pub(crate) mod journal;
+#[cfg(test)]
+pub(crate) mod replay;
+
+#[cfg(test)]
+use journal::{FileChange, recorded};
+
+/// Runs the operation: outside tests there is no journal.
+#[cfg(not(test))]
+macro_rules! recorded {
+    ($change:expr, $operation:expr) => {
+        $operation
+    };
+}
+
+/// Runs the operation, and notes the change if it succeeds.
+#[cfg(test)]
+macro_rules! recorded {
+    ($change:expr, $operation:expr) => {
+        recorded($change, || $operation)
+    };
+}
+
+/// Creates an empty file, accessible by its owner only.
+pub(super) fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Makes the content of the file at `path` durable, but not its name.
+pub(super) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
+    let _ = path;
+    recorded!(FileChange::Content(path), file.sync_all())
+}
+
+/// Renames a file, over a file of the new name.
+pub(super) fn rename(from: &Path, target: &Path) -> io::Result<()> {
+    recorded!(FileChange::Name(from, target), fs::rename(from, target))
+}
+
+/// Gives a file a second name.
+pub(super) fn hard_link(from: &Path, target: &Path) -> io::Result<()> {
+    recorded!(FileChange::Name(from, target), fs::hard_link(from, target))
+}
+
+/// Removes a file.
+pub(super) fn remove_file(path: &Path) -> io::Result<()> {
+    recorded!(FileChange::Removal(path), fs::remove_file(path))
+}
+
+/// Creates `directory`, accessible by its owner only, unless it exists. Its parent must exist, so that an unmounted
+/// root is not created again in its mount point.
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+    match recorded!(FileChange::Directory(directory), DirBuilder::new().mode(0o700).create(directory)) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
+}
+
+/// Makes the names in `directory` durable.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    let sync = || match File::open(directory)?.sync_all() {
+        // Some network file systems cannot sync directories and do not need to.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        synced => synced,
+    };
+    recorded!(FileChange::Names(directory), sync())
+}
+
+/// Makes the name of a file durable, unless nobody may read its directory, which then cannot be synced.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_name(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match sync_directory(directory.unwrap_or(Path::new("."))) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+pub(super) fn rename_without_replacing(from: &Path, target: &Path) -> Option<io::Result<()>> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    let rename = || renameat_with(CWD, from, CWD, target, RenameFlags::NOREPLACE);
+    match recorded!(FileChange::Name(from, target), rename()) {
+        Err(error) if [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error) => None,
+        renamed => Some(renamed.map_err(io::Error::from)),
+    }
+}
+
+/// Renames unless `target` exists. `None` if the system or the file system lacks that call.
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+pub(super) fn rename_without_replacing(_: &Path, _: &Path) -> Option<io::Result<()>> {
+    None
+}
