@@ -94,7 +94,7 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
     if session.options.json {
         print_json(&report)?;
     } else {
-        for DamagedSnapshot { snapshot, replaced_by, dropped, dropped_count, may_come_back } in &report.damaged {
+        for DamagedSnapshot { snapshot, replaced_by, dropped, dropped_count, may_come_back, .. } in &report.damaged {
             dropped.iter().for_each(|text| note(&format!("{snapshot}: lost {text}")));
             let more = dropped_count.saturating_sub(dropped.len() as u64);
             if more > 0 {

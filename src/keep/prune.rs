@@ -12,10 +12,8 @@
 //! 6. *Delete.* The candidates are deleted, then segments are written again without them, then the entry is removed.
 //!
 //! With locks to extend, containers that nobody needs wait for the end of their lock: see [`super::locks`].
-//!
 //! A container that the store does not let go stays in the entry, so that no writer uses it: what it copies from may be
 //! gone. Each later prune tries again, and goes on.
-//!
 //! Whatever cannot be read before step 6 ends the prune, and nothing is deleted. If another prune or a backup is in the
 //! way, everything begins again, for some time. See [`crate::repo::claims`] for why this is safe.
 

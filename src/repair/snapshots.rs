@@ -26,6 +26,7 @@ use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
+use crate::store::Store;
 use crate::types::SnapshotId;
 
 /// Cache of decoded frames, bytes.
@@ -57,9 +58,12 @@ pub struct DamagedSnapshot {
     pub dropped: Vec<String>,
     /// Number of such paths.
     pub dropped_count: u64,
-    /// Whether something could not be read, or needs a newer fhrd, and may come back. Another copy of what proved bad may
-    /// also be in a container that could not be read. The snapshot is left as it is.
+    /// Whether something could not be read, or needs a newer fhrd, and may come back. Another copy of what proved bad
+    /// may also be in a container that could not be read. The snapshot is left as it is.
     pub may_come_back: bool,
+    /// Why only a newer version can read all of it. Such a snapshot is not repaired: its replacement would lack that.
+    #[serde(skip)]
+    pub newer: Option<String>,
 }
 
 /// What [`repair_snapshots`] found and did.
@@ -104,7 +108,6 @@ pub fn repair_snapshots(
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
         known: known_directories(),
-        newer: None,
     };
     let mut report = SnapshotsReport::default();
     for named in &snapshots {
@@ -118,8 +121,8 @@ pub fn repair_snapshots(
             repair.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
             repair.look(named)?;
         }
-        if let Some(error) = repair.newer.take() {
-            report.newer.push(format!("{}: {error}", snapshot::blob_name(&named.id)));
+        if let Some(newer) = repair.found.newer.take() {
+            report.newer.push(format!("{}: {newer}", snapshot::blob_name(&named.id)));
             continue;
         }
         if repair.found.dropped_count == 0 {
@@ -148,26 +151,30 @@ pub fn repair_snapshots(
         }
         report.damaged.push(found);
     }
-    for (name, error) in unreadable {
-        if error.kind() == ErrorKind::Unsupported {
-            report.newer.push(format!("{name}: {error}"));
-            continue;
+    unreadable.into_iter().try_for_each(|(name, error)| report.unreadable(store, &request, name, &error))?;
+    Ok(report)
+}
+
+impl SnapshotsReport {
+    /// Notes a snapshot that cannot be read at all, and deletes it on request if it is damaged.
+    fn unreadable(&mut self, store: &dyn Store, request: &SnapshotRepair, name: String, error: &Error) -> Result<()> {
+        if error.is_newer() {
+            self.newer.push(format!("{name}: {error}"));
+            return Ok(());
         }
         if request.forget && !request.dry_run && error.is_proven_damage() && error.kind() != ErrorKind::NotFound {
             store.delete(&name)?;
-            report.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
+            self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
-        report.unreadable.push(format!("{name}: {error}"));
+        self.unreadable.push(format!("{name}: {error}"));
+        Ok(())
     }
-    Ok(report)
 }
 
 struct TreeRepair {
     reader: ChunkReader,
     stop: Arc<AtomicBool>,
     found: DamagedSnapshot,
-    /// What only a newer version can read. A snapshot with that is not repaired: its replacement would lack it.
-    newer: Option<Error>,
     /// Directories that were looked at.
     known: KnownDirectories,
 }
@@ -199,7 +206,6 @@ impl TreeRepair {
     /// Notes what of a snapshot is lost.
     fn look(&mut self, named: &NamedSnapshot) -> Result<()> {
         self.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };
-        self.newer = None;
         self.walk(named.snapshot.root, None).map(drop)
     }
 
@@ -269,7 +275,6 @@ impl TreeRepair {
             let next = match cursor.next(&mut self.reader) {
                 Ok(next) => next,
                 Err(error) if error.is_unreadable() => {
-                    self.note_newer(&error);
                     self.found.drop_entry(&path, "the rest of the directory", &error);
                     directory.omit();
                     None
@@ -294,7 +299,6 @@ impl TreeRepair {
                     path.push(node.name.clone());
                     let lost = self.loss(&node)?;
                     if let Some(error) = &lost {
-                        self.note_newer(error);
                         self.found.drop_entry(&path, "", error);
                         directory.omit();
                     }
@@ -356,12 +360,6 @@ impl TreeRepair {
         }
     }
 
-    fn note_newer(&mut self, error: &Error) {
-        if error.kind() == ErrorKind::Unsupported && self.newer.is_none() {
-            self.newer = Some(error.duplicate());
-        }
-    }
-
     /// Why an entry or the content of a file cannot be restored, if it cannot.
     fn loss(&mut self, node: &Node) -> Result<Option<Error>> {
         if let Some(error) = node.unsupported() {
@@ -418,6 +416,9 @@ impl DamagedSnapshot {
     fn drop_entry(&mut self, path: &[Vec<u8>], what: &str, error: &Error) {
         self.dropped_count += 1;
         self.may_come_back |= !error.is_proven_damage();
+        if error.is_newer() && self.newer.is_none() {
+            self.newer = Some(error.to_string());
+        }
         if self.dropped.len() < DROPPED_MAX {
             let names: String = path.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect();
             let what = if what.is_empty() { String::new() } else { format!(" ({what})") };

@@ -195,7 +195,7 @@ fn decode(name: &str, payload: &[u8]) -> Result<Snapshot> {
     let mut snapshot = decoded.map_err(corrupt)?;
     snapshot.unknown = unknown;
     if let (Some(node), Some(parts)) = (&mut snapshot.root_node, root_node) {
-        node.newer = parts.kept();
+        node.newer = parts.stored_again();
     }
     Ok(snapshot)
 }

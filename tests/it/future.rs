@@ -260,8 +260,8 @@ fn other_blobs_of_newer_versions_stay() {
     beside("kind of optional mark", false, Ignored, |writer, _| {
         writer.put(b"FHRDMARK", 0, &unknown_mark, |hash| format!("marks/optional/{}", hex(hash)));
     });
-    beside("unknown folders", true, Ignored, |writer, _| {
-        for name in ["parity/00", "hot/index", "similarity/00", "key-copies/00", "anything/else"] {
+    beside("unknown directories", true, Ignored, |writer, _| {
+        for name in ["parity/00", "hot/index", "similarity/00", "anything/else"] {
             writer.repository.store.put_if_absent(name, &[b"of a newer version"]).unwrap();
         }
     });

@@ -7,8 +7,8 @@
 //! 3. Readers take a doubtful entry if there is no other, and in place of a base that is lost any sound entry of the
 //!    same chunk: its content is the same. Writers take sound entries only ([`Locator::sound_only`]).
 //! 4. If a container is gone, a prune may have moved its chunks: readers list the repository again.
-//! 5. Readers that find nothing have segments proved, and then ask the own indexes of containers that segments name with
-//!    too few records. A chunk is missing only if every listed container could be asked.
+//! 5. Readers that find nothing have segments proved, and then ask the own indexes of containers that segments name
+//!    with too few records. A chunk is missing only if every listed container could be asked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -34,8 +34,8 @@ impl<'a> SegmentBatches<'a> {
         SegmentBatches { store, salts: salts.clone(), containers: Vec::new(), records: Vec::new(), written: Vec::new() }
     }
 
-    /// Adds a container with the fingerprint and the position of each entry, as its own index says: readers do not ask a
-    /// container that a segment names. One without entries is left out.
+    /// Adds a container with the fingerprint and the position of each entry, as its own index says: readers do not ask
+    /// a container that a segment names. One without entries is left out.
     ///
     /// # Errors
     /// Those of the store.

@@ -32,8 +32,8 @@ impl NewerParts {
         self.needed.take()
     }
 
-    /// What a node that can be used keeps.
-    pub(in crate::repo) fn kept(self) -> Option<Box<Self>> {
+    /// What goes with a node that can be used when it is stored again.
+    pub(in crate::repo) fn stored_again(self) -> Option<Box<Self>> {
         (!self.keys.is_empty()).then(|| Box::new(self))
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Node, usize), DecodeError> {
     };
     let node = match (parts.needed.is_some(), node) {
         (true, _) => Node { name, kind: NodeKind::Unknown, newer: Some(Box::new(parts)), ..Node::default() },
-        (false, node) => Node { newer: parts.kept(), ..node? },
+        (false, node) => Node { newer: parts.stored_again(), ..node? },
     };
     let mut decoder = Decoder::new(bytes);
     decoder.skip()?;
