@@ -248,8 +248,10 @@ impl ContainerListing {
         if self.has(&unlisted) {
             return Ok(true);
         }
+        // It was deleted in turn. A segment that was listed now may name the one that followed it. Each container is
+        // asked for once.
         self.changes.write().unwrap_or_else(PoisonError::into_inner).gone.insert(unlisted);
-        Ok(false)
+        Ok(true)
     }
 
     /// For readers, which found that container `gone` is deleted: lists containers and segments again. Returns whether
