@@ -17,8 +17,8 @@ use crate::repo::container::blob_name;
 use crate::types::ContainerId;
 
 /// Verifies at most `pages_max` pages of all segments, from a page on that `random` selects. A segment of which all
-/// pages are verified must have records of each of its containers, and all of those of `footers_max` containers. Damaged
-/// segments are recorded in the listing.
+/// pages are verified must have records of each of its containers, and all of those of `footers_max` containers.
+/// Damaged segments are recorded in the listing.
 ///
 /// # Errors
 /// Those of the store that are not damage.

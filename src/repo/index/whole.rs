@@ -20,12 +20,12 @@ const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
 const WALKED_MAX: usize = 1 << 16;
 
 /// An entry: its container and its position there.
-type EntryName = (ContainerId, u32);
+type EntryAt = (ContainerId, u32);
 
 /// Answers for the containers of a listing. Their indexes count as loaded, so the run relies on what it is told here.
 pub struct WholeEntries {
     locator: Locator,
-    known: LruCache<EntryName, bool>,
+    known: LruCache<EntryAt, bool>,
 }
 
 impl WholeEntries {
