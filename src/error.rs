@@ -363,6 +363,11 @@ impl Error {
         matches!(self.kind(), ErrorKind::Interrupted | ErrorKind::Locked)
     }
 
+    /// Whether the bytes of a blob that is there proved wrong.
+    pub fn is_bad_blob(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::ChecksumMismatch { .. })
+    }
+
     /// Whether stored bytes proved wrong or missing. It does not hold if the device or the server could not give them:
     /// they may be sound, and come back.
     pub fn is_proven_damage(&self) -> bool {

@@ -31,7 +31,7 @@ use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use super::view::View;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
@@ -327,9 +327,7 @@ impl PruneRun<'_> {
                     (kind?, Occupancy::live_bytes_of(&id, head.len, &read_container_index(store, &id)?, &live)?)
                 }
                 // Whatever it was, nobody needs it.
-                (Err(error), false) if error.is_proven_damage() && error.kind() != ErrorKind::NotFound => {
-                    (ContainerKind::Data, 0)
-                }
+                (Err(error), false) if error.is_bad_blob() => (ContainerKind::Data, 0),
                 (kind, false) => (kind?, 0),
             };
             let modified = self.ages.put_at(&name, head.modified, SystemTime::now());

@@ -109,17 +109,11 @@ pub fn repair_snapshots(
         found: DamagedSnapshot::default(),
         known: known_directories(),
     };
-    let mut report = SnapshotsReport::default();
+    let (mut report, mut may_come_back) = (SnapshotsReport::default(), false);
     for named in &snapshots {
         repair.look(named)?;
-        if repair.found.dropped_count > 0 {
-            // Others may have moved it: everything is listed again before it counts as lost.
-            if snapshot::is_forgotten(store, &named.id)? {
-                continue;
-            }
-            let readers = Arc::new(ContainerListing::take(&repository.store)?);
-            repair.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
-            repair.look(named)?;
+        if repair.found.dropped_count > 0 && !repair.look_again(repository, named)? {
+            continue;
         }
         if let Some(newer) = repair.found.newer.take() {
             report.newer.push(format!("{}: {newer}", snapshot::blob_name(&named.id)));
@@ -133,7 +127,9 @@ pub fn repair_snapshots(
             continue;
         }
         let mut found = std::mem::take(&mut repair.found);
-        found.may_come_back |= repair.reader.resolver.locator.listing().may_come_back();
+        // What a directory lacks is remembered without the reason.
+        may_come_back |= found.may_come_back | repair.reader.resolver.locator.listing().may_come_back();
+        found.may_come_back = may_come_back;
         if found.may_come_back {
             tracing::warn!("snapshot {} is left as it is: what it lacks may be readable later", named.id);
         } else if !request.dry_run {
@@ -151,19 +147,19 @@ pub fn repair_snapshots(
         }
         report.damaged.push(found);
     }
-    unreadable.into_iter().try_for_each(|(name, error)| report.unreadable(store, &request, name, &error))?;
+    unreadable.into_iter().try_for_each(|(name, error)| report.add_unreadable(store, request, &name, &error))?;
     Ok(report)
 }
 
 impl SnapshotsReport {
-    /// Notes a snapshot that cannot be read at all, and deletes it on request if it is damaged.
-    fn unreadable(&mut self, store: &dyn Store, request: &SnapshotRepair, name: String, error: &Error) -> Result<()> {
+    /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong.
+    fn add_unreadable(&mut self, store: &dyn Store, request: SnapshotRepair, name: &str, error: &Error) -> Result<()> {
         if error.is_newer() {
             self.newer.push(format!("{name}: {error}"));
             return Ok(());
         }
-        if request.forget && !request.dry_run && error.is_proven_damage() && error.kind() != ErrorKind::NotFound {
-            store.delete(&name)?;
+        if request.forget && !request.dry_run && error.is_bad_blob() {
+            store.delete(name)?;
             self.forgotten.push(name.rsplit('/').next().unwrap_or_default().into());
         }
         self.unreadable.push(format!("{name}: {error}"));
@@ -203,6 +199,18 @@ struct WalkedListing {
 }
 
 impl TreeRepair {
+    /// Lists everything again before something counts as lost: others may have moved it. Returns false if the snapshot was
+    /// forgotten.
+    fn look_again(&mut self, repository: &Repository, named: &NamedSnapshot) -> Result<bool> {
+        if snapshot::is_forgotten(self.reader.store(), &named.id)? {
+            return Ok(false);
+        }
+        let readers = Arc::new(ContainerListing::take(&repository.store)?);
+        self.reader = ChunkReader::new(repository, readers, CACHE_BYTES);
+        self.look(named)?;
+        Ok(true)
+    }
+
     /// Notes what of a snapshot is lost.
     fn look(&mut self, named: &NamedSnapshot) -> Result<()> {
         self.found = DamagedSnapshot { snapshot: named.id.to_string(), ..DamagedSnapshot::default() };

@@ -27,32 +27,33 @@ pub fn verify_segments(listing: &ContainerListing, pages_max: u64, mut footers_m
     let total: u64 = segments.iter().map(|segment| segment.page_count()).sum();
     let mut skip = random % total.max(1);
     let mut rest = pages_max.min(total);
+    // Number of records of each container, and of pages read.
+    let mut read: Vec<(Vec<u64>, u64)> =
+        segments.iter().map(|segment| (vec![0; segment.containers().len()], 0)).collect();
     // The second round reaches the pages before the first one of the first round.
-    for segment in segments.iter().chain(segments.iter()) {
-        let first = skip.min(segment.page_count());
-        let end = segment.page_count().min(first + rest);
-        skip -= first;
-        rest -= end - first;
-        let mut counts = vec![0; if end - first == segment.page_count() { segment.containers().len() } else { 0 }];
-        let mut is_read = true;
-        for page in segment.pages_in(first..end) {
-            match page {
-                Ok(records) => count_records(&mut counts, records.iter().map(|record| record.container)),
-                // Another process has merged it.
-                Err(error) if error.kind() == ErrorKind::NotFound => is_read = false,
-                Err(error) if error.is_unreadable() => {
-                    listing.recovery().note_damage(segment.name(), &error);
-                    is_read = false;
+    for _ in 0..2 {
+        for (segment, (counts, pages)) in segments.iter().zip(&mut read) {
+            let first = skip.min(segment.page_count());
+            let end = segment.page_count().min(first + rest);
+            skip -= first;
+            rest -= end - first;
+            for page in segment.pages_in(first..end) {
+                match page {
+                    Ok(records) => count_records(counts, records.iter().map(|record| record.container)),
+                    // Another process has merged it.
+                    Err(error) if error.kind() == ErrorKind::NotFound => break,
+                    Err(error) if error.is_unreadable() => {
+                        listing.recovery().note_damage(segment.name(), &error);
+                        break;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
-            }
-            if !is_read {
-                break;
+                *pages += 1;
             }
         }
-        if is_read {
-            verify_counts(listing, segment, &counts, &mut footers_max, random)?;
-        }
+    }
+    for (segment, (counts, _)) in segments.iter().zip(&read).filter(|(it, (_, pages))| *pages == it.page_count()) {
+        verify_counts(listing, segment, counts, &mut footers_max, random)?;
     }
     Ok(())
 }

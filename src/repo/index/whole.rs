@@ -116,7 +116,7 @@ impl WholeEntries {
 
     /// What cannot be read is lacking.
     fn lacks(&self, container: &ContainerId, error: Error) -> Result<bool> {
-        if matches!(error, Error::Interrupted) {
+        if error.stops_reading() {
             return Err(error);
         }
         self.locator.listing().note_unread(container, &error);
