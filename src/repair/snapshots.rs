@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::writer::metadata_writer;
 use crate::backup::{MetadataWriter, OpenDirectory};
 use crate::config::Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_containers};

@@ -96,16 +96,16 @@ mod tests {
         let hash = repository.store.put_hashed(name_of, &[b"some snapshot"]).unwrap();
         repository.store.put_if_absent("intents/00ff", &[b"of a writer"]).unwrap();
         let sound = check(&store);
-        assert_eq!((sound.blobs, sound.unnamed, sound.defect_count), (4, 1, 0), "{sound:?}");
-        for name in [name_of(&hash), "config".into(), "config-copy".into(), store.list("keys").unwrap()[0].name.clone()]
-        {
+        assert_eq!((sound.blobs, sound.unnamed, sound.defect_count), (5, 1, 0), "{sound:?}");
+        let slots = ["keys", "key-copies"].map(|directory| store.list(directory).unwrap()[0].name.clone());
+        for name in [name_of(&hash), "config".into(), "config-copy".into()].into_iter().chain(slots) {
             let bytes = store.get(&name, 1 << 20).unwrap();
             for at in [0, bytes.len() / 2, bytes.len() - 1] {
                 let mut flipped = bytes.clone();
                 flipped[at] ^= 1;
                 store.replace(&name, &flipped);
                 let report = check(&store);
-                assert_eq!((report.blobs, report.defect_count), (3, 1), "byte {at} of {name}");
+                assert_eq!((report.blobs, report.defect_count), (4, 1), "byte {at} of {name}");
                 assert!(report.defects[0].contains(&name), "{:?}", report.defects);
             }
             store.replace(&name, &bytes);
