@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::Patterns;
 use crate::metrics::Progress;
 use crate::repo::Repository;
-use crate::repo::snapshot::{self, NamedSnapshot, Snapshot};
+use crate::repo::snapshot::{self, NamedSnapshot, Snapshot, explain_loss};
 use crate::types::SnapshotId;
 
 /// What became of a snapshot.
@@ -110,7 +110,7 @@ impl<'a> Copier<'a> {
         let request = BackupRequest { copied: Some(copied), dry_run, ..BackupRequest::default() };
         let report = match (backup(self.target, self.config, &request, progress, stop), best) {
             (Err(Error::Incomplete { .. }), Some(copy)) => return Ok(existing(&copy)),
-            (report, _) => report?,
+            (report, _) => report.map_err(|error| explain_loss(self.source.store.as_ref(), [&original.id], error))?,
         };
         let (copy, problems) = (SnapshotId::parse(&report.snapshot), report.problems + missing);
         let mut replaced = Vec::new();

@@ -67,7 +67,8 @@ pub fn rewrite(
     };
     let run = |dry_run, progress: &Progress| {
         let request = BackupRequest { copied: Some(copied.clone()), dry_run, ..BackupRequest::default() };
-        backup(repository, config, &request, progress, stop)
+        let report = backup(repository, config, &request, progress, stop);
+        report.map_err(|error| snapshot::explain_loss(repository.store.as_ref(), [&original.id], error))
     };
     repository.check_writable()?;
     let expected = run(true, &Progress::default())?;

@@ -199,8 +199,8 @@ struct WalkedListing {
 }
 
 impl TreeRepair {
-    /// Lists everything again before something counts as lost: others may have moved it. Returns false if the snapshot was
-    /// forgotten.
+    /// Lists everything again before something counts as lost: others may have moved it. Returns false if the snapshot
+    /// was forgotten.
     fn look_again(&mut self, repository: &Repository, named: &NamedSnapshot) -> Result<bool> {
         if snapshot::is_forgotten(self.reader.store(), &named.id)? {
             return Ok(false);
