@@ -38,7 +38,7 @@ pub fn start(test: &str, name: &str) -> Option<BucketServer> {
     let (_, start) = SERVERS.iter().find(|(known, _)| *known == name).unwrap();
     let started = start();
     if started.is_none() {
-        not_run(test, &format!("{name} is not installed (.ci/run installs it)"));
+        not_run(test, &format!("{name} is not installed (.ci/run --all servers installs it)"));
     }
     started
 }
