@@ -334,14 +334,16 @@ impl<'a> MemoryStage<'a> {
                 _ => self.copy(file, content, (offset, end), emit)?,
             };
         }
-        match (content, &file.content) {
-            (OpenContent::Disk { file, len }, MemoryContent::Disk(path))
-                if ReadAt::read_at(file, *len, &mut [0]).is_ok_and(|read| read > 0) =>
-            {
+        let (OpenContent::Disk { file, len }, MemoryContent::Disk(path)) = (content, &file.content) else {
+            return Ok(());
+        };
+        match ReadAt::read_at(file, *len, &mut [0]) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
                 let longer = io::Error::other(format!("its size is said to be {len} bytes, but it has more"));
                 Err(Error::io("read consistently", path, longer))
             }
-            _ => Ok(()),
+            Err(error) => Err(Error::io("read", path, error)),
         }
     }
 

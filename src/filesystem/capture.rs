@@ -49,6 +49,16 @@ impl Default for Capturer {
     }
 }
 
+/// How an entry is opened for its flags.
+struct EntryToOpen<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// Full path, for messages.
+    path: &'a Path,
+    /// Whether links are followed.
+    follow: OFlags,
+}
+
 impl Capturer {
     /// A capturer with an empty cache.
     pub fn new() -> Self {
@@ -84,7 +94,8 @@ impl Capturer {
         }
         moments::pass(path);
         node.xattrs = self.xattrs(directory, name, path, warnings);
-        self.complete(&stat, directory, name, OFlags::NOFOLLOW, &mut node);
+        let entry = EntryToOpen { directory, name, path, follow: OFlags::NOFOLLOW };
+        self.complete(&stat, &entry, &mut node, warnings);
         Ok(node)
     }
 
@@ -103,7 +114,8 @@ impl Capturer {
         let mut node = node_of(&stat, path)?;
         node.name = path.file_name().unwrap_or_default().as_bytes().to_vec();
         node.xattrs = XattrSource { path, follow }.xattrs(path, warnings);
-        self.complete(&stat, CWD, path.as_os_str(), OFlags::empty(), &mut node);
+        let entry = EntryToOpen { directory: CWD, name: path.as_os_str(), path, follow: OFlags::empty() };
+        self.complete(&stat, &entry, &mut node, warnings);
         Ok(node)
     }
 
@@ -121,10 +133,8 @@ impl Capturer {
             false => XattrSource { path, follow: false },
         };
         node.xattrs = source.xattrs(path, warnings);
-        if cfg!(target_os = "linux")
-            && let Ok(flags) = flags::read(entry)
-        {
-            node.set_file_flags(flags);
+        if matches!(node.kind, NodeKind::File | NodeKind::Directory) && cfg!(target_os = "linux") {
+            self.read_flags(entry, path, &mut node, warnings);
         }
         self.name_owners(&mut node);
         node
@@ -145,32 +155,37 @@ impl Capturer {
         }
     }
 
-    /// Adds what is optional: the time of access, file flags and names of owners. `follow` opens the entry that `stat`
-    /// is of.
-    fn complete(&self, stat: &Stat, directory: BorrowedFd<'_>, name: &OsStr, follow: OFlags, node: &mut Node) {
+    /// Adds what is optional: the time of access, file flags and names of owners.
+    fn complete(&self, stat: &Stat, entry: &EntryToOpen<'_>, node: &mut Node, warnings: &mut Vec<Error>) {
         if self.with_atime {
             node.atime = Some(atime_of(stat));
         }
         if matches!(node.kind, NodeKind::File | NodeKind::Directory) && cfg!(target_os = "linux") {
-            self.read_flags(directory, name, follow, node);
+            self.open_for_flags(entry, node, warnings);
         }
         self.name_owners(node);
     }
 
-    /// Reads file flags. What cannot be opened has none: its content cannot be read either, which is reported.
-    fn read_flags(&self, directory: BorrowedFd<'_>, name: &OsStr, follow: OFlags, node: &mut Node) {
+    /// Reads the file flags of an entry that is not open. What cannot be opened has none: its content cannot be read
+    /// either, which is reported.
+    fn open_for_flags(&self, entry: &EntryToOpen<'_>, node: &mut Node, warnings: &mut Vec<Error>) {
         if self.flagless.borrow().contains(&node.device) {
             return;
         }
-        let Ok(entry) = open_quietly(directory, name, OFlags::RDONLY | OFlags::NONBLOCK | follow) else { return };
-        if !fstat(&entry).is_ok_and(|stat| identity_of(&stat) == node.identity()) {
-            return;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | entry.follow;
+        let Ok(open) = open_quietly(entry.directory, entry.name, flags) else { return };
+        if fstat(&open).is_ok_and(|stat| identity_of(&stat) == node.identity()) {
+            self.read_flags(open.as_fd(), entry.path, node, warnings);
         }
-        let unsupported = [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
-        match flags::read(entry.as_fd()) {
+    }
+
+    /// Reads the file flags of an open entry. Those that cannot be read are reported and omitted.
+    fn read_flags(&self, entry: BorrowedFd<'_>, path: &Path, node: &mut Node, warnings: &mut Vec<Error>) {
+        let unsupported = [Errno::NOTTY, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+        match flags::read(entry) {
             Ok(flags) => node.set_file_flags(flags),
             Err(error) if unsupported.contains(&error) => _ = self.flagless.borrow_mut().insert(node.device),
-            Err(_) => {}
+            Err(error) => warnings.push(Error::io("read the file flags of", path, error)),
         }
     }
 
