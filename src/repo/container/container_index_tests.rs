@@ -104,6 +104,12 @@ proptest! {
             prop_assert!(names.is_ok_and(|names| names.len() == parsed.entries.len()));
             for entry in &parsed.entries {
                 let operations = parsed.operations(entry);
+                // A changed byte may name an operation of a newer version, which this one refuses to apply.
+                if parsed.check_known(entry).is_err() {
+                    let is_unknown = |operation: &Operation| operation.check_known().is_err();
+                    prop_assert!(operations.iter().any(is_unknown));
+                    continue;
+                }
                 let total: u64 = operations.iter().map(|operation| u64::from(operation.len())).sum();
                 let is_delta = |operation: &Operation| matches!(operation, Operation::Delta { .. });
                 let makes_chunk = total == u64::from(entry.raw_len) && !operations.iter().any(is_delta);
