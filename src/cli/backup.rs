@@ -129,7 +129,8 @@ fn write_summary(
         ("problems", report.problems.to_string()),
     ];
     if report.containers_unread > 0 {
-        pairs.push(("unreadable", format!("{} containers of the repository: run `check`", report.containers_unread)));
+        let text = "containers of the repository are missing or unreadable: run `fhrd repair index`";
+        pairs.push(("unreadable", format!("{} {text}", report.containers_unread)));
     }
     pairs.extend(requests);
     write_pairs(out, &pairs)?;

@@ -161,7 +161,9 @@ fn list(session: &Session) -> Result<Exit> {
     };
     let documents: Vec<SlotDocument> = slots.into_iter().map(document).collect();
     if documents.is_empty() {
-        return Err(not_encrypted());
+        let text = "no key slot is there, or none can be read. If the repository is encrypted, `fhrd key import` makes one of \
+                    exported keys; if not, `fhrd init --encrypt` creates one that is";
+        return Err(Error::Usage(text.into()));
     } else if session.options.json {
         print_json(&documents)?;
     } else {

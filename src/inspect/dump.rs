@@ -47,14 +47,18 @@ const END_BYTES: usize = 1024;
 /// Permissions of an archive: it may hold files that others may not read.
 pub const ARCHIVE_MODE: u32 = 0o600;
 
-/// The largest permissions of an output file for an entry: nobody may read it who may not read the stored file.
+/// The largest permissions of an output file for an entry: nobody may read it who may not read the stored file. Its
+/// owner and group are those of whoever writes it, so only what group and others both may is passed on to them.
 pub fn dumped_mode(node: &Node) -> u32 {
     match node.kind {
         // The bits of the group may stand for a list of others.
         NodeKind::File if node.xattrs.iter().any(|xattr| xattr.name.starts_with(b"system.posix_acl")) => {
             node.mode & 0o700
         }
-        NodeKind::File => node.mode & 0o777,
+        NodeKind::File => {
+            let both = (node.mode >> 3) & node.mode & 0o7;
+            (node.mode & 0o700) | (both << 3) | both
+        }
         _ => ARCHIVE_MODE,
     }
 }

@@ -22,7 +22,8 @@ use rustix::fs::OFlags;
 use rustix::io::{pread, retry_on_intr};
 
 use super::disk::{create_directory, remove_file, sync_directory};
-use super::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
+use super::local_listing::{is_absent, is_behind_link, is_lost_data, list_directory};
+use super::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, missing};
 use super::temporary::{Temporary, clean, is_temporary_name};
 use super::{BlobMetadata, ListedBlob, Store};
 use crate::error::{Error, Result};
@@ -172,7 +173,7 @@ impl LocalStore {
             opened => opened,
         };
         let file = match file {
-            Err(error) if is_absent(&error) => return Err(missing(name)),
+            Err(error) if is_absent(&error) && !is_behind_link(&path) => return Err(missing(name)),
             opened => opened.map_err(|error| self.read_failed("open", name, 0, error))?,
         };
         let metadata = file.metadata().map_err(|error| self.read_failed("inspect", name, 0, error))?;
@@ -195,58 +196,10 @@ impl LocalStore {
         files().put(name.into(), Arc::clone(&file));
         Ok((file, len))
     }
-
-    /// Appends the blobs below `directory`, whose name is `prefix` (empty for the root).
-    fn list_directory(&self, directory: &Path, prefix: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
-        let failed = |error: std::io::Error| match is_lost_data(&error) {
-            true => Error::Unreadable { what: format!("the directory {prefix}"), offset: 0, source: error },
-            false => Error::io("list", directory, error),
-        };
-        let entries = match fs::read_dir(directory) {
-            Err(error) if is_absent(&error) => return Ok(()),
-            entries => entries.map_err(failed)?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let component = entry.file_name();
-            let Some(component) = component.to_str().filter(|component| is_component(component)) else { continue };
-            let name = if prefix.is_empty() { component.into() } else { format!("{prefix}/{component}") };
-            if name == TEMPORARY_PREFIX {
-                continue;
-            }
-            let kind = entry.file_type().map_err(failed)?;
-            if kind.is_dir() {
-                self.list_directory(&entry.path(), &name, listed)?;
-            } else if kind.is_file() {
-                match entry.metadata() {
-                    Ok(metadata) => listed.push(ListedBlob { name, len: metadata.len() }),
-                    Err(error) if is_absent(&error) => {}
-                    Err(error) => return Err(Error::io("inspect", entry.path(), error)),
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Whether the device lost the data, as with a bad sector or a checksum that the file system verified.
-fn is_lost_data(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    #[cfg(target_os = "linux")]
-    let lost = [Errno::IO, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO];
-    #[cfg(not(target_os = "linux"))]
-    let lost = [Errno::IO, Errno::BADMSG];
-    errno.is_some_and(|errno| lost.contains(&errno))
-}
-
-/// Whether the path does not exist, or leads through a file.
 fn is_regular(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-fn is_absent(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Whether `entry` is all that a killed `init` leaves: the directory of temporaries, with nothing but those in it.
@@ -320,7 +273,7 @@ impl Store for LocalStore {
                 Ok(Some(BlobMetadata { len: metadata.len(), modified: metadata.modified().map_err(failed)? }))
             }
             Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) if is_absent(&error) && !is_behind_link(&path) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
@@ -328,7 +281,7 @@ impl Store for LocalStore {
     fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
         check_prefix(prefix)?;
         let mut listed = Vec::new();
-        self.list_directory(&self.root.join(prefix), prefix, &mut listed)?;
+        list_directory(&self.root.join(prefix), prefix, &mut listed)?;
         listed.sort_unstable();
         Ok(listed)
     }

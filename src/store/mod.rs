@@ -21,6 +21,7 @@ pub(crate) mod disk;
 mod faulty;
 mod interface;
 mod local;
+mod local_listing;
 mod memory;
 mod name;
 mod options;

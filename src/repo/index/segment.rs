@@ -81,6 +81,8 @@ impl IndexSegment {
 
     fn open_once(store: Arc<dyn Store>, name: &str, blob_len: u64) -> Result<Self> {
         let head = store.get_range(name, 0, HEADER_BYTES)?;
+        // A store lists 0 bytes of what it could not look at.
+        let blob_len = if blob_len == 0 { store.len_of(name)?.unwrap_or(0) } else { blob_len };
         let mut reader = WireReader::new(name, 0, &head);
         let magic: [u8; 8] = reader.array()?;
         if magic != MAGIC {

@@ -1,0 +1,130 @@
+//! Lists the blobs of a local store.
+//!
+//! 1. Every regular file with the name of a blob is one, but for those below `tmp`.
+//! 2. A link in the place of a blob that is named by a hash, or of a directory of containers, counts as what it
+//!    refers to: somebody has moved a part of the store to another disk. Other links are foreign.
+//! 3. What is there and cannot be looked at is listed, with a length of 0: it is not absent, and whoever reads it
+//!    learns why it cannot be read.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::ListedBlob;
+use super::cached_fragments::CONTAINERS;
+use super::name::{TEMPORARY_PREFIX, is_component};
+use crate::error::{Error, Result};
+
+/// Digits of a hash in the name of a blob.
+const HASH_DIGITS: usize = 64;
+/// Components of the longest name of a blob.
+const COMPONENTS_MAX: usize = 3;
+
+/// Appends the blobs below `directory`, whose name is `prefix` (empty for the root).
+pub(super) fn list_directory(directory: &Path, prefix: &str, listed: &mut Vec<ListedBlob>) -> Result<()> {
+    let failed = |error: std::io::Error| match is_lost_data(&error) {
+        true => Error::Unreadable { what: format!("the directory {prefix}"), offset: 0, source: error },
+        false => Error::io("list", directory, error),
+    };
+    let entries = match fs::read_dir(directory) {
+        Err(error) if is_absent(&error) && !is_behind_link(directory) => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let component = entry.file_name();
+        let Some(component) = component.to_str().filter(|component| is_component(component)) else { continue };
+        let name = if prefix.is_empty() { component.into() } else { format!("{prefix}/{component}") };
+        if name == TEMPORARY_PREFIX {
+            continue;
+        }
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            list_directory(&entry.path(), &name, listed)?;
+        } else if kind.is_file() || (kind.is_symlink() && component.len() == HASH_DIGITS) {
+            match fs::metadata(entry.path()) {
+                Ok(metadata) if metadata.is_file() => listed.push(ListedBlob { name, len: metadata.len() }),
+                Ok(_) => {}
+                Err(error) if is_absent(&error) && !kind.is_symlink() => {}
+                // It is there, and whoever reads it learns why it cannot be read.
+                Err(error) if is_lost_data(&error) || kind.is_symlink() => listed.push(ListedBlob { name, len: 0 }),
+                Err(error) => return Err(Error::io("inspect", entry.path(), error)),
+            }
+        } else if kind.is_symlink() && prefix == CONTAINERS {
+            // Somebody has moved a part to another disk. A link in a directory that is a link is not followed.
+            match fs::metadata(entry.path()) {
+                Ok(metadata) if metadata.is_dir() => list_directory(&entry.path(), &name, listed)?,
+                Ok(_) => {}
+                Err(source) => {
+                    return Err(Error::Unreadable { what: format!("the directory {name}"), offset: 0, source });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the device lost the data, as with a bad sector or a checksum that the file system verified, or a link leads
+/// nowhere.
+pub(super) fn is_lost_data(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    #[cfg(target_os = "linux")]
+    let lost = [Errno::IO, Errno::BADMSG, Errno::LOOP, Errno::NOENT, Errno::NOTDIR, Errno::UCLEAN, Errno::REMOTEIO];
+    #[cfg(not(target_os = "linux"))]
+    let lost = [Errno::IO, Errno::BADMSG, Errno::LOOP, Errno::NOENT, Errno::NOTDIR];
+    errno.is_some_and(|errno| lost.contains(&errno))
+}
+
+/// Whether a link that leads nowhere is on the way to a blob, or in its place: what it refers to may be on a disk
+/// that is away.
+pub(super) fn is_behind_link(path: &Path) -> bool {
+    let is_link = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+    path.ancestors().take(COMPONENTS_MAX).any(|path| is_link(path) && fs::metadata(path).is_err())
+}
+
+/// Whether the path does not exist, or leads through a file.
+pub(super) fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use crate::error::ErrorKind;
+    use crate::store::{LocalStore, Store};
+
+    #[test]
+    fn what_is_behind_a_link_is_there_or_unreadable_but_never_absent() {
+        let directory = tempfile::tempdir().expect("creates a directory");
+        let (root, away) = (directory.path().join("store"), directory.path().join("away"));
+        let name = format!("containers/03/{}", "03".repeat(32));
+        for moved in ["containers", "containers/03", name.as_str()] {
+            let store = LocalStore::create(&root).expect("creates");
+            store.put_if_absent(&name, &[b"content"]).expect("puts");
+            std::fs::rename(root.join(moved), &away).expect("moves");
+            let reads = |store: &LocalStore| (store.head(&name), store.get(&name, 100), store.get_range(&name, 0, 3));
+            symlink(&away, root.join(moved)).expect("links");
+            let listed = store.list("containers").expect("lists");
+            assert_eq!((listed.len(), listed[0].len), (1, 7), "{moved}");
+            assert_eq!(store.get(&name, 100).expect("reads"), b"content");
+            for target in ["nowhere", moved.rsplit('/').next().expect("a name")] {
+                std::fs::remove_file(root.join(moved)).expect("removes the link");
+                symlink(target, root.join(moved)).expect("links");
+                let store = LocalStore::open(&root).expect("opens");
+                let (head, whole, range) = reads(&store);
+                let errors = [head.map(drop), whole.map(drop), range.map(drop)].map(|read| read.expect_err(moved));
+                for error in errors {
+                    assert!(error.kind() == ErrorKind::Damaged && !error.is_proven_damage(), "{moved}: {error}");
+                }
+                match store.list("containers") {
+                    Ok(listed) => assert!(moved == name && listed[0].name == name, "{moved}: {listed:?}"),
+                    Err(error) => assert!(error.is_unreadable(), "{moved}: {error}"),
+                }
+            }
+            std::fs::remove_dir_all(&root).expect("removes");
+            let _ = std::fs::remove_dir_all(&away).or_else(|_| std::fs::remove_file(&away));
+        }
+    }
+}
