@@ -29,6 +29,7 @@ use crate::repo::index::{
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
 use crate::repo::snapshot;
+use crate::store::newer_or_wrong;
 use crate::types::ContainerId;
 
 /// What [`repair_index`] did.
@@ -74,7 +75,8 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     let key_slots_healed = keys::heal_slots(repository)?;
     let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
 
-    let found = ContainerListing::take(store)?;
+    let mut found = ContainerListing::take(store)?;
+    sort_out_newer(&mut found)?;
     report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
     let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
@@ -83,6 +85,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     let mut listing = ContainerListing::take(store)?;
     // Orphans that cannot be adopted are in no segment that is deleted here.
     listing.forget_orphans();
+    sort_out_newer(&mut listing)?;
     delete_unreadable_segments(&mut listing)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
     if !report.missing.is_empty() && is_everything_there(repository, stop)? {
@@ -90,6 +93,17 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     }
     report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)
+}
+
+/// Tells the segments of a newer version from those whose bytes are not what their names say. The store stops reading
+/// if the process is to stop.
+fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
+    let store = listing.store().clone();
+    for (name, error) in std::mem::take(&mut listing.damaged) {
+        let error = newer_or_wrong(store.as_ref(), &name, error, &|| Ok(()))?;
+        listing.damaged.push((name, error));
+    }
+    Ok(())
 }
 
 /// Whether every snapshot has all that it needs. Then a container that is missing was deleted by a prune, which writes
@@ -133,6 +147,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
             Err(error) if error.is_unreadable() => {
                 listing.note_unread(id, &error);
+                let error = newer_or_wrong(store.as_ref(), &blob_name(id), error, &|| Ok(()))?;
                 let texts = if error.is_newer() { &mut report.newer } else { &mut report.unreadable };
                 texts.push(format!("{}: {error}", blob_name(id)));
             }

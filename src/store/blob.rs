@@ -98,12 +98,38 @@ pub fn get_hashed(store: &dyn Store, name: &str, bytes_max: u64) -> Result<Vec<u
     })
 }
 
+/// What `error` says of the blob `name`, which ends with the BLAKE3 of what the store keeps. What seems to be of a
+/// newer version is damage if the bytes do not have that hash: whoever changed them made the checksums right. All of
+/// them are read then.
+///
+/// # Errors
+/// Those of reading that are no damage, and of `check_stop`.
+pub fn newer_or_wrong(
+    store: &dyn Store,
+    name: &str,
+    error: Error,
+    check_stop: &dyn Fn() -> Result<()>,
+) -> Result<Error> {
+    if !error.is_newer() {
+        return Ok(error);
+    }
+    match store.stored_hash(name, check_stop) {
+        Ok(hash) => Ok(compare_hash(name, &hash).err().unwrap_or(error)),
+        Err(other) if other.is_unreadable() => Ok(error),
+        Err(other) => Err(other),
+    }
+}
+
 /// Checks that `name` ends with the BLAKE3 of `stored`, the bytes that the store keeps.
 ///
 /// # Errors
 /// [`Error::ChecksumMismatch`] otherwise.
 pub fn check_hash(name: &str, stored: &[u8]) -> Result<()> {
-    let (got, expected) = (hex(blake3::hash(stored).as_bytes()), name.rsplit('/').next().unwrap_or_default());
+    compare_hash(name, blake3::hash(stored).as_bytes())
+}
+
+fn compare_hash(name: &str, hash: &[u8; 32]) -> Result<()> {
+    let (got, expected) = (hex(hash), name.rsplit('/').next().unwrap_or_default());
     if got == expected {
         return Ok(());
     }

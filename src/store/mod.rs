@@ -41,7 +41,7 @@ mod contract;
 #[cfg(test)]
 use crate::error::Error;
 
-pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, read_again};
+pub use blob::{BlobMetadata, ListedBlob, check_hash, get_hashed, newer_or_wrong, read_again};
 pub use cached::CachedStore;
 pub use child::without_secrets;
 pub use counting::{CountingStore, StoreCounters, StoreCounts};

@@ -5,11 +5,18 @@
 
 use std::sync::Arc;
 
-use fhrd::config::RepositoryConfig;
+use fhrd::config::{Config, RepositoryConfig};
 use fhrd::crypto::{HEADER_BYTES, KeySlot, SecretBytes, Unlock};
+use fhrd::inspect::check::check;
+use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
+use fhrd::repo::bundle;
+use fhrd::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use fhrd::store::{MemoryStore, Store};
+use fhrd::types::ContainerId;
 
+use crate::copied::back_up;
 use crate::trees::Random;
 
 /// Directories whose blobs are sealed.
@@ -149,4 +156,51 @@ fn stored_bytes_look_random_and_no_key_comes_twice() {
     // 255 degrees of freedom: beyond 330.5 with a probability of 0.001, beyond 377 with one of 0.000001.
     eprintln!("chi-square of {bytes} bytes: {chi_square:.1}");
     assert!(chi_square < 377.0, "{chi_square}");
+}
+
+/// Where the header of a sealed blob has its version, its cipher, and a byte that is zero.
+const OF_NEWER_VERSIONS: [usize; 3] = [8, 10, 11];
+
+#[test]
+fn a_blob_that_is_not_what_its_name_says_is_damaged_and_of_no_newer_version() {
+    let (inner, source) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
+    let config = Config::default();
+    let repository = Repository::init_encrypted(inner.clone(), &config.repository, None, &unlock(), "test").unwrap();
+    std::fs::write(source.path().join("file"), Random(3).bytes(300_000)).unwrap();
+    back_up(&repository, source.path()).unwrap();
+    bundle::maintain(repository.store.as_ref(), 1).unwrap();
+    let mut quarantine = Quarantine::default();
+    quarantine.insert(ContainerId([3; 32]), &BadParts::Whole);
+    Mark::new(MarkKind::Quarantine(quarantine), "test").save(repository.store.as_ref()).unwrap();
+    // Another process knows no key of a blob.
+    let open = || Repository::open_with(inner.clone(), &|| Ok(unlock())).unwrap();
+    let checked = |read_data: bool| check(&open(), &config, read_data, &Progress::default(), &Arc::default()).unwrap();
+    assert_eq!((checked(true).defect_count, checked(true).newer_count), (0, 0));
+    let is_named_by_hash = |name: &str| name.rsplit('/').next().unwrap().len() == 64 && !name.starts_with("key");
+    let names: Vec<String> = inner.list("").unwrap().into_iter().map(|blob| blob.name).collect();
+    let names: Vec<String> = names.into_iter().filter(|name| is_named_by_hash(name)).collect();
+    for prefix in ["containers", "index", "snapshots", "bundles", "marks"] {
+        assert!(names.iter().any(|name| name.starts_with(prefix)), "{prefix}: {names:?}");
+    }
+    for name in names {
+        let stored = inner.get(&name, 1 << 30).unwrap();
+        for at in OF_NEWER_VERSIONS {
+            let mut forged = stored.clone();
+            forged[at] ^= 0x40;
+            let checksum = blake3::hash(&forged[..HEADER_BYTES - 8]);
+            forged[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&checksum.as_bytes()[..8]);
+            inner.replace(&name, &forged);
+            let report = checked(true);
+            let what = format!("byte {at} of {name}: {report:?}");
+            assert_eq!(report.newer_count, 0, "{what}");
+            assert!(report.defects.iter().chain(&report.notes).any(|text| text.contains(&name)), "{what}");
+            assert!(!name.starts_with("containers") || report.bad_containers > 0, "{what}");
+        }
+        if name.starts_with("index") {
+            let report = repair_index(&open(), &Arc::default()).unwrap();
+            assert!(inner.head(&name).unwrap().is_none(), "the containers have another segment: {report:?}");
+        } else {
+            inner.replace(&name, &stored);
+        }
+    }
 }

@@ -190,16 +190,22 @@ impl Map for CheckWorker<'_> {
             bytes_raw: 0,
             defects: Defects::default(),
         };
+        let wrong = if self.read.contains(&job.id) { name_defect(self.run, &name)? } else { None };
         match self.structure(&name, &job) {
             Ok(container_index) => self.entries(&name, &job, &container_index, &mut checked)?,
             Err(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
+            // It is not what a newer version wrote.
+            Err(error) if error.is_newer() && wrong.as_ref().is_some_and(Error::is_bad_blob) => {
+                self.run.disprove(job.id);
+                checked.defects.is_whole_bad = true;
+            }
             Err(error) => {
                 checked.defects.is_whole_bad = error.kind() != ErrorKind::Unsupported;
                 checked.defects.log.damaged_blob(&name, &damage(error)?);
             }
         }
         if self.read.contains(&job.id) && !checked.defects.is_gone {
-            match name_defect(self.run, &name)? {
+            match wrong {
                 Some(error) if is_gone(&job.id, &error) => checked.defects.is_gone = true,
                 Some(error) => checked.defects.log.damaged_blob(&name, &error),
                 None => {}

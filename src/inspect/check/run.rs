@@ -1,8 +1,8 @@
 //! Runs the steps of a check and collects their defects in a report.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -84,6 +84,8 @@ pub(super) struct CheckRun<'a> {
     pub read_data: ReadData,
     /// Whether all containers are checked, not only those that some snapshots need.
     pub is_whole: bool,
+    /// Containers that seem to be of a newer version, and whose bytes are not what their names say.
+    pub disproved: Mutex<HashSet<ContainerId>>,
     /// Whether there are segments that only a newer version can read.
     pub has_newer_segments: bool,
     pub progress: &'a Progress,
@@ -94,6 +96,31 @@ impl CheckRun<'_> {
     /// Fails with [`Error::Interrupted`] once the user has asked to stop.
     pub(super) fn check_stop(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn disproved(&self) -> MutexGuard<'_, HashSet<ContainerId>> {
+        self.disproved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a container is of no newer version.
+    pub(super) fn disprove(&self, id: ContainerId) {
+        self.disproved().insert(id);
+    }
+
+    /// What a reader has met: what seems to be of a newer version may have proved wrong.
+    pub(super) fn judged<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|error| match error {
+            Error::Unsupported { what, .. } if self.is_disproved(&what) => {
+                Error::corrupt(what, 0, "the bytes that its name says", "others")
+            }
+            error => error,
+        })
+    }
+
+    /// Whether `what`, as errors name things, is such a container or in one.
+    fn is_disproved(&self, what: &str) -> bool {
+        let id = what.split(',').next().and_then(container::parse_name);
+        id.is_some_and(|id| self.disproved().contains(&id))
     }
 }
 
@@ -190,11 +217,7 @@ fn check_once(
     report.snapshots = snapshots.len() as u64;
 
     let mut listing = ContainerListing::take(&repository.store)?;
-    let is_newer = |(_, error): &(String, Error)| error.kind() == ErrorKind::Unsupported;
-    let has_newer_segments = listing.damaged.iter().any(is_newer);
-    for (name, error) in listing.damaged.drain(..) {
-        log.damaged_blob(&name, &damage(error)?);
-    }
+    let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
     for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
         log.damaged_blob(&name, &damage(error)?);
     }
@@ -207,6 +230,7 @@ fn check_once(
         listing: Arc::new(listing),
         read_data,
         is_whole: chosen.is_none(),
+        disproved: Mutex::default(),
         has_newer_segments,
         progress,
         stop,

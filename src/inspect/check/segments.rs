@@ -4,12 +4,17 @@
 //! 2. Each batch is sorted by container, so each container index is read once per batch.
 //! 3. The bytes of a segment without other defects must match its name.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::damaged_containers::DamagedContainers;
 use super::defect_log::{DefectLog, damage};
 use super::run::CheckRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::container::blob_name;
-use crate::repo::index::{IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count};
+use crate::repo::index::{
+    ContainerListing, IndexRecord, IndexSegment, poor_segment, read_container_index, read_entry_count,
+};
+use crate::store::newer_or_wrong;
 use crate::types::hex;
 
 /// Records of a batch: more than one backup writes into a segment.
@@ -33,6 +38,18 @@ pub(super) fn check(run: &CheckRun<'_>, damaged: &mut DamagedContainers, log: &m
         log.merge(found);
     }
     Ok(())
+}
+
+/// Logs the segments that do not open. Returns whether some of them are of a newer version.
+pub(super) fn unopened(listing: &mut ContainerListing, log: &mut DefectLog, stop: &AtomicBool) -> Result<bool> {
+    let check_stop = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let mut is_any_newer = false;
+    for (name, error) in std::mem::take(&mut listing.damaged) {
+        let error = newer_or_wrong(listing.store().as_ref(), &name, error, &check_stop)?;
+        is_any_newer |= error.is_newer();
+        log.damaged_blob(&name, &damage(error)?);
+    }
+    Ok(is_any_newer)
 }
 
 struct SegmentCheck<'a> {

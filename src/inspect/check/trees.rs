@@ -105,7 +105,7 @@ impl TreeCheck<'_> {
         let mut levels: Vec<OpenListing> = self.unseen(snapshot.snapshot.root).into_iter().collect();
         while let Some(OpenListing { cursor, content }) = levels.last_mut() {
             self.run.check_stop()?;
-            let next = match cursor.next(&mut self.reader) {
+            let next = match self.run.judged(cursor.next(&mut self.reader)) {
                 Ok(next) => next,
                 Err(error) => {
                     let (error, content) = (damage(error)?, *content);
@@ -165,7 +165,7 @@ impl TreeCheck<'_> {
                     if self.seen.put((recipe, CheckedAs::File), ()).is_some() {
                         continue;
                     }
-                    let bytes = self.reader.read(&fingerprint);
+                    let bytes = self.run.judged(self.reader.read(&fingerprint));
                     if is_lost(&bytes) {
                         self.lose(&fingerprint)?;
                     }
@@ -194,7 +194,7 @@ impl TreeCheck<'_> {
             let expected = format!("chunk {fingerprint} of {} bytes", entry.raw_len);
             return Err(Error::corrupt("recipe", 0, expected, len.to_string()));
         }
-        let read = self.reader.read_exact(fingerprint, len).map(drop);
+        let read = self.run.judged(self.reader.read_exact(fingerprint, len).map(drop));
         if is_lost(&read) {
             self.lose(fingerprint)?;
         }
@@ -249,7 +249,7 @@ impl TreeCheck<'_> {
             else {
                 continue;
             };
-            match (self.reader.read(&fingerprint), reference) {
+            match (self.run.judged(self.reader.read(&fingerprint)), reference) {
                 (Err(error), _) if error.kind() == ErrorKind::Unsupported => {}
                 (Err(error), _) => {
                     damage(error)?;
