@@ -71,7 +71,7 @@ pub struct Snapshot {
     #[n(9)]
     pub extra: BTreeMap<String, minicbor::bytes::ByteVec>,
     /// Metadata of the root, if a path of the backup was the root itself (`.` or `/`).
-    #[n(10)]
+    #[cbor(n(10), encode_with = "encode_root_node", is_nil = "Option::is_none")]
     pub root_node: Option<Node>,
     /// Id of the intent under which it was written, 16 bytes. While that is in the store, the backup has not reported
     /// the snapshot, and may withdraw it.
@@ -130,9 +130,6 @@ impl Snapshot {
             minicbor::to_vec(self).map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
         let payload = self.unknown.added_to(payload);
         let payload = payload.map_err(|error| Error::internal(format!("cannot store the snapshot: {error}")))?;
-        if self.root_node.as_ref().is_some_and(|node| node.newer.is_some()) {
-            return Err(Error::unsupported("the root of the snapshot", "metadata, which would be lost"));
-        }
         let blob = Envelope::new(MAGIC).seal(&payload);
         store.put_hashed(|hash| blob_name(&SnapshotId(*hash)), &[&blob]).map(SnapshotId)
     }
@@ -165,6 +162,18 @@ impl Snapshot {
         let (_, payload) = Envelope::open(MAGIC, &name, &blob)?;
         decode(&name, payload)
     }
+}
+
+/// Encodes the root as a listing does, with the keys that this version does not know.
+fn encode_root_node<C, W: minicbor::encode::Write>(
+    node: &Option<Node>,
+    encoder: &mut minicbor::Encoder<W>,
+    _: &mut C,
+) -> Result<(), minicbor::encode::Error<W::Error>> {
+    use minicbor::encode::Error;
+    let Some(node) = node else { return encoder.null()?.ok() };
+    let map = node.to_map().map_err(Error::message)?;
+    encoder.writer_mut().write_all(&map).map_err(Error::write)
 }
 
 /// Decodes the snapshot that is stored as `name`.

@@ -25,16 +25,22 @@ impl Node {
         if let Some(error) = self.unsupported() {
             return Err(error);
         }
-        let mut bytes = minicbor::to_vec(self).map_err(|error| refuse(&error.to_string()))?;
-        if let Some(newer) = &self.newer {
-            bytes = newer.keys.added_to(bytes).map_err(|error| refuse(&error.to_string()))?;
-        }
+        let bytes = self.to_map().map_err(|error| refuse(&error))?;
         if bytes.len() as u64 > NODE_BYTES_MAX {
             return Err(refuse("its metadata is longer than 8 MiB"));
         }
         put_varint(out, bytes.len() as u64);
         out.extend_from_slice(&bytes);
         Ok(())
+    }
+
+    /// The node as CBOR, with the keys that this version does not know.
+    pub(in crate::repo) fn to_map(&self) -> std::result::Result<Vec<u8>, String> {
+        let bytes = minicbor::to_vec(self).map_err(|error| error.to_string())?;
+        match &self.newer {
+            Some(newer) => newer.keys.added_to(bytes).map_err(|error| error.to_string()),
+            None => Ok(bytes),
+        }
     }
 
     /// Reads the next node of a listing.

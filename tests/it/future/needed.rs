@@ -4,10 +4,13 @@
 use fhrd::repo::container::{Base, Operation, OperationList, operations_digest};
 use fhrd::repo::recipe::ContentReference;
 
+use fhrd::repo::snapshot::Snapshot;
+use fhrd::types::hex;
 use serde_json::Value;
 
 use super::writer::{FUTURE, GOOD, Writer, node, run, set_kind};
 use super::{Expected, assert_kept};
+use crate::program::{Place, finished};
 
 /// Kind of the operation.
 const KIND: u8 = 9;
@@ -72,4 +75,33 @@ fn a_prune_leaves_behind_what_a_newer_version_wrote_and_another_entry_gives() {
     let output = run(&writer.place, false, &["restore", "latest", "--host", "future", "--target", "back"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::read(writer.place.path("back/healed")).unwrap(), reversed());
+}
+
+#[test]
+fn what_a_newer_version_wrote_of_the_root_stays() {
+    let mut writer = Writer::new(false);
+    let content = writer.chunk(GOOD);
+    let nodes = ["good", "more"].map(|name| node(name, GOOD.len(), Some(content), 0, &[]));
+    let root = writer.listing(&nodes);
+    writer.put_containers();
+    let snapshot = Snapshot { time_ns: 1, host: "future".into(), root: Some(root), ..Snapshot::default() };
+    // Key 10 is the root: a directory with a key that this version may ignore.
+    let own = node("root", 0, None, 1, &[(100, &[0x65, b'n', b'o', b'v', b'e', b'l'])]);
+    let mut payload = minicbor::to_vec(&snapshot).unwrap();
+    payload[0] += 1;
+    payload.push(10);
+    payload.extend(&own);
+    writer.put(b"FHRDSNAP", 0, &payload, |hash| format!("snapshots/{}", hex(hash)));
+    let run = |words: &[&str]| finished(run(&writer.place, false, words), &words.join(" "));
+    let other = Place::new();
+    other.run(&["init"]);
+    run(&["tag", "latest", "--add", "seen"]);
+    run(&["rewrite", "latest", "--exclude", "more", "--forget"]);
+    other.run(&["copy", "--from-repo", &writer.place.repository().display().to_string()]);
+    for repository in [writer.place.repository(), other.repository()] {
+        let names: Vec<_> = std::fs::read_dir(repository.join("snapshots")).unwrap().collect();
+        assert_eq!(names.len(), 1);
+        let stored = std::fs::read(names[0].as_ref().unwrap().path()).unwrap();
+        assert!(stored.windows(8).any(|bytes| bytes == b"\x18\x64\x65novel".as_slice()), "{}", stored.escape_ascii());
+    }
 }
