@@ -12,6 +12,7 @@ use lru::LruCache;
 use crate::error::{Error, Result};
 use crate::repo::reader::at_least_one;
 use crate::repo::recipe::ContentReference;
+use crate::repo::tree::{Node, NodeKind};
 
 /// Directories that are remembered.
 const KNOWN_MAX: usize = 1 << 16;
@@ -33,6 +34,14 @@ pub struct EntryTally {
 }
 
 impl EntryTally {
+    /// An entry that is no directory.
+    pub fn of(node: &Node) -> Self {
+        match node.kind {
+            NodeKind::File => EntryTally { files: 1, bytes: node.size, ..EntryTally::default() },
+            _ => EntryTally { others: 1, ..EntryTally::default() },
+        }
+    }
+
     /// Adds others. No number is large enough for some trees.
     pub fn add(&mut self, other: EntryTally) {
         self.files = self.files.saturating_add(other.files);

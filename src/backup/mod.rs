@@ -65,6 +65,7 @@ mod wiring;
 
 pub(crate) use adopt::adopt_orphans;
 pub use block_hashes::BlockHashes;
+pub(crate) use equal::EntryTally;
 pub(crate) use listing::OpenDirectory;
 pub use memory::{BorrowedPart, MemoryContent, MemoryFile};
 pub(crate) use metadata::MetadataWriter;

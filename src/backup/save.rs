@@ -23,7 +23,7 @@ use crate::repo::container::{
     TO_THE_END,
 };
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::{HoleMap, Node, NodeKind};
+use crate::repo::tree::{HoleMap, Node};
 use crate::store::Store;
 
 /// Totals of Save.
@@ -332,10 +332,7 @@ impl<'a> SaveStage<'a> {
     }
 
     fn append_entry(&mut self, node: &Node) -> Result<()> {
-        self.saved.tally.add(match node.kind {
-            NodeKind::File => EntryTally { files: 1, bytes: node.size, ..EntryTally::default() },
-            _ => EntryTally { others: 1, ..EntryTally::default() },
-        });
+        self.saved.tally.add(EntryTally::of(node));
         self.progress.files_done.add(1);
         self.append(node)
     }

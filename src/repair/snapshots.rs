@@ -6,7 +6,8 @@
 //!    nanosecond later, so that it follows the damaged one. Its open map names the damaged one.
 //!    A snapshot that lacks what could not be read, or what a newer fhrd wrote, is left as it is: that may come back.
 //! 3. The damaged snapshot is deleted only on request, and only for a replacement that this repair has stored: another
-//!    repair may still withdraw its own. Without that, an equal one of an earlier repair serves.
+//!    repair may still withdraw its own. Those that an earlier repair has stored, and that are equal, go with it.
+//!    Without that request, an equal one of an earlier repair serves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use lru::LruCache;
 use serde::Serialize;
 
 use super::writer::metadata_writer;
-use crate::backup::{MetadataWriter, OpenDirectory};
+use crate::backup::{EntryTally, MetadataWriter, OpenDirectory};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -24,7 +25,7 @@ use crate::repo::index::{ChunkIndex, ContainerListing, Soundness, name_all_conta
 use crate::repo::marks::check_writable;
 use crate::repo::reader::{ChunkReader, RecipeWalk, at_least_one};
 use crate::repo::recipe::ContentReference;
-use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS};
+use crate::repo::snapshot::{self, NamedSnapshot, PROBLEMS, Snapshot};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 use crate::store::Store;
 use crate::types::SnapshotId;
@@ -77,7 +78,7 @@ pub struct SnapshotsReport {
     pub unreadable: Vec<String>,
     /// Snapshots that stay as they are, because only a newer version can read all of them, with the reason.
     pub newer: Vec<String>,
-    /// Damaged snapshots that were deleted.
+    /// Damaged snapshots that were deleted, and replacements of earlier repairs that were equal to those of this one.
     pub forgotten: Vec<String>,
 }
 
@@ -107,6 +108,7 @@ pub fn repair_snapshots(
         reader: ChunkReader::new(repository, readers, CACHE_BYTES),
         stop: stop.clone(),
         found: DamagedSnapshot::default(),
+        tally: EntryTally::default(),
         known: known_directories(),
     };
     let (mut report, mut may_come_back) = (SnapshotsReport::default(), false);
@@ -143,6 +145,7 @@ pub fn repair_snapshots(
             if request.forget {
                 snapshot::delete(store, &named.id)?;
                 report.forgotten.push(named.id.to_string());
+                report.forget_equal(store, &replacement, &snapshots)?;
             }
         }
         report.damaged.push(found);
@@ -152,6 +155,19 @@ pub fn repair_snapshots(
 }
 
 impl SnapshotsReport {
+    /// Deletes those of `known`, which were listed before `replacement` was stored, that are equal to it.
+    fn forget_equal(&mut self, store: &dyn Store, replacement: &SnapshotId, known: &[NamedSnapshot]) -> Result<()> {
+        let own = Snapshot::load(store, replacement)?;
+        for NamedSnapshot { id, snapshot } in known {
+            let (program, intent) = (own.program.clone(), own.intent.clone());
+            if (Snapshot { program, intent, ..snapshot.clone() }) == own {
+                snapshot::delete(store, id)?;
+                self.forgotten.push(id.to_string());
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a snapshot that cannot be read, and deletes it on request if its bytes proved wrong.
     fn add_unreadable(&mut self, store: &dyn Store, request: SnapshotRepair, name: &str, error: &Error) -> Result<()> {
         if error.is_newer() {
@@ -171,6 +187,8 @@ struct TreeRepair {
     reader: ChunkReader,
     stop: Arc<AtomicBool>,
     found: DamagedSnapshot,
+    /// The entries that this walk met and that are not lost.
+    tally: EntryTally,
     /// Directories that were looked at.
     known: KnownDirectories,
 }
@@ -187,6 +205,8 @@ struct KnownDirectory {
     is_partial: bool,
     /// The listing without them, if it was written.
     written: Option<ContentReference>,
+    /// The other entries below it.
+    tally: EntryTally,
 }
 
 /// A directory that is being walked.
@@ -196,6 +216,8 @@ struct WalkedListing {
     content: Option<ContentReference>,
     /// Entries that were lost before it.
     lost_before: u64,
+    /// What was met before it.
+    tally_before: EntryTally,
 }
 
 impl TreeRepair {
@@ -249,7 +271,11 @@ impl TreeRepair {
         repaired.program = concat!("fhrd ", env!("CARGO_PKG_VERSION")).into();
         // So that a copy of another repository's snapshot does not count as whole.
         let lost = self.found.dropped_count.max(1);
-        *repaired.statistics.entry(PROBLEMS.into()).or_default() += lost;
+        let problems = repaired.statistics.entry(PROBLEMS.into()).or_default();
+        *problems = problems.saturating_add(lost);
+        let EntryTally { files, directories, others, bytes } = self.tally;
+        let counts = [("files", files), ("directories", directories), ("others", others), ("bytes", bytes)];
+        repaired.statistics.extend(counts.map(|(name, count)| (name.to_string(), count)));
         repaired.extra.insert(REPAIRED_FROM.into(), damaged.id.0.to_vec().into());
         // A new id makes the name new: a late deletion of an earlier repair must not hit this one.
         repaired.intent = Some(repository.salts.draw()?.to_vec());
@@ -270,6 +296,7 @@ impl TreeRepair {
         root: Option<ContentReference>,
         mut output: Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
     ) -> Result<Option<ContentReference>> {
+        self.tally = EntryTally::default();
         let mut path: Vec<Vec<u8>> = Vec::new();
         let mut levels = vec![self.begin(root, None)];
         // A loss may pass: the next snapshot is read again there. What was only looked at is not written.
@@ -292,11 +319,13 @@ impl TreeRepair {
             match next {
                 Some(node) if node.kind == NodeKind::Directory => {
                     path.push(node.name.clone());
+                    self.tally.add(EntryTally { directories: 1, ..EntryTally::default() });
                     let Some(equal) = node.content.and_then(|content| known.get(&content)).copied() else {
                         levels.push(self.begin(node.content, Some(node)));
                         continue;
                     };
                     self.found.drop_equal(&path, equal.lost);
+                    self.tally.add(equal.tally);
                     path.pop();
                     if let Some((metadata, _)) = &mut output {
                         let partial = node.partial || equal.is_partial;
@@ -305,15 +334,8 @@ impl TreeRepair {
                 }
                 Some(node) => {
                     path.push(node.name.clone());
-                    let lost = self.loss(&node)?;
-                    if let Some(error) = &lost {
-                        self.found.drop_entry(&path, "", error);
-                        directory.omit();
-                    }
+                    self.entry(&node, &path, directory, output.as_mut().map(|(metadata, _)| &mut **metadata))?;
                     path.pop();
-                    if let (None, Some((metadata, _))) = (lost, &mut output) {
-                        directory.append(&node, metadata)?;
-                    }
                 }
                 None => {
                     let Some(ended) = levels.pop() else { break };
@@ -335,6 +357,23 @@ impl TreeRepair {
         Ok(written)
     }
 
+    /// Notes an entry that is lost. Counts any other, and writes it if there is a writer.
+    fn entry(
+        &mut self,
+        node: &Node,
+        path: &[Vec<u8>],
+        directory: &mut OpenDirectory,
+        metadata: Option<&mut MetadataWriter>,
+    ) -> Result<()> {
+        if let Some(error) = self.loss(node)? {
+            self.found.drop_entry(path, "", &error);
+            directory.omit();
+            return Ok(());
+        }
+        self.tally.add(EntryTally::of(node));
+        metadata.map_or(Ok(()), |metadata| directory.append(node, metadata))
+    }
+
     /// Ends a directory, and writes it into its parent if there is a writer.
     fn end(
         &mut self,
@@ -343,7 +382,8 @@ impl TreeRepair {
         output: &mut Option<(&mut MetadataWriter, &Arc<Mutex<ChunkIndex>>)>,
     ) -> Result<KnownDirectory> {
         let lost = self.found.dropped_count.saturating_sub(ended.lost_before);
-        let mut done = KnownDirectory { lost, is_partial: ended.directory.is_partial(), written: None };
+        let tally = self.tally.since(ended.tally_before);
+        let mut done = KnownDirectory { lost, is_partial: ended.directory.is_partial(), written: None, tally };
         if let Some((metadata, index)) = output {
             match parent {
                 None => done.written = ended.directory.finish_root(metadata)?,
@@ -365,6 +405,7 @@ impl TreeRepair {
             directory: OpenDirectory::new(node.map(Box::new)),
             content,
             lost_before: self.found.dropped_count,
+            tally_before: self.tally,
         }
     }
 

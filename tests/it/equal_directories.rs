@@ -113,6 +113,8 @@ fn a_repair_of_equal_directories_ends_and_leaves_out_what_is_lost_in_each() {
         let counted = usage(&repository, &named, None, &stop).unwrap();
         let directories = (1..=depth as u32).fold(0u64, |sum, level| sum.saturating_add(50u64.saturating_pow(level)));
         assert_eq!((counted.files, counted.directories), (0, directories));
+        let counts = ["files", "directories", "others", "bytes"].map(|name| named.snapshot.statistics[name]);
+        assert_eq!(counts, [0, directories, 0, 0]);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Repairs of the small repository of `flips`: what they do, and that they may be killed at any operation.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fhrd::Result;
 use fhrd::inspect::check::CheckReport;
+use fhrd::inspect::usage::usage;
 use fhrd::repair::containers::{ContainersReport, repair_containers};
 use fhrd::repair::index::{IndexReport, repair_index};
 use fhrd::repair::snapshots::{SnapshotRepair, SnapshotsReport, repair_snapshots};
@@ -126,6 +128,10 @@ fn a_snapshot_is_written_again_without_what_is_lost() {
     let report =
         fhrd::restore::restore(&repository, &config(), &named, &target, &Default::default(), &Arc::default()).unwrap();
     assert_eq!((report.damaged, report.problems), (0, 0));
+    // It says what it has.
+    let counted = usage(&repository, &named, None, &AtomicBool::new(false)).unwrap();
+    let counts = ["files", "directories", "others", "bytes"].map(|name| named.snapshot.statistics[name]);
+    assert_eq!(counts, [counted.files, counted.directories, counted.others, counted.bytes]);
     // Once more, nothing new is made; on request the damaged ones go.
     let count = names(&store, "snapshots").len();
     snapshots(&repository, false, false).unwrap();
