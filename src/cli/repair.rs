@@ -37,6 +37,7 @@ fn index(session: &Session) -> Result<Exit> {
                 "missing",
                 format!("{} ({} that no snapshot needs)", report.missing.len() as u64 + report.gone, report.gone),
             ),
+            ("there again", report.returned.to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("index segments", format!("{} written", report.segments_written)),
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
@@ -61,6 +62,10 @@ fn containers(session: &Session) -> Result<Exit> {
     } else {
         for container in &report.containers {
             note(&format!("damaged: {}", container.damage));
+            if !container.is_named {
+                note(&format!("{}: no index segment says which chunks it had", container.container));
+                continue;
+            }
             note(&format!(
                 "{}: {} chunks stored again ({}), {} stored elsewhere, {} lost",
                 container.container,
@@ -70,11 +75,17 @@ fn containers(session: &Session) -> Result<Exit> {
                 container.chunks_lost
             ));
         }
+        report.missing.iter().for_each(|name| note(&format!("error: {name} is missing")));
+        let unnamed = match report.unnamed {
+            0 => String::new(),
+            unnamed => format!(", and those of {unnamed} containers that no index segment names"),
+        };
         let saved: u64 = report.containers.iter().map(|container| container.chunks_saved).sum();
         let pairs = [
             ("without an index", format!("{} containers", report.containers.len())),
             ("stored again", format!("{saved} chunks")),
-            ("lost", format!("{lost} chunks")),
+            ("lost", format!("{lost} chunks{unnamed}")),
+            ("missing", format!("{} containers, with all their chunks", report.missing.len())),
             (
                 "with bad frames",
                 format!("{} containers; their sound chunks serve where they are", report.with_bad_frames),
@@ -84,7 +95,8 @@ fn containers(session: &Session) -> Result<Exit> {
             print(|out| write_pairs(out, &pairs))?;
         }
     }
-    Ok(if lost == 0 { Exit::Fine } else { Exit::Damaged })
+    let is_whole = lost == 0 && report.unnamed == 0 && report.missing.is_empty();
+    Ok(if is_whole { Exit::Fine } else { Exit::Damaged })
 }
 
 fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<Exit> {

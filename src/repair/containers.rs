@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::index::is_everything_there;
+use super::returned::missing;
 use super::writer::{check_prune, chunk_index, store_container};
 use crate::codec::{Codec, Raw, Scratch, Zstandard};
 use crate::config::{Config, FRAME_BYTES_LIMIT};
@@ -52,6 +54,8 @@ pub struct ContainerRepair {
     pub chunks_saved: u64,
     /// Their bytes.
     pub bytes_saved: u64,
+    /// Whether an index segment says which chunks it had. If not, the next three numbers are 0.
+    pub is_named: bool,
     /// Chunks of it that other containers have as well.
     pub chunks_elsewhere: u64,
     /// Chunks that are lost.
@@ -72,6 +76,10 @@ pub struct ContainersReport {
     pub with_bad_frames: u64,
     /// Chunks of those that cannot be read.
     pub chunks_unusable: u64,
+    /// Containers that marks list and that are missing, if a snapshot lacks anything. Nothing can be read of them.
+    pub missing: Vec<String>,
+    /// Damaged containers whose chunks no index segment names, if a snapshot lacks anything.
+    pub unnamed: u64,
 }
 
 /// Repairs containers. May be killed at any point and run again.
@@ -80,11 +88,21 @@ pub struct ContainersReport {
 /// Those of the store. Those of marks that forbid writing.
 pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<AtomicBool>) -> Result<ContainersReport> {
     let repository = &repository.stopped_by(stop);
+    let mut report = repair_damaged(repository, config, stop)?;
+    report.unnamed = report.containers.iter().filter(|repair| !repair.is_named).count() as u64;
+    if (report.unnamed > 0 || !report.missing.is_empty()) && is_everything_there(repository, stop)? {
+        report.missing.clear();
+        report.unnamed = 0;
+    }
+    Ok(report)
+}
+
+fn repair_damaged(repository: &Repository, config: &Config, stop: &Arc<AtomicBool>) -> Result<ContainersReport> {
     let store = repository.store.as_ref();
     repository.check_writable()?;
     let marks = Marks::read(store)?;
     marks.check_writable()?;
-    let mut report = ContainersReport::default();
+    let mut report = ContainersReport { missing: missing(store, &marks.quarantine)?, ..ContainersReport::default() };
     for (_, parts) in marks.quarantine.containers() {
         if let BadParts::Parts { entries, .. } = parts {
             report.with_bad_frames += 1;
@@ -119,7 +137,8 @@ pub fn repair_containers(repository: &Repository, config: &Config, stop: &Arc<At
     };
     for (id, error) in &damaged {
         let names = wanted.get(id).cloned().unwrap_or_default();
-        let repair = ContainerRepair { container: blob_name(id), damage: error.to_string(), ..Default::default() };
+        let (container, damage, is_named) = (blob_name(id), error.to_string(), wanted.contains_key(id));
+        let repair = ContainerRepair { container, damage, is_named, ..Default::default() };
         report.containers.push(salvage.container(&listing, id, names, repair)?);
     }
     salvage.seal()?;

@@ -1,7 +1,8 @@
 //! Repair of the index: writes all segments again from the indexes of the containers, and drops damaged ones.
 //!
-//! 1. Orphans are adopted as by a backup. Containers that segments name are collected. Missing ones are left out, and a
-//!    mark lists them. So are those whose own index cannot be read: readers try it again.
+//! 1. Marks lose the containers that are there again (`returned`). Orphans are adopted as by a backup. Containers that
+//!    segments name are collected. Missing ones are left out, and a mark lists them. So are those whose own index
+//!    cannot be read: readers try it again.
 //! 2. New segments are written; the last one names all old ones as replaced.
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
@@ -15,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-use super::catalogue;
+use super::{catalogue, returned};
 use crate::backup::adopt_orphans;
 use crate::error::{ErrorKind, Result};
 use crate::keep::Marker;
@@ -39,10 +40,12 @@ pub struct IndexReport {
     pub containers: u64,
     /// Containers among them that no segment named before.
     pub adopted: u64,
-    /// Containers that segments named, but that are missing, if a snapshot lacks anything.
+    /// Containers that segments named or marks list, but that are missing, if a snapshot lacks anything.
     pub missing: Vec<String>,
     /// Number of such containers that no snapshot needs: a prune has deleted them.
     pub gone: u64,
+    /// Containers that marks listed, and that are there and whole again.
+    pub returned: u64,
     /// Containers whose own index cannot be read.
     pub unreadable: Vec<String>,
     /// Containers whose own index only a newer version can read.
@@ -75,6 +78,7 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     let key_slots_healed = keys::heal_slots(repository)?;
     let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
 
+    report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;
     sort_out_newer(&mut found)?;
     report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
@@ -88,6 +92,10 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     sort_out_newer(&mut listing)?;
     delete_unreadable_segments(&mut listing)?;
     report.catalogues_replaced = catalogue::replace_damaged(repository)?;
+    let marks = Marks::read(store.as_ref())?;
+    report.missing.extend(returned::missing(store.as_ref(), &marks.quarantine)?);
+    report.missing.sort();
+    report.missing.dedup();
     if !report.missing.is_empty() && is_everything_there(repository, stop)? {
         report.gone = std::mem::take(&mut report.missing).len() as u64;
     }
@@ -108,7 +116,7 @@ fn sort_out_newer(listing: &mut ContainerListing) -> Result<()> {
 
 /// Whether every snapshot has all that it needs. Then a container that is missing was deleted by a prune, which writes
 /// the segments again only after that.
-fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
+pub(super) fn is_everything_there(repository: &Repository, stop: &AtomicBool) -> Result<bool> {
     let store = repository.store.as_ref();
     let (snapshots, damaged) = snapshot::list(store)?;
     if !damaged.is_empty() {

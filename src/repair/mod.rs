@@ -14,6 +14,7 @@ mod catalogue;
 pub mod containers;
 pub mod index;
 pub mod quarantine;
+mod returned;
 pub mod snapshots;
 mod writer;
 

@@ -92,7 +92,7 @@ pub struct UpgradeReport {
     pub enabled: Vec<FeatureReport>,
     /// Those that the repository had before.
     pub present: Vec<FeatureReport>,
-    /// Name of the mark that says so to writers; none if there was nothing to enable, or after a dry run.
+    /// Name of the mark that says so to writers, put now or before. None if there is none.
     pub mark: Option<String>,
 }
 
@@ -124,7 +124,7 @@ pub fn upgrade(repository: &Repository, dry_run: bool) -> Result<UpgradeReport> 
     let missing: Vec<Feature> =
         needed(repository.encryption.is_some()).into_iter().filter(|feature| !is_present(feature)).collect();
     let mark = if missing.is_empty() || dry_run {
-        None
+        Marks::read(repository.store.as_ref())?.writer_features_name
     } else {
         let mark = Mark::new(MarkKind::WriterFeatures(bits(&missing)), REASON);
         mark.save(repository.store.as_ref())?.into_iter().next()

@@ -10,6 +10,7 @@ use fhrd::error::{Error, Result};
 use fhrd::inspect::check::check;
 use fhrd::keep::{PruneOptions, TagChange, forget, prune, tag};
 use fhrd::metrics::Progress;
+use fhrd::repair::index::repair_index;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
 use fhrd::repo::Repository;
 use fhrd::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
@@ -172,6 +173,27 @@ fn a_repair_does_not_outlive_what_it_repairs_and_is_not_repeated() {
     assert!(report.forgotten.len() == 2 && report.forgotten.contains(replaced[0].as_ref().unwrap()), "{report:?}");
     let left = names(&again, "snapshots");
     assert!(left.len() == 2 && left.iter().any(|name| name.ends_with(&own)), "{left:?}");
+}
+
+#[test]
+fn a_container_that_is_there_again_counts_once_what_it_copies_from_is_there_too() {
+    let Versions { place, containers: [old, new], .. } = Versions::new();
+    let all = [old.clone(), new.clone()].concat();
+    let blobs: Vec<Vec<u8>> = all.iter().map(|name| place.read(name)).collect();
+    delete(&place, &all);
+    let repair = || repair_index(&place.open(), &Arc::default()).unwrap();
+    assert_eq!(repair().missing.len(), all.len());
+    let put = |wanted: &[String]| {
+        for (name, bytes) in all.iter().zip(&blobs).filter(|(name, _)| wanted.contains(name)) {
+            place.open().store.put_if_absent(name, &[bytes]).unwrap();
+        }
+        repair().returned as usize
+    };
+    let returned = put(&new);
+    assert!(returned < new.len(), "{returned} of {}", new.len());
+    assert_eq!(returned + put(&old), all.len());
+    assert_eq!(names(&place, "marks"), [""; 0]);
+    assert_sound(&place);
 }
 
 #[test]

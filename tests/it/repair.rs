@@ -100,6 +100,11 @@ fn chunks_of_a_container_without_an_index_are_stored_again() {
     }
     let again = containers(&repository).unwrap();
     assert_eq!(again.containers[0].chunks_saved, 0, "stored once: {again:?}");
+    // Without segments nobody knows what it had, which is not nothing.
+    let (store, _) = with_damaged_index();
+    names(&store, "index").iter().for_each(|name| store.delete(name).unwrap());
+    let report = containers(&open(&store)).unwrap();
+    assert_eq!((report.unnamed, report.containers[0].is_named), (1, false), "{report:?}");
 }
 
 #[test]

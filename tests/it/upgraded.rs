@@ -44,7 +44,7 @@ fn an_upgrade_puts_one_mark_into_a_repository_of_an_earlier_version_and_no_other
         [done["mark"].as_str().unwrap()]
     );
     let again = run(&place, &["upgrade"]);
-    assert_eq!((&again["enabled"], &again["present"]), (&json!([]), &all));
+    assert_eq!((&again["enabled"], &again["present"], &again["mark"]), (&json!([]), &all, &done["mark"]));
     assert_eq!(marks(&place).len(), 1);
     fs::write(place.path("file"), b"content").unwrap();
     run(&place, &["backup", "file"]);

@@ -1,6 +1,6 @@
 //! The frames and entries of containers whose bytes proved bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::ContainerId;
 
@@ -91,6 +91,13 @@ impl Quarantine {
     /// Adds everything that `other` has.
     pub fn merge(&mut self, other: &Quarantine) {
         other.containers.iter().for_each(|(container, parts)| self.insert(*container, parts));
+    }
+
+    /// The same without some containers.
+    #[must_use]
+    pub fn without(&self, containers: &BTreeSet<ContainerId>) -> Self {
+        let left = self.containers.iter().filter(|(id, _)| !containers.contains(id));
+        Quarantine { containers: left.map(|(id, parts)| (*id, parts.clone())).collect() }
     }
 
     /// Whether an entry is not listed here, so that its chunk counts as stored.

@@ -21,6 +21,8 @@ pub struct Marks {
     pub quarantine_names: Vec<String>,
     /// The bits of all marks of the kind `writer-features`.
     writer_features: u64,
+    /// Name of one of those marks.
+    pub writer_features_name: Option<String>,
     /// Marks that cannot be read, with the reason.
     pub damaged: Vec<(String, Error)>,
     /// Why nobody may write: the first reason found.
@@ -57,6 +59,7 @@ impl Marks {
                 Ok(mark) => {
                     if let MarkKind::WriterFeatures(features) = &mark.kind {
                         marks.writer_features |= features;
+                        marks.writer_features_name = Some(listed.name.clone());
                     }
                     if let MarkKind::Quarantine(found) = &mark.kind {
                         quarantine.merge(found);

@@ -170,3 +170,36 @@ fn a_backup_beside_a_lost_container_heals_and_says_so() {
     assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
     home.backup(&["directory"]);
 }
+
+#[test]
+fn a_lost_container_is_missing_for_every_repair_until_it_is_there_again() {
+    let home = Home::new();
+    (0..4).for_each(|number| home.write(&format!("directory/{number}"), &noise(number, 300_000)));
+    home.backup(&["directory"]);
+    let name = container(&home);
+    let bytes = home.read(&name);
+    std::fs::remove_file(home.path(&name)).unwrap();
+    let repair = |what: &str, expected: i32| -> serde_json::Value {
+        let output = home.run(&["repair", what, "--json"]);
+        assert_eq!(code(&output), expected, "{what}: {}{}", stdout(&output), stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let blob = name.strip_prefix(&format!("{REPOSITORY}/")).unwrap();
+    for what in ["index", "index", "containers"] {
+        assert_eq!(repair(what, 20)["missing"], serde_json::json!([blob]), "{what}");
+    }
+    assert!(stdout(&home.run(&["repair", "containers"])).contains("1 containers, with all their chunks"));
+    assert_eq!(home.names(&format!("{REPOSITORY}/marks/optional")).len(), 1);
+    // What comes back with other bytes has not returned.
+    let mut wrong = bytes.clone();
+    wrong[100_000] ^= 4;
+    home.write(&name, &wrong);
+    assert_eq!(repair("index", 0)["returned"], 0);
+    assert_eq!(home.names(&format!("{REPOSITORY}/marks/optional")).len(), 1);
+    home.write(&name, &bytes);
+    let report = repair("index", 0);
+    assert_eq!((&report["returned"], &report["missing"]), (&1.into(), &serde_json::json!([])), "{report}");
+    assert_eq!(home.names(&format!("{REPOSITORY}/marks/optional")), [""; 0]);
+    assert_eq!(code(&home.run(&["check", "--read-data"])), 0);
+    assert_eq!(home.backup(&["directory", "--force"])["bytes_new"], 0, "it counts as stored again");
+}
