@@ -164,7 +164,7 @@ impl CopiedSnapshot {
                 return Err(Error::NoSuchSnapshot { id: id.to_string(), hint });
             }
         }
-        match problems >= self.problems_limit {
+        match self.problems_limit.is_some_and(|limit| problems >= limit) {
             true => Err(Error::Incomplete { snapshot: id.to_string(), problems }),
             false => Ok(()),
         }

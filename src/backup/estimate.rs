@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::equal::{EntryTally, SavedDirectory};
 use super::message::{ChunkBatch, ChunkItem, Outcome, TreeItem};
 use super::save::Saved;
 use crate::error::Result;
@@ -16,6 +17,8 @@ const CLAIMS_MAX: usize = 1 << 22;
 /// The stage.
 pub struct EstimateStage<'a> {
     saved: Saved,
+    /// The entries before each directory from the root to the current one.
+    tallies: Vec<EntryTally>,
     index: Arc<Mutex<ChunkIndex>>,
     file: Option<OpenEstimate>,
     progress: &'a Progress,
@@ -30,29 +33,47 @@ struct OpenEstimate {
 impl<'a> EstimateStage<'a> {
     /// Counts from nothing. Dedup claims new chunks in `index`.
     pub fn new(index: Arc<Mutex<ChunkIndex>>, progress: &'a Progress) -> Self {
-        EstimateStage { saved: Saved::default(), index, file: None, progress }
+        EstimateStage { saved: Saved::default(), tallies: Vec::new(), index, file: None, progress }
     }
 
     fn entry(&mut self, node: &Node) {
         match node.kind {
             NodeKind::File => self.file_of(node.size),
             _ => {
-                self.saved.others += 1;
+                self.saved.tally.add(EntryTally { others: 1, ..EntryTally::default() });
                 self.progress.files_done.add(1);
             }
         }
     }
 
     fn file_of(&mut self, len: u64) {
-        self.saved.files += 1;
-        self.saved.bytes += len;
+        self.saved.tally.add(EntryTally { files: 1, bytes: len, ..EntryTally::default() });
         self.progress.files_done.add(1);
     }
 
-    fn tree(&mut self, item: TreeItem) {
+    fn directory(&mut self) {
+        self.saved.tally.add(EntryTally { directories: 1, ..EntryTally::default() });
+    }
+
+    fn tree(&mut self, item: TreeItem) -> Result<()> {
         match item {
-            TreeItem::Enter(_) => self.saved.directories += 1,
-            TreeItem::Leave | TreeItem::Omitted => {}
+            TreeItem::Enter(_) => {
+                self.directory();
+                self.tallies.push(self.saved.tally);
+            }
+            TreeItem::Leave(sent) => {
+                let tally = self.saved.tally.since(self.tallies.pop().unwrap_or_default());
+                if let Some(sent) = sent {
+                    sent.save(SavedDirectory { tally, ..SavedDirectory::default() });
+                }
+            }
+            TreeItem::Equal(_, sent) => {
+                let tally = sent.saved()?.tally;
+                self.directory();
+                self.saved.tally.add(tally);
+                self.progress.files_done.add(tally.files.saturating_add(tally.others));
+            }
+            TreeItem::Omitted => {}
             TreeItem::Entry(node) | TreeItem::Linked(node, _) => self.entry(&node),
             TreeItem::Begin(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: false }),
             TreeItem::Hoisted(_) => self.file = Some(OpenEstimate { len: 0, is_hoisted: true }),
@@ -62,6 +83,7 @@ impl<'a> EstimateStage<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     fn content(&mut self, len: u64) {
@@ -82,7 +104,7 @@ impl Sink for EstimateStage<'_> {
     fn process(&mut self, batch: ChunkBatch) -> Result<()> {
         for item in batch.items {
             match item {
-                ChunkItem::Tree(item) => self.tree(item),
+                ChunkItem::Tree(item) => self.tree(item)?,
                 ChunkItem::Hole(len) => self.content(len),
                 ChunkItem::Chunk(chunk) => {
                     self.saved.chunks += 1;

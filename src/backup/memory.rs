@@ -256,7 +256,7 @@ impl<'a> MemoryStage<'a> {
         while open.len() > shared {
             open.pop();
             self.parents.leave();
-            self.tree(TreeItem::Leave, emit)?;
+            self.tree(TreeItem::Leave(None), emit)?;
         }
         for name in wanted.into_iter().skip(shared) {
             let node =
@@ -384,7 +384,7 @@ impl Source for MemoryStage<'_> {
             self.file(file, emit)?;
         }
         for _ in open {
-            self.tree(TreeItem::Leave, emit)?;
+            self.tree(TreeItem::Leave(None), emit)?;
         }
         emit.emit(std::mem::take(&mut self.batch))
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::block_hashes::HashNote;
+use super::equal::SentDirectory;
 use super::rest::FileRest;
 use super::sent::SentFile;
 use crate::chunk::classify::ChunkClass;
@@ -35,8 +36,10 @@ pub enum Outcome {
 pub enum TreeItem {
     /// A directory begins.
     Enter(Box<Node>),
-    /// The current directory ends.
-    Leave,
+    /// The current directory ends. Learns what is stored, if equal ones may follow.
+    Leave(Option<SentDirectory>),
+    /// A directory that is equal to one that was sent before.
+    Equal(Box<Node>, SentDirectory),
     /// An entry of the current directory is left out.
     Omitted,
     /// An entry whose content is not read: another kind than a file, or a file whose content is known.

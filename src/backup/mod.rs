@@ -31,6 +31,7 @@ mod chunk;
 mod commit;
 mod compress;
 mod dedup;
+mod equal;
 mod estimate;
 mod hash;
 mod identify;

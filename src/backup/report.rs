@@ -66,7 +66,7 @@ pub struct CopiedSnapshot {
     /// An earlier snapshot of the other repository, and its copy in this one: what did not change is not read.
     pub previous: Option<(NamedSnapshot, NamedSnapshot)>,
     /// Store nothing if there are as many problems as this, or more.
-    pub problems_limit: u64,
+    pub problems_limit: Option<u64>,
 }
 
 /// Why a snapshot is stored again. The new one records it.
@@ -157,12 +157,12 @@ fn null_if_empty<S: serde::Serializer>(text: &str, serializer: S) -> std::result
 /// Counters that the snapshot records.
 pub fn statistics(saved: &Saved, counts: &ReadCounts) -> BTreeMap<String, u64> {
     let counters = [
-        ("files", saved.files),
+        ("files", saved.tally.files),
         ("excluded", counts.excluded.load(Ordering::Relaxed)),
         ("files_unchanged", counts.files_unchanged.load(Ordering::Relaxed)),
-        ("directories", saved.directories),
-        ("others", saved.others),
-        ("bytes", saved.bytes),
+        ("directories", saved.tally.directories),
+        ("others", saved.tally.others),
+        ("bytes", saved.tally.bytes),
         ("chunks", saved.chunks),
         ("chunks_new", saved.chunks_new),
         ("bytes_new", saved.bytes_new),

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::equal::{EntryTally, SavedDirectory, SentDirectory};
 use super::listing::OpenDirectory;
 use super::metadata::MetadataWriter;
 use super::sent::{SavedContent, SentFile};
@@ -22,7 +23,7 @@ use crate::repo::container::{
     TO_THE_END,
 };
 use crate::repo::recipe::{ContentReference, RecipeBuilder};
-use crate::repo::tree::{HoleMap, Node};
+use crate::repo::tree::{HoleMap, Node, NodeKind};
 use crate::store::Store;
 
 /// Totals of Save.
@@ -32,14 +33,8 @@ pub struct Saved {
     pub root: Option<ContentReference>,
     /// Whether an entry of the root directory is left out.
     pub root_is_partial: bool,
-    /// Regular files.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Other entries.
-    pub others: u64,
-    /// Bytes of content.
-    pub bytes: u64,
+    /// Entries, and bytes of content.
+    pub tally: EntryTally,
     /// Chunks in the stream.
     pub chunks: u64,
     /// Chunks that this run stored.
@@ -90,6 +85,8 @@ pub struct SaveStage<'a> {
     metadata: MetadataWriter,
     /// Directories from the root to the current one.
     directories: Vec<OpenDirectory>,
+    /// The entries before each of them, without the root.
+    tallies: Vec<EntryTally>,
     file: Option<OpenFile>,
     /// Catalogue entries of this run's models that are not stored yet.
     catalogue: CatalogueBlob,
@@ -126,6 +123,7 @@ impl<'a> SaveStage<'a> {
             entries: 0,
             metadata,
             directories: vec![OpenDirectory::new(None)],
+            tallies: Vec::new(),
             file: None,
             catalogue: CatalogueBlob { time_ns: options.time_ns, entries: Vec::new() },
             deltas: HashMap::new(),
@@ -233,15 +231,17 @@ impl<'a> SaveStage<'a> {
 
     fn tree(&mut self, item: TreeItem) -> Result<()> {
         match item {
-            TreeItem::Enter(node) => self.directories.push(OpenDirectory::new(Some(node))),
-            TreeItem::Leave => {
-                let directory = self.directories.pop().filter(|directory| directory.has_node());
-                let directory =
-                    directory.ok_or_else(|| Error::internal("Save got the end of a directory that had not begun"))?;
-                if let Some(node) = directory.finish(&mut self.metadata)? {
-                    self.saved.directories += 1;
-                    self.append(&node)?;
-                }
+            TreeItem::Enter(node) => {
+                self.directories.push(OpenDirectory::new(Some(node)));
+                self.tallies.push(self.saved.tally);
+            }
+            TreeItem::Leave(sent) => self.leave(sent)?,
+            TreeItem::Equal(mut node, sent) => {
+                let saved = sent.saved()?;
+                (node.content, node.partial) = (saved.content, node.partial | saved.is_partial);
+                self.saved.tally.add(saved.tally);
+                self.progress.files_done.add(saved.tally.files.saturating_add(saved.tally.others));
+                self.append_directory(&node)?;
             }
             TreeItem::Omitted => self.omit(),
             TreeItem::Entry(node) => self.append_entry(&node)?,
@@ -255,6 +255,25 @@ impl<'a> SaveStage<'a> {
             TreeItem::End { outcome, small_holes, sent } => self.end_file(outcome, small_holes, sent)?,
         }
         Ok(())
+    }
+
+    /// Ends the current directory.
+    fn leave(&mut self, sent: Option<SentDirectory>) -> Result<()> {
+        let directory = self.directories.pop().filter(|directory| directory.has_node());
+        let (Some(directory), Some(before)) = (directory, self.tallies.pop()) else {
+            return Err(Error::internal("Save got the end of a directory that had not begun"));
+        };
+        let (is_partial, tally) = (directory.is_partial(), self.saved.tally.since(before));
+        let Some(node) = directory.finish(&mut self.metadata)? else { return Ok(()) };
+        if let Some(sent) = sent {
+            sent.save(SavedDirectory { content: node.content, is_partial, tally });
+        }
+        self.append_directory(&node)
+    }
+
+    fn append_directory(&mut self, node: &Node) -> Result<()> {
+        self.saved.tally.add(EntryTally { directories: 1, ..EntryTally::default() });
+        self.append(node)
     }
 
     /// Marks the current directory: an entry of it is left out.
@@ -313,12 +332,10 @@ impl<'a> SaveStage<'a> {
     }
 
     fn append_entry(&mut self, node: &Node) -> Result<()> {
-        if node.kind == crate::repo::tree::NodeKind::File {
-            self.saved.files += 1;
-            self.saved.bytes += node.size;
-        } else {
-            self.saved.others += 1;
-        }
+        self.saved.tally.add(match node.kind {
+            NodeKind::File => EntryTally { files: 1, bytes: node.size, ..EntryTally::default() },
+            _ => EntryTally { others: 1, ..EntryTally::default() },
+        });
         self.progress.files_done.add(1);
         self.append(node)
     }

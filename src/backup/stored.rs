@@ -3,6 +3,7 @@
 //!
 //! - The content of a file that the target has is not read (`known`), nor is a chunk that it has.
 //! - If both repositories cut alike, chunks travel as they are. Otherwise Chunk cuts the content again.
+//! - A directory that is equal to one before is not read (`equal`).
 //! - Models are recognised and hoisted as Read does it.
 //! - A file whose content is lost in the source is reported, counted and left out.
 
@@ -13,11 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use lru::LruCache;
 
+use super::equal::{EqualDirectories, EqualDirectory, ReadTally};
 use super::input::ReadCounts;
 use super::known::KnownFiles;
 use super::message::{Outcome, ReadBatch, ReadItem, TreeItem};
@@ -41,6 +43,9 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::stored_file::{self, StoredFile};
 use crate::repo::tree::{FileIdentity, HoleMap, Node, NodeKind, TreeCursor};
 use crate::types::Fingerprint;
+
+/// Directories that the search for models remembers.
+const DIRECTORIES_SEEN_MAX: usize = 1 << 16;
 
 /// A model file that may be hoisted.
 struct StoredCandidate {
@@ -73,6 +78,8 @@ pub struct StoredStage<'a> {
     links: LruCache<FileIdentity, (Option<ContentReference>, SentFile)>,
     /// Contents of hoisted files.
     hoisted: HashMap<FileIdentity, (Option<ContentReference>, SentFile)>,
+    /// Directories that were sent.
+    equal: EqualDirectories,
     batch: ReadBatch,
     progress: &'a Progress,
     counts: Arc<ReadCounts>,
@@ -83,6 +90,7 @@ impl<'a> StoredStage<'a> {
     pub fn new(stored: StoredTree, config: &Config, progress: &'a Progress, counts: Arc<ReadCounts>) -> Self {
         StoredStage {
             reader: (stored.new_reader)(),
+            equal: EqualDirectories::new(stored.exclude.is_by_name()),
             stored,
             batch_bytes: config.pipeline.batch_bytes.0,
             model: config.model.clone(),
@@ -124,6 +132,7 @@ impl<'a> StoredStage<'a> {
             emit.check()?;
             let has_begun = steps > 0;
             steps += 1;
+            self.equal.entry()?;
             if self.is_excluded(&walk, &step) {
                 tracing::debug!("excluding {}", walk.path_of(&step).display());
                 self.counts.excluded.fetch_add(1, Ordering::Relaxed);
@@ -132,13 +141,21 @@ impl<'a> StoredStage<'a> {
                 continue;
             }
             match step {
-                StoredStep::Enter(node) => {
-                    known.enter(&node);
-                    self.tree(TreeItem::Enter(node), emit)?;
-                }
+                StoredStep::Enter(node) => match self.equal.enter(node.content, self.tally()) {
+                    Some(EqualDirectory { sent, tally }) => {
+                        self.add(walk.path(), tally);
+                        walk.skip_directory();
+                        self.tree(TreeItem::Equal(node, sent), emit)?;
+                    }
+                    None => {
+                        known.enter(&node);
+                        self.tree(TreeItem::Enter(node), emit)?;
+                    }
+                },
                 StoredStep::Leave => {
                     known.leave();
-                    self.tree(TreeItem::Leave, emit)?;
+                    let sent = self.equal.leave(self.tally());
+                    self.tree(TreeItem::Leave(Some(sent)), emit)?;
                 }
                 StoredStep::Entry(node) if node.kind == NodeKind::File => self.file(*node, &walk, &mut known, emit)?,
                 StoredStep::Entry(node) => self.tree(TreeItem::Entry(node), emit)?,
@@ -151,6 +168,28 @@ impl<'a> StoredStage<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What was counted so far.
+    fn tally(&self) -> ReadTally {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ReadCounts { excluded, problems, files_unchanged, .. } = self.counts.as_ref();
+        let [excluded, problems, files_unchanged] = [excluded, problems, files_unchanged].map(count);
+        ReadTally { excluded, problems, files_unchanged, bytes: self.progress.bytes_read.get() }
+    }
+
+    /// Counts what is below a directory that is equal to one before.
+    fn add(&self, path: &Path, tally: ReadTally) {
+        let ReadCounts { excluded, problems, files_unchanged, .. } = self.counts.as_ref();
+        let counts = [(excluded, tally.excluded), (problems, tally.problems), (files_unchanged, tally.files_unchanged)];
+        for (counter, more) in counts {
+            counter.store(counter.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+        }
+        self.progress.bytes_read.add(tally.bytes);
+        if tally.problems > 0 {
+            tracing::warn!("cannot copy {} entries below {}: as in an equal directory", tally.problems, path.display());
+            self.progress.errors.add(tally.problems);
+        }
     }
 
     fn is_excluded(&self, walk: &StoredWalk, step: &StoredStep) -> bool {
@@ -300,6 +339,7 @@ impl<'a> StoredStage<'a> {
     fn candidates(&mut self, emit: &mut Emit<ReadBatch>) -> Result<Vec<StoredCandidate>> {
         let (mut walk, mut known, mut found) =
             (StoredWalk::new(self.stored.root), (self.stored.new_known)(), Vec::new());
+        let mut seen = LruCache::new(at_least_one(DIRECTORIES_SEEN_MAX));
         while let Some(step) = walk.next(&mut self.reader)?
             && found.len() < MODEL_CANDIDATES_MAX
         {
@@ -309,6 +349,10 @@ impl<'a> StoredStage<'a> {
                 continue;
             }
             match step {
+                // An equal one has no other files.
+                StoredStep::Enter(node) if node.content.is_some_and(|content| seen.put(content, ()).is_some()) => {
+                    walk.skip_directory();
+                }
                 StoredStep::Enter(node) => known.enter(&node),
                 StoredStep::Leave => known.leave(),
                 StoredStep::Entry(node) if node.kind == NodeKind::File && node.content.is_some() => {

@@ -51,9 +51,14 @@ impl StoredWalk {
     /// Leaves the directory of the last step, if that is one, as if it had not been there.
     pub fn skip(&mut self, step: &StoredStep) {
         if let StoredStep::Enter(_) = step {
-            self.levels.pop();
-            self.path.pop();
+            self.skip_directory();
         }
+    }
+
+    /// Leaves the current directory without a step.
+    pub fn skip_directory(&mut self) {
+        self.levels.pop();
+        self.path.pop();
     }
 
     /// Listing of the current directory.

@@ -137,7 +137,7 @@ impl<'a> WalkStage<'a> {
             }
             Event::Leave { .. } => {
                 self.parents.leave();
-                self.push_tree(TreeItem::Leave, emit)
+                self.push_tree(TreeItem::Leave(None), emit)
             }
             Event::Entry { node, .. } if node.kind == NodeKind::File => self.file(node, emit),
             Event::Entry { node, .. } => self.push_tree(TreeItem::Entry(Box::new(node)), emit),

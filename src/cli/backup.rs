@@ -13,7 +13,7 @@ use super::exit::Exit;
 use super::forget::{grace_of_profile, locks_of_profile};
 use super::hooks::run_hooks;
 use super::location;
-use super::output::{failed, note, print, print_json, rate, ratio, size, write_pairs};
+use super::output::{failed, note, print, print_json, rate, ratio, size, unread, write_pairs};
 use super::progress::shown;
 use super::prune::prune_now;
 use super::request::request;
@@ -129,8 +129,7 @@ fn write_summary(
         ("problems", report.problems.to_string()),
     ];
     if report.containers_unread > 0 {
-        let text = "containers of the repository are missing or unreadable: run `fhrd repair index`";
-        pairs.push(("unreadable", format!("{} {text}", report.containers_unread)));
+        pairs.push(("unreadable", unread(report.containers_unread)));
     }
     pairs.extend(requests);
     write_pairs(out, &pairs)?;

@@ -9,9 +9,10 @@ use super::args::CopyArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json, size};
+use super::output::{failed, print, print_json, size, unread_note};
 use super::progress::shown;
 use super::snapshots::{short_id, statistic};
+use crate::backup::BackupReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keep::{Copier, CopyOutcome};
 use crate::metrics::Progress;
@@ -30,7 +31,7 @@ struct CopiedDocument {
     original: String,
     /// None after a dry run.
     copy: Option<String>,
-    /// Whether the target had it before, and nothing better could be stored.
+    /// Whether the target had it before, and nothing better could be stored. Then nothing of it is counted below.
     existed: bool,
     /// Copies that lacked entries, and that were deleted.
     replaced: Vec<String>,
@@ -40,6 +41,8 @@ struct CopiedDocument {
     bytes_read: u64,
     bytes_new: u64,
     bytes_stored: u64,
+    /// Containers of the target that could not be read, or are missing.
+    containers_unread: u64,
     problems: u64,
     /// Why it was not copied.
     error: Option<String>,
@@ -48,16 +51,17 @@ struct CopiedDocument {
 impl CopiedDocument {
     fn new(outcome: &CopyOutcome) -> Self {
         let report = outcome.report.as_ref();
-        let recorded = |name| statistic(&outcome.original, name);
+        let count = |of: fn(&BackupReport) -> u64| report.map_or(0, of);
         CopiedDocument {
             original: outcome.original.id.to_string(),
             copy: outcome.copy.map(|id| id.to_string()),
             existed: report.is_none(),
-            files: report.map_or_else(|| recorded("files"), |report| report.files),
-            bytes: report.map_or_else(|| recorded("bytes"), |report| report.bytes),
-            bytes_read: report.map_or(0, |report| report.bytes_read),
-            bytes_new: report.map_or(0, |report| report.bytes_new),
-            bytes_stored: report.map_or(0, |report| report.bytes_stored),
+            files: count(|report| report.files),
+            bytes: count(|report| report.bytes),
+            bytes_read: count(|report| report.bytes_read),
+            bytes_new: count(|report| report.bytes_new),
+            bytes_stored: count(|report| report.bytes_stored),
+            containers_unread: count(|report| report.containers_unread),
             problems: outcome.problems,
             replaced: outcome.replaced.iter().map(ToString::to_string).collect(),
             error: None,
@@ -104,7 +108,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
             }
             outcome => CopiedDocument::new(&outcome?),
         };
-        if copied.problems > 0 && exit == Exit::Fine {
+        if (copied.problems > 0 || copied.containers_unread > 0) && exit == Exit::Fine {
             exit = Exit::Incomplete;
         }
         if !session.options.json && !session.options.quiet {
@@ -147,5 +151,5 @@ fn write_line(out: &mut dyn Write, original: &NamedSnapshot, copied: &CopiedDocu
         ),
         (None, _) => format!("would be copied: {} new before compression", size(copied.bytes_new)),
     };
-    writeln!(out, "{} {text}", short_id(original)).map_err(failed)
+    writeln!(out, "{} {text}{}", short_id(original), unread_note(copied.containers_unread)).map_err(failed)
 }

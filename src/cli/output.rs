@@ -177,6 +177,16 @@ pub fn hex_unless_utf8(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
 }
 
+/// Says that so many containers could not be read, and what to do.
+pub fn unread(containers: u64) -> String {
+    format!("{containers} containers of the repository are missing or unreadable: run `fhrd repair index`")
+}
+
+/// The same behind a line about a snapshot; empty without such containers.
+pub fn unread_note(containers: u64) -> String {
+    if containers == 0 { String::new() } else { format!("; {}", unread(containers)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use super::args::RewriteArguments;
 use super::choice;
 use super::exit::Exit;
 use super::location;
-use super::output::{failed, print, print_json, size};
+use super::output::{failed, print, print_json, size, unread_note};
 use super::request::PatternLists;
 use super::snapshots::{short_id, statistic};
 use crate::error::{Error, Result};
@@ -31,6 +31,8 @@ struct RewrittenDocument {
     bytes_before: u64,
     forgotten: bool,
     dry_run: bool,
+    /// Containers of the repository that could not be read, or are missing.
+    containers_unread: u64,
     problems: u64,
 }
 
@@ -46,6 +48,7 @@ impl RewrittenDocument {
             bytes_before: statistic(original, "bytes"),
             forgotten: outcome.forgotten,
             dry_run,
+            containers_unread: outcome.report.containers_unread,
             problems: outcome.report.problems,
         }
     }
@@ -70,6 +73,9 @@ pub fn run(session: &Session, arguments: &RewriteArguments) -> Result<Exit> {
         if document.problems > 0 && exit != Exit::Damaged {
             let is_refused = document.rewritten.is_none() || exit == Exit::Failed;
             exit = if is_refused { Exit::Failed } else { Exit::Incomplete };
+        }
+        if document.containers_unread > 0 && exit == Exit::Fine {
+            exit = Exit::Incomplete;
         }
         if !session.options.json && !session.options.quiet {
             print(|out| write_line(out, original, &document))?;
@@ -104,14 +110,14 @@ fn request(arguments: &RewriteArguments) -> Result<RewriteRequest> {
 }
 
 fn write_line(out: &mut dyn Write, original: &NamedSnapshot, document: &RewrittenDocument) -> Result<()> {
-    let id = short_id(original);
+    let (id, note) = (short_id(original), unread_note(document.containers_unread));
     if document.problems > 0 && document.rewritten.is_none() {
         let problems = document.problems;
         let text = "entries cannot be read. --allow-problems leaves these out, too";
-        return writeln!(out, "{id} is not written again: {problems} {text}").map_err(failed);
+        return writeln!(out, "{id} is not written again: {problems} {text}{note}").map_err(failed);
     }
     if document.excluded == 0 {
-        return writeln!(out, "{id} has nothing to leave out").map_err(failed);
+        return writeln!(out, "{id} has nothing to leave out{note}").map_err(failed);
     }
     let left = format!(
         "{} of {} files and {} of {}",
@@ -128,5 +134,5 @@ fn write_line(out: &mut dyn Write, original: &NamedSnapshot, document: &Rewritte
             format!("is now {new} with {left}; the original is {fate}")
         }
     };
-    writeln!(out, "{id} {text}").map_err(failed)
+    writeln!(out, "{id} {text}{note}").map_err(failed)
 }

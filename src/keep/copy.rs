@@ -105,14 +105,14 @@ impl<'a> Copier<'a> {
             exclude: Patterns::default(),
             // What a poor copy has needs no reading.
             previous: best.clone().map(|copy| (original.clone(), copy)).or_else(|| self.previous(&original.snapshot)),
-            problems_limit: best.as_ref().map_or(u64::MAX, |copy| copy.copy_problems() - missing),
+            problems_limit: best.as_ref().map(|copy| copy.copy_problems() - missing),
         };
         let request = BackupRequest { copied: Some(copied), dry_run, ..BackupRequest::default() };
         let report = match (backup(self.target, self.config, &request, progress, stop), best) {
             (Err(Error::Incomplete { .. }), Some(copy)) => return Ok(existing(&copy)),
             (report, _) => report.map_err(|error| explain_loss(self.source.store.as_ref(), [&original.id], error))?,
         };
-        let (copy, problems) = (SnapshotId::parse(&report.snapshot), report.problems + missing);
+        let (copy, problems) = (SnapshotId::parse(&report.snapshot), report.problems.saturating_add(missing));
         let mut replaced = Vec::new();
         if let Some(id) = copy {
             let snapshot = Snapshot::load(self.target.store.as_ref(), &id)?;

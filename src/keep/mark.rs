@@ -10,7 +10,7 @@
 //!
 //! Anything that cannot be read or found is an error with the name of the snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -133,18 +133,17 @@ impl<'a> Marker<'a> {
         }
     }
 
-    /// Marks an entry with its bases. A base that is nowhere is an error only if the entry `is_needed`.
+    /// Marks an entry with its bases. A base that is nowhere is an error only if the entry `is_needed`. What a newer
+    /// version wrote is always one. After an error nothing of the walk is marked, so the next visit fails, too.
     fn entry(&mut self, located: LocatedEntry, is_needed: bool) -> Result<()> {
-        let mut stack = vec![located];
-        let mut walked = Vec::new();
+        let (mut stack, mut walked) = (vec![located], HashSet::new());
         while let Some(located) = stack.pop() {
             let (container, entry) = (located.container, located.entry);
-            let mut lost = None;
-            if self.doubted.contains(&container, entry) {
-                lost = located.fingerprint();
-            } else if self.live.insert(container, entry) {
+            let is_doubted = self.doubted.contains(&container, entry);
+            let mut lost = if is_doubted { located.fingerprint() } else { None };
+            let is_skipped = is_doubted && is_needed || self.live.contains(&container, entry);
+            if !is_skipped && walked.insert((container, entry)) {
                 check_known(&located)?;
-                walked.push((container, entry));
                 let bases = if self.skipped_rule == SkippedRule::Bases { Vec::new() } else { bases_of(&located) };
                 for base in bases {
                     match self.locate_base(&base)? {
@@ -160,19 +159,18 @@ impl<'a> Marker<'a> {
                 }
             }
         }
+        walked.into_iter().for_each(|(container, entry)| _ = self.live.insert(container, entry));
         Ok(())
     }
 
     /// Marks an entry that a reader has just read, and all that the reader may take for its bases: the entry that each
     /// names, and a sound one of the same chunk.
     fn entry_as_read(&mut self, located: LocatedEntry) -> Result<()> {
-        let mut walked = LiveSet::default();
-        let mut stack = vec![located];
+        let (mut stack, mut walked) = (vec![located], HashSet::new());
         while let Some(located) = stack.pop() {
-            if !walked.insert(located.container, located.entry) {
+            if !walked.insert((located.container, located.entry)) {
                 continue;
             }
-            self.live.insert(located.container, located.entry);
             check_known(&located)?;
             for (base, needs_literals) in bases_with_literals(&located) {
                 let exact = self.rescue.resolver.locator.locate_exact(&base)?;
@@ -184,6 +182,7 @@ impl<'a> Marker<'a> {
                 stack.extend(exact.into_iter().chain(other));
             }
         }
+        walked.into_iter().for_each(|(container, entry)| _ = self.live.insert(container, entry));
         Ok(())
     }
 

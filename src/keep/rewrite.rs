@@ -63,7 +63,7 @@ pub fn rewrite(
         purpose: CopyPurpose::Rewrite(request.excludes.clone()),
         exclude: request.exclude.clone(),
         previous: None,
-        problems_limit: if request.allow_problems { u64::MAX } else { 1 },
+        problems_limit: (!request.allow_problems).then_some(1),
     };
     let run = |dry_run, progress: &Progress| {
         let request = BackupRequest { copied: Some(copied.clone()), dry_run, ..BackupRequest::default() };

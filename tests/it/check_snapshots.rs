@@ -10,10 +10,13 @@ use fhrd::repair::quarantine;
 use fhrd::repo::Repository;
 use fhrd::repo::container::{HEADER_BYTES, parse_name};
 use fhrd::repo::marks::Marks;
+use fhrd::repo::recipe::ContentReference;
 use fhrd::repo::snapshot::{self, NamedSnapshot};
+use fhrd::repo::tree::{Node, NodeKind};
 use fhrd::restore::restore;
 use fhrd::store::CountingStore;
 
+use crate::hostile_repository::HostileRepository;
 use crate::input::{TestRepository, edit, write};
 use crate::trees::Random;
 
@@ -156,4 +159,28 @@ fn the_rest_of_the_repository_costs_nothing() {
     }
     let last = reads(&repository, source.path());
     assert!(last <= 2 * first, "{last} reads after 40 other backups, {first} before");
+}
+
+#[test]
+fn what_was_fine_as_a_file_is_checked_again_as_a_directory_and_with_another_length() {
+    for is_directory in [true, false] {
+        let mut hostile = HostileRepository::new();
+        let chunk = ContentReference::Chunk { fingerprint: hostile.whole(b"no listing").fingerprint, len: 10 };
+        let recipe = hostile.recipe(1, &[chunk]);
+        let ContentReference::Recipe { level, fingerprint, .. } = recipe else { panic!("a recipe") };
+        let longer = ContentReference::Recipe { level, fingerprint, len: 11 };
+        let file =
+            |name: &str, size, content| Node { name: name.into(), size, content: Some(content), ..Node::default() };
+        let odd = match is_directory {
+            true => Node { kind: NodeKind::Directory, ..file("odd", 0, recipe) },
+            false => file("odd", 11, longer),
+        };
+        let root = hostile.listing(&[file("fine", 10, recipe), odd]);
+        let (home, _) = hostile.finish_with(root, Vec::new(), 1);
+        let repository = home.open();
+        let (snapshots, _) = snapshot::list(repository.store.as_ref()).unwrap();
+        let report = checked(&repository, &snapshots[0], false);
+        assert_eq!(report.defects.len(), 1, "{report:?}");
+        assert!(report.defects[0].contains("/odd"), "{:?}", report.defects);
+    }
 }

@@ -6,15 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fhrd::Error;
+use fhrd::filesystem::PatternsBuilder;
 use fhrd::inspect::dump::Dump;
 use fhrd::inspect::find::{FindQuery, find_entries};
 use fhrd::inspect::lineage::lineage;
 use fhrd::inspect::models::models;
-use fhrd::inspect::usage::usage;
+use fhrd::inspect::usage::{TreeUsage, usage};
+use fhrd::keep::{Copier, CopyOutcome, RewriteOutcome, RewriteRequest, rewrite};
+use fhrd::metrics::Progress;
 use fhrd::repair::snapshots::{SnapshotRepair, repair_snapshots};
+use fhrd::repo::Repository;
 use fhrd::repo::recipe::ContentReference;
-use fhrd::repo::snapshot;
+use fhrd::repo::snapshot::{self, NamedSnapshot};
 use fhrd::repo::tree::{FileIdentity, Node, NodeKind};
+use fhrd::store::MemoryStore;
 use fhrd::types::Fingerprint;
 
 use crate::hostile_repository::HostileRepository;
@@ -35,6 +40,10 @@ fn missing() -> Option<ContentReference> {
 
 /// Directories of 50 equal directories, 14 of them below each other, above a file.
 fn laughs(content: Option<ContentReference>, depth: usize) -> TestRepository {
+    equal(content, depth, WIDTH)
+}
+
+fn equal(content: Option<ContentReference>, depth: usize, width: usize) -> TestRepository {
     let mut hostile = HostileRepository::new();
     let small = ContentReference::Chunk { fingerprint: hostile.whole(b"0123456789").fingerprint, len: 10 };
     let mut listing = hostile.listing(&[file("file.txt", Some(content.unwrap_or(small)))]);
@@ -46,7 +55,7 @@ fn laughs(content: Option<ContentReference>, depth: usize) -> TestRepository {
             content: Some(listing),
             ..Node::default()
         };
-        listing = hostile.listing(&(0..WIDTH).map(directory).collect::<Vec<_>>());
+        listing = hostile.listing(&(0..width).map(directory).collect::<Vec<_>>());
     }
     hostile.finish_with(listing, Vec::new(), 1).0
 }
@@ -105,6 +114,94 @@ fn a_repair_of_equal_directories_ends_and_leaves_out_what_is_lost_in_each() {
         let directories = (1..=depth as u32).fold(0u64, |sum, level| sum.saturating_add(50u64.saturating_pow(level)));
         assert_eq!((counted.files, counted.directories), (0, directories));
     }
+}
+
+fn only_snapshot(repository: &Repository) -> NamedSnapshot {
+    snapshot::find(repository.store.as_ref(), "latest").unwrap()
+}
+
+fn used(repository: &Repository, named: &NamedSnapshot, path: &str) -> TreeUsage {
+    usage(repository, named, Some(Path::new(path)).filter(|_| !path.is_empty()), &AtomicBool::new(false)).unwrap()
+}
+
+fn copied(home: &TestRepository, is_alike: bool) -> (Repository, NamedSnapshot, CopyOutcome) {
+    let (source, config, store) = (home.open(), TestRepository::config(), Arc::new(MemoryStore::new()));
+    let target = match is_alike {
+        true => Repository::init_like(store, &source).unwrap(),
+        false => Repository::init(store, &config.repository).unwrap(),
+    };
+    let mut copier = Copier::new(&source, &target, &config).unwrap();
+    let outcome = copier.copy(&only_snapshot(&source), false, &Progress::default(), &Arc::default()).unwrap();
+    let copy = only_snapshot(&target);
+    (target, copy, outcome)
+}
+
+#[test]
+fn a_copy_of_equal_directories_ends_and_has_all_of_them() {
+    for is_alike in [false, true] {
+        for depth in [2, DEPTH] {
+            let home = laughs(None, depth);
+            let (target, copy, outcome) = copied(&home, is_alike);
+            let (original, report) = (only_snapshot(&home.open()), outcome.report.unwrap());
+            let [before, after] = [(&home.open(), &original), (&target, &copy)].map(|(at, named)| used(at, named, ""));
+            assert_eq!((after.files, after.directories, after.bytes), (before.files, before.directories, before.bytes));
+            assert_eq!((report.files, report.bytes, report.problems), (before.files, before.bytes, 0));
+            assert_eq!(report.directories, before.directories);
+            assert_eq!(copy.snapshot.root == original.snapshot.root, is_alike, "the listings are the same");
+            // What is lost in one of them is lost in each.
+            let (target, copy, outcome) = copied(&laughs(missing(), depth), is_alike);
+            let lost = (WIDTH as u64).saturating_pow(depth as u32);
+            assert_eq!((outcome.problems, copy.snapshot.problems()), (lost, lost));
+            let after = used(&target, &copy, "");
+            assert_eq!((after.files, after.directories), (0, before.directories));
+        }
+    }
+}
+
+fn rewritten(repository: &Repository, pattern: &str) -> fhrd::Result<RewriteOutcome> {
+    let mut patterns = PatternsBuilder::default();
+    patterns.add(pattern, false, "test").unwrap();
+    let request = RewriteRequest {
+        exclude: patterns.build().unwrap(),
+        excludes: Vec::new(),
+        forget: true,
+        allow_problems: false,
+        dry_run: false,
+    };
+    let original = only_snapshot(repository);
+    rewrite(repository, &TestRepository::config(), &original, &request, &Progress::default(), &Arc::default())
+}
+
+#[test]
+fn a_rewrite_by_name_of_equal_directories_ends() {
+    for depth in [2, DEPTH] {
+        let home = laughs(None, depth);
+        let repository = home.open();
+        let report = rewritten(&repository, "d07").unwrap().report;
+        let power = |level: usize| (WIDTH as u64 - 1).saturating_pow(level as u32);
+        let sum = |from, to| (from..to).fold(0u64, |sum, level| sum.saturating_add(power(level)));
+        let counts = (power(depth), sum(1, depth + 1), sum(0, depth));
+        assert_eq!((report.files, report.directories, report.excluded), counts);
+        let named = only_snapshot(&repository);
+        let after = used(&repository, &named, "");
+        assert_eq!((after.files, after.directories), (report.files, report.directories));
+        assert_eq!((named.snapshot.statistics["files"], named.snapshot.problems()), (report.files, 0));
+    }
+}
+
+#[test]
+fn a_rewrite_by_path_reads_each_of_equal_directories_or_says_that_there_are_too_many() {
+    let home = laughs(None, 2);
+    let repository = home.open();
+    let report = rewritten(&repository, "/d01/d07").unwrap().report;
+    assert_eq!((report.files, report.excluded), ((WIDTH * WIDTH - 1) as u64, 1));
+    let named = only_snapshot(&repository);
+    let files = ["d00", "d01", "d02"].map(|path| used(&repository, &named, path).files as usize);
+    assert_eq!(files, [WIDTH, WIDTH - 1, WIDTH]);
+    let home = equal(None, 40, 2);
+    let error = rewritten(&home.open(), "/d01/d00").unwrap_err();
+    assert!(error.to_string().contains("equal directories"), "{error}");
+    assert_eq!(rewritten(&home.open(), "d00").unwrap().report.files, 1);
 }
 
 #[test]

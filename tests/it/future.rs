@@ -1,6 +1,7 @@
 //! What a newer version wrote is never damage: for each extension point of the format, every verb of this version
 //! refuses or keeps everything, quarantines nothing, and restores the rest byte for byte.
 
+mod needed;
 mod writer;
 
 use std::collections::BTreeMap;

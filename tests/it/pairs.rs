@@ -225,7 +225,7 @@ fn copied(source: &Repository, id: &str) -> BackupRequest {
     let original = snapshot::find(source.store.as_ref(), id).unwrap();
     let purpose = CopyPurpose::Copy(original.id);
     let repository = source.clone();
-    let (exclude, previous, problems_limit) = (Patterns::default(), None, u64::MAX);
+    let (exclude, previous, problems_limit) = (Patterns::default(), None, None);
     let copied = CopiedSnapshot { repository, original, purpose, exclude, previous, problems_limit };
     BackupRequest { copied: Some(copied), ..BackupRequest::default() }
 }

@@ -25,12 +25,19 @@ pub fn too_long(pattern: &str) -> Option<String> {
 #[derive(Debug, Clone, Default)]
 pub struct Patterns {
     matcher: Option<Gitignore>,
+    /// Whether one of them looks at more than a name.
+    has_paths: bool,
 }
 
 impl Patterns {
     /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.matcher.is_none()
+    }
+
+    /// Whether the name of an entry decides, whatever directory it is in.
+    pub fn is_by_name(&self) -> bool {
+        !self.has_paths
     }
 
     /// Whether the patterns name the entry at the absolute `path`: `Some(false)` if the last one that matches begins
@@ -50,13 +57,14 @@ pub struct PatternsBuilder {
     builder: GitignoreBuilder,
     bytes: usize,
     patterns: usize,
+    has_paths: bool,
 }
 
 impl Default for PatternsBuilder {
     fn default() -> Self {
         let mut builder = GitignoreBuilder::new("/");
         builder.allow_unclosed_class(false);
-        PatternsBuilder { builder, bytes: 0, patterns: 0 }
+        PatternsBuilder { builder, bytes: 0, patterns: 0, has_paths: false }
     }
 }
 
@@ -78,6 +86,8 @@ impl PatternsBuilder {
         let added = self.builder.case_insensitive(ignore_case).and_then(|builder| builder.add_line(None, &line));
         added.map_err(|error| failed(format!("expected a pattern, found `{pattern}`: {error}")))?;
         self.patterns += 1;
+        // A class of characters may have the slash.
+        self.has_paths |= pattern.trim_end().trim_end_matches('/').contains(['/', '[']);
         Ok(())
     }
 
@@ -106,7 +116,7 @@ impl PatternsBuilder {
             origin: "patterns".into(),
             message: format!("expected patterns that compile to at most 10 MiB; use fewer wildcards ({error})"),
         };
-        Ok(Patterns { matcher: Some(self.builder.build().map_err(failed)?) })
+        Ok(Patterns { matcher: Some(self.builder.build().map_err(failed)?), has_paths: self.has_paths })
     }
 }
 

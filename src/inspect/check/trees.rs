@@ -1,7 +1,7 @@
 //! Checks trees: every listing and recipe of every snapshot decodes, and their chunks are in listed containers.
 //!
 //! Snapshots share most of their content. A listing or recipe that was checked before is skipped, as long as a bounded
-//! cache remembers its fingerprint.
+//! cache remembers the reference to it, and whether it was a listing.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -34,6 +34,13 @@ pub(super) enum WalkDepth {
     Located,
     /// To the frames with its bytes, through all bases.
     Traced,
+}
+
+/// In which role a reference was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum CheckedAs {
+    File,
+    Directory,
 }
 
 /// What a walk through trees has found.
@@ -78,8 +85,9 @@ struct TreeCheck<'a> {
     run: &'a CheckRun<'a>,
     reader: ChunkReader,
     depth: WalkDepth,
-    /// Listings and recipes that were checked.
-    seen: LruCache<Fingerprint, ()>,
+    /// Listings, and recipes of files, that were checked. Another reference to the same chunk may state another length,
+    /// and what is fine as a file may be no listing.
+    seen: LruCache<(ContentReference, CheckedAs), ()>,
     /// Of the snapshot that is checked now.
     log: DefectLog,
     lost: LostChunks,
@@ -137,13 +145,8 @@ impl TreeCheck<'_> {
 
     /// A cursor over a listing that was not checked before.
     fn unseen(&mut self, content: Option<ContentReference>) -> Option<OpenListing> {
-        if let Some(ContentReference::Chunk { fingerprint, .. } | ContentReference::Recipe { fingerprint, .. }) =
-            content
-            && self.seen.put(fingerprint, ()).is_some()
-        {
-            return None;
-        }
-        content.map(|content| OpenListing { cursor: TreeCursor::open(Some(content)), content })
+        let content = content.filter(|content| self.seen.put((*content, CheckedAs::Directory), ()).is_none())?;
+        Some(OpenListing { cursor: TreeCursor::open(Some(content)), content })
     }
 
     /// Checks the content of a file, recipes depth first. After a defect the rest of the content is checked too.
@@ -158,8 +161,8 @@ impl TreeCheck<'_> {
                 }
                 Some(ContentReference::Hole { .. }) => continue,
                 Some(ContentReference::Chunk { fingerprint, len }) => self.chunk(&fingerprint, len),
-                Some(ContentReference::Recipe { level, fingerprint, len }) => {
-                    if self.seen.put(fingerprint, ()).is_some() {
+                Some(recipe @ ContentReference::Recipe { level, fingerprint, len }) => {
+                    if self.seen.put((recipe, CheckedAs::File), ()).is_some() {
                         continue;
                     }
                     let bytes = self.reader.read(&fingerprint);

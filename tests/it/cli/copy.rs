@@ -82,6 +82,7 @@ fn copies_restore_byte_for_byte_and_a_second_copy_stores_nothing() {
         let stored = containers(&home, "second");
         let again = copy(&home, &["latest"]);
         assert_eq!((&again["snapshots"][0]["existed"], containers(&home, "second")), (&Value::Bool(true), stored));
+        assert_eq!(["files", "bytes", "bytes_new"].map(|key| number(&again["snapshots"][0], key)), [0; 3], "{again}");
         assert_eq!(copy(&home, &[])["snapshots"].as_array().unwrap().len(), 2);
         assert_eq!((containers(&home, "second"), snapshots(&home, &["--repo", "second"]).len()), (stored, 2));
         assert_eq!(code(&home.run(&["check", "--read-data", "--repo", "second"])), 0);

@@ -151,6 +151,21 @@ fn a_backup_beside_a_lost_container_heals_and_says_so() {
         json(&home.run(&["restore", snapshot, "--target", snapshot, "--json"]));
         assert!(home.read(&format!("{snapshot}/directory/file")) == edited);
     }
+    // A rewrite and a copy say the same.
+    home.write("source/new", &noise(2, 1000));
+    json(&home.run(&["init", "--repo", "other", "--json"]));
+    json(&home.run(&["backup", "source", "--repo", "other", "--json"]));
+    for words in [&["rewrite", "latest", "--exclude", "file"][..], &["copy", "--from-repo", "other"]] {
+        for dry_run in [&["--dry-run"][..], &[]] {
+            let output = home.run(&[words, dry_run, &["--json"]].concat());
+            let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let report = document.get("snapshots").unwrap_or(&document)[0].clone();
+            assert_eq!((code(&output), &report["containers_unread"]), (3, &1.into()), "{report} {}", stderr(&output));
+            assert_eq!(report["problems"], 0, "{report}");
+        }
+    }
+    let output = home.run(&["rewrite", "latest", "--exclude", "directory"]);
+    assert!(code(&output) == 3 && stdout(&output).contains("repair index"), "{}", stdout(&output));
     // A mark says what is lost, and a snapshot that nothing is lost of is whole.
     assert_eq!(code(&home.run(&["check", "--read-data"])), 20);
     home.backup(&["directory"]);

@@ -181,6 +181,20 @@ impl Scene {
         scene.with_backups(&sources, &[2])
     }
 
+    /// One container with three files: all, the first two, and the first one are in snapshots, of which the first is
+    /// forgotten. The last one is `half`. Once the second one is forgotten, too, the first file moves again.
+    pub fn that_moves_twice() -> Self {
+        let scene = Self::empty();
+        let directories = ["all", "some", "half"].map(|name| scene.directory.path().join(name));
+        for (count, directory) in [3, 2, 1].into_iter().zip(&directories) {
+            fs::create_dir(directory).unwrap();
+            (0..count).for_each(|file| {
+                fs::write(directory.join(file.to_string()), Random(20 + file).bytes(3000)).unwrap();
+            });
+        }
+        scene.with_backups(&directories, &[1, 2])
+    }
+
     /// Two snapshots that stay: version 1, whose text is stored as copies from version 0, and half a container. Versions
     /// 0 and 2 are forgotten, so a prune has something to move and to delete.
     pub fn for_verbs() -> Self {
