@@ -99,10 +99,10 @@ impl Keyring {
 
     /// This keyring without the generations after `generation`, as somebody has it who opens older slots alone.
     pub fn up_to(&self, generation: u32) -> Keyring {
-        let mut earlier = self.clone();
-        earlier.masters.retain(|master| master.generation <= generation);
-        earlier.others.retain(|master| master.generation <= generation);
-        earlier
+        let mut partial = self.clone();
+        partial.masters.retain(|master| master.generation <= generation);
+        partial.others.retain(|master| master.generation <= generation);
+        partial
     }
 
     /// Takes in the master keys of another keyring of the same repository.

@@ -162,10 +162,10 @@ pub(in crate::repo) fn is_later_in_use(
     generation: u32,
 ) -> Result<bool> {
     let all = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
-    let earlier = SealedStore::new(store.clone(), suite, Arc::new(keyring.up_to(generation)));
+    let partial = SealedStore::new(store.clone(), suite, Arc::new(keyring.up_to(generation)));
     for directory in WRITTEN {
-        for blob in earlier.list(directory)? {
-            match earlier.get_range_cached(&blob.name, 0, 0) {
+        for blob in partial.list(directory)? {
+            match partial.get_range_cached(&blob.name, 0, 0) {
                 Err(Error::Locked { .. }) if all.get_range_cached(&blob.name, 0, 1).is_ok() => return Ok(true),
                 Err(error) if !error.is_unreadable() && !matches!(error, Error::Locked { .. }) => return Err(error),
                 _ => {}
