@@ -302,6 +302,27 @@ fn a_directory_that_cannot_be_listed_costs_nothing_that_can_be_found_by_name() {
 }
 
 #[test]
+fn no_snapshot_is_given_up_for_what_is_in_a_directory_that_cannot_be_listed() {
+    let scene = Scene::new();
+    let first = scene.back_up(false).snapshot;
+    // No segment names the containers any more, and a directory of them cannot be listed.
+    for segment in scene.store.list("index").unwrap() {
+        scene.store.delete(&segment.name).unwrap();
+    }
+    let containers: Vec<String> = scene.containers().into_iter().map(|container| container.name).collect();
+    for container in containers {
+        let (directory, _) = container.rsplit_once('/').unwrap();
+        scene.spoil(&format!("{directory}/"), 0..1);
+        let request = SnapshotRepair { forget: true, ..SnapshotRepair::default() };
+        let report = repair_snapshots(&scene.repository, &config(), request, &Arc::default()).unwrap();
+        assert!(report.forgotten.is_empty() && report.damaged.len() == 1, "{report:?}");
+        assert!(report.damaged[0].may_come_back && report.damaged[0].replaced_by.is_none(), "{report:?}");
+        scene.store.bad.lock().unwrap().clear();
+        assert!(scene.restored(&first).1.is_empty());
+    }
+}
+
+#[test]
 fn orphans_beside_a_damaged_one_are_adopted_if_their_bases_are_there() {
     let scene = Scene::new();
     scene.back_up(false);

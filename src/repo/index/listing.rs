@@ -62,6 +62,8 @@ struct Changes {
     new: HashSet<ContainerId>,
     /// A container that a segment names and that is neither listed nor known to be gone.
     unlisted: Option<ContainerId>,
+    /// Why a directory of containers could not be listed, now or earlier. Sound containers may be in it.
+    unlistable: Option<Error>,
 }
 
 /// The segments of a repository.
@@ -92,8 +94,9 @@ impl ContainerListing {
         }
         let (segments, mut damaged) = open_segments(store, &ListedSegments::default())?;
         let (containers, lost) = list_containers(store, &segments)?;
-        damaged.extend(lost.map(|error| (CONTAINER_PREFIX.into(), error)));
         let listing = Self::of(store, containers);
+        listing.note_unlistable(lost.as_ref());
+        damaged.extend(lost.map(|error| (CONTAINER_PREFIX.into(), error)));
         listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
     }
@@ -135,6 +138,7 @@ impl ContainerListing {
         let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
         let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
         listing.set_quarantine(self.quarantine());
+        listing.note_unlistable(self.unlistable().as_ref());
         let (poor, is_proved) = (RwLock::new(self.poor()), AtomicBool::new(self.is_proved.load(Ordering::Acquire)));
         let (segments, salts) = (RwLock::new(self.listed()), self.salts.clone());
         ContainerListing { damaged, segments, salts, poor, is_proved, ..listing }
@@ -274,12 +278,25 @@ impl ContainerListing {
 
     fn list_again(&self) -> Result<()> {
         let segments = ListedSegments { active: self.refresh()?, ..ListedSegments::default() };
-        let (listed, _) = list_containers(&self.store, &segments)?;
+        let (listed, lost) = list_containers(&self.store, &segments)?;
+        self.note_unlistable(lost.as_ref());
         let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         changes.gone.extend(self.containers.difference(&listed).copied());
         changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();
         self.has_changed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    fn note_unlistable(&self, error: Option<&Error>) {
+        let Some(error) = error else { return };
+        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        changes.unlistable.get_or_insert_with(|| error.duplicate());
+    }
+
+    /// Why a directory of containers could not be listed.
+    pub(super) fn unlistable(&self) -> Option<Error> {
+        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        changes.unlistable.as_ref().map(Error::duplicate)
     }
 
     fn poor(&self) -> HashSet<ContainerId> {

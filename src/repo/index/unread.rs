@@ -56,9 +56,9 @@ impl ContainerListing {
         self.recovery().unread.ids().into_iter().filter(|id| quarantine.of(id) != Some(&BadParts::Whole)).collect()
     }
 
-    /// Whether a container could not be read that may be sound, and come back.
+    /// Whether a container, or a directory of containers, could not be read that may be sound, and come back.
     pub fn may_come_back(&self) -> bool {
-        self.recovery().unread.may_come_back()
+        self.recovery().unread.may_come_back() || self.unlistable().is_some()
     }
 
     /// Whether an entry of a listed container may lack what it copies from: something is known to be bad or missing, or
@@ -67,9 +67,11 @@ impl ContainerListing {
         self.lost > 0 || self.recovery().unread.is_any() || !self.quarantine().is_empty()
     }
 
-    /// Why a chunk that no look-up has found may still be stored: a container that may have it could not be read.
+    /// Why a chunk that no look-up has found may still be stored: a container that may have it could not be read,
+    /// or a directory of them not be listed.
     pub(super) fn blind_error(&self) -> Option<Error> {
         let quarantine = self.quarantine();
-        self.recovery().blind_error(|id| quarantine.of(id) == Some(&BadParts::Whole))
+        let unread = self.recovery().blind_error(|id| quarantine.of(id) == Some(&BadParts::Whole));
+        unread.or_else(|| self.unlistable())
     }
 }

@@ -3,4 +3,5 @@
 mod beside;
 mod copies;
 mod older;
+mod returned;
 mod scene;
