@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Repository;
 use super::paths::{create_private, create_private_file, known_repository_file};
-use crate::crypto::Keyring;
 use crate::error::{Error, Result};
 use crate::store::{Store, sync_name};
 use crate::types::hex;
@@ -45,10 +44,7 @@ pub struct KnownRepository {
 /// Where the store is: its URL, or the path that was given and the real one. Both count, because somebody may put a
 /// symbolic link in place of a directory.
 fn locations(store: &dyn Store) -> Vec<String> {
-    let Some(path) = store.local_path() else {
-        // A store in memory has no address, and ends with the process.
-        return Some(store.location()).filter(|location| location.contains("://")).into_iter().collect();
-    };
+    let Some(path) = store.local_path() else { return vec![store.location()] };
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let real = fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
     let mut paths = vec![absolute, real];
@@ -112,14 +108,6 @@ impl KnownRepository {
     /// The latest generation of the master key that this machine has seen in a store; 0 if none.
     pub fn generation(store: &dyn Store) -> u32 {
         of(store).into_iter().flatten().map(|(_, known)| known.generation).max().unwrap_or(0)
-    }
-
-    /// The latest generation of the master key that this machine has seen in a store with the keys of `keyring`; 0 if
-    /// none. What cannot be read is left to [`Self::check`].
-    pub(super) fn generation_of(store: &dyn Store, keyring: &Keyring) -> Result<u32> {
-        let keys = hex(&keyring.commitment()?);
-        let known = of(store).into_iter().flatten().filter(|(_, known)| known.keys == keys);
-        Ok(known.map(|(_, known)| known.generation).max().unwrap_or(0))
     }
 
     /// Fails unless the repository has the keys that are remembered of its location, if any are. What is remembered of

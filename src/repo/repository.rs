@@ -16,7 +16,6 @@ use crate::repo::clock::Clock;
 use crate::repo::container::NewContainers;
 use crate::repo::features;
 use crate::repo::keys::{self, OpenedSlots};
-use crate::repo::known::KnownRepository;
 use crate::repo::record::{
     BYTES_LIMIT, COPY, EncryptionRecord, NAME, StoredRecord, config_record, encode_record, put_record, read_record,
 };
@@ -409,14 +408,7 @@ fn encryption_of(store: &Arc<dyn Store>, suite: CipherSuite, opened: OpenedSlots
         let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
         let unconfirmed = keys::unconfirmed_slots(&sealed)?;
         let confirmed = slots.iter().zip(&generations).filter(|(id, _)| !unconfirmed.contains(id));
-        let confirmed = confirmed.map(|(_, generation)| *generation).max();
-        // Claims that somebody brings back cannot bring back an older key.
-        let seen = KnownRepository::generation_of(store.as_ref(), &keyring)?;
-        let allowed = confirmed.map(|generation| generation.max(seen));
-        if let Some(generation) = allowed
-            && generations.iter().any(|later| *later > generation)
-            && !keys::is_later_in_use(store, suite, &keyring, generation)?
-        {
+        if let Some(generation) = confirmed.map(|(_, generation)| *generation).max() {
             keyring.seal_at_most_with(generation);
         }
     }

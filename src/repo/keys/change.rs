@@ -237,8 +237,7 @@ pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Vec<String
     for listed in store.list(CLAIMS)? {
         match load(store, &listed.name) {
             Ok(record) => unconfirmed.extend(record.slot),
-            // Whoever may put can put a claim that says nothing. It must not keep everybody out.
-            Err(error) if error.is_unreadable() || matches!(error, Error::Locked { .. }) => tracing::warn!("{error}"),
+            Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
             Err(error) => return Err(error),
         }
     }

@@ -148,7 +148,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
             Err(error) => tracing::warn!("a key slot does not open: {error}"),
         }
     }
-    if let Some(opened) = merged(opened, closed) {
+    if let Some(opened) = merged(opened, closed)? {
         return Ok(opened);
     }
     Err(locked(match (is_foreign, unlock) {
@@ -159,25 +159,17 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
 }
 
 /// The keys of all slots that opened. Of two keys of one generation, the one in the latest slot counts for what is
-/// written from now on. A slot with more keys than there may be is left out.
-fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Option<OpenedSlots> {
+/// written from now on.
+fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Result<Option<OpenedSlots>> {
     let latest = |keyring: &Keyring| keyring.latest().map_or(0, |master| master.generation);
     let order = |(named, keyring): &(NamedSlot, Keyring)| (latest(keyring), named.slot.time_ns, named.id.clone());
     opened.sort_by_key(|opened| std::cmp::Reverse(order(opened)));
-    let mut opened = opened.into_iter();
-    let (named, mut keyring) = opened.next()?;
-    let (mut slots, mut generations) = (vec![named.id], vec![latest(&keyring)]);
-    for (named, other) in opened {
-        match keyring.merge(&other) {
-            Ok(()) => {
-                slots.push(named.id);
-                generations.push(latest(&other));
-            }
-            Err(error) => tracing::warn!("leaving the keys of the slot {} out: {error}", named.id),
-        }
-    }
+    let (slots, generations) = opened.iter().map(|(named, keyring)| (named.id.clone(), latest(keyring))).unzip();
+    let mut keyrings = opened.into_iter().map(|(_, keyring)| keyring);
+    let Some(mut keyring) = keyrings.next() else { return Ok(None) };
+    keyrings.try_for_each(|other| keyring.merge(&other))?;
     closed.sort_unstable();
-    Some(OpenedSlots { slots, generations, closed, keyring })
+    Ok(Some(OpenedSlots { slots, generations, closed, keyring }))
 }
 
 /// Removes the slot `id`, its copy first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::change::KeyChange;
-use super::copies::{heal_claimed, heal_slots, read_slot};
+use super::copies::{heal_claimed, heal_slots};
 use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
@@ -52,7 +52,6 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
         let id = change.put(&slot)?;
-        check_opens(store, &id, unlock, &encryption.keyring)?;
         heal_claimed(repository)?;
         remember(repository, &encryption.keyring, &id);
         encryption.slots.iter().try_for_each(|old| slots::remove(store, old))?;
@@ -62,10 +61,10 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     Ok((id, encryption.slots.clone()))
 }
 
-/// Removes the slot whose id begins with `id`, unless it alone opens the repository here. Returns its whole id.
+/// Removes the slot whose id begins with `id`, unless it is the last one. Returns its whole id.
 ///
 /// # Errors
-/// [`Error::Usage`] if no slot or several have such an id, or if no other slot is open; those of [`KeyChange`].
+/// [`Error::Usage`] if no slot or several have such an id, or if it is the last one; those of [`KeyChange`].
 pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let change = KeyChange::begin(store, &encryption.slots, None)?;
@@ -75,11 +74,9 @@ pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
         let (Some(found), None) = (found.next(), found.next()) else {
             return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
         };
-        // What else is stored may open with nothing: anybody can have put it.
-        if encryption.slots.iter().all(|slot| slot == found) {
-            let text = "this is the only key slot that the given password or key file opens: without it you could not \
-                        read the repository. Give that of another slot, or use `fhrd key passwd`";
-            return Err(Error::Usage(text.into()));
+        // One that cannot be read opens nothing.
+        if slots::list(store)?.iter().all(|slot| slot.id == *found) {
+            return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
         }
         slots::remove(store, found)?;
         Ok(found.clone())
@@ -119,60 +116,16 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
         Ok((change.put(&slot)?, before))
     })?;
     // From here on the new key may be in use. If the rest fails, the claim stays, so that nobody makes another one.
-    if let Err(error) = check_opens(store, &added, unlock, &keyring) {
-        if slots::ids(store)?.contains(&added) {
-            return Err(error);
-        }
-        change.end();
-        return Err(slot_is_gone());
-    }
     heal_claimed(repository)?;
     remember(repository, &encryption.keyring, &added);
     before.iter().try_for_each(|old| slots::remove(store, old))?;
     remember(repository, &keyring, &added);
     if !slots::ids(store)?.contains(&added) {
         change.end();
-        return Err(slot_is_gone());
+        return Err(Error::Usage("somebody has removed the new key slot at the same time".into()));
     }
     change.end();
     Ok(Rotated { added, removed: before, generation })
-}
-
-fn slot_is_gone() -> Error {
-    Error::Usage("somebody has removed the new key slot at the same time".into())
-}
-
-/// Fails unless the stored slot `id` opens with `unlock` and has the keys of `keyring`: others are removed next.
-fn check_opens(store: &dyn Store, id: &str, unlock: &Unlock, keyring: &Keyring) -> Result<()> {
-    let name = format!("{}/{id}", slots::PREFIX);
-    match read_slot(store, id)?.open(&name, unlock)? {
-        Some(found) if found.encode()?.bytes() == keyring.encode()?.bytes() => Ok(()),
-        _ => Err(Error::corrupt(name, 0, "the keys that were just stored", "others: no other slot was removed")),
-    }
-}
-
-/// Whether something that is stored needs one of the keys of `keyring` after `generation`.
-///
-/// # Errors
-/// Those of the store. What cannot be read proves nothing.
-pub(in crate::repo) fn is_later_in_use(
-    store: &Arc<dyn Store>,
-    suite: CipherSuite,
-    keyring: &Keyring,
-    generation: u32,
-) -> Result<bool> {
-    let all = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
-    let partial = SealedStore::new(store.clone(), suite, Arc::new(keyring.up_to(generation)));
-    for directory in WRITTEN {
-        for blob in partial.list(directory)? {
-            match partial.get_range_cached(&blob.name, 0, 0) {
-                Err(Error::Locked { .. }) if all.get_range_cached(&blob.name, 0, 1).is_ok() => return Ok(true),
-                Err(error) if !error.is_unreadable() && !matches!(error, Error::Locked { .. }) => return Err(error),
-                _ => {}
-            }
-        }
-    }
-    Ok(false)
 }
 
 /// Fails if something is stored under a later generation than the keyring of `store` has. Another new key would get the

@@ -3,5 +3,4 @@
 mod beside;
 mod copies;
 mod older;
-mod returned;
 mod scene;
