@@ -87,6 +87,20 @@ impl Keyring {
         allowed.ok_or_else(|| Error::internal("a keyring without keys"))
     }
 
+    /// The latest generation that it has a key of, whether or not that key seals.
+    pub fn generation_max(&self) -> u32 {
+        self.masters.last().map_or(0, |master| master.generation)
+    }
+
+    /// The same without the keys of later generations than `generation`.
+    #[must_use]
+    pub fn up_to(&self, generation: u32) -> Self {
+        let mut older = self.clone();
+        older.masters.retain(|master| master.generation <= generation);
+        older.others.retain(|master| master.generation <= generation);
+        older
+    }
+
     /// Seals nothing with later generations than `generation`.
     pub fn seal_at_most_with(&mut self, generation: u32) {
         self.sealing_max = Some(generation);

@@ -229,14 +229,28 @@ impl<'a> KeyChange<'a> {
 }
 
 /// The slots whose new master keys are not to be used yet, because somebody is still putting them.
+#[derive(Debug, Default)]
+pub(in crate::repo) struct Unconfirmed {
+    /// Each with the claim on it.
+    slots: Vec<(String, String)>,
+}
+
+impl Unconfirmed {
+    /// Name of the claim on a slot.
+    pub(in crate::repo) fn claim_on(&self, slot: &str) -> Option<&str> {
+        self.slots.iter().find(|(id, _)| id == slot).map(|(_, claim)| claim.as_str())
+    }
+}
+
+/// The slots whose new master keys are not to be used yet.
 ///
 /// # Errors
 /// Those of the store. A claim that is damaged counts for nothing here.
-pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Vec<String>> {
-    let mut unconfirmed = Vec::new();
+pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirmed> {
+    let mut unconfirmed = Unconfirmed::default();
     for listed in store.list(CLAIMS)? {
         match load(store, &listed.name) {
-            Ok(record) => unconfirmed.extend(record.slot),
+            Ok(record) => unconfirmed.slots.extend(record.slot.map(|slot| (slot, listed.name))),
             Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
             Err(error) => return Err(error),
         }

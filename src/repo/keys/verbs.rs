@@ -7,7 +7,7 @@ use super::copies::{heal_claimed, heal_slots};
 use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
-use crate::repo::marks::check_writable;
+use crate::repo::marks::Marks;
 use crate::repo::{Encryption, KnownRepository, Repository};
 use crate::store::{SealedStore, Store};
 
@@ -20,7 +20,8 @@ const WRITTEN: [&str; 2] = ["snapshots", "index"];
 /// [`Error::Usage`] if it is not; those of marks that forbid writing.
 fn encryption(repository: &Repository) -> Result<&Encryption> {
     // A program that knows no copies of slots must not remove slots.
-    check_writable(repository)?;
+    repository.check_features()?;
+    Marks::read(repository.store.as_ref())?.check_writable()?;
     repository.encryption.as_ref().ok_or_else(|| Error::Usage("the repository is not encrypted".into()))
 }
 
@@ -130,7 +131,7 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
 
 /// Fails if something is stored under a later generation than the keyring of `store` has. Another new key would get the
 /// number of one that is in use.
-fn check_is_current(store: &dyn Store) -> Result<()> {
+pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
     for directory in WRITTEN {
         for blob in store.list(directory)? {
             match store.get_range_cached(&blob.name, 0, 0) {
@@ -149,7 +150,7 @@ fn check_is_current(store: &dyn Store) -> Result<()> {
 /// has used; those of [`KeyChange`].
 pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: &str) -> Result<String> {
     Repository::check_keyring(store.as_ref(), &keyring)?;
-    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref()) {
+    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref(), &keyring.commitment()?) {
         let text = "these keys are older than those that this machine has used: use a later export";
         return Err(Error::Usage(text.into()));
     }
@@ -176,6 +177,7 @@ fn remember(repository: &Repository, keyring: &Keyring, id: &str) {
         slot: id.into(),
         slots: vec![id.into()],
         closed: Vec::new(),
+        held_back: None,
     };
-    KnownRepository::remember(&Repository { encryption: Some(encryption), ..repository.clone() });
+    KnownRepository::remember_again(&Repository { encryption: Some(encryption), ..repository.clone() });
 }

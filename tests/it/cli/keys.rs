@@ -363,6 +363,35 @@ fn an_old_key_slot_that_comes_back_is_noticed() {
 }
 
 #[test]
+fn an_old_key_slot_and_an_old_claim_that_come_back_change_nothing_where_the_repository_is_known() {
+    let home = sealed();
+    let old = home.names("r/keys").remove(0);
+    let bytes = home.read(&format!("r/keys/{old}"));
+    ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
+    let later = home.names("r/keys").remove(0);
+    let store = fhrd::store::open(home.path("r")).unwrap();
+    let unlock = fhrd::crypto::Unlock::Password(fhrd::crypto::SecretBytes::new(b"secret".to_vec()));
+    let claim = crate::keys::returned::bring_back(&store, (&old, &bytes), &later, &unlock);
+    home.write("source/more", &noise(2, 100_000));
+    let before = files(&home.path("r/containers"));
+    let output = ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    for name in [&claim, &old] {
+        assert!(stderr(&output).contains(name), "{}", stderr(&output));
+    }
+    let mut new = files(&home.path("r/containers"));
+    new.retain(|path| !before.contains(path));
+    assert!(!new.is_empty() && new.iter().all(|path| std::fs::read(path).unwrap()[12] == 2), "{new:?}");
+    // Another machine remembers nothing.
+    std::fs::remove_dir_all(home.path("state")).unwrap();
+    let output = run(&home, Some("secret"), &["backup", "--repo", "r", "source"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+    assert!(stderr(&output).contains(&claim) && stderr(&output).contains(&old), "{}", stderr(&output));
+    ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    ok(&home, "secret", &["check", "--read-data", "--repo", "r"]);
+}
+
+#[test]
 fn a_link_may_change_between_repositories_that_are_known() {
     let home = sealed();
     ok(&home, "secret", &["init", "--repo", "s", "--encrypt"]);

@@ -3,4 +3,5 @@
 mod beside;
 mod copies;
 mod older;
+pub mod returned;
 mod scene;
