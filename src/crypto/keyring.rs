@@ -5,8 +5,8 @@ use minicbor::{Decode, Encode};
 use super::secret::{SecretBytes, SecretKey};
 use crate::error::{Error, Result};
 
-/// Generations that a keyring has, at most.
-const GENERATIONS_MAX: usize = 4096;
+/// Generations that a keyring has, at most. They count from 1, so no later one has a greater number.
+const GENERATIONS_MAX: u32 = 4096;
 /// Purpose of the commitment.
 const COMMITMENT_CONTEXT: &str = "fhrd 2026-11 keyring commitment";
 
@@ -130,8 +130,8 @@ impl Keyring {
     }
 
     fn check_count(&self, more: usize) -> Result<()> {
-        if self.masters.len() + self.others.len() + more > GENERATIONS_MAX {
-            return Err(Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key")));
+        if self.masters.len() + self.others.len() + more > GENERATIONS_MAX as usize {
+            return Err(too_many());
         }
         Ok(())
     }
@@ -144,12 +144,13 @@ impl Keyring {
     /// Adds a new master key, under which everything is sealed from now on.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are too many.
+    /// [`Error::Usage`] if there are too many, or the latest one has the greatest number. Nothing has changed then.
     pub fn rotate(&mut self) -> Result<()> {
         self.check_count(1)?;
-        self.sealing_max = None;
-        let generation = self.latest()?.generation + 1;
+        let next = self.generation_max().checked_add(1).filter(|next| *next <= GENERATIONS_MAX);
+        let generation = next.ok_or_else(too_many)?;
         self.masters.push(MasterKey { generation, key: SecretKey::random()? });
+        self.sealing_max = None;
         Ok(())
     }
 
@@ -182,25 +183,25 @@ impl Keyring {
         let corrupt = |got: String| Error::corrupt(what, 0, "a keyring", got);
         let record: KeyringRecord = minicbor::decode(bytes.bytes()).map_err(|error| corrupt(error.to_string()))?;
         let key = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).map_err(|_| corrupt(format!("{} bytes", bytes.len())));
-        let mut masters: Vec<MasterKey> = Vec::new();
-        for master in &record.masters {
-            if masters.last().is_some_and(|last| last.generation >= master.generation) || master.generation == 0 {
-                return Err(corrupt(format!("generation {}", master.generation)));
-            }
-            masters.push(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) });
+        let master = |master: &MasterRecord| match master.generation {
+            generation @ 1..=GENERATIONS_MAX => Ok(MasterKey { generation, key: SecretKey::new(key(&master.key)?) }),
+            generation => Err(corrupt(format!("generation {generation}, of at most {GENERATIONS_MAX}"))),
+        };
+        let masters = record.masters.iter().map(master).collect::<Result<Vec<_>>>()?;
+        let others = record.others.iter().flatten().map(master).collect::<Result<Vec<_>>>()?;
+        if let Some(late) = masters.iter().zip(masters.iter().skip(1)).find(|(a, b)| a.generation >= b.generation) {
+            return Err(corrupt(format!("generation {} after {}", late.1.generation, late.0.generation)));
         }
-        let others = record
-            .others
-            .iter()
-            .flatten()
-            .map(|master| Ok(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) }));
-        let others = others.collect::<Result<Vec<_>>>()?;
-        if masters.is_empty() || masters.len() + others.len() > GENERATIONS_MAX {
+        if masters.is_empty() || masters.len() + others.len() > GENERATIONS_MAX as usize {
             return Err(corrupt(format!("{} master keys", masters.len() + others.len())));
         }
         let fingerprint_key = SecretKey::new(key(&record.fingerprint_key)?);
         Ok(Keyring { fingerprint_key, configuration: key(&record.configuration)?, masters, others, sealing_max: None })
     }
+}
+
+fn too_many() -> Error {
+    Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key"))
 }
 
 impl MasterRecord {
@@ -244,6 +245,43 @@ mod tests {
         assert_eq!(again, merged);
         merged.rotate().unwrap();
         assert_eq!(merged.latest().unwrap().generation, 4);
+    }
+
+    fn numbered(masters: &[u32], others: &[u32]) -> Result<Keyring> {
+        let records = |numbers: &[u32]| {
+            numbers.iter().map(|generation| MasterRecord { generation: *generation, key: vec![3; 32] }).collect()
+        };
+        let record = KeyringRecord {
+            fingerprint_key: vec![1; 32],
+            configuration: vec![2; 32],
+            masters: records(masters),
+            others: Some(records(others)),
+        };
+        Keyring::parse("x", &SecretBytes::new(minicbor::to_vec(&record).unwrap()))
+    }
+
+    #[test]
+    fn generations_that_no_rotation_can_give_are_refused() {
+        for number in [0, GENERATIONS_MAX + 1, u32::MAX - 1, u32::MAX] {
+            for (masters, others) in [(vec![number], vec![]), (vec![1, number], vec![]), (vec![1], vec![number])] {
+                let error = numbered(&masters, &others).unwrap_err().to_string();
+                assert!(error.contains(&format!("generation {number}")), "{error}");
+            }
+        }
+        assert!(numbered(&[2, 2], &[]).is_err() && numbered(&[3, 2], &[]).is_err() && numbered(&[], &[]).is_err());
+    }
+
+    #[test]
+    fn a_rotation_beyond_the_last_generation_is_refused_and_changes_nothing() {
+        let mut last = numbered(&[1, GENERATIONS_MAX], &[]).unwrap();
+        last.seal_at_most_with(1);
+        let before = last.clone();
+        assert!(matches!(last.rotate(), Err(Error::Usage(_))));
+        assert_eq!(last, before);
+        // As if the bound were none.
+        last.masters[1].generation = u32::MAX;
+        assert!(matches!(last.rotate(), Err(Error::Usage(_))));
+        assert_eq!(last.masters.len(), 2);
     }
 
     #[test]

@@ -10,15 +10,17 @@
 //!    would make another key of the same generation, and delete the first one.
 //! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
 //! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
-//!    process that was stopped for an hour. If something is wrong, the own slot is deleted.
+//!    process that was stopped for an hour. Then the slot is read back and opened, before others are removed. If
+//!    something is wrong, the own slot is deleted.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
+use super::copies::read_slot;
 use super::slots::{self, PREFIX};
-use crate::crypto::KeySlot;
+use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::Salts;
 use crate::store::Store;
@@ -174,17 +176,19 @@ impl<'a> KeyChange<'a> {
         Ok(())
     }
 
-    /// Puts a slot, and looks again at claim and slots. Returns its id.
+    /// Puts a slot, looks again at claim and slots, and reads it back: what `unlock` opens must be `keyring`. So
+    /// whoever then removes other slots has one that opens. Returns its id. If something is wrong, the slot is deleted.
     ///
     /// # Errors
-    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store.
-    pub fn put(&self, slot: &KeySlot) -> Result<String> {
+    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store and of [`KeySlot::open`];
+    /// [`Error::Internal`] if the slot does not open, or not with these keys.
+    pub fn put(&self, slot: &KeySlot, unlock: &Unlock, keyring: &Keyring) -> Result<String> {
         if self.store.head(&self.name)?.is_none() {
             return Err(changed_meanwhile());
         }
         let id = slots::id_of(slot)?;
         let looked = slots::put(self.store, slot).and_then(|_| match self.store.head(&self.name)? {
-            Some(_) => self.check_base(),
+            Some(_) => self.check_base().and_then(|()| self.prove(&id, unlock, keyring)),
             None => Err(changed_meanwhile()),
         });
         match looked {
@@ -196,6 +200,18 @@ impl<'a> KeyChange<'a> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Fails unless `unlock` opens the stored slot, and it has these keys.
+    fn prove(&self, id: &str, unlock: &Unlock, keyring: &Keyring) -> Result<()> {
+        let slot = read_slot(self.store, id).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => changed_meanwhile(),
+            _ => error,
+        })?;
+        match slot.open(&format!("{PREFIX}/{id}"), unlock)? {
+            Some(opened) if opened.encode()? == keyring.encode()? => Ok(()),
+            _ => Err(Error::internal("a new key slot does not open with its secret, so the keys stay as they were")),
         }
     }
 

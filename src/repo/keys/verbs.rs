@@ -35,7 +35,7 @@ pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<Stri
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
         check_slot_count(store)?;
-        let id = change.put(&slot)?;
+        let id = change.put(&slot, unlock, &encryption.keyring)?;
         heal_claimed(repository)?;
         Ok(id)
     })?;
@@ -52,7 +52,7 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
-        let id = change.put(&slot)?;
+        let id = change.put(&slot, unlock, &encryption.keyring)?;
         heal_claimed(repository)?;
         remember(repository, &encryption.keyring, &id);
         encryption.slots.iter().try_for_each(|old| slots::remove(store, old))?;
@@ -114,7 +114,7 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
         let mut before = slots::ids(store)?;
         // Those of the user last: until then, the new key is not used.
         before.sort_by_key(|id| encryption.slots.contains(id));
-        Ok((change.put(&slot)?, before))
+        Ok((change.put(&slot, unlock, &keyring)?, before))
     })?;
     // From here on the new key may be in use. If the rest fails, the claim stays, so that nobody makes another one.
     heal_claimed(repository)?;
@@ -156,11 +156,12 @@ pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: 
     }
     let suite = CipherSuite::of_this_machine();
     let slot = KeySlot::new(&keyring, unlock, label, suite)?;
-    let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring));
+    let keyring = Arc::new(keyring);
+    let sealed = SealedStore::new(store.clone(), suite, keyring.clone());
     let change = KeyChange::begin(&sealed, &[], None)?;
     let id = change.or_withdraw(|| {
         check_is_current(&sealed)?;
-        change.put(&slot)
+        change.put(&slot, unlock, &keyring)
     })?;
     change.end();
     // Without the password of another slot, this is the one that opens.

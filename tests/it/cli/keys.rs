@@ -283,7 +283,12 @@ fn exported_keys_open_a_repository_whose_slots_are_lost() {
     let output = run(&home, None, &["key", "import", "exported", "--repo", "r"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     ok(&home, "newer", &["check", "--read-data", "--repo", "r"]);
-    for content in [&b""[..], b"keys 00", &home.read("exported")[..100], b"\xff\xfe"] {
+    // A generation after which no other one can come.
+    let digits = String::from_utf8(home.read("exported")).unwrap();
+    let two = digits.replacen("81a20001015820", "82a20001015820", 1);
+    assert_ne!(two, digits);
+    let last = format!("{}a2001affffffff015820{}", two.trim_end(), "33".repeat(32));
+    for content in [&b""[..], b"keys 00", &home.read("exported")[..100], b"\xff\xfe", last.as_bytes()] {
         home.write("bad", content);
         assert_eq!(code(&run(&home, None, &["key", "import", "bad", "--repo", "r"])), 20, "{content:?}");
     }
