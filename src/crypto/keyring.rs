@@ -1,5 +1,7 @@
 //! The secrets of a repository.
 
+use std::collections::HashSet;
+
 use minicbor::{Decode, Encode};
 
 use super::secret::{SecretBytes, SecretKey};
@@ -17,6 +19,12 @@ pub struct MasterKey {
     pub generation: u32,
     /// The key.
     pub key: SecretKey,
+}
+
+impl MasterKey {
+    fn identity(&self) -> (u32, &[u8; 32]) {
+        (self.generation, self.key.bytes())
+    }
 }
 
 /// All secrets of an encrypted repository.
@@ -108,29 +116,43 @@ impl Keyring {
 
     /// The master keys of a generation: one, unless two programs have made one each.
     pub fn masters(&self, generation: u32) -> impl Iterator<Item = &MasterKey> {
-        self.masters.iter().chain(&self.others).filter(move |master| master.generation == generation)
+        self.all().filter(move |master| master.generation == generation)
     }
 
     /// Takes in the master keys of another keyring of the same repository.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are too many.
+    /// [`Error::Usage`] if there are too many. The keyring is as before then.
     pub fn merge(&mut self, other: &Keyring) -> Result<()> {
-        for master in other.masters.iter().chain(&other.others) {
-            if self.masters(master.generation).any(|known| known.key == master.key) {
-                continue;
-            }
+        let mut known: HashSet<(u32, &[u8; 32])> = self.all().map(MasterKey::identity).collect();
+        let new: Vec<MasterKey> = other.all().filter(|master| known.insert(master.identity())).cloned().collect();
+        self.check_count(new.len())?;
+        for master in new {
             match self.masters.binary_search_by_key(&master.generation, |known| known.generation) {
-                Ok(_) => self.others.push(master.clone()),
-                Err(at) => self.masters.insert(at, master.clone()),
+                Ok(_) => self.others.push(master),
+                Err(at) => self.masters.insert(at, master),
             }
-            self.check_count(0)?;
         }
         Ok(())
     }
 
+    /// Whether it has every key of another keyring.
+    pub fn has_all_of(&self, other: &Keyring) -> bool {
+        let known: HashSet<(u32, &[u8; 32])> = self.all().map(MasterKey::identity).collect();
+        other.all().all(|master| known.contains(&master.identity()))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &MasterKey> {
+        self.masters.iter().chain(&self.others)
+    }
+
+    /// Number of its master keys.
+    pub fn count(&self) -> usize {
+        self.masters.len() + self.others.len()
+    }
+
     fn check_count(&self, more: usize) -> Result<()> {
-        if self.masters.len() + self.others.len() + more > GENERATIONS_MAX as usize {
+        if self.count() + more > GENERATIONS_MAX as usize {
             return Err(too_many());
         }
         Ok(())
@@ -269,6 +291,19 @@ mod tests {
             }
         }
         assert!(numbered(&[2, 2], &[]).is_err() && numbered(&[3, 2], &[]).is_err() && numbered(&[], &[]).is_err());
+    }
+
+    #[test]
+    fn a_keyring_that_does_not_fit_changes_nothing() {
+        let few = keyring(3);
+        let (mut one, mut other) = (few.clone(), few.clone());
+        (0..3000).for_each(|_| one.rotate().unwrap());
+        (0..3000).for_each(|_| other.rotate().unwrap());
+        let before = one.clone();
+        assert!(matches!(one.merge(&other), Err(Error::Usage(_))));
+        assert!(one == before && one.has_all_of(&few) && !few.has_all_of(&one));
+        one.merge(&few).unwrap();
+        assert!(one == before);
     }
 
     #[test]

@@ -148,6 +148,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
             Err(error) => tracing::warn!("a key slot does not open: {error}"),
         }
     }
+    opened = fitting(opened, is_known);
     if let Some(opened) = merged(opened, closed)? {
         return Ok(opened);
     }
@@ -156,6 +157,21 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
         (_, Unlock::Password(_)) => "no key slot opens with this password",
         (_, Unlock::KeyFile(_)) => "no key slot opens with this key file",
     }))
+}
+
+/// The slots whose keys fit into one keyring. Those that this machine used last come first, then those with the fewest
+/// keys, so that no slot with very many keys of its own keeps others out.
+fn fitting(mut opened: Vec<(NamedSlot, Keyring)>, is_known: impl Fn(&String) -> bool) -> Vec<(NamedSlot, Keyring)> {
+    opened.sort_by_key(|(named, keyring)| (!is_known(&named.id), keyring.count()));
+    let mut all: Option<Keyring> = None;
+    opened.retain(|(named, keyring)| match all.get_or_insert_with(|| keyring.clone()).merge(keyring) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("skipping the key slot {PREFIX}/{}: {error}. Remove it, unless you know it", named.id);
+            false
+        }
+    });
+    opened
 }
 
 /// The keys of all slots that opened. Of two keys of one generation, the one in the latest slot counts for what is
