@@ -28,6 +28,8 @@ pub struct Encryption {
     pub slot: String,
     /// Ids of all key slots that opened.
     pub slots: Vec<String>,
+    /// Ids of those that have every key by themselves.
+    pub whole: Vec<String>,
     /// Ids of key slots that the same secret does not open.
     pub closed: Vec<String>,
     /// What keeps the latest master key from sealing, if something does.
@@ -37,14 +39,14 @@ pub struct Encryption {
 impl Encryption {
     /// What opened, as it is used.
     pub(super) fn of(store: &Arc<dyn Store>, suite: CipherSuite, opened: OpenedSlots) -> Result<Self> {
-        let OpenedSlots { slots, generations, closed, mut keyring } = opened;
+        let OpenedSlots { slots, generations, whole, closed, mut keyring } = opened;
         let held_back = if generations.iter().any(|generation| generations.first() != Some(generation)) {
             hold_back(store, suite, &mut keyring, &slots, &generations)?
         } else {
             None
         };
         let slot = slots.first().cloned().unwrap_or_default();
-        Ok(Encryption { suite, keyring: Arc::new(keyring), slot, slots, closed, held_back })
+        Ok(Encryption { suite, keyring: Arc::new(keyring), slot, slots, whole, closed, held_back })
     }
 
     /// The same, whose reads fail once `stop` is set.

@@ -107,6 +107,8 @@ pub struct OpenedSlots {
     pub slots: Vec<String>,
     /// The latest generation of the master key in each of them.
     pub generations: Vec<u32>,
+    /// Ids of those slots that have every key of the keyring.
+    pub whole: Vec<String>,
     /// Ids of slots that the secret does not open.
     pub closed: Vec<String>,
     /// The keys of all of them.
@@ -181,11 +183,13 @@ fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Res
     let order = |(named, keyring): &(NamedSlot, Keyring)| (latest(keyring), named.slot.time_ns, named.id.clone());
     opened.sort_by_key(|opened| std::cmp::Reverse(order(opened)));
     let (slots, generations) = opened.iter().map(|(named, keyring)| (named.id.clone(), latest(keyring))).unzip();
-    let mut keyrings = opened.into_iter().map(|(_, keyring)| keyring);
-    let Some(mut keyring) = keyrings.next() else { return Ok(None) };
-    keyrings.try_for_each(|other| keyring.merge(&other))?;
+    let mut keyrings = opened.iter().map(|(_, keyring)| keyring);
+    let Some(mut keyring) = keyrings.next().cloned() else { return Ok(None) };
+    keyrings.try_for_each(|other| keyring.merge(other))?;
+    let is_whole = |(_, own): &&(NamedSlot, Keyring)| own.has_all_of(&keyring);
+    let whole = opened.iter().filter(is_whole).map(|(named, _)| named.id.clone()).collect();
     closed.sort_unstable();
-    Ok(Some(OpenedSlots { slots, generations, closed, keyring }))
+    Ok(Some(OpenedSlots { slots, generations, whole, closed, keyring }))
 }
 
 /// Removes the slot `id`, its copy first.

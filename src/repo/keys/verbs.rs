@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::change::KeyChange;
-use super::copies::{heal_claimed, heal_slots};
+use super::copies::{heal_claimed, heal_slots, read_slot};
 use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
@@ -62,10 +62,11 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     Ok((id, encryption.slots.clone()))
 }
 
-/// Removes the slot whose id begins with `id`, unless it is the last one. Returns its whole id.
+/// Removes the slot whose id begins with `id`, unless the secret that opened the repository then opens no slot with all
+/// keys. Others that can be read do not count: anybody can put a slot that nobody opens. Returns the whole id.
 ///
 /// # Errors
-/// [`Error::Usage`] if no slot or several have such an id, or if it is the last one; those of [`KeyChange`].
+/// [`Error::Usage`] if no slot or several have such an id, or if it is needed; those of [`KeyChange`].
 pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let change = KeyChange::begin(store, &encryption.slots, None)?;
@@ -75,15 +76,29 @@ pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
         let (Some(found), None) = (found.next(), found.next()) else {
             return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
         };
-        // One that cannot be read opens nothing.
-        if slots::list(store)?.iter().all(|slot| slot.id == *found) {
-            return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
-        }
+        check_needless(encryption, store, found)?;
         slots::remove(store, found)?;
         Ok(found.clone())
     })?;
     change.end();
     Ok(removed)
+}
+
+/// Fails if the secret that opened the repository opens no slot with all keys without the slot `id`.
+fn check_needless(encryption: &Encryption, store: &dyn Store, id: &str) -> Result<()> {
+    if !encryption.slots.iter().any(|slot| slot == id) {
+        return Ok(());
+    }
+    for other in encryption.whole.iter().filter(|other| *other != id) {
+        match read_slot(store, other) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_unreadable() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let text = "your password or key file opens no other key slot that has all keys, so this one stays. Open the \
+                repository with another password or key file to remove it, or use `fhrd key passwd`, which replaces it";
+    Err(Error::Usage(text.into()))
 }
 
 /// What [`rotate`] did.
@@ -177,6 +192,7 @@ fn remember(repository: &Repository, keyring: &Keyring, id: &str) {
         keyring: Arc::new(keyring.clone()),
         slot: id.into(),
         slots: vec![id.into()],
+        whole: vec![id.into()],
         closed: Vec::new(),
         held_back: None,
     };
