@@ -69,9 +69,13 @@ fn hold_back(
 ) -> Result<Option<HeldBack>> {
     let unconfirmed = keys::unconfirmed_slots(&SealedStore::new(store.clone(), suite, Arc::new(keyring.clone())))?;
     let opened = || slots.iter().zip(generations);
-    let confirmed = opened().filter(|(id, _)| unconfirmed.claim_on(id).is_none());
+    // The slots with the oldest keys are no news, whatever claims say.
+    let oldest = generations.iter().min();
+    let is_old = |generation: &u32| Some(generation) == oldest;
+    let confirmed = opened().filter(|(id, generation)| is_old(generation) || unconfirmed.claim_on(id).is_none());
     let Some((old_slot, generation)) = confirmed.max_by_key(|(_, generation)| **generation) else { return Ok(None) };
-    let claim = opened().find_map(|(id, _)| unconfirmed.claim_on(id));
+    let later = opened().filter(|(_, other)| *other > generation);
+    let claim = later.clone().find_map(|(id, _)| unconfirmed.claim_on(id));
     let (Some(claim), true) = (claim, *generation < keyring.generation_max()) else { return Ok(None) };
     let remembered = KnownRepository::generation(store.as_ref(), &keyring.commitment()?);
     if remembered > *generation {

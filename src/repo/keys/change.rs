@@ -8,7 +8,8 @@
 //!    not encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of
 //!    a killed process is no obstacle for a rotation by whoever can open that slot, and stays one for all others: they
 //!    would make another key of the same generation, and delete the first one.
-//! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
+//! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store. So does one that does
+//!    not open, which anybody can put. Of very many claims, only some are read.
 //! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
 //!    process that was stopped for an hour. Then the slot is read back and opened, before others are removed. If
 //!    something is wrong, the own slot is deleted.
@@ -30,6 +31,10 @@ use crate::wire::Envelope;
 pub(super) const CLAIMS: &str = "key-changes";
 const MAGIC: [u8; 8] = *b"FHRDKCHG";
 const BYTES_LIMIT: u64 = 1 << 16;
+/// Claims that are read, at most.
+const CLAIMS_MAX: usize = 64;
+/// Hex digits of the name of a claim.
+const NAME_DIGITS: usize = 32;
 /// Age of the claim of a process that counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(3600);
 
@@ -105,10 +110,21 @@ impl<'a> KeyChange<'a> {
 
     /// Looks at the claims of others, then at the slots.
     fn look(&mut self) -> Result<()> {
-        for claim in self.store.list(CLAIMS)?.into_iter().map(|listed| listed.name) {
-            if claim != self.name && self.pass(&claim)? {
-                self.dead.push(claim);
+        let mut claims = claims(self.store)?;
+        claims.retain(|claim| *claim != self.name);
+        for claim in claims.iter().take(CLAIMS_MAX) {
+            if self.pass(claim)? {
+                self.dead.push(claim.clone());
             }
+        }
+        if claims.len() > CLAIMS_MAX {
+            // So that the next attempt sees others.
+            self.dead.drain(..).try_for_each(|dead| self.store.delete(&dead))?;
+            return Err(Error::Usage(format!(
+                "{} changes of the keys seem to be under way: nothing was changed. Delete what is below {CLAIMS}/ if \
+                 none is, or try again, which deletes up to {CLAIMS_MAX} claims that are older than an hour",
+                claims.len()
+            )));
         }
         self.check_base()
     }
@@ -117,9 +133,11 @@ impl<'a> KeyChange<'a> {
     fn pass(&self, claim: &str) -> Result<bool> {
         let record = match load(self.store, claim) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(error) if does_not_open(&error) && self.is_dead(claim)? => return Ok(true),
+            Err(error) if error.is_unreadable() || does_not_open(&error) => {
                 return Err(Error::Usage(format!(
-                    "cannot tell which change of the keys is under way: {error}. If none is, delete {claim}"
+                    "cannot tell which change of the keys is under way: {error}. If none is, delete {claim}, or wait \
+                     an hour"
                 )));
             }
             record => record?,
@@ -249,29 +267,52 @@ impl<'a> KeyChange<'a> {
 pub(in crate::repo) struct Unconfirmed {
     /// Each with the claim on it.
     slots: Vec<(String, String)>,
+    /// Whether there are so many claims that some were not read. They may be on any slot.
+    has_more: bool,
 }
 
 impl Unconfirmed {
-    /// Name of the claim on a slot.
+    /// Name of the claim on a slot, or where it may be.
     pub(in crate::repo) fn claim_on(&self, slot: &str) -> Option<&str> {
-        self.slots.iter().find(|(id, _)| id == slot).map(|(_, claim)| claim.as_str())
+        let claim = self.slots.iter().find(|(id, _)| id == slot).map(|(_, claim)| claim.as_str());
+        claim.or(self.has_more.then_some(CLAIMS))
     }
 }
 
 /// The slots whose new master keys are not to be used yet.
 ///
 /// # Errors
-/// Those of the store. A claim that is damaged counts for nothing here.
+/// Those of the store. A claim that does not open counts for nothing here.
 pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirmed> {
-    let mut unconfirmed = Unconfirmed::default();
-    for listed in store.list(CLAIMS)? {
-        match load(store, &listed.name) {
-            Ok(record) => unconfirmed.slots.extend(record.slot.map(|slot| (slot, listed.name))),
-            Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
+    let claims = claims(store)?;
+    let mut unconfirmed = Unconfirmed { has_more: claims.len() > CLAIMS_MAX, ..Unconfirmed::default() };
+    if unconfirmed.has_more {
+        tracing::warn!("{} blobs below {CLAIMS}/: only {CLAIMS_MAX} of them are read. Delete them", claims.len());
+    }
+    for claim in claims.into_iter().take(CLAIMS_MAX) {
+        match load(store, &claim) {
+            Ok(record) => unconfirmed.slots.extend(record.slot.map(|slot| (slot, claim))),
+            Err(error) if error.is_unreadable() || does_not_open(&error) => {
+                tracing::warn!("ignoring a claim on a change of the keys: {error}");
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(unconfirmed)
+}
+
+/// The names of all claims. Other blobs below the directory are none.
+fn claims(store: &dyn Store) -> Result<Vec<String>> {
+    let is_claim = |name: &String| {
+        let digits = name.strip_prefix(CLAIMS).and_then(|rest| rest.strip_prefix('/'));
+        digits.is_some_and(|digits| digits.len() == NAME_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    Ok(store.list(CLAIMS)?.into_iter().map(|listed| listed.name).filter(is_claim).collect())
+}
+
+/// Whether no key makes a claim of what was read, now or later, or none that this program has.
+fn does_not_open(error: &Error) -> bool {
+    error.is_proven_damage() || matches!(error.kind(), ErrorKind::Locked | ErrorKind::Unsupported)
 }
 
 fn load(store: &dyn Store, claim: &str) -> Result<KeyChangeRecord> {

@@ -11,6 +11,8 @@ use crate::types::hex;
 pub const PREFIX: &str = "keys";
 /// Bytes of a slot, at most. Most of them are generations of the key.
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
+/// Hex digits of an id.
+const ID_DIGITS: usize = 64;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
 /// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
@@ -45,12 +47,18 @@ pub fn id_of(slot: &KeySlot) -> Result<String> {
     Ok(hex(blake3::hash(&slot.encode()?).as_bytes()))
 }
 
-/// The ids of all blobs below `keys/`.
+/// The ids of all blobs below `keys/` that have the name of a slot.
 ///
 /// # Errors
 /// Those of listing the store.
 pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
-    Ok(store.list(PREFIX)?.into_iter().map(|blob| id_in(&blob.name)).collect())
+    Ok(store.list(PREFIX)?.into_iter().filter_map(|blob| slot_id(&blob.name)).collect())
+}
+
+/// The id of the slot that has the name `name`.
+fn slot_id(name: &str) -> Option<String> {
+    let id = name.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    (id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.into())
 }
 
 pub(super) fn id_in(name: &str) -> String {
@@ -75,21 +83,19 @@ pub fn check_slot_count(store: &dyn Store) -> Result<()> {
 /// Those of listing the store.
 pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
-    let mut listed = store.list(PREFIX)?;
+    let mut listed = ids(store)?;
     if listed.len() > SLOTS_MAX {
-        let used = KnownRepository::slots(store).into_iter().map(|(id, _)| format!("{PREFIX}/{id}"));
-        let used: Vec<String> = used.collect();
-        listed.sort_by_key(|blob| !used.contains(&blob.name));
+        let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|(id, _)| id).collect();
+        listed.sort_by_key(|id| !used.contains(id));
         tracing::warn!(
             "{} blobs below {PREFIX}/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
             listed.len()
         );
     }
-    for listed in listed.into_iter().take(BLOBS_MAX) {
+    for id in listed.into_iter().take(BLOBS_MAX) {
         if slots.len() == SLOTS_MAX {
             break;
         }
-        let id = id_in(&listed.name);
         match read_slot(store, &id) {
             Ok(slot) => slots.push(NamedSlot { id, slot }),
             Err(Error::Interrupted) => return Err(Error::Interrupted),

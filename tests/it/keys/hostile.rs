@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fhrd::crypto::{CipherSuite, KeySlot, Keyring, SecretKey};
+use fhrd::error::ErrorKind;
 use fhrd::repo::keys;
 use fhrd::store::{MemoryStore, Store};
 
@@ -99,4 +100,86 @@ fn the_only_slot_with_the_latest_key_stays_beside_an_old_one() {
     assert!(keys::remove_slot(&repository, &encryption.slot).is_err());
     keys::remove_slot(&repository, &old).unwrap();
     assert_eq!(open(store, P).unwrap().encryption.unwrap().keyring.generation_max(), 2);
+}
+
+/// Blobs that are no claims of this repository: rubbish, and headers that anybody can write.
+fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
+    let header = |version: u8, generation: u8| {
+        let mut header = b"FHRDSEAL".to_vec();
+        header.extend([version, 0, 1, 0, generation, 0, 0, 0]);
+        header.extend(100u64.to_le_bytes());
+        header.extend([7; 32]);
+        header.extend_from_slice(&blake3::hash(&header).as_bytes()[..8]);
+        header.extend([1; 116]);
+        header
+    };
+    vec![
+        ("no claim", b"rubbish".to_vec()),
+        ("nothing", Vec::new()),
+        ("much", vec![1; 1 << 20]),
+        ("an old key", header(1, 1)),
+        ("a later key", header(1, 9)),
+        ("a newer version", header(9, 1)),
+    ]
+}
+
+/// As if everything but what is put from now on had been put two hours ago.
+fn later(store: &Arc<MemoryStore>) -> Arc<Gated> {
+    let old = blobs_of(store).into_keys().collect();
+    Arc::new(Gated { inner: store.clone(), gate: Box::new(|_| Ok(())), calls: Default::default(), old })
+}
+
+#[test]
+fn claims_that_do_not_open_stop_changes_for_an_hour_and_nothing_else() {
+    for (what, bytes) in rubbish() {
+        let store = store_with(two_slots());
+        let claim = format!("key-changes/{:032x}", 7);
+        store.replace(&claim, &bytes);
+        open(store.clone(), P).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let error = Verb::Add(3).run(store.clone(), P).unwrap_err();
+        assert!(error.kind() == ErrorKind::Failed && error.to_string().contains(&claim), "{what}: {error}");
+        assert_eq!(store.list("key-changes").unwrap().len(), 1, "{what}: the own claim stays");
+        for verb in [Verb::Add(3), Verb::Passwd(3), Verb::Rotate, Verb::Remove(Q)] {
+            let store = store_with(&blobs_of(&store));
+            verb.run(later(&store), P).unwrap_or_else(|error| panic!("{what}: {verb:?}: {error}"));
+            assert!(store.list("key-changes").unwrap().is_empty(), "{what}: {verb:?}");
+        }
+    }
+}
+
+#[test]
+fn blobs_without_the_name_of_a_claim_or_a_slot_stop_nothing() {
+    let store = store_with(two_slots());
+    let own = open(store.clone(), Q).unwrap().encryption.unwrap().slot;
+    let names = ["key-changes/readme.txt".into(), format!("key-changes/a/{:032x}", 1), format!("keys/a/{own}")];
+    names.iter().for_each(|name| store.replace(name, b"rubbish"));
+    for verb in [Verb::Add(3), Verb::Passwd(4)] {
+        verb.run(store.clone(), P).unwrap();
+    }
+    keys::remove_slot(&open(store.clone(), 4).unwrap(), &own).unwrap();
+    Verb::Rotate.run(store.clone(), 4).unwrap();
+    names.iter().for_each(|name| assert!(store.head(name).unwrap().is_some(), "{name}"));
+}
+
+#[test]
+fn very_many_claims_cost_bounded_work_and_go_when_they_are_old() {
+    let store = store_with(two_slots());
+    let old = open(store.clone(), P).unwrap().encryption.unwrap().slot;
+    Verb::Rotate.run(store.clone(), P).unwrap();
+    // Beside an old slot that comes back, the claims that are not read may hold back the later key.
+    let name = format!("keys/{old}");
+    store.replace(&name, &two_slots()[&name]);
+    (0..300).for_each(|number| store.replace(&format!("key-changes/{number:032x}"), b"rubbish"));
+    let (gated, before) = (later(&store), blobs_of(&store));
+    let keyring = open(gated.clone(), P).unwrap().encryption.unwrap().keyring;
+    assert!(gated.calls() < 100, "{} calls", gated.calls());
+    assert_eq!((keyring.latest().unwrap().generation, keyring.generation_max()), (1, 2));
+    assert!(Verb::Add(3).run(store.clone(), P).is_err() && blobs_of(&store) == before, "the claims are young");
+    let mut refused = 0;
+    while let Err(error) = Verb::Rotate.run(later(&store), P) {
+        refused += 1;
+        assert!(refused < 6 && error.to_string().contains("key-changes/"), "{error}");
+    }
+    assert!(refused > 2 && store.list("key-changes").unwrap().is_empty());
+    assert_eq!(open(store, P).unwrap().encryption.unwrap().keyring.latest().unwrap().generation, 3);
 }
