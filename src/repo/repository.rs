@@ -161,7 +161,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::NoRepository`] if the store holds none. If both copies of the configuration are unusable, the error of
-    /// the first. [`Error::Locked`] if no key slot opens. Those of `ask`.
+    /// the first. [`Error::Locked`] if no key slot opens, or `ask` fails: there is no password or key file then.
     pub fn open_with(store: Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Self> {
         Self::open_cached(store, ask, BlobCache::None)
     }
@@ -380,7 +380,12 @@ impl StoredRecord {
         let Some(record) = &self.record.encryption else { return Ok(None) };
         let suite = CipherSuite::from_number(record.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", record.suite)))?;
-        let opened = keys::open(store.as_ref(), &ask()?, |keyring| {
+        // A password or key file that cannot be read is missing.
+        let unlock = ask().map_err(|error| match error.kind() {
+            ErrorKind::Failed => Error::Locked { location: store.location(), reason: error.to_string() },
+            _ => error,
+        })?;
+        let opened = keys::open(store.as_ref(), &unlock, |keyring| {
             Ok(keyring.configuration == self.hash && keyring.commitment()?.as_slice() == record.commitment)
         })?;
         Ok(Some((suite, opened)))

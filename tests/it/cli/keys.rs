@@ -114,6 +114,28 @@ fn a_missing_or_wrong_password_has_an_exit_code_of_its_own() {
         let output = run(&home, None, &[&["snapshots", "--repo", "r"][..], &words].concat());
         assert_eq!(code(&output), 0, "{}", stderr(&output));
     }
+    // What says where the secret is, and is no secret.
+    home.write("long", &[b'x'; (1 << 20) + 1]);
+    for words in [
+        ["--password-file", "absent"],
+        ["--key-file", "absent"],
+        ["--key-file", "source"],
+        ["--password-file", "long"],
+        ["--password-command", "exit 3"],
+        ["--password-command", "cat long"],
+        ["--password-command", "echo"],
+    ] {
+        for verb in [&["snapshots"][..], &["key", "rotate"]] {
+            let output = run(&home, None, &[verb, &["--repo", "r"], &words].concat());
+            assert_eq!(code(&output), 12, "{words:?}: {}", stderr(&output));
+        }
+        // The secret of a new slot opens nothing, so nothing is locked.
+        let new = words.map(|word| word.replacen("--", "--new-", 1));
+        let output = run(&home, Some("secret"), &["key", "add", "--repo", "r", &new[0], &new[1]]);
+        assert_eq!(code(&output), 1, "{new:?}: {}", stderr(&output));
+    }
+    assert_eq!(slots(&home), ["first"]);
+    assert_eq!(code(&run(&home, None, &["init", "--repo", "s", "--encrypt", "--password-file", "absent"])), 1);
 }
 
 #[test]
@@ -142,7 +164,7 @@ fn the_command_line_chooses_among_secrets_and_empty_variables_count_as_not_set()
     }
     // What only the environment says still counts, and says where it is from.
     let output = with(&[("FHRD_KEY_FILE", "absent")], &["snapshots", "--repo", "r"]);
-    assert!(code(&output) == 1 && stderr(&output).contains("absent"), "{}", stderr(&output));
+    assert!(code(&output) == 12 && stderr(&output).contains("absent"), "{}", stderr(&output));
     assert_eq!(code(&with(&empty, &["snapshots", "--repo", "r"])), 12);
 }
 
