@@ -1,12 +1,14 @@
 //! The secrets of a repository.
 
+use std::collections::HashSet;
+
 use minicbor::{Decode, Encode};
 
 use super::secret::{SecretBytes, SecretKey};
 use crate::error::{Error, Result};
 
-/// Generations that a keyring has, at most.
-const GENERATIONS_MAX: usize = 4096;
+/// Generations that a keyring has, at most. They count from 1, so no later one has a greater number.
+const GENERATIONS_MAX: u32 = 4096;
 /// Purpose of the commitment.
 const COMMITMENT_CONTEXT: &str = "fhrd 2026-11 keyring commitment";
 
@@ -17,6 +19,12 @@ pub struct MasterKey {
     pub generation: u32,
     /// The key.
     pub key: SecretKey,
+}
+
+impl MasterKey {
+    fn identity(&self) -> (u32, &[u8; 32]) {
+        (self.generation, self.key.bytes())
+    }
 }
 
 /// All secrets of an encrypted repository.
@@ -87,6 +95,20 @@ impl Keyring {
         allowed.ok_or_else(|| Error::internal("a keyring without keys"))
     }
 
+    /// The latest generation that it has a key of, whether or not that key seals.
+    pub fn generation_max(&self) -> u32 {
+        self.masters.last().map_or(0, |master| master.generation)
+    }
+
+    /// The same without the keys of later generations than `generation`.
+    #[must_use]
+    pub fn up_to(&self, generation: u32) -> Self {
+        let mut older = self.clone();
+        older.masters.retain(|master| master.generation <= generation);
+        older.others.retain(|master| master.generation <= generation);
+        older
+    }
+
     /// Seals nothing with later generations than `generation`.
     pub fn seal_at_most_with(&mut self, generation: u32) {
         self.sealing_max = Some(generation);
@@ -94,30 +116,44 @@ impl Keyring {
 
     /// The master keys of a generation: one, unless two programs have made one each.
     pub fn masters(&self, generation: u32) -> impl Iterator<Item = &MasterKey> {
-        self.masters.iter().chain(&self.others).filter(move |master| master.generation == generation)
+        self.all().filter(move |master| master.generation == generation)
     }
 
     /// Takes in the master keys of another keyring of the same repository.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are too many.
+    /// [`Error::Usage`] if there are too many. The keyring is as before then.
     pub fn merge(&mut self, other: &Keyring) -> Result<()> {
-        for master in other.masters.iter().chain(&other.others) {
-            if self.masters(master.generation).any(|known| known.key == master.key) {
-                continue;
-            }
+        let mut known: HashSet<(u32, &[u8; 32])> = self.all().map(MasterKey::identity).collect();
+        let new: Vec<MasterKey> = other.all().filter(|master| known.insert(master.identity())).cloned().collect();
+        self.check_count(new.len())?;
+        for master in new {
             match self.masters.binary_search_by_key(&master.generation, |known| known.generation) {
-                Ok(_) => self.others.push(master.clone()),
-                Err(at) => self.masters.insert(at, master.clone()),
+                Ok(_) => self.others.push(master),
+                Err(at) => self.masters.insert(at, master),
             }
-            self.check_count(0)?;
         }
         Ok(())
     }
 
+    /// Whether it has every key of another keyring.
+    pub fn has_all_of(&self, other: &Keyring) -> bool {
+        let known: HashSet<(u32, &[u8; 32])> = self.all().map(MasterKey::identity).collect();
+        other.all().all(|master| known.contains(&master.identity()))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &MasterKey> {
+        self.masters.iter().chain(&self.others)
+    }
+
+    /// Number of its master keys.
+    pub fn count(&self) -> usize {
+        self.masters.len() + self.others.len()
+    }
+
     fn check_count(&self, more: usize) -> Result<()> {
-        if self.masters.len() + self.others.len() + more > GENERATIONS_MAX {
-            return Err(Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key")));
+        if self.count() + more > GENERATIONS_MAX as usize {
+            return Err(too_many());
         }
         Ok(())
     }
@@ -130,12 +166,13 @@ impl Keyring {
     /// Adds a new master key, under which everything is sealed from now on.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are too many.
+    /// [`Error::Usage`] if there are too many, or the latest one has the greatest number. Nothing has changed then.
     pub fn rotate(&mut self) -> Result<()> {
         self.check_count(1)?;
-        self.sealing_max = None;
-        let generation = self.latest()?.generation + 1;
+        let next = self.generation_max().checked_add(1).filter(|next| *next <= GENERATIONS_MAX);
+        let generation = next.ok_or_else(too_many)?;
         self.masters.push(MasterKey { generation, key: SecretKey::random()? });
+        self.sealing_max = None;
         Ok(())
     }
 
@@ -168,25 +205,25 @@ impl Keyring {
         let corrupt = |got: String| Error::corrupt(what, 0, "a keyring", got);
         let record: KeyringRecord = minicbor::decode(bytes.bytes()).map_err(|error| corrupt(error.to_string()))?;
         let key = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).map_err(|_| corrupt(format!("{} bytes", bytes.len())));
-        let mut masters: Vec<MasterKey> = Vec::new();
-        for master in &record.masters {
-            if masters.last().is_some_and(|last| last.generation >= master.generation) || master.generation == 0 {
-                return Err(corrupt(format!("generation {}", master.generation)));
-            }
-            masters.push(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) });
+        let master = |master: &MasterRecord| match master.generation {
+            generation @ 1..=GENERATIONS_MAX => Ok(MasterKey { generation, key: SecretKey::new(key(&master.key)?) }),
+            generation => Err(corrupt(format!("generation {generation}, of at most {GENERATIONS_MAX}"))),
+        };
+        let masters = record.masters.iter().map(master).collect::<Result<Vec<_>>>()?;
+        let others = record.others.iter().flatten().map(master).collect::<Result<Vec<_>>>()?;
+        if let Some(late) = masters.iter().zip(masters.iter().skip(1)).find(|(a, b)| a.generation >= b.generation) {
+            return Err(corrupt(format!("generation {} after {}", late.1.generation, late.0.generation)));
         }
-        let others = record
-            .others
-            .iter()
-            .flatten()
-            .map(|master| Ok(MasterKey { generation: master.generation, key: SecretKey::new(key(&master.key)?) }));
-        let others = others.collect::<Result<Vec<_>>>()?;
-        if masters.is_empty() || masters.len() + others.len() > GENERATIONS_MAX {
+        if masters.is_empty() || masters.len() + others.len() > GENERATIONS_MAX as usize {
             return Err(corrupt(format!("{} master keys", masters.len() + others.len())));
         }
         let fingerprint_key = SecretKey::new(key(&record.fingerprint_key)?);
         Ok(Keyring { fingerprint_key, configuration: key(&record.configuration)?, masters, others, sealing_max: None })
     }
+}
+
+fn too_many() -> Error {
+    Error::Usage(format!("a repository has at most {GENERATIONS_MAX} generations of its key"))
 }
 
 impl MasterRecord {
@@ -230,6 +267,56 @@ mod tests {
         assert_eq!(again, merged);
         merged.rotate().unwrap();
         assert_eq!(merged.latest().unwrap().generation, 4);
+    }
+
+    fn numbered(masters: &[u32], others: &[u32]) -> Result<Keyring> {
+        let records = |numbers: &[u32]| {
+            numbers.iter().map(|generation| MasterRecord { generation: *generation, key: vec![3; 32] }).collect()
+        };
+        let record = KeyringRecord {
+            fingerprint_key: vec![1; 32],
+            configuration: vec![2; 32],
+            masters: records(masters),
+            others: Some(records(others)),
+        };
+        Keyring::parse("x", &SecretBytes::new(minicbor::to_vec(&record).unwrap()))
+    }
+
+    #[test]
+    fn generations_that_no_rotation_can_give_are_refused() {
+        for number in [0, GENERATIONS_MAX + 1, u32::MAX - 1, u32::MAX] {
+            for (masters, others) in [(vec![number], vec![]), (vec![1, number], vec![]), (vec![1], vec![number])] {
+                let error = numbered(&masters, &others).unwrap_err().to_string();
+                assert!(error.contains(&format!("generation {number}")), "{error}");
+            }
+        }
+        assert!(numbered(&[2, 2], &[]).is_err() && numbered(&[3, 2], &[]).is_err() && numbered(&[], &[]).is_err());
+    }
+
+    #[test]
+    fn a_keyring_that_does_not_fit_changes_nothing() {
+        let few = keyring(3);
+        let (mut one, mut other) = (few.clone(), few.clone());
+        (0..3000).for_each(|_| one.rotate().unwrap());
+        (0..3000).for_each(|_| other.rotate().unwrap());
+        let before = one.clone();
+        assert!(matches!(one.merge(&other), Err(Error::Usage(_))));
+        assert!(one == before && one.has_all_of(&few) && !few.has_all_of(&one));
+        one.merge(&few).unwrap();
+        assert!(one == before);
+    }
+
+    #[test]
+    fn a_rotation_beyond_the_last_generation_is_refused_and_changes_nothing() {
+        let mut last = numbered(&[1, GENERATIONS_MAX], &[]).unwrap();
+        last.seal_at_most_with(1);
+        let before = last.clone();
+        assert!(matches!(last.rotate(), Err(Error::Usage(_))));
+        assert_eq!(last, before);
+        // As if the bound were none.
+        last.masters[1].generation = u32::MAX;
+        assert!(matches!(last.rotate(), Err(Error::Usage(_))));
+        assert_eq!(last.masters.len(), 2);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct KnownRepository {
     id: String,
     /// Commitment to its keys, 64 hex digits.
     keys: String,
-    /// Latest generation of its master key that this machine has seen.
+    /// Latest generation of its master key that has sealed on this machine.
     #[serde(default)]
     generation: u32,
     /// Id of the key slot that opened last.
@@ -105,9 +105,22 @@ impl KnownRepository {
         of(store).into_iter().flatten().map(|(_, known)| (known.slot, known.closed)).collect()
     }
 
-    /// The latest generation of the master key that this machine has seen in a store; 0 if none.
-    pub fn generation(store: &dyn Store) -> u32 {
-        of(store).into_iter().flatten().map(|(_, known)| known.generation).max().unwrap_or(0)
+    /// The latest generation of the master key that has sealed on this machine what is in a store, in the repository
+    /// with this commitment to its keys; 0 if none.
+    pub fn generation(store: &dyn Store, commitment: &[u8; 32]) -> u32 {
+        let keys = hex(commitment);
+        let known = of(store).into_iter().flatten().filter(|(_, known)| known.keys == keys);
+        known.map(|(_, known)| known.generation).max().unwrap_or(0)
+    }
+
+    /// Remembers the repository as it is after a change of its keys, if this machine remembers it. Whoever has opened
+    /// it without [`super::open::Access`] has not used that memory, and leaves it alone.
+    pub(super) fn remember_again(repository: &Repository) {
+        let Ok(Some(now)) = Self::new(repository, String::new()) else { return };
+        let mut known = of(repository.store.as_ref()).into_iter().flatten();
+        if known.any(|(_, known)| known.keys == now.keys) {
+            Self::remember(repository);
+        }
     }
 
     /// Fails unless the repository has the keys that are remembered of its location, if any are. What is remembered of
@@ -118,6 +131,8 @@ impl KnownRepository {
     /// not parse. [`Error::Io`] if it cannot be read.
     pub fn check(repository: &Repository) -> Result<()> {
         let now = Self::new(repository, String::new())?;
+        // All keys count: one that is about to be introduced does not seal yet.
+        let generation = repository.encryption.as_ref().map_or(0, |encryption| encryption.keyring.generation_max());
         let store = repository.store.as_ref();
         let real = locations(store).pop().and_then(|real| file(&real).ok());
         let mut known = of(store)?;
@@ -126,7 +141,7 @@ impl KnownRepository {
         }
         for (path, known) in known {
             let found = match &now {
-                Some(now) if now.keys == known.keys && now.generation >= known.generation => continue,
+                Some(now) if now.keys == known.keys && generation >= known.generation => continue,
                 Some(now) if now.keys == known.keys => "it has only older keys now",
                 Some(_) => "it has other keys now",
                 None => "it is not encrypted now",

@@ -10,6 +10,7 @@ pub mod claims;
 pub mod clock;
 pub mod container;
 pub mod content;
+mod encryption;
 pub mod features;
 pub mod index;
 pub mod keys;
@@ -33,6 +34,7 @@ pub mod tree;
 pub mod unknown_keys;
 
 pub use blob_cache::BlobCache;
+pub use encryption::{Encryption, HeldBack};
 pub use known::KnownRepository;
 pub use record::check_configuration;
-pub use repository::{AskUnlock, Encryption, Repository};
+pub use repository::{AskUnlock, Repository};

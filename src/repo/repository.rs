@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repo::blob_cache::BlobCache;
 use crate::repo::clock::Clock;
 use crate::repo::container::NewContainers;
+use crate::repo::encryption::{Encryption, HeldBack};
 use crate::repo::features;
 use crate::repo::keys::{self, OpenedSlots};
 use crate::repo::record::{
@@ -26,21 +27,6 @@ use crate::wire::WRITER_FEATURES_KNOWN;
 
 /// Purpose of the key of local caches.
 const CACHE_CONTEXT: &str = "fhrd 2026-11 local cache";
-
-/// How an open repository is encrypted.
-#[derive(Debug, Clone)]
-pub struct Encryption {
-    /// The cipher for new blobs.
-    pub suite: CipherSuite,
-    /// Its keys.
-    pub keyring: Arc<Keyring>,
-    /// Id of the key slot that opened: the latest one with the latest master key.
-    pub slot: String,
-    /// Ids of all key slots that opened.
-    pub slots: Vec<String>,
-    /// Ids of key slots that the same secret does not open.
-    pub closed: Vec<String>,
-}
 
 /// Asks the user for what opens an encrypted repository.
 pub type AskUnlock<'a> = &'a dyn Fn() -> Result<Unlock>;
@@ -175,7 +161,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::NoRepository`] if the store holds none. If both copies of the configuration are unusable, the error of
-    /// the first. [`Error::Locked`] if no key slot opens. Those of `ask`.
+    /// the first. [`Error::Locked`] if no key slot opens, or `ask` fails: there is no password or key file then.
     pub fn open_with(store: Arc<dyn Store>, ask: AskUnlock<'_>) -> Result<Self> {
         Self::open_cached(store, ask, BlobCache::None)
     }
@@ -215,7 +201,9 @@ impl Repository {
 
     /// The same repository, whose reads fail with [`Error::Interrupted`] once `stop` is set.
     pub fn stopped_by(&self, stop: &Arc<AtomicBool>) -> Self {
-        Repository { store: Arc::new(StoppingStore::new(self.store.clone(), stop.clone())), ..self.clone() }
+        let store = Arc::new(StoppingStore::new(self.store.clone(), stop.clone()));
+        let encryption = self.encryption.as_ref().map(|encryption| encryption.stopped_by(stop));
+        Repository { store, encryption, ..self.clone() }
     }
 
     fn from_record(
@@ -232,7 +220,7 @@ impl Repository {
         let (key, encryption) = match opened {
             None => (stored.plain_key()?, None),
             Some((suite, opened)) => {
-                let encryption = encryption_of(&store, suite, opened)?;
+                let encryption = Encryption::of(&store, suite, opened)?;
                 store = Arc::new(SealedStore::new(store, suite, encryption.keyring.clone()));
                 (RepositoryKey(*encryption.keyring.fingerprint_key.bytes()), Some(encryption))
             }
@@ -314,11 +302,19 @@ impl Repository {
         Err(Error::Locked { location: store.location(), reason: "these are the keys of another repository".into() })
     }
 
-    /// Fails if writing into this repository needs features that this program lacks.
+    /// Fails if writing into this repository needs features that this program lacks, or would use an old master key.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the unknown feature bits.
+    /// [`Error::Unsupported`] with the unknown feature bits. [`Error::Locked`] if an old key slot and an old claim hold
+    /// back a master key that is in use; those of listing the store.
     pub fn check_writable(&self) -> Result<()> {
+        self.check_features()?;
+        let held_back = self.encryption.as_ref().and_then(|encryption| encryption.held_back.as_ref());
+        held_back.map_or(Ok(()), HeldBack::check)
+    }
+
+    /// As [`Self::check_writable`], for a change of the key slots: it is what gets rid of old ones.
+    pub(super) fn check_features(&self) -> Result<()> {
         match self.writer_features & !WRITER_FEATURES_KNOWN {
             0 => Ok(()),
             unknown => Err(Error::unknown_features(NAME, unknown)),
@@ -384,7 +380,12 @@ impl StoredRecord {
         let Some(record) = &self.record.encryption else { return Ok(None) };
         let suite = CipherSuite::from_number(record.suite)
             .ok_or_else(|| Error::unsupported(NAME, format!("cipher {}", record.suite)))?;
-        let opened = keys::open(store.as_ref(), &ask()?, |keyring| {
+        // A password or key file that cannot be read is missing.
+        let unlock = ask().map_err(|error| match error.kind() {
+            ErrorKind::Failed => Error::Locked { location: store.location(), reason: error.to_string() },
+            _ => error,
+        })?;
+        let opened = keys::open(store.as_ref(), &unlock, |keyring| {
             Ok(keyring.configuration == self.hash && keyring.commitment()?.as_slice() == record.commitment)
         })?;
         Ok(Some((suite, opened)))
@@ -399,21 +400,6 @@ impl StoredRecord {
             Error::corrupt(NAME, 0, "a key of 32 bytes", len.to_string())
         })
     }
-}
-
-/// What opened, as it is used. A new master key that somebody is about to introduce is not used to seal.
-fn encryption_of(store: &Arc<dyn Store>, suite: CipherSuite, opened: OpenedSlots) -> Result<Encryption> {
-    let OpenedSlots { slots, generations, closed, mut keyring } = opened;
-    if generations.iter().any(|generation| generations.first() != Some(generation)) {
-        let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring.clone()));
-        let unconfirmed = keys::unconfirmed_slots(&sealed)?;
-        let confirmed = slots.iter().zip(&generations).filter(|(id, _)| !unconfirmed.contains(id));
-        if let Some(generation) = confirmed.map(|(_, generation)| *generation).max() {
-            keyring.seal_at_most_with(generation);
-        }
-    }
-    let slot = slots.first().cloned().unwrap_or_default();
-    Ok(Encryption { suite, keyring: Arc::new(keyring), slot, slots, closed })
 }
 
 /// Fails if the store holds a repository or other files.

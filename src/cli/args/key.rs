@@ -53,7 +53,9 @@ pub enum KeyVerb {
         #[arg(long, conflicts_with_all = ["new_password_file", "new_password_command", "new_key_file"])]
         recovery_key: bool,
     },
-    /// Remove a key slot. Whoever has used the slot may have kept the keys: see `rotate`
+    /// Remove a key slot, but not the only one that the given secret opens
+    ///
+    /// Whoever has used the slot may have kept the keys: see `rotate`.
     Remove {
         /// Id of the slot, or its first digits
         id: String,

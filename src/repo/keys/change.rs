@@ -8,17 +8,20 @@
 //!    not encrypt with the new key as long as the claim is there. Once the older one is gone, they do. So the claim of
 //!    a killed process is no obstacle for a rotation by whoever can open that slot, and stays one for all others: they
 //!    would make another key of the same generation, and delete the first one.
-//! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store.
+//! 4. A claim counts as dead when it is an hour older than the own one by the clock of the store. So does one that does
+//!    not open, which anybody can put. Of very many claims, only some are read.
 //! 5. After the own slot is put, claim and slots are looked at again, for programs that know no claims, and for a
-//!    process that was stopped for an hour. If something is wrong, the own slot is deleted.
+//!    process that was stopped for an hour. Then the slot is read back and opened, before others are removed. If
+//!    something is wrong, the own slot is deleted.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
+use super::copies::read_slot;
 use super::slots::{self, PREFIX};
-use crate::crypto::KeySlot;
+use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repo::salts::Salts;
 use crate::store::Store;
@@ -28,6 +31,10 @@ use crate::wire::Envelope;
 pub(super) const CLAIMS: &str = "key-changes";
 const MAGIC: [u8; 8] = *b"FHRDKCHG";
 const BYTES_LIMIT: u64 = 1 << 16;
+/// Claims that are read, at most.
+const CLAIMS_MAX: usize = 64;
+/// Hex digits of the name of a claim.
+const NAME_DIGITS: usize = 32;
 /// Age of the claim of a process that counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(3600);
 
@@ -103,10 +110,21 @@ impl<'a> KeyChange<'a> {
 
     /// Looks at the claims of others, then at the slots.
     fn look(&mut self) -> Result<()> {
-        for claim in self.store.list(CLAIMS)?.into_iter().map(|listed| listed.name) {
-            if claim != self.name && self.pass(&claim)? {
-                self.dead.push(claim);
+        let mut claims = claims(self.store)?;
+        claims.retain(|claim| *claim != self.name);
+        for claim in claims.iter().take(CLAIMS_MAX) {
+            if self.pass(claim)? {
+                self.dead.push(claim.clone());
             }
+        }
+        if claims.len() > CLAIMS_MAX {
+            // So that the next attempt sees others.
+            self.dead.drain(..).try_for_each(|dead| self.store.delete(&dead))?;
+            return Err(Error::Usage(format!(
+                "{} changes of the keys seem to be under way: nothing was changed. Delete what is below {CLAIMS}/ if \
+                 none is, or try again, which deletes up to {CLAIMS_MAX} claims that are older than an hour",
+                claims.len()
+            )));
         }
         self.check_base()
     }
@@ -115,9 +133,11 @@ impl<'a> KeyChange<'a> {
     fn pass(&self, claim: &str) -> Result<bool> {
         let record = match load(self.store, claim) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(error) if does_not_open(&error) && self.is_dead(claim)? => return Ok(true),
+            Err(error) if error.is_unreadable() || does_not_open(&error) => {
                 return Err(Error::Usage(format!(
-                    "cannot tell which change of the keys is under way: {error}. If none is, delete {claim}"
+                    "cannot tell which change of the keys is under way: {error}. If none is, delete {claim}, or wait \
+                     an hour"
                 )));
             }
             record => record?,
@@ -174,17 +194,19 @@ impl<'a> KeyChange<'a> {
         Ok(())
     }
 
-    /// Puts a slot, and looks again at claim and slots. Returns its id.
+    /// Puts a slot, looks again at claim and slots, and reads it back: what `unlock` opens must be `keyring`. So
+    /// whoever then removes other slots has one that opens. Returns its id. If something is wrong, the slot is deleted.
     ///
     /// # Errors
-    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store.
-    pub fn put(&self, slot: &KeySlot) -> Result<String> {
+    /// [`Error::Usage`] if somebody else has changed the keys meanwhile; those of the store and of [`KeySlot::open`];
+    /// [`Error::Internal`] if the slot does not open, or not with these keys.
+    pub fn put(&self, slot: &KeySlot, unlock: &Unlock, keyring: &Keyring) -> Result<String> {
         if self.store.head(&self.name)?.is_none() {
             return Err(changed_meanwhile());
         }
         let id = slots::id_of(slot)?;
         let looked = slots::put(self.store, slot).and_then(|_| match self.store.head(&self.name)? {
-            Some(_) => self.check_base(),
+            Some(_) => self.check_base().and_then(|()| self.prove(&id, unlock, keyring)),
             None => Err(changed_meanwhile()),
         });
         match looked {
@@ -196,6 +218,18 @@ impl<'a> KeyChange<'a> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Fails unless `unlock` opens the stored slot, and it has these keys.
+    fn prove(&self, id: &str, unlock: &Unlock, keyring: &Keyring) -> Result<()> {
+        let slot = read_slot(self.store, id).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => changed_meanwhile(),
+            _ => error,
+        })?;
+        match slot.open(&format!("{PREFIX}/{id}"), unlock)? {
+            Some(opened) if opened.encode()? == keyring.encode()? => Ok(()),
+            _ => Err(Error::internal("a new key slot does not open with its secret, so the keys stay as they were")),
         }
     }
 
@@ -229,19 +263,56 @@ impl<'a> KeyChange<'a> {
 }
 
 /// The slots whose new master keys are not to be used yet, because somebody is still putting them.
+#[derive(Debug, Default)]
+pub(in crate::repo) struct Unconfirmed {
+    /// Each with the claim on it.
+    slots: Vec<(String, String)>,
+    /// Whether there are so many claims that some were not read. They may be on any slot.
+    has_more: bool,
+}
+
+impl Unconfirmed {
+    /// Name of the claim on a slot, or where it may be.
+    pub(in crate::repo) fn claim_on(&self, slot: &str) -> Option<&str> {
+        let claim = self.slots.iter().find(|(id, _)| id == slot).map(|(_, claim)| claim.as_str());
+        claim.or(self.has_more.then_some(CLAIMS))
+    }
+}
+
+/// The slots whose new master keys are not to be used yet.
 ///
 /// # Errors
-/// Those of the store. A claim that is damaged counts for nothing here.
-pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Vec<String>> {
-    let mut unconfirmed = Vec::new();
-    for listed in store.list(CLAIMS)? {
-        match load(store, &listed.name) {
-            Ok(record) => unconfirmed.extend(record.slot),
-            Err(error) if error.is_unreadable() => tracing::warn!("{error}"),
+/// Those of the store. A claim that does not open counts for nothing here.
+pub(in crate::repo) fn unconfirmed_slots(store: &dyn Store) -> Result<Unconfirmed> {
+    let claims = claims(store)?;
+    let mut unconfirmed = Unconfirmed { has_more: claims.len() > CLAIMS_MAX, ..Unconfirmed::default() };
+    if unconfirmed.has_more {
+        tracing::warn!("{} blobs below {CLAIMS}/: only {CLAIMS_MAX} of them are read. Delete them", claims.len());
+    }
+    for claim in claims.into_iter().take(CLAIMS_MAX) {
+        match load(store, &claim) {
+            Ok(record) => unconfirmed.slots.extend(record.slot.map(|slot| (slot, claim))),
+            Err(error) if error.is_unreadable() || does_not_open(&error) => {
+                tracing::warn!("ignoring a claim on a change of the keys: {error}");
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(unconfirmed)
+}
+
+/// The names of all claims. Other blobs below the directory are none.
+fn claims(store: &dyn Store) -> Result<Vec<String>> {
+    let is_claim = |name: &String| {
+        let digits = name.strip_prefix(CLAIMS).and_then(|rest| rest.strip_prefix('/'));
+        digits.is_some_and(|digits| digits.len() == NAME_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    Ok(store.list(CLAIMS)?.into_iter().map(|listed| listed.name).filter(is_claim).collect())
+}
+
+/// Whether no key makes a claim of what was read, now or later, or none that this program has.
+fn does_not_open(error: &Error) -> bool {
+    error.is_proven_damage() || matches!(error.kind(), ErrorKind::Locked | ErrorKind::Unsupported)
 }
 
 fn load(store: &dyn Store, claim: &str) -> Result<KeyChangeRecord> {

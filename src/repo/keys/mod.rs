@@ -16,4 +16,5 @@ pub(super) use change::unconfirmed_slots;
 pub(super) use copies::heal_claimed;
 pub use copies::{COPIES, SlotFindings, clean, heal_slots, inspect_slots};
 pub use slots::{NamedSlot, OpenedSlots, PREFIX, check_slot_count, list, open, put, remove};
+pub(super) use verbs::check_is_current;
 pub use verbs::{Rotated, add, import, passwd, remove_slot, rotate};

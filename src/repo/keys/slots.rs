@@ -11,6 +11,8 @@ use crate::types::hex;
 pub const PREFIX: &str = "keys";
 /// Bytes of a slot, at most. Most of them are generations of the key.
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
+/// Hex digits of an id.
+const ID_DIGITS: usize = 64;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
 /// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
@@ -45,12 +47,18 @@ pub fn id_of(slot: &KeySlot) -> Result<String> {
     Ok(hex(blake3::hash(&slot.encode()?).as_bytes()))
 }
 
-/// The ids of all blobs below `keys/`.
+/// The ids of all blobs below `keys/` that have the name of a slot.
 ///
 /// # Errors
 /// Those of listing the store.
 pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
-    Ok(store.list(PREFIX)?.into_iter().map(|blob| id_in(&blob.name)).collect())
+    Ok(store.list(PREFIX)?.into_iter().filter_map(|blob| slot_id(&blob.name)).collect())
+}
+
+/// The id of the slot that has the name `name`.
+fn slot_id(name: &str) -> Option<String> {
+    let id = name.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    (id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.into())
 }
 
 pub(super) fn id_in(name: &str) -> String {
@@ -75,21 +83,19 @@ pub fn check_slot_count(store: &dyn Store) -> Result<()> {
 /// Those of listing the store.
 pub fn list(store: &dyn Store) -> Result<Vec<NamedSlot>> {
     let mut slots = Vec::new();
-    let mut listed = store.list(PREFIX)?;
+    let mut listed = ids(store)?;
     if listed.len() > SLOTS_MAX {
-        let used = KnownRepository::slots(store).into_iter().map(|(id, _)| format!("{PREFIX}/{id}"));
-        let used: Vec<String> = used.collect();
-        listed.sort_by_key(|blob| !used.contains(&blob.name));
+        let used: Vec<String> = KnownRepository::slots(store).into_iter().map(|(id, _)| id).collect();
+        listed.sort_by_key(|id| !used.contains(id));
         tracing::warn!(
             "{} blobs below {PREFIX}/: at most {SLOTS_MAX} of them are looked at. Delete those that are no key slots",
             listed.len()
         );
     }
-    for listed in listed.into_iter().take(BLOBS_MAX) {
+    for id in listed.into_iter().take(BLOBS_MAX) {
         if slots.len() == SLOTS_MAX {
             break;
         }
-        let id = id_in(&listed.name);
         match read_slot(store, &id) {
             Ok(slot) => slots.push(NamedSlot { id, slot }),
             Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -107,6 +113,8 @@ pub struct OpenedSlots {
     pub slots: Vec<String>,
     /// The latest generation of the master key in each of them.
     pub generations: Vec<u32>,
+    /// Ids of those slots that have every key of the keyring.
+    pub whole: Vec<String>,
     /// Ids of slots that the secret does not open.
     pub closed: Vec<String>,
     /// The keys of all of them.
@@ -148,6 +156,7 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
             Err(error) => tracing::warn!("a key slot does not open: {error}"),
         }
     }
+    opened = fitting(opened, is_known);
     if let Some(opened) = merged(opened, closed)? {
         return Ok(opened);
     }
@@ -158,6 +167,21 @@ pub fn open(store: &dyn Store, unlock: &Unlock, is_right: impl Fn(&Keyring) -> R
     }))
 }
 
+/// The slots whose keys fit into one keyring. Those that this machine used last come first, then those with the fewest
+/// keys, so that no slot with very many keys of its own keeps others out.
+fn fitting(mut opened: Vec<(NamedSlot, Keyring)>, is_known: impl Fn(&String) -> bool) -> Vec<(NamedSlot, Keyring)> {
+    opened.sort_by_key(|(named, keyring)| (!is_known(&named.id), keyring.count()));
+    let mut all: Option<Keyring> = None;
+    opened.retain(|(named, keyring)| match all.get_or_insert_with(|| keyring.clone()).merge(keyring) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("skipping the key slot {PREFIX}/{}: {error}. Remove it, unless you know it", named.id);
+            false
+        }
+    });
+    opened
+}
+
 /// The keys of all slots that opened. Of two keys of one generation, the one in the latest slot counts for what is
 /// written from now on.
 fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Result<Option<OpenedSlots>> {
@@ -165,11 +189,13 @@ fn merged(mut opened: Vec<(NamedSlot, Keyring)>, mut closed: Vec<String>) -> Res
     let order = |(named, keyring): &(NamedSlot, Keyring)| (latest(keyring), named.slot.time_ns, named.id.clone());
     opened.sort_by_key(|opened| std::cmp::Reverse(order(opened)));
     let (slots, generations) = opened.iter().map(|(named, keyring)| (named.id.clone(), latest(keyring))).unzip();
-    let mut keyrings = opened.into_iter().map(|(_, keyring)| keyring);
-    let Some(mut keyring) = keyrings.next() else { return Ok(None) };
-    keyrings.try_for_each(|other| keyring.merge(&other))?;
+    let mut keyrings = opened.iter().map(|(_, keyring)| keyring);
+    let Some(mut keyring) = keyrings.next().cloned() else { return Ok(None) };
+    keyrings.try_for_each(|other| keyring.merge(other))?;
+    let is_whole = |(_, own): &&(NamedSlot, Keyring)| own.has_all_of(&keyring);
+    let whole = opened.iter().filter(is_whole).map(|(named, _)| named.id.clone()).collect();
     closed.sort_unstable();
-    Ok(Some(OpenedSlots { slots, generations, closed, keyring }))
+    Ok(Some(OpenedSlots { slots, generations, whole, closed, keyring }))
 }
 
 /// Removes the slot `id`, its copy first.

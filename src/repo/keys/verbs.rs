@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::change::KeyChange;
-use super::copies::{heal_claimed, heal_slots};
+use super::copies::{heal_claimed, heal_slots, read_slot};
 use super::slots::{self, check_slot_count};
 use crate::crypto::{CipherSuite, KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
-use crate::repo::marks::check_writable;
+use crate::repo::marks::Marks;
 use crate::repo::{Encryption, KnownRepository, Repository};
 use crate::store::{SealedStore, Store};
 
@@ -20,7 +20,8 @@ const WRITTEN: [&str; 2] = ["snapshots", "index"];
 /// [`Error::Usage`] if it is not; those of marks that forbid writing.
 fn encryption(repository: &Repository) -> Result<&Encryption> {
     // A program that knows no copies of slots must not remove slots.
-    check_writable(repository)?;
+    repository.check_features()?;
+    Marks::read(repository.store.as_ref())?.check_writable()?;
     repository.encryption.as_ref().ok_or_else(|| Error::Usage("the repository is not encrypted".into()))
 }
 
@@ -34,7 +35,7 @@ pub fn add(repository: &Repository, unlock: &Unlock, label: &str) -> Result<Stri
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
         check_slot_count(store)?;
-        let id = change.put(&slot)?;
+        let id = change.put(&slot, unlock, &encryption.keyring)?;
         heal_claimed(repository)?;
         Ok(id)
     })?;
@@ -51,7 +52,7 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     let slot = KeySlot::new(&encryption.keyring, unlock, label, encryption.suite)?;
     let change = KeyChange::begin(store, &encryption.slots, None)?;
     let id = change.or_withdraw(|| {
-        let id = change.put(&slot)?;
+        let id = change.put(&slot, unlock, &encryption.keyring)?;
         heal_claimed(repository)?;
         remember(repository, &encryption.keyring, &id);
         encryption.slots.iter().try_for_each(|old| slots::remove(store, old))?;
@@ -61,10 +62,11 @@ pub fn passwd(repository: &Repository, unlock: &Unlock, label: &str) -> Result<(
     Ok((id, encryption.slots.clone()))
 }
 
-/// Removes the slot whose id begins with `id`, unless it is the last one. Returns its whole id.
+/// Removes the slot whose id begins with `id`, unless the secret that opened the repository then opens no slot with all
+/// keys. Others that can be read do not count: anybody can put a slot that nobody opens. Returns the whole id.
 ///
 /// # Errors
-/// [`Error::Usage`] if no slot or several have such an id, or if it is the last one; those of [`KeyChange`].
+/// [`Error::Usage`] if no slot or several have such an id, or if it is needed; those of [`KeyChange`].
 pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
     let (encryption, store) = (encryption(repository)?, repository.store.as_ref());
     let change = KeyChange::begin(store, &encryption.slots, None)?;
@@ -74,15 +76,29 @@ pub fn remove_slot(repository: &Repository, id: &str) -> Result<String> {
         let (Some(found), None) = (found.next(), found.next()) else {
             return Err(Error::Usage(format!("`{id}` is not the beginning of exactly one id of a key slot")));
         };
-        // One that cannot be read opens nothing.
-        if slots::list(store)?.iter().all(|slot| slot.id == *found) {
-            return Err(Error::Usage("this is the last key slot: without it nobody can read the repository".into()));
-        }
+        check_needless(encryption, store, found)?;
         slots::remove(store, found)?;
         Ok(found.clone())
     })?;
     change.end();
     Ok(removed)
+}
+
+/// Fails if the secret that opened the repository opens no slot with all keys without the slot `id`.
+fn check_needless(encryption: &Encryption, store: &dyn Store, id: &str) -> Result<()> {
+    if !encryption.slots.iter().any(|slot| slot == id) {
+        return Ok(());
+    }
+    for other in encryption.whole.iter().filter(|other| *other != id) {
+        match read_slot(store, other) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_unreadable() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let text = "your password or key file opens no other key slot that has all keys, so this one stays. Open the \
+                repository with another password or key file to remove it, or use `fhrd key passwd`, which replaces it";
+    Err(Error::Usage(text.into()))
 }
 
 /// What [`rotate`] did.
@@ -113,7 +129,7 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
         let mut before = slots::ids(store)?;
         // Those of the user last: until then, the new key is not used.
         before.sort_by_key(|id| encryption.slots.contains(id));
-        Ok((change.put(&slot)?, before))
+        Ok((change.put(&slot, unlock, &keyring)?, before))
     })?;
     // From here on the new key may be in use. If the rest fails, the claim stays, so that nobody makes another one.
     heal_claimed(repository)?;
@@ -130,7 +146,7 @@ pub fn rotate(repository: &Repository, unlock: &Unlock) -> Result<Rotated> {
 
 /// Fails if something is stored under a later generation than the keyring of `store` has. Another new key would get the
 /// number of one that is in use.
-fn check_is_current(store: &dyn Store) -> Result<()> {
+pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
     for directory in WRITTEN {
         for blob in store.list(directory)? {
             match store.get_range_cached(&blob.name, 0, 0) {
@@ -149,17 +165,18 @@ fn check_is_current(store: &dyn Store) -> Result<()> {
 /// has used; those of [`KeyChange`].
 pub fn import(store: &Arc<dyn Store>, keyring: Keyring, unlock: &Unlock, label: &str) -> Result<String> {
     Repository::check_keyring(store.as_ref(), &keyring)?;
-    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref()) {
+    if keyring.latest()?.generation < KnownRepository::generation(store.as_ref(), &keyring.commitment()?) {
         let text = "these keys are older than those that this machine has used: use a later export";
         return Err(Error::Usage(text.into()));
     }
     let suite = CipherSuite::of_this_machine();
     let slot = KeySlot::new(&keyring, unlock, label, suite)?;
-    let sealed = SealedStore::new(store.clone(), suite, Arc::new(keyring));
+    let keyring = Arc::new(keyring);
+    let sealed = SealedStore::new(store.clone(), suite, keyring.clone());
     let change = KeyChange::begin(&sealed, &[], None)?;
     let id = change.or_withdraw(|| {
         check_is_current(&sealed)?;
-        change.put(&slot)
+        change.put(&slot, unlock, &keyring)
     })?;
     change.end();
     // Without the password of another slot, this is the one that opens.
@@ -175,7 +192,9 @@ fn remember(repository: &Repository, keyring: &Keyring, id: &str) {
         keyring: Arc::new(keyring.clone()),
         slot: id.into(),
         slots: vec![id.into()],
+        whole: vec![id.into()],
         closed: Vec::new(),
+        held_back: None,
     };
-    KnownRepository::remember(&Repository { encryption: Some(encryption), ..repository.clone() });
+    KnownRepository::remember_again(&Repository { encryption: Some(encryption), ..repository.clone() });
 }

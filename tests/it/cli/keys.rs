@@ -114,6 +114,28 @@ fn a_missing_or_wrong_password_has_an_exit_code_of_its_own() {
         let output = run(&home, None, &[&["snapshots", "--repo", "r"][..], &words].concat());
         assert_eq!(code(&output), 0, "{}", stderr(&output));
     }
+    // What says where the secret is, and is no secret.
+    home.write("long", &[b'x'; (1 << 20) + 1]);
+    for words in [
+        ["--password-file", "absent"],
+        ["--key-file", "absent"],
+        ["--key-file", "source"],
+        ["--password-file", "long"],
+        ["--password-command", "exit 3"],
+        ["--password-command", "cat long"],
+        ["--password-command", "echo"],
+    ] {
+        for verb in [&["snapshots"][..], &["key", "rotate"]] {
+            let output = run(&home, None, &[verb, &["--repo", "r"], &words].concat());
+            assert_eq!(code(&output), 12, "{words:?}: {}", stderr(&output));
+        }
+        // The secret of a new slot opens nothing, so nothing is locked.
+        let new = words.map(|word| word.replacen("--", "--new-", 1));
+        let output = run(&home, Some("secret"), &["key", "add", "--repo", "r", &new[0], &new[1]]);
+        assert_eq!(code(&output), 1, "{new:?}: {}", stderr(&output));
+    }
+    assert_eq!(slots(&home), ["first"]);
+    assert_eq!(code(&run(&home, None, &["init", "--repo", "s", "--encrypt", "--password-file", "absent"])), 1);
 }
 
 #[test]
@@ -142,7 +164,7 @@ fn the_command_line_chooses_among_secrets_and_empty_variables_count_as_not_set()
     }
     // What only the environment says still counts, and says where it is from.
     let output = with(&[("FHRD_KEY_FILE", "absent")], &["snapshots", "--repo", "r"]);
-    assert!(code(&output) == 1 && stderr(&output).contains("absent"), "{}", stderr(&output));
+    assert!(code(&output) == 12 && stderr(&output).contains("absent"), "{}", stderr(&output));
     assert_eq!(code(&with(&empty, &["snapshots", "--repo", "r"])), 12);
 }
 
@@ -283,7 +305,12 @@ fn exported_keys_open_a_repository_whose_slots_are_lost() {
     let output = run(&home, None, &["key", "import", "exported", "--repo", "r"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     ok(&home, "newer", &["check", "--read-data", "--repo", "r"]);
-    for content in [&b""[..], b"keys 00", &home.read("exported")[..100], b"\xff\xfe"] {
+    // A generation after which no other one can come.
+    let digits = String::from_utf8(home.read("exported")).unwrap();
+    let two = digits.replacen("81a20001015820", "82a20001015820", 1);
+    assert_ne!(two, digits);
+    let last = format!("{}a2001affffffff015820{}", two.trim_end(), "33".repeat(32));
+    for content in [&b""[..], b"keys 00", &home.read("exported")[..100], b"\xff\xfe", last.as_bytes()] {
         home.write("bad", content);
         assert_eq!(code(&run(&home, None, &["key", "import", "bad", "--repo", "r"])), 20, "{content:?}");
     }
@@ -360,6 +387,35 @@ fn an_old_key_slot_that_comes_back_is_noticed() {
     let new = home.names("kept").remove(0);
     std::fs::rename(home.path(&format!("kept/{new}")), home.path(&format!("r/keys/{new}"))).unwrap();
     ok(&home, "secret", &["backup", "source", "--repo", "r"]);
+}
+
+#[test]
+fn an_old_key_slot_and_an_old_claim_that_come_back_change_nothing_where_the_repository_is_known() {
+    let home = sealed();
+    let old = home.names("r/keys").remove(0);
+    let bytes = home.read(&format!("r/keys/{old}"));
+    ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
+    let later = home.names("r/keys").remove(0);
+    let store = fhrd::store::open(home.path("r")).unwrap();
+    let unlock = fhrd::crypto::Unlock::Password(fhrd::crypto::SecretBytes::new(b"secret".to_vec()));
+    let claim = crate::keys::returned::bring_back(&store, (&old, &bytes), &later, &unlock);
+    home.write("source/more", &noise(2, 100_000));
+    let before = files(&home.path("r/containers"));
+    let output = ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    for name in [&claim, &old] {
+        assert!(stderr(&output).contains(name), "{}", stderr(&output));
+    }
+    let mut new = files(&home.path("r/containers"));
+    new.retain(|path| !before.contains(path));
+    assert!(!new.is_empty() && new.iter().all(|path| std::fs::read(path).unwrap()[12] == 2), "{new:?}");
+    // Another machine remembers nothing.
+    std::fs::remove_dir_all(home.path("state")).unwrap();
+    let output = run(&home, Some("secret"), &["backup", "--repo", "r", "source"]);
+    assert_eq!(code(&output), 12, "{}", stderr(&output));
+    assert!(stderr(&output).contains(&claim) && stderr(&output).contains(&old), "{}", stderr(&output));
+    ok(&home, "secret", &["key", "rotate", "--repo", "r"]);
+    ok(&home, "secret", &["backup", "--repo", "r", "source"]);
+    ok(&home, "secret", &["check", "--read-data", "--repo", "r"]);
 }
 
 #[test]

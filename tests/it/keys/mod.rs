@@ -2,5 +2,7 @@
 
 mod beside;
 mod copies;
+mod hostile;
 mod older;
+pub mod returned;
 mod scene;
