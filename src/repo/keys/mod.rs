@@ -8,6 +8,8 @@
 
 mod change;
 mod copies;
+#[cfg(test)]
+mod power_cut_tests;
 mod slots;
 mod verbs;
 
