@@ -188,8 +188,16 @@ fn repairs_may_be_killed_at_every_operation() {
             let Ok(repository) = Repository::open(faulty.clone()) else { continue };
             let outcome = repair(&repository);
             let is_over = faulty.operations() <= operation;
-            assert_eq!(outcome.is_ok(), is_over, "{what}, operation {operation}: {outcome:?}");
             let repository = open(&store);
+            if what == "containers" && outcome.is_ok() && !is_over {
+                // At its end it looks up what snapshots need. A look-up may do without one of several segments, and in
+                // which of them a chunk is found first is a matter of chance. Nothing must be left to do then.
+                let done = names(&store, "");
+                repair(&repository).unwrap();
+                assert_eq!(names(&store, ""), done, "operation {operation}");
+            } else {
+                assert_eq!(outcome.is_ok(), is_over, "{what}, operation {operation}: {outcome:?}");
+            }
             // Nothing is worse than before, and whoever goes on comes to the same end.
             if snapshot::find(store.as_ref(), &scene.last).is_ok() {
                 let lost = scene.lost_files(&repository, &scene.last, what).len();
