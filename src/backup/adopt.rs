@@ -15,10 +15,10 @@ use std::sync::Arc;
 use super::reliance::{Reliance, take_listing};
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::container::Base;
+use crate::repo::container::{Base, blob_name};
 use crate::repo::index::{
-    ContainerIndexes, ContainerListing, Locator, SegmentBatches, SharedContainerIndexes, WholeEntries,
-    delete_unreadable_segments, lost_containers, read_container_index,
+    ContainerIndexes, ContainerListing, Locator, MissingContainers, SegmentBatches, SharedContainerIndexes,
+    WholeEntries, delete_unreadable_segments, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
 use crate::types::ContainerId;
@@ -56,7 +56,14 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
 /// # Errors
 /// Those of the store.
 pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
-    listing.lost = lost_containers(listing)?.len();
+    let MissingContainers { lost, unlisted } = missing_containers(listing)?;
+    listing.lost = lost.len();
+    for id in &unlisted {
+        let reason = std::io::Error::other("an index segment names it, but a listing of its directory did not");
+        let error = Error::Unreadable { what: blob_name(id), offset: 0, source: reason };
+        tracing::warn!("{error}");
+        listing.note_unread(id, &error);
+    }
     if listing.lost > 0 {
         let count = listing.lost;
         tracing::warn!("{count} containers are missing; what needs them is stored again if this backup has it");

@@ -32,6 +32,8 @@ const EIO: i32 = 5;
 /// A store whose device cannot read some bytes.
 struct BadSectors {
     inner: Arc<dyn Store>,
+    /// A blob that listings leave out, as those of a share that comes and goes.
+    hidden: Mutex<Option<String>>,
     bad: Mutex<BTreeMap<String, Range<u64>>>,
 }
 
@@ -80,7 +82,9 @@ impl Store for BadSectors {
             return Err(Error::Unreadable { what: name.clone(), offset: 0, source: io::Error::from_raw_os_error(EIO) });
         }
         drop(bad);
-        self.inner.list(prefix)
+        let hidden = self.hidden.lock().unwrap().clone();
+        let listed = self.inner.list(prefix)?.into_iter();
+        Ok(listed.filter(|blob| hidden.as_ref() != Some(&blob.name)).collect())
     }
 
     fn delete(&self, name: &str) -> Result<()> {
@@ -123,7 +127,8 @@ impl Scene {
             fs::write(source.join(format!("file-{number}")), bytes).unwrap();
         }
         let mut repository = Repository::init_at(directory.path().join("repository"), &config().repository).unwrap();
-        let store = Arc::new(BadSectors { inner: repository.store.clone(), bad: Mutex::default() });
+        let store =
+            Arc::new(BadSectors { inner: repository.store.clone(), hidden: Mutex::default(), bad: Mutex::default() });
         repository.store = store.clone();
         Scene { directory, repository, store }
     }
@@ -299,6 +304,29 @@ fn a_directory_that_cannot_be_listed_costs_nothing_that_can_be_found_by_name() {
     let request = BackupRequest { paths, host: "test".into(), ..BackupRequest::default() };
     let outcome = backup(&scene.repository, &config(), &request, &Progress::default(), &Arc::default());
     assert!(matches!(outcome, Err(Error::Unreadable { .. })), "{outcome:?}");
+}
+
+#[test]
+fn what_copies_from_a_container_that_one_listing_lacks_is_stored_again() {
+    let scene = Scene::new();
+    scene.back_up(false);
+    let first: Vec<ListedBlob> = scene.containers();
+    // The second backup copies from the first.
+    for file in 0..FILES {
+        let path = scene.directory.path().join(format!("source/file-{file}"));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.splice(500_000..500_000, *b"an insertion");
+        fs::write(path, bytes).unwrap();
+    }
+    scene.back_up(false);
+    let container = first.into_iter().max_by_key(|container| container.len).unwrap();
+    *scene.store.hidden.lock().unwrap() = Some(container.name.clone());
+    let report = scene.back_up(true);
+    assert!(report.containers_unread > 0 && !report.is_complete(), "{report:?}");
+    // It comes back, and is cut off.
+    *scene.store.hidden.lock().unwrap() = None;
+    scene.spoil(&container.name, 0..container.len);
+    assert!(scene.restored(&report.snapshot).1.is_empty());
 }
 
 #[test]

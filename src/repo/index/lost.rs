@@ -12,31 +12,41 @@ use crate::repo::container::blob_name;
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use crate::types::ContainerId;
 
-/// The lost containers that no mark lists. A running or killed prune names in its pending entry what it deletes, and
+/// Containers that segments name and the listing lacks.
+#[derive(Debug, Default)]
+pub struct MissingContainers {
+    /// Those that are gone.
+    pub lost: BTreeSet<ContainerId>,
+    /// Those that can be found by name, or not be looked at: a listing of their directory was not complete.
+    pub unlisted: BTreeSet<ContainerId>,
+}
+
+/// The missing containers that no mark lists. A running or killed prune names in its pending entry what it deletes, and
 /// removes that entry only once no segment names them. If a pending entry cannot be read, none counts as lost.
 ///
 /// # Errors
 /// Those of the store.
-pub fn lost_containers(listing: &ContainerListing) -> Result<BTreeSet<ContainerId>> {
+pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainers> {
     let (quarantine, segments) = (listing.quarantine(), listing.segments());
     let is_gone = |id: &&ContainerId| !listing.has(id) && quarantine.of(id) != Some(&BadParts::Whole);
     let gone: HashSet<ContainerId> =
         segments.iter().flat_map(|segment| segment.containers()).filter(is_gone).copied().collect();
     if gone.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(MissingContainers::default());
     }
     // The order matters: see above.
     let (pending, unreadable) = ContainerClaim::list_with_damaged(listing.store().as_ref(), ClaimKind::Pending)?;
     if !unreadable.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(MissingContainers::default());
     }
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
-    let mut lost: BTreeSet<ContainerId> = gone.into_iter().filter(|id| named.contains(id) && !is_pending(id)).collect();
+    let missing = gone.into_iter().filter(|id| named.contains(id) && !is_pending(id));
     // What cannot be looked at is not lost.
-    lost.retain(|id| matches!(listing.store().head(&blob_name(id)), Ok(None)));
-    Ok(lost)
+    let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
+    let (lost, unlisted) = missing.partition(is_lost);
+    Ok(MissingContainers { lost, unlisted })
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.
@@ -44,7 +54,7 @@ pub fn lost_containers(listing: &ContainerListing) -> Result<BTreeSet<ContainerI
 /// # Errors
 /// Those of the store.
 pub fn give_up_lost_containers(listing: &ContainerListing) -> Result<()> {
-    let lost = lost_containers(listing)?;
+    let lost = missing_containers(listing)?.lost;
     if lost.is_empty() {
         return Ok(());
     }

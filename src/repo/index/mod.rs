@@ -31,7 +31,7 @@ pub use container_indexes::{
 pub use coverage::poor_segment;
 pub use listing::ContainerListing;
 pub use locate::{LocatedEntry, Locator, Soundness};
-pub use lost::{give_up_lost_containers, lost_containers};
+pub use lost::{MissingContainers, give_up_lost_containers, missing_containers};
 pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,
