@@ -124,8 +124,9 @@ pub struct BackupReport {
     pub containers: u64,
     /// Containers adopted from interrupted runs.
     pub containers_adopted: u64,
-    /// Containers of the repository that could not be read, or are missing, without a mark that says so. What this
-    /// backup has of them is stored again; other snapshots may need them.
+    /// Containers of the repository that could not be read, or are missing, without a mark that says so, and
+    /// directories of containers that could not be listed. What this backup has of them is stored again; other
+    /// snapshots may need them.
     pub containers_unread: u64,
     /// Entries that could not be read, or changed while they were read. Each one was logged.
     pub problems: u64,

@@ -167,7 +167,7 @@ fn run_once(
         bytes_stored: saved.bytes_stored,
         containers: saved.containers,
         containers_adopted,
-        containers_unread: (listing.unread().len() + listing.lost) as u64,
+        containers_unread: listing.unread_count(),
         problems: counts.problems.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,

@@ -41,7 +41,7 @@ struct CopiedDocument {
     bytes_read: u64,
     bytes_new: u64,
     bytes_stored: u64,
-    /// Containers of the target that could not be read, or are missing.
+    /// Containers of the target, and directories of them, that could not be read, or are missing.
     containers_unread: u64,
     problems: u64,
     /// Why it was not copied.

@@ -177,9 +177,10 @@ pub fn hex_unless_utf8(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
 }
 
-/// Says that so many containers could not be read, and what to do.
-pub fn unread(containers: u64) -> String {
-    format!("{containers} containers of the repository are missing or unreadable: run `fhrd repair index`")
+/// Says that so many containers, or directories of them, could not be read, and what to do.
+pub fn unread(count: u64) -> String {
+    let what = "containers of the repository, or directories of them, are missing or unreadable";
+    format!("{count} {what}: run `fhrd repair index`")
 }
 
 /// The same behind a line about a snapshot; empty without such containers.

@@ -31,7 +31,7 @@ struct RewrittenDocument {
     bytes_before: u64,
     forgotten: bool,
     dry_run: bool,
-    /// Containers of the repository that could not be read, or are missing.
+    /// Containers of the repository, and directories of them, that could not be read, or are missing.
     containers_unread: u64,
     problems: u64,
 }

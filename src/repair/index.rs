@@ -7,7 +7,8 @@
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
-//! 5. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
+//! 5. Directories that cannot be listed are reported: the containers in them that no segment names stay unknown.
+//! 6. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
 //!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
 
 use std::collections::BTreeSet;
@@ -48,6 +49,8 @@ pub struct IndexReport {
     pub returned: u64,
     /// Containers whose own index cannot be read.
     pub unreadable: Vec<String>,
+    /// Directories that could not be listed. Containers in them that no segment names are not looked at.
+    pub unlistable: Vec<String>,
     /// Containers whose own index only a newer version can read.
     pub newer: Vec<String>,
     /// Segments written.
@@ -81,7 +84,11 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;
     sort_out_newer(&mut found)?;
-    report.segments_damaged = found.damaged.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    let is_directory = |name: &str| !name.contains('/');
+    let (directories, segments): (Vec<_>, Vec<_>) = found.damaged.iter().partition(|(name, _)| is_directory(name));
+    report.segments_damaged = segments.into_iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    report.unlistable = directories.into_iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    report.unlistable.extend(unlistable(&found));
     let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
     rebuild(repository, &listing, &mut report)?;
@@ -101,6 +108,11 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     }
     report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)
+}
+
+/// The directories of containers that could not be listed, with the reason of each.
+pub(super) fn unlistable(listing: &ContainerListing) -> Vec<String> {
+    listing.unlistable().into_iter().map(|(directory, error)| format!("{directory}: {error}")).collect()
 }
 
 /// Tells the segments of a newer version from those whose bytes are not what their names say. The store stops reading

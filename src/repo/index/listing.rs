@@ -15,11 +15,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::coverage::poorly_indexed;
 use super::recovery::Recovery;
 use super::segment::{self, IndexSegment};
+use super::unlistable::{UnlistableDirectories, list_containers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{PREFIX as CONTAINER_PREFIX, blob_name, parse_name};
 use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salts;
-use crate::store::{ListedBlob, Store};
+use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Listings of the segments that one step takes because a segment has vanished.
@@ -35,8 +35,8 @@ pub struct ContainerListing {
     store: Arc<dyn Store>,
     /// Ids of all containers.
     pub containers: HashSet<ContainerId>,
-    /// Segments that do not open, with the reason. Their containers count as unlisted. Also directories that cannot be
-    /// listed.
+    /// Segments that do not open, with the reason. Their containers count as unlisted. Also the directory of segments,
+    /// if it cannot be listed.
     pub damaged: Vec<(String, Error)>,
     segments: RwLock<ListedSegments>,
     salts: Salts,
@@ -51,6 +51,8 @@ pub struct ContainerListing {
     /// Whether there are any changes.
     has_changed: AtomicBool,
     changes: RwLock<Changes>,
+    /// Directories of containers that could not be listed, now or earlier.
+    pub(super) unlistable: UnlistableDirectories,
 }
 
 /// What a reader has learned since the listing was taken.
@@ -62,8 +64,6 @@ struct Changes {
     new: HashSet<ContainerId>,
     /// A container that a segment names and that is neither listed nor known to be gone.
     unlisted: Option<ContainerId>,
-    /// Why a directory of containers could not be listed, now or earlier. Sound containers may be in it.
-    unlistable: Option<Error>,
 }
 
 /// The segments of a repository.
@@ -73,6 +73,12 @@ struct ListedSegments {
     active: Arc<Vec<Arc<IndexSegment>>>,
     /// Segments that another one replaces, and that were not deleted yet.
     replaced: Arc<Vec<Arc<IndexSegment>>>,
+}
+
+impl ListedSegments {
+    fn all(&self) -> Vec<&IndexSegment> {
+        self.active.iter().chain(self.replaced.iter()).map(Arc::as_ref).collect()
+    }
 }
 
 impl ContainerListing {
@@ -92,11 +98,10 @@ impl ContainerListing {
         for (name, error) in &marks.damaged {
             tracing::warn!("ignoring {name}: {error}");
         }
-        let (segments, mut damaged) = open_segments(store, &ListedSegments::default())?;
-        let (containers, lost) = list_containers(store, &segments)?;
+        let (segments, damaged) = open_segments(store, &ListedSegments::default())?;
+        let (containers, unlistable) = list_containers(store, &segments.all())?;
         let listing = Self::of(store, containers);
-        listing.note_unlistable(lost.as_ref());
-        damaged.extend(lost.map(|error| (CONTAINER_PREFIX.into(), error)));
+        listing.unlistable.add(unlistable);
         listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
     }
@@ -115,6 +120,7 @@ impl ContainerListing {
         let recovery = Recovery::new(store.clone());
         let store = store.clone();
         let (segments, salts, quarantine) = (RwLock::default(), Salts::default(), RwLock::default());
+        let unlistable = UnlistableDirectories::default();
         let (has_changed, changes) = (AtomicBool::new(false), RwLock::default());
         let (damaged, poor, is_proved) = (Vec::new(), RwLock::default(), AtomicBool::new(false));
         ContainerListing {
@@ -130,6 +136,7 @@ impl ContainerListing {
             is_proved,
             has_changed,
             changes,
+            unlistable,
         }
     }
 
@@ -138,7 +145,7 @@ impl ContainerListing {
         let damaged = self.damaged.iter().map(|(name, error)| (name.clone(), error.duplicate())).collect();
         let listing = Self::of(&self.store, self.containers.difference(containers).copied().collect());
         listing.set_quarantine(self.quarantine());
-        listing.note_unlistable(self.unlistable().as_ref());
+        listing.unlistable.add(self.unlistable.all());
         let (poor, is_proved) = (RwLock::new(self.poor()), AtomicBool::new(self.is_proved.load(Ordering::Acquire)));
         let (segments, salts) = (RwLock::new(self.listed()), self.salts.clone());
         ContainerListing { damaged, segments, salts, poor, is_proved, ..listing }
@@ -278,25 +285,13 @@ impl ContainerListing {
 
     fn list_again(&self) -> Result<()> {
         let segments = ListedSegments { active: self.refresh()?, ..ListedSegments::default() };
-        let (listed, lost) = list_containers(&self.store, &segments)?;
-        self.note_unlistable(lost.as_ref());
+        let (listed, unlistable) = list_containers(&self.store, &segments.all())?;
+        self.unlistable.add(unlistable);
         let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         changes.gone.extend(self.containers.difference(&listed).copied());
         changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();
         self.has_changed.store(true, Ordering::Release);
         Ok(())
-    }
-
-    fn note_unlistable(&self, error: Option<&Error>) {
-        let Some(error) = error else { return };
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        changes.unlistable.get_or_insert_with(|| error.duplicate());
-    }
-
-    /// Why a directory of containers could not be listed.
-    pub(super) fn unlistable(&self) -> Option<Error> {
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
-        changes.unlistable.as_ref().map(Error::duplicate)
     }
 
     fn poor(&self) -> HashSet<ContainerId> {
@@ -419,36 +414,6 @@ impl ContainerListing {
     pub fn take_orphans_used(&self) -> Vec<ContainerId> {
         self.recovery.take_used()
     }
-}
-
-/// The containers of a store. Where the device has lost a directory, those that segments name and that can be found by
-/// name.
-fn list_containers(store: &Arc<dyn Store>, segments: &ListedSegments) -> Result<(HashSet<ContainerId>, Option<Error>)> {
-    let parsed = |listed: Vec<ListedBlob>| listed.into_iter().filter_map(|listed| parse_name(&listed.name));
-    let lost = match store.list(CONTAINER_PREFIX) {
-        Err(error @ Error::Unreadable { .. }) => error,
-        listed => return Ok((parsed(listed?).collect(), None)),
-    };
-    tracing::warn!("{lost}; containers in it are found through index segments only");
-    let mut containers = HashSet::new();
-    for directory in 0..=u8::MAX {
-        match store.list(&format!("{CONTAINER_PREFIX}/{directory:02x}")) {
-            Ok(listed) => containers.extend(parsed(listed)),
-            Err(Error::Unreadable { .. }) => {
-                let named = segments.active.iter().chain(segments.replaced.iter());
-                let named =
-                    named.flat_map(|segment| segment.containers()).filter(|id| id.0.first() == Some(&directory));
-                for id in named {
-                    // What cannot be looked at is not absent.
-                    if !matches!(store.head(&blob_name(id)), Ok(None)) {
-                        containers.insert(*id);
-                    }
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((containers, Some(lost)))
 }
 
 /// Opens the segments of a store, except those in `known`. Also returns those that do not open, with the reason.

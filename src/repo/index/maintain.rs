@@ -159,7 +159,11 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
         let mut unnamed = segment.containers().iter().filter(|id| !named.contains(id));
         let mut is_covered = true;
         while let (true, Some(id)) = (is_covered, unnamed.next()) {
-            is_covered = listing.store().head(&blob_name(id))?.is_none();
+            // What cannot be looked at is not gone.
+            is_covered = match listing.store().head(&blob_name(id)) {
+                Err(error) if error.is_unreadable() => false,
+                head => head?.is_none(),
+            };
         }
         if is_covered {
             listing.store().delete(segment.name())?;
@@ -170,12 +174,13 @@ pub fn delete_replaced_segments(listing: &ContainerListing) -> Result<()> {
 }
 
 /// Deletes the segments that did not open because they are damaged, if readable segments name all containers and have
-/// all their records.
+/// all their records. Nobody knows that while a directory of containers cannot be listed.
 ///
 /// # Errors
 /// Those of the store.
 pub fn delete_unreadable_segments(listing: &mut ContainerListing) -> Result<()> {
-    if listing.damaged.is_empty() || !listing.orphans().is_empty() || listing.prove_segments()? {
+    let is_partial = listing.unlistable.count() > 0 || !listing.orphans().is_empty();
+    if listing.damaged.is_empty() || is_partial || listing.prove_segments()? {
         return Ok(());
     }
     for (name, error) in std::mem::take(&mut listing.damaged) {

@@ -20,6 +20,7 @@ mod resolver;
 mod segment;
 mod segment_writer;
 mod similarity;
+mod unlistable;
 mod unread;
 mod whole;
 
