@@ -13,6 +13,8 @@ pub mod content;
 mod encryption;
 pub mod features;
 pub mod index;
+#[cfg(test)]
+mod init_power_cut_tests;
 pub mod keys;
 mod known;
 pub mod marks;

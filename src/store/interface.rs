@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::blob::{self, BlobMetadata, ListedBlob};
+use super::name::is_left_by_init;
 use crate::error::{Error, Result};
 
 /// Makes the name of a blob from the BLAKE3 of the bytes that the store keeps.
@@ -194,12 +195,13 @@ pub trait Store: Send + Sync {
         1
     }
 
-    /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files.
+    /// Whether nothing was ever stored here, so that a repository may be created: no blobs and no foreign files, except
+    /// for what a killed `init` leaves.
     ///
     /// # Errors
     /// Those of [`Store::list`].
     fn is_unused(&self) -> Result<bool> {
-        Ok(self.list("")?.is_empty())
+        Ok(self.list("")?.iter().all(|listed| is_left_by_init(&listed.name)))
     }
 
     /// Whether of several puts of one name at the same time only one returns `true`. A store that cannot know may put

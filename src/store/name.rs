@@ -2,12 +2,27 @@
 
 use crate::error::{Error, Result};
 
+/// Digits of a hash in the name of a blob.
+pub(super) const HASH_DIGITS: usize = 64;
 /// Prefix of blobs that are being written.
 pub(super) const TEMPORARY_PREFIX: &str = "tmp";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 1024;
 /// Longest component of a name, bytes.
 const COMPONENT_BYTES_MAX: usize = 255;
+
+/// Directory of the key slots. An `init` that is killed before there is a configuration may leave one.
+pub(super) const KEY_SLOTS: &str = "keys";
+
+/// Whether `component` is the name of a key slot in its directory.
+pub(super) fn is_slot_id(component: &str) -> bool {
+    component.len() == HASH_DIGITS && component.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether a killed `init` may have left the blob `name`.
+pub(super) fn is_left_by_init(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(directory, id)| directory == KEY_SLOTS && is_slot_id(id))
+}
 
 /// Whether `text` is a valid component of a name.
 pub(super) fn is_component(text: &str) -> bool {

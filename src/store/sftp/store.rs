@@ -18,7 +18,9 @@ use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpR
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
 use crate::error::{Error, Result};
-use crate::store::name::{TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, missing};
+use crate::store::name::{
+    KEY_SLOTS, TEMPORARY_PREFIX, check_len, check_name, check_prefix, check_range, is_component, is_slot_id, missing,
+};
 use crate::store::{BlobMetadata, ListedBlob, Store, StoreOptions};
 
 /// Entries of a listing, at most.
@@ -309,6 +311,11 @@ impl SftpStore {
     }
 }
 
+/// Whether `name` is that of a key slot in its directory.
+fn is_slot_name(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(is_slot_id)
+}
+
 /// Whether `name` has the form of a temporary file's name: 16 random bytes in hex.
 fn is_temporary_name(name: &[u8]) -> bool {
     crate::store::temporary::is_temporary_name(std::os::unix::ffi::OsStrExt::from_bytes(name))
@@ -390,10 +397,12 @@ impl Store for SftpStore {
     fn is_unused(&self) -> Result<bool> {
         for entry in self.entries("")? {
             // All that a killed `init` leaves.
-            let is_leftover = entry.name == TEMPORARY_PREFIX.as_bytes()
-                && entry.attributes.is_directory()
-                && self.entries(TEMPORARY_PREFIX)?.iter().all(|entry| is_temporary_name(&entry.name));
-            if !is_leftover {
+            let (directory, is_own): (&str, fn(&[u8]) -> bool) = match entry.name.as_ref() {
+                b"tmp" => (TEMPORARY_PREFIX, is_temporary_name),
+                b"keys" => (KEY_SLOTS, is_slot_name),
+                _ => return Ok(false),
+            };
+            if !entry.attributes.is_directory() || !self.entries(directory)?.iter().all(|entry| is_own(&entry.name)) {
                 return Ok(false);
             }
         }
