@@ -14,6 +14,7 @@ use super::address::SftpAddress;
 use super::connection::SftpConnection;
 use super::failure::SftpFailure;
 use super::files::{self, RemoteFile};
+use super::links::{self, LinkRole};
 use super::packet::{Attributes, DirectoryEntry, OPEN_READ, Reply, Request, SftpRequestKind, StatusCode};
 use super::session::{SftpSession, WaitKind};
 use super::transfer;
@@ -154,7 +155,10 @@ impl SftpStore {
 
     /// Does `work`, which reads the blob `name`.
     fn read<T>(&self, name: &str, mut work: impl FnMut(&Arc<SftpSession>) -> Result<T, SftpFailure>) -> Result<T> {
-        self.connection.retry(WaitKind::Stoppable, |session, _| work(session)).map_err(|failure| match failure {
+        let read = self.connection.retry(WaitKind::Stoppable, |session, _| {
+            work(session).map_err(|failure| self.explain_missing(session, name, failure))
+        });
+        read.map_err(|failure| match failure {
             failure if failure.is_missing() => missing(name),
             failure => failure.into_error("read", &self.url(name)),
         })
@@ -226,8 +230,13 @@ impl SftpStore {
         for (name, request) in asked {
             match files::opened(session, request.wait(WaitKind::Stoppable)?) {
                 Ok(directory) => open.push((name, directory, Vec::new())),
-                Err(failure) if failure.is_missing() => {}
-                Err(failure) => return Err(failure),
+                Err(failure) => match self.explain_missing(session, &name, failure) {
+                    failure if failure.is_missing() => {}
+                    SftpFailure::Other(Error::Unreadable { .. }) => {
+                        return Err(links::unreadable(format!("the directory {name}")).into());
+                    }
+                    failure => return Err(failure),
+                },
             }
         }
         let mut done = Vec::new();
@@ -257,7 +266,7 @@ impl SftpStore {
 
     /// The blobs below `prefix`.
     fn walk(&self, session: &Arc<SftpSession>, prefix: &str) -> Result<Vec<ListedBlob>, SftpFailure> {
-        let mut listed = Vec::new();
+        let (mut listed, mut linked) = (Vec::new(), Vec::new());
         let (mut directories, mut entries_left) = (vec![prefix.to_string()], LISTED_MAX);
         while !directories.is_empty() {
             let batch = directories.split_off(directories.len().saturating_sub(DIRECTORIES_AT_ONCE));
@@ -277,7 +286,23 @@ impl SftpStore {
                         directories.push(name);
                     } else if let Some(len) = attributes.size.filter(|_| attributes.is_file()) {
                         listed.push(ListedBlob { name, len });
+                    } else if attributes.is_link() {
+                        linked.extend(LinkRole::of(&parent, component).map(|role| (name, role)));
                     }
+                }
+            }
+            for (name, role) in linked.drain(..) {
+                match (self.behind(session, &name)?, role) {
+                    (Some(found), LinkRole::Directory) if found.is_directory() => directories.push(name),
+                    (None, LinkRole::Directory) => {
+                        return Err(links::unreadable(format!("the directory {name}")).into());
+                    }
+                    // Whoever reads it learns that it cannot be read.
+                    (None, LinkRole::Blob) => listed.push(ListedBlob { name, len: 0 }),
+                    (Some(found), LinkRole::Blob) if found.is_file() => {
+                        listed.push(ListedBlob { name, len: found.size.unwrap_or(0) });
+                    }
+                    (Some(_), _) => {}
                 }
             }
         }
@@ -364,7 +389,11 @@ impl Store for SftpStore {
     fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
         check_name(name)?;
         let found = self.connection.retry(WaitKind::Stoppable, |session, _| {
-            files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable)
+            let found = files::look(session, SftpRequestKind::Stat, &self.path(name), WaitKind::Stoppable);
+            match found.map_err(|failure| self.explain_missing(session, name, failure))? {
+                None if self.is_behind_link(session, name)? => Err(links::unreadable(name).into()),
+                found => Ok(found),
+            }
         });
         let found = found.map_err(|failure| failure.into_error("inspect", &self.url(name)))?;
         Ok(found.filter(Attributes::is_file).and_then(|found| {
@@ -383,7 +412,9 @@ impl Store for SftpStore {
         check_name(name)?;
         lock(&self.open_files).pop(name);
         let removed = self.connection.retry(WaitKind::ToTheEnd, |session, _| files::remove(session, &self.path(name)));
-        removed.map_err(|failure| failure.into_error("delete", &self.url(name)))
+        let synced = removed.and_then(|()| self.sync_parent(name));
+        let synced = synced.or_else(|failure| if failure.is_missing() { Ok(()) } else { Err(failure) });
+        synced.map_err(|failure| failure.into_error("delete", &self.url(name)))
     }
 
     fn location(&self) -> String {
