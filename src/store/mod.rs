@@ -33,6 +33,7 @@ pub mod runtime;
 mod scheme;
 mod sealed;
 mod sftp;
+mod slots_in_use;
 mod stopping;
 mod temporary;
 

@@ -2,7 +2,9 @@
 //!
 //! 1. Every blob is sealed but those that a program needs before it has the keys: the configuration and the key slots.
 //! 2. Names made of a hash are made of what is stored, so a blob is verified without a key.
-//! 3. Lengths in listings are those before sealing. They follow from the length that is stored.
+//! 3. A blob that names a generation which the keyring lacks costs only itself if all key slots have opened: whoever
+//!    can put may have forged it. Otherwise somebody may have made that key, and nothing else is worth reading.
+//! 4. Lengths in listings are those before sealing. They follow from the length that is stored.
 //!
 //! Wrappers that count or fail requests belong below this store, because above it they see other bytes.
 
@@ -15,6 +17,7 @@ use std::time::SystemTime;
 use lru::LruCache;
 
 use super::blob::hash_stream;
+use super::slots_in_use::{SLOTS, SlotsInUse};
 use super::{BlobMetadata, ListedBlob, NameOfHash, ReadTwice, Store, read_again};
 use crate::crypto::{
     BlobKey, CipherSuite, HEADER_BYTES, Keyring, SealedHeader, SealedReader, sealed_len, sealed_offset, unsealed_len,
@@ -30,7 +33,7 @@ const STREAM_HEAD_BYTES: u64 = 64 << 10;
 
 /// Whether the blob is stored as it is: the configuration and the key slots, with their copies.
 pub fn is_public(name: &str) -> bool {
-    matches!(directory(name), "config" | "config-copy" | "keys" | "key-copies")
+    matches!(directory(name), "config" | "config-copy") || SLOTS.contains(&directory(name))
 }
 
 /// The first component of a name.
@@ -44,12 +47,20 @@ pub struct SealedStore {
     suite: CipherSuite,
     keyring: Arc<Keyring>,
     keys: Mutex<LruCache<String, Arc<BlobKey>>>,
+    /// The slots whose keys are the keyring, if it is from slots.
+    slots: Option<SlotsInUse>,
 }
 
 impl SealedStore {
     /// Seals what is put into `inner` with `suite`, under the latest key of `keyring`.
     pub fn new(inner: Arc<dyn Store>, suite: CipherSuite, keyring: Arc<Keyring>) -> Self {
-        SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)) }
+        SealedStore { inner, suite, keyring, keys: Mutex::new(LruCache::new(KEYS_MAX)), slots: None }
+    }
+
+    /// The same, whose keyring has all keys of the key slots `slots`.
+    #[must_use]
+    pub fn with_slots(self, slots: &[String]) -> Self {
+        SealedStore { slots: Some(SlotsInUse::new(slots)), ..self }
     }
 
     /// The key of a new blob of `len` bytes with the hash `content` in the directory of `name`.
@@ -73,12 +84,16 @@ impl SealedStore {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        Err(failure.unwrap_or_else(|| self.older_key(name, header.generation)))
+        Err(failure.unwrap_or_else(|| self.unknown_key(name, header.generation)))
     }
 
     /// The error of a blob that is sealed under a master key which this keyring lacks. It is not damaged: it must be
     /// left as it is.
-    fn older_key(&self, name: &str, generation: u32) -> Error {
+    fn unknown_key(&self, name: &str, generation: u32) -> Error {
+        if self.slots.as_ref().is_some_and(|slots| !slots.may_lack_keys(self.inner.as_ref())) {
+            let unknown = format!("generation {generation} of the master key, which no key slot of the repository has");
+            return Error::unsupported(name, unknown);
+        }
         let latest = self.keyring.latest().map_or(0, |master| master.generation);
         let reason = format!(
             "the key is older than the repository: {name} is encrypted with generation {generation} of the master key, \

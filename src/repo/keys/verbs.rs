@@ -150,6 +150,11 @@ pub(in crate::repo) fn check_is_current(store: &dyn Store) -> Result<()> {
     for directory in WRITTEN {
         for blob in store.list(directory)? {
             match store.get_range_cached(&blob.name, 0, 0) {
+                // Somebody may have a key of that number.
+                Err(error) if error.is_newer() => {
+                    let reason = format!("cannot tell which master key is in use: {error}. Delete it if it is forged");
+                    return Err(Error::Locked { location: store.location(), reason });
+                }
                 Err(error) if !error.is_unreadable() => return Err(error),
                 _ => {}
             }
