@@ -48,6 +48,12 @@ impl TargetNotes {
         }
     }
 
+    /// Logs and counts what nobody may miss, however much there is of it.
+    pub fn warn_always(&self, what: &str) {
+        self.warnings.add(1);
+        tracing::warn!("{what}");
+    }
+
     /// Notes flags to set at the end. What is noted later for the same entry counts.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! 3. A file system that ignores case, or normalises names, may list a restored entry under another name than the
 //!    stored one. So an entry stays if a stored name that the directory does not list reaches it.
 //! 4. An entry that the selection leaves out stays. [`Remover`] says what else stays.
+//! 5. An entry that was immutable or append-only goes, too, with a warning that names it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ use super::chosen_tree::{Selection, SelectionScope};
 use super::message::RestoreCounts;
 use super::request::RestoreRequest;
 use crate::error::{Error, Result};
-use crate::filesystem::{Descent, Remover, Target, TargetOptions};
+use crate::filesystem::{Descent, Remover, Target, TargetNotes, TargetOptions};
 use crate::repo::reader::ChunkReader;
 use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{FileIdentity, Node, NodeKind, TreeCursor};
@@ -43,7 +44,6 @@ pub fn check_deletion(request: &RestoreRequest) -> Result<()> {
 /// Deletes in a target.
 pub struct Deletion {
     reader: ChunkReader,
-    dry_run: bool,
     decisions: Decisions,
 }
 
@@ -51,6 +51,8 @@ pub struct Deletion {
 struct Decisions {
     selection: Selection,
     counts: Arc<RestoreCounts>,
+    notes: Arc<TargetNotes>,
+    dry_run: bool,
     stop: Arc<AtomicBool>,
     listed: Vec<String>,
     /// The directory that is being compared, and its scope.
@@ -84,6 +86,11 @@ impl Remover for Decisions {
         }
     }
 
+    fn unlocked(&mut self, path: &Path) {
+        let what = if self.dry_run { "would be deleted" } else { "deleted" };
+        self.notes.warn_always(&format!("{}: {what} although it was immutable or append-only", path.display()));
+    }
+
     fn problem(&mut self, error: Error) {
         self.counts.problem(&error);
     }
@@ -99,12 +106,13 @@ impl Deletion {
         reader: ChunkReader,
         request: &RestoreRequest,
         counts: Arc<RestoreCounts>,
+        notes: Arc<TargetNotes>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         let (selection, directory) = (request.selection.clone(), PathBuf::new());
-        let scope = selection.root();
-        let decisions = Decisions { selection, counts, stop, listed: Vec::new(), directory, scope };
-        Deletion { reader, dry_run: request.dry_run, decisions }
+        let (scope, dry_run) = (selection.root(), request.dry_run);
+        let decisions = Decisions { selection, counts, notes, dry_run, stop, listed: Vec::new(), directory, scope };
+        Deletion { reader, decisions }
     }
 
     /// Compares everything below `base`, and deletes below `root`, which was opened with `options`. Returns the paths.
@@ -187,8 +195,8 @@ impl Deletion {
                 continue;
             }
             let before = self.decisions.counts.deleted.get();
-            descent.remove(&name, self.dry_run, &mut self.decisions)?;
-            compared.is_changed |= !self.dry_run && self.decisions.counts.deleted.get() > before;
+            descent.remove(&name, self.decisions.dry_run, &mut self.decisions)?;
+            compared.is_changed |= !self.decisions.dry_run && self.decisions.counts.deleted.get() > before;
         }
         Ok(compared)
     }

@@ -154,7 +154,7 @@ pub fn restore(
         let mut problems = Vec::new();
         root.finish_root(root_node, &mut problems);
         problems.iter().for_each(|error| counts.problem(error));
-        let deletion = Deletion::new(reader(), &request, counts.clone(), stop.clone());
+        let deletion = Deletion::new(reader(), &request, counts.clone(), options.notes.clone(), stop.clone());
         let deleted = if request.delete { deletion.run(&base, &root, options.clone())? } else { Vec::new() };
         Ok((stages, deleted))
     };

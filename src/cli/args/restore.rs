@@ -63,7 +63,8 @@ pub struct RestoreArguments {
     #[arg(long = "tag", value_name = "TAG[,TAG]", value_parser = checked_tag_list)]
     pub tags: Vec<String>,
     /// Afterwards, delete entries that the snapshot does not have. What the backup or this restore has left out stays,
-    /// and nothing is deleted in directories stored in part, or if something could not be restored
+    /// and nothing is deleted in directories stored in part, or if something could not be restored. Immutable and
+    /// append-only entries go, too, with a warning for each
     #[arg(long, conflicts_with = "tensor")]
     pub delete: bool,
     /// Which existing entries to replace: `never`; `if-changed`, if size or time differ; `if-newer`, if the one in the
