@@ -72,13 +72,13 @@ impl<'a> Metadata<'a> {
         let wanted = self.node.file_flags();
         let Ok(now) = flags::read(entry) else {
             if !wanted.is_empty() {
-                self.warn_of("set the file flags of", wanted.bits, Errno::NOTSUP);
+                self.refused_flags(entry, wanted, Errno::NOTSUP);
             }
             return;
         };
         let mask = FileFlags::STORED & !FileFlags::LOCKS;
         if let Err((bits, error)) = flags::change(entry, mask, wanted.bits) {
-            self.warn_of("set the file flags of", bits, error);
+            self.refused_flags(entry, FileFlags { bits, project: 0 }, error);
         }
         if !self.was_locked && !wanted.is_locked() && wanted.project == now.project {
             return;
@@ -90,9 +90,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    fn warn_of(&self, action: &'static str, bits: u32, error: Errno) {
-        let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(bits)));
-        self.notes.warn(&Error::io(action, self.path, refusal));
+    fn refused_flags(&self, entry: BorrowedFd<'_>, refused: FileFlags, error: Errno) {
+        if let Ok(stat) = fstat(entry) {
+            self.notes.refuse_flags(identity_of(&stat).device, refused);
+        }
+        let refusal = io::Error::other(format!("{}: {error}", FileFlags::letters(refused.bits)));
+        self.notes.warn(&Error::io("set the file flags of", self.path, refusal));
     }
 
     fn note(&mut self, action: &'static str, result: rustix::io::Result<()>) {

@@ -75,7 +75,7 @@ impl Verification {
         }
         match descent.existing(node) {
             Ok(Some(existing)) => {
-                if let Some(difference) = metadata_difference(node, &existing) {
+                if let Some(difference) = self.metadata_difference(node, &existing) {
                     self.differs(descent, node, difference);
                 }
             }
@@ -89,7 +89,7 @@ impl Verification {
     pub fn root(&self, node: &Node) {
         match self.target.captured_root() {
             Ok(existing) => {
-                if let Some(difference) = metadata_difference(node, &existing) {
+                if let Some(difference) = self.metadata_difference(node, &existing) {
                     let error = std::io::Error::other(difference);
                     self.counts.problem(&Error::io("verify", self.target.path_of(Path::new("")), error));
                 }
@@ -133,21 +133,21 @@ impl Verification {
             return Ok(Some("it differs from the snapshot".into()));
         }
         if node.kind != NodeKind::File {
-            return Ok(metadata_difference(node, &existing));
+            return Ok(self.metadata_difference(node, &existing));
         }
         let file = descent.open_existing(&existing)?;
         let stop = || self.stop.load(Ordering::Relaxed);
         let is_same =
             file.size() == node.size && comparison.holds(file.file(), node.content, &mut self.reader, stop)?;
         match is_same {
-            true => Ok(metadata_difference(node, &existing)),
+            true => Ok(self.metadata_difference(node, &existing)),
             false => Ok(Some("its content differs from the snapshot".into())),
         }
     }
-}
 
-/// What differs of an entry's metadata.
-fn metadata_difference(node: &Node, existing: &Node) -> Option<String> {
-    let differences = differences(node, existing);
-    (!differences.is_empty()).then(|| format!("it differs from the snapshot: {}", differences.join(", ")))
+    /// What differs of an entry's metadata. What the target has refused is a warning of the restore.
+    fn metadata_difference(&self, node: &Node, existing: &Node) -> Option<String> {
+        let differences = differences(node, existing, self.target.refused_flags(existing.device));
+        (!differences.is_empty()).then(|| format!("it differs from the snapshot: {}", differences.join(", ")))
+    }
 }
