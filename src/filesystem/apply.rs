@@ -47,11 +47,16 @@ impl<'a> Metadata<'a> {
 
     /// Applies everything to an open file or directory.
     pub(super) fn apply_to(mut self, entry: BorrowedFd<'_>) {
-        self.was_locked |= flags::unlock(entry).is_some();
+        let before = flags::unlock(entry);
+        self.was_locked |= before.is_some();
         let mode = self.own(|owner, group| fchown(entry, owner, group));
         let mode = mode & self.attributes(&AttributesOf::Open(entry));
         self.note("set the mode of", fchmod(entry, mode));
-        self.flags(entry);
+        match self.node.knows_flags() {
+            true => self.flags(entry),
+            // They stay as they are.
+            false => before.into_iter().for_each(|before| self.flag_later(entry, before)),
+        }
         self.note("set the times of", futimens(entry, &self.times()));
     }
 
@@ -83,8 +88,13 @@ impl<'a> Metadata<'a> {
         if !self.was_locked && !wanted.is_locked() && wanted.project == now.project {
             return;
         }
+        self.flag_later(entry, wanted);
+    }
+
+    /// Notes flags for the end of the restore.
+    fn flag_later(&mut self, entry: BorrowedFd<'_>, flags: FileFlags) {
         let noted = fstat(entry).map_err(io::Error::from);
-        let noted = noted.and_then(|stat| self.notes.flag_later(self.path, identity_of(&stat), wanted));
+        let noted = noted.and_then(|stat| self.notes.flag_later(self.path, identity_of(&stat), flags));
         if let Err(error) = noted {
             self.problems.push(Error::io("note the file flags of", self.path, error));
         }

@@ -240,7 +240,7 @@ fn change(before: &Node, after: &Node) -> Option<Change> {
         && (before.uid, before.gid) == (after.uid, after.gid)
         && (&before.user, &before.group) == (&after.user, &after.group)
         && before.mtime == after.mtime
-        && before.file_flags() == after.file_flags()
+        && (before.file_flags() == after.file_flags() || !before.knows_flags() || !after.knows_flags())
         && before.xattrs == after.xattrs;
     (!is_same_metadata).then_some(Change::Metadata)
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::base::RestoreRoot;
+use super::base::{RestoreRoot, with_known_flags};
 use super::chosen_tree::{Selection, SelectionScope};
 use super::message::RestoreCounts;
 use super::request::RestoreRequest;
@@ -44,6 +44,7 @@ pub fn check_deletion(request: &RestoreRequest) -> Result<()> {
 /// Deletes in a target.
 pub struct Deletion {
     reader: ChunkReader,
+    records_flags: bool,
     decisions: Decisions,
 }
 
@@ -112,7 +113,7 @@ impl Deletion {
         let (selection, directory) = (request.selection.clone(), PathBuf::new());
         let (scope, dry_run) = (selection.root(), request.dry_run);
         let decisions = Decisions { selection, counts, notes, dry_run, stop, listed: Vec::new(), directory, scope };
-        Deletion { reader, decisions }
+        Deletion { reader, records_flags: true, decisions }
     }
 
     /// Compares everything below `base`, and deletes below `root`, which was opened with `options`. Returns the paths.
@@ -131,6 +132,7 @@ impl Deletion {
         let unknown = Node { kind: NodeKind::Directory, partial: true, ..Node::default() };
         let node = Node { content: base.listing, ..base.node.clone().unwrap_or(unknown) };
         let scope = self.decisions.selection.root();
+        self.records_flags = base.records_flags;
         let mut levels = vec![self.compare(&descent, node, scope)?];
         while let Some(level) = levels.last_mut() {
             self.decisions.check()?;
@@ -164,7 +166,7 @@ impl Deletion {
                 return Ok(compared);
             }
         };
-        let mut listing = StoredNames::new(compared.node.content);
+        let mut listing = StoredNames::new(compared.node.content, self.records_flags);
         let mut spellings = Spellings::default();
         let mut missing: Vec<OsString> = Vec::new();
         for name in names {
@@ -247,19 +249,20 @@ impl Spellings {
 struct StoredNames {
     cursor: TreeCursor,
     next: Option<Node>,
+    records_flags: bool,
     /// Why the rest cannot be read.
     error: Option<Error>,
 }
 
 impl StoredNames {
-    fn new(listing: Option<ContentReference>) -> Self {
-        StoredNames { cursor: TreeCursor::open(listing), next: None, error: None }
+    fn new(listing: Option<ContentReference>, records_flags: bool) -> Self {
+        StoredNames { cursor: TreeCursor::open(listing), next: None, records_flags, error: None }
     }
 
     /// Reads the next node. The end, and damage, leave none.
     fn advance(&mut self, reader: &mut ChunkReader) -> Result<()> {
         self.next = match self.cursor.next(reader) {
-            Ok(next) => next,
+            Ok(next) => next.map(|node| with_known_flags(node, self.records_flags)),
             Err(error) if error.is_unreadable() => {
                 (self.cursor, self.error) = (TreeCursor::open(None), Some(error));
                 None

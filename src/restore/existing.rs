@@ -86,6 +86,15 @@ pub fn has_metadata(node: &Node, existing: &Node) -> bool {
     differences(node, existing, FileFlags::default()).is_empty()
 }
 
+/// A file that takes the place of `replaced`. If its own flags are not known, it has those of that file.
+pub fn with_flags_of(mut node: Node, replaced: Option<&Node>) -> Node {
+    let is_known = |replaced: &&Node| replaced.kind == node.kind && replaced.knows_flags();
+    if let Some(replaced) = replaced.filter(is_known).filter(|_| !node.knows_flags()) {
+        node.set_file_flags(replaced.file_flags());
+    }
+    node
+}
+
 /// What differs of the metadata that a restore can set, where the target has `refused` these flags.
 pub fn differences(node: &Node, existing: &Node, refused: FileFlags) -> Vec<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
@@ -99,7 +108,7 @@ pub fn differences(node: &Node, existing: &Node, refused: FileFlags) -> Vec<&'st
         (node.mtime != existing.mtime, "the time of change"),
         (atime(node) != atime(existing), "the time of access"),
         (!has_attributes(node, existing), "the extended attributes or ACLs"),
-        (!has_flags(node, existing, is_root, refused), "the file flags"),
+        (node.knows_flags() && !has_flags(node, existing, is_root, refused), "the file flags"),
     ];
     differs.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what).collect()
 }
@@ -151,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_the_target_refuses_make_no_difference() {
+    fn flags_that_are_not_known_or_that_the_target_refuses_make_no_difference() {
         let flagged = |bits, project| {
             let mut node = file(1, 1);
             node.set_file_flags(FileFlags { bits, project });
@@ -163,6 +172,9 @@ mod tests {
         let (plain, stored) = (flagged(0, 0), flagged(0x40 | 0x8, 0));
         assert!(differs(&stored, &plain, 0, 0) && differs(&plain, &stored, 0, 0));
         assert!(differs(&stored, &plain, 0x8, 0) && !differs(&stored, &plain, 0x48, 0));
+        let mut unknown = file(1, 1);
+        unknown.forget_absent_flags();
+        assert!(!differs(&unknown, &stored, 0, 0) && !has_metadata(&stored, &unknown));
         if rustix::process::geteuid().is_root() {
             assert!(differs(&flagged(0, 7), &plain, 0x48, 0) && !differs(&flagged(0, 7), &plain, 0, 7));
         }

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, Left, TreeStep};
-use super::existing::{Overwrite, Treatment, has_metadata};
+use super::existing::{Overwrite, Treatment, has_metadata, with_flags_of};
 use super::file_plan::FilePlan;
 use super::inodes::Inodes;
 use super::message::{FinishedEntry, InodeState, OpenFiles, Permit, PlannedBatch, RestoreCounts, RestoreLink};
@@ -23,7 +24,6 @@ use crate::filesystem::{Descent, SourceFile, Target};
 use crate::metrics::Progress;
 use crate::pipeline::{Emit, Source};
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::RepositoryKey;
 
@@ -47,8 +47,8 @@ pub struct PlanStage<'a> {
 /// What the stage shares with the rest of the restore.
 pub struct PlanParts<'a> {
     pub reader: ChunkReader,
-    /// Listing of the snapshot's root.
-    pub root: Option<ContentReference>,
+    /// What is restored.
+    pub root: &'a RestoreRoot,
     pub target: Arc<Target>,
     /// Key of the fingerprints.
     pub key: RepositoryKey,
@@ -333,6 +333,7 @@ impl<'a> PlanStage<'a> {
         let token = self.files.token(&node)?;
         let path = self.path_of(&node);
         let (digest, path_len, content) = (node.file_digest(), path.as_os_str().len(), node.content);
+        let node = with_flags_of(node, replaced.as_ref());
         // In a new directory nothing can be replaced or continued. What becomes of an inode with several names must be
         // known when the next name comes.
         let is_planned = self.descent.is_new() && replaced.is_none() && digest.is_none();

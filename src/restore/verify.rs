@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::base::RestoreRoot;
 use super::chosen_tree::{ChosenTree, Selection, TreeStep};
 use super::comparison::FileComparison;
 use super::existing::differences;
@@ -16,7 +17,6 @@ use super::message::RestoreCounts;
 use crate::error::{Error, Result};
 use crate::filesystem::{Descent, Target};
 use crate::repo::reader::ChunkReader;
-use crate::repo::recipe::ContentReference;
 use crate::repo::tree::{Node, NodeKind};
 use crate::types::RepositoryKey;
 
@@ -39,7 +39,7 @@ impl Verification {
     ///
     /// # Errors
     /// [`Error::Interrupted`], and those of reading the repository, except damage.
-    pub fn run(mut self, root: Option<ContentReference>, selection: Selection) -> Result<()> {
+    pub fn run(mut self, root: &RestoreRoot, selection: Selection) -> Result<()> {
         let mut tree = ChosenTree::new(root, selection);
         let mut descent = Descent::new(self.target.clone());
         let mut comparison = FileComparison::new(self.key);
