@@ -76,6 +76,10 @@ impl<'a> GroupDocument<'a> {
 /// # Errors
 /// Those of the repository and of [`plan_forget`].
 pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
+    if arguments.rules.are_all_zero() {
+        let what = "a rule with 0 keeps nothing: give another one too. To delete snapshots, name them";
+        return Err(Error::Usage(what.into()));
+    }
     let repository = location::open(session)?;
     let plan = plan(session, &repository, arguments)?;
     let deleted: Vec<SnapshotId> = plan.groups.iter().flat_map(ForgetGroup::deleted).collect();
@@ -160,12 +164,12 @@ struct Rules {
 fn rules(session: &Session, arguments: &ForgetArguments) -> Result<Rules> {
     let given = &arguments.rules;
     let mut policy = ForgetPolicy {
-        last: given.keep_last,
-        hourly: given.keep_hourly,
-        daily: given.keep_daily,
-        weekly: given.keep_weekly,
-        monthly: given.keep_monthly,
-        yearly: given.keep_yearly,
+        last: given.keep_last.unwrap_or(0),
+        hourly: given.keep_hourly.unwrap_or(0),
+        daily: given.keep_daily.unwrap_or(0),
+        weekly: given.keep_weekly.unwrap_or(0),
+        monthly: given.keep_monthly.unwrap_or(0),
+        yearly: given.keep_yearly.unwrap_or(0),
         within: given.keep_within,
         tags: given.keep_tag.clone(),
         best: given.keep_best.clone(),
