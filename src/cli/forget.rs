@@ -85,7 +85,7 @@ pub fn run(session: &Session, arguments: &ForgetArguments) -> Result<Exit> {
     let deleted: Vec<SnapshotId> = plan.groups.iter().flat_map(ForgetGroup::deleted).collect();
     let profile = &session.profile.forget;
     // Who names snapshots or gives rules also says whether to prune.
-    let is_by_profile = profile.prune && !arguments.dry_run && arguments.ids.is_empty() && !arguments.rules.is_given();
+    let is_by_profile = profile.prune && arguments.ids.is_empty() && !arguments.rules.is_given();
     // What cannot be used of the profile is said before anything is deleted.
     let prune = match arguments.prune || is_by_profile {
         true => {
