@@ -1,11 +1,13 @@
 //! `fhrd forget`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 use std::str::FromStr;
 
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Session;
 use super::args::{FilterArguments, ForgetArguments, PruneArguments, parse_grace, parse_period};
@@ -15,12 +17,14 @@ use super::location;
 use super::output::{failed, print, print_json, printable};
 use super::prune::{DEFAULT_GRACE, prune_now, write_report};
 use super::request::host_name;
+use super::runs::metric_number;
 use super::snapshots::{SnapshotDocument, wide_row};
 use crate::config::RetentionProfile;
 use crate::error::{Error, Result};
 use crate::keep::{ForgetGroup, ForgetPlan, ForgetPolicy, PruneReport, RetainedSnapshot, forget, plan_forget};
 use crate::repo::Repository;
 use crate::repo::bundle;
+use crate::repo::checkpoint::Checkpoint;
 use crate::repo::clock::{check_clock, describe_future};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
@@ -55,12 +59,32 @@ struct DecisionDocument<'a> {
     reasons: &'a [&'static str],
     #[serde(flatten)]
     snapshot: SnapshotDocument<'a>,
+    /// What step of a training run it is.
+    #[serde(flatten)]
+    checkpoint: Option<CheckpointDocument>,
 }
 
 impl<'a> DecisionDocument<'a> {
     fn new(decided: &'a RetainedSnapshot) -> Self {
         let snapshot = SnapshotDocument::new(&decided.snapshot);
-        DecisionDocument { keep: !decided.reasons.is_empty(), reasons: &decided.reasons, snapshot }
+        let checkpoint = Checkpoint::of(&decided.snapshot.snapshot).map(CheckpointDocument::from);
+        DecisionDocument { keep: !decided.reasons.is_empty(), reasons: &decided.reasons, snapshot, checkpoint }
+    }
+}
+
+/// A step of a training run.
+#[derive(Serialize)]
+struct CheckpointDocument {
+    run: String,
+    step: u64,
+    metrics: BTreeMap<String, Value>,
+}
+
+impl From<Checkpoint> for CheckpointDocument {
+    fn from(checkpoint: Checkpoint) -> Self {
+        let Checkpoint { run, step, metrics } = checkpoint;
+        let metrics = metrics.into_iter().map(|(name, value)| (name, metric_number(value))).collect();
+        CheckpointDocument { run, step, metrics }
     }
 }
 
@@ -245,6 +269,12 @@ fn unusable(key: &str, message: String) -> Error {
     Error::Config { origin: format!("profile, `{key}`"), message }
 }
 
+/// A step of a run with its metrics, for people.
+fn shown_step(checkpoint: &Checkpoint) -> String {
+    let metrics = checkpoint.metrics.iter().map(|(name, value)| format!(" {name}={value}"));
+    format!("{}@{}{}", checkpoint.run, checkpoint.step, metrics.collect::<String>())
+}
+
 fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bool) -> Result<()> {
     for group in &plan.groups {
         if let Some(run) = &group.run {
@@ -257,7 +287,8 @@ fn write_plan(out: &mut dyn Write, plan: &ForgetPlan, deleted: usize, is_dry: bo
                 (true, false) => "deleted".into(),
                 (true, true) => "would be deleted".into(),
             };
-            writeln!(out, "{}  {verdict}", wide_row(named, []).join("  ")).map_err(failed)?;
+            let step = Checkpoint::of(&named.snapshot).map_or_else(String::new, |step| shown_step(&step) + "  ");
+            writeln!(out, "{}  {}{verdict}", wide_row(named, []).join("  "), printable(&step)).map_err(failed)?;
         }
         writeln!(out).map_err(failed)?;
     }
