@@ -322,8 +322,8 @@ mod tests {
         for node in [node("Readme", NodeKind::File), node("gone", NodeKind::File), node("Docs", NodeKind::Directory)] {
             spellings.add(&descent, node);
         }
-        let kept = ["README", "Docs", "other"].map(|name| spellings.reach(&descent, OsStr::new(name)));
-        assert_eq!((kept, spellings.directories.len()), ([true, true, false], 1));
+        let reached = ["README", "Docs", "other"].map(|name| spellings.reach(&descent, OsStr::new(name)));
+        assert_eq!((reached, spellings.directories.len()), ([true, true, false], 1));
         assert!(spellings.error.is_none());
         // A name that leads nowhere is no reason to keep; one that cannot be looked at is one to delete nothing.
         spellings.add(&descent, node("../x", NodeKind::File));
