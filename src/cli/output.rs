@@ -71,6 +71,14 @@ pub fn report(options: &Options, error: &Error) {
     }
 }
 
+/// Says with `--json` how a command has ended that printed its document, unless all is well. Returns the outcome.
+pub fn ended(options: &Options, exit: Exit) -> Exit {
+    if options.json && exit != Exit::Fine {
+        note_json(exit.summary(), exit.code());
+    }
+    exit
+}
+
 /// Says on standard error why a command ends with this exit code, as JSON.
 pub fn note_json(error: &str, exit_code: u8) {
     note(&json!({"error": error, "exit_code": exit_code}).to_string());
