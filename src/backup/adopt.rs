@@ -66,7 +66,9 @@ pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
     }
     if listing.lost > 0 {
         let count = listing.lost;
-        tracing::warn!("{count} containers are missing; what needs them is stored again if this backup has it");
+        tracing::warn!(
+            "{count} containers are missing; what was in them is stored again as far as it is read elsewhere now"
+        );
     }
     Ok(())
 }

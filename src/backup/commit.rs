@@ -16,7 +16,8 @@ use crate::repo::index::{ContainerListing, Hits};
 use crate::repo::marks::Marks;
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::{
-    COPIED_FROM_KEY, EXCLUDES_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name, is_reported,
+    COPIED_FROM_KEY, EXCLUDES_KEY, FLAGS_RECORDED_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name,
+    is_reported,
 };
 use crate::repo::tree::Node;
 use crate::types::SnapshotId;
@@ -31,6 +32,8 @@ pub struct SnapshotStart {
     pub parent: Option<SnapshotId>,
     /// Metadata of the root.
     pub root_node: Option<Node>,
+    /// Whether the source has file flags that were read.
+    pub has_flags: bool,
 }
 
 /// What the commit of a run needs.
@@ -101,7 +104,7 @@ impl<'a> Commit<'a> {
         let root_node = start.root_node.map(|node| Node { partial: node.partial || saved.root_is_partial, ..node });
         let snapshot = match &self.request.copied {
             Some(copied) => copied.described()?,
-            None => self.described(start.time_ns)?,
+            None => self.described(start.time_ns, start.has_flags)?,
         };
         let mut statistics = statistics(saved, counts);
         if let Some(copied) = &self.request.copied {
@@ -120,8 +123,11 @@ impl<'a> Commit<'a> {
     }
 
     /// What the request says about the snapshot of a backup that began at `time_ns`.
-    fn described(&self, time_ns: i64) -> Result<Snapshot> {
+    fn described(&self, time_ns: i64, has_flags: bool) -> Result<Snapshot> {
         let mut extra = BTreeMap::new();
+        if has_flags {
+            extra.insert(FLAGS_RECORDED_KEY.into(), Vec::new().into());
+        }
         if self.request.time_ns.is_some() {
             extra.insert(STARTED_KEY.into(), time_ns.to_le_bytes().to_vec().into());
         }

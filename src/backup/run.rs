@@ -133,7 +133,8 @@ fn run_once(
         let (saved, metrics) = run_dry_stages(wiring, input)?;
         (saved, metrics, String::new(), indexes.hits())
     } else {
-        let start = SnapshotStart { time_ns, paths, parent, root_node };
+        let has_flags = cfg!(target_os = "linux") && matches!(input, InputStage::Tree(_));
+        let start = SnapshotStart { time_ns, paths, parent, root_node, has_flags };
         let commit = Commit::new(repository, request, &listing, &indexes);
         let committed = run_stages(wiring, input).and_then(|(saved, metrics)| {
             let (id, index_hits) = commit.run(start, &saved, &counts)?;

@@ -20,6 +20,7 @@ use crate::store::{self, Store};
 pub fn prepare(session: &mut Session) -> Result<()> {
     store::runtime::stop_with(&session.stop);
     read_profile(session)?;
+    secrets::warn_of_empty(&session.options);
     let [upload, download] =
         [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
     store::limit_rates(upload, download);

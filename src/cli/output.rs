@@ -62,13 +62,26 @@ pub fn note(line: &str) {
 /// Reports an error on standard error, as JSON on request.
 pub fn report(options: &Options, error: &Error) {
     if options.json {
-        note(&json!({"error": error.to_string(), "exit_code": Exit::from(error).code()}).to_string());
+        note_json(&error.to_string(), Exit::from(error).code());
     } else if let Error::Config { .. } = error {
         // The TOML parser shows the faulty line and the position in it, on several lines.
         format!("error: {error}").lines().for_each(note);
     } else {
         note(&format!("error: {error}"));
     }
+}
+
+/// Says with `--json` how a command has ended that printed its document, unless all is well. Returns the outcome.
+pub fn ended(options: &Options, exit: Exit) -> Exit {
+    if options.json && exit != Exit::Fine {
+        note_json(exit.summary(), exit.code());
+    }
+    exit
+}
+
+/// Says on standard error why a command ends with this exit code, as JSON.
+pub fn note_json(error: &str, exit_code: u8) {
+    note(&json!({"error": error, "exit_code": exit_code}).to_string());
 }
 
 /// Alignment of a column.

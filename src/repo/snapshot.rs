@@ -28,6 +28,8 @@ pub const EXCLUDES_KEY: &str = "excludes";
 pub const COPIED_FROM_KEY: &str = "copied-from";
 /// Key of [`Snapshot::extra`]: id of the snapshot that this one replaces without some entries, 32 bytes.
 pub const REWRITTEN_FROM_KEY: &str = "rewritten-from";
+/// Key of [`Snapshot::extra`]: an entry without file flags had none. Without this key they were not read. Empty.
+pub const FLAGS_RECORDED_KEY: &str = "file-flags";
 /// Name in [`Snapshot::statistics`]: entries that could not be read, or changed while they were read.
 pub const PROBLEMS: &str = "problems";
 const BYTES_LIMIT: u64 = 64 << 20;
@@ -114,6 +116,11 @@ impl Snapshot {
     /// What the user left out, an option and its value each; empty if nothing, or if it cannot be read.
     pub fn excludes(&self) -> Vec<String> {
         self.extra.get(EXCLUDES_KEY).and_then(|bytes| minicbor::decode(bytes).ok()).unwrap_or_default()
+    }
+
+    /// Whether a node without file flags says that the entry had none.
+    pub fn records_flags(&self) -> bool {
+        self.extra.contains_key(FLAGS_RECORDED_KEY)
     }
 
     /// Entries that it lacks, or that changed while they were read. Of a copy, those that were not copied.
