@@ -5,12 +5,14 @@
 //!    that only an orphan needs, if the orphan appeared after the prune looked. A listing made while another backup
 //!    runs may also show a container and miss its bases.
 //! 2. Before a segment names them, an intent holds them and the containers of their bases, and the run looks whether
-//!    all are there, as before a commit. Otherwise a prune could delete a base meanwhile.
+//!    all are there, as before a commit. Otherwise a prune could delete a base meanwhile. A prune that takes this run
+//!    for dead may delete them before the segment is put, so the run looks once more afterwards.
 //! 3. Orphans that stay without a segment are removed from the listing: no new chunk may refer to them.
 //! 4. A segment that does not open is deleted once readable segments list all containers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::reliance::{Reliance, take_listing};
 use crate::error::{Error, Result};
@@ -18,7 +20,7 @@ use crate::repo::Repository;
 use crate::repo::container::{Base, blob_name};
 use crate::repo::index::{
     ContainerIndexes, ContainerListing, Locator, MissingContainers, SegmentBatches, SharedContainerIndexes,
-    WholeEntries, delete_unreadable_segments, missing_containers, read_container_index,
+    WholeEntries, delete_unreadable_segments, drop_deleted_containers, missing_containers, read_container_index,
 };
 use crate::repo::marks::{BadParts, Marks};
 use crate::types::ContainerId;
@@ -118,7 +120,8 @@ fn adopt(
     }
     let orphans = waiting.iter().map(|(id, _)| *id).collect();
     let adopted = match reliance.hold(&orphans) {
-        Ok(_) => name(repository, waiting),
+        Ok(_) => name(repository, waiting)
+            .and_then(|adopted| drop_deleted_containers(&listing, &orphans, &AtomicBool::new(false)).map(|()| adopted)),
         Err(error @ Error::Pruned { .. }) => {
             tracing::debug!("not adopting {} containers: {error}", orphans.len());
             Ok(0)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::indexes::Indexes;
 use super::input::ReadCounts;
@@ -12,7 +12,7 @@ use super::save::Saved;
 use super::segments::prove_containers;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::index::{ContainerListing, Hits};
+use crate::repo::index::{ContainerListing, Hits, drop_deleted_containers};
 use crate::repo::marks::Marks;
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::{
@@ -68,6 +68,13 @@ impl<'a> Commit<'a> {
         self.reliance
             .release()
             .inspect_err(|error| tracing::warn!("an intent stays until a prune takes it for dead: {error}"))
+    }
+
+    /// After a failure. A prune may have taken this run for dead, and deleted its containers before a segment that
+    /// names them was put: they are taken out of the segments, so that nobody takes them for lost.
+    pub fn take_back(&self) {
+        let taken = drop_deleted_containers(self.listing, &self.indexes.stored(), &AtomicBool::new(false));
+        taken.unwrap_or_else(|error| tracing::debug!("segments of this run may name what is gone: {error}"));
     }
 
     /// Obeys marks that were set while the backup ran.

@@ -140,6 +140,7 @@ fn run_once(
             let (id, index_hits) = commit.run(start, &saved, &counts)?;
             Ok((saved, metrics, id, index_hits))
         });
+        let committed = committed.inspect_err(|_| commit.take_back());
         let released = commit.release();
         let (saved, metrics, id, index_hits) = committed?;
         let may_delete = released.inspect_err(|_| {

@@ -11,7 +11,7 @@
 //! 6. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
 //!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -25,8 +25,8 @@ use crate::repo::Repository;
 use crate::repo::bundle::delete_damaged_bundles;
 use crate::repo::container::blob_name;
 use crate::repo::index::{
-    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, give_up_lost_containers,
-    read_container_index,
+    ContainerListing, SegmentBatches, delete_replaced_segments, delete_unreadable_segments, drop_deleted_containers,
+    give_up_lost_containers, read_container_index,
 };
 use crate::repo::keys;
 use crate::repo::marks::{Marks, check_writable};
@@ -91,7 +91,8 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     report.unlistable.extend(unlistable(&found));
     let (listing, adopted) = adopt_orphans(repository, Marks::read(repository.store.as_ref())?)?;
     report.adopted = adopted;
-    rebuild(repository, &listing, &mut report)?;
+    let named = rebuild(repository, &listing, &mut report)?;
+    drop_deleted_containers(&listing, &named, stop)?;
     delete_replaced_segments(&ContainerListing::take(store)?)?;
     let mut listing = ContainerListing::take(store)?;
     // Orphans that cannot be adopted are in no segment that is deleted here.
@@ -147,13 +148,18 @@ pub(super) fn is_everything_there(repository: &Repository, stop: &AtomicBool) ->
     Ok(true)
 }
 
-/// Writes segments for the containers of all segments. They replace all open segments.
-fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut IndexReport) -> Result<()> {
+/// Writes segments for the containers of all segments. They replace all open segments. Returns what they name.
+fn rebuild(
+    repository: &Repository,
+    listing: &ContainerListing,
+    report: &mut IndexReport,
+) -> Result<HashSet<ContainerId>> {
     let segments = listing.segments();
     let named: BTreeSet<ContainerId> =
         segments.iter().flat_map(|segment| segment.containers().iter().copied()).collect();
+    let mut read = HashSet::new();
     if named.is_empty() {
-        return Ok(());
+        return Ok(read);
     }
     let store = listing.store();
     let mut batches = SegmentBatches::new(store.as_ref(), &repository.salts);
@@ -162,7 +168,7 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
         match read_container_index(store.as_ref(), id) {
             Ok(index) => {
                 batches.add(*id, index.entries.iter().map(|entry| entry.fingerprint).zip(0..))?;
-                report.containers += 1;
+                read.insert(*id);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(blob_name(id)),
             Err(error) if error.is_unreadable() => {
@@ -174,14 +180,15 @@ fn rebuild(repository: &Repository, listing: &ContainerListing, report: &mut Ind
             Err(error) => return Err(error),
         }
     }
+    report.containers = read.len() as u64;
     note_damaged_pages(listing, report)?;
-    if report.containers == 0 && !report.unreadable.is_empty() {
-        return Ok(());
+    if read.is_empty() && !report.unreadable.is_empty() {
+        return Ok(read);
     }
     let replaced = listing.replaced();
     let replaced = segments.iter().chain(replaced.iter()).map(|segment| segment.name().to_string());
     report.segments_written = batches.finish(&replaced.collect::<Vec<_>>())?.len() as u64;
-    Ok(())
+    Ok(read)
 }
 
 /// Notes the segments with pages that cannot be read.

@@ -6,9 +6,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::listing::ContainerListing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
-use crate::repo::container::blob_name;
+use crate::repo::container::{PREFIX, blob_name, parse_name};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
 use crate::types::ContainerId;
 
@@ -34,19 +34,52 @@ pub fn missing_containers(listing: &ContainerListing) -> Result<MissingContainer
     if gone.is_empty() {
         return Ok(MissingContainers::default());
     }
-    // The order matters: see above.
+    let missing = lost_of(listing, &gone)?.unwrap_or_default();
+    // What cannot be looked at is not lost.
+    let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
+    let (lost, unlisted) = missing.into_iter().partition(is_lost);
+    Ok(MissingContainers { lost, unlisted })
+}
+
+/// Those of the containers `gone` that segments still name and that no prune deletes; `None` if a pending entry cannot
+/// be read, so that nobody can tell.
+///
+/// # Errors
+/// Those of the store.
+pub(super) fn lost_of(
+    listing: &ContainerListing,
+    gone: &HashSet<ContainerId>,
+) -> Result<Option<BTreeSet<ContainerId>>> {
+    if gone.is_empty() {
+        return Ok(Some(BTreeSet::new()));
+    }
+    // The order matters: see [`missing_containers`].
     let (pending, unreadable) = ContainerClaim::list_with_damaged(listing.store().as_ref(), ClaimKind::Pending)?;
     if !unreadable.is_empty() {
-        return Ok(MissingContainers::default());
+        return Ok(None);
     }
     let segments = listing.refresh()?;
     let named: HashSet<&ContainerId> = segments.iter().flat_map(|segment| segment.containers()).collect();
     let is_pending = |id: &ContainerId| pending.iter().any(|claim| claim.containers.binary_search(id).is_ok());
-    let missing = gone.into_iter().filter(|id| named.contains(id) && !is_pending(id));
-    // What cannot be looked at is not lost.
-    let is_lost = |id: &ContainerId| matches!(listing.store().head(&blob_name(id)), Ok(None));
-    let (lost, unlisted) = missing.partition(is_lost);
-    Ok(MissingContainers { lost, unlisted })
+    Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
+}
+
+/// Those of `containers` that are not in the store now. One that cannot be looked at is.
+///
+/// # Errors
+/// Those of listing the store.
+pub(super) fn gone_of(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<HashSet<ContainerId>> {
+    if containers.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let store = listing.store();
+    let listed: HashSet<ContainerId> = match store.list(PREFIX) {
+        Err(Error::Unreadable { .. }) => HashSet::new(),
+        listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
+    };
+    // A listing may lack what is there.
+    let is_gone = |id: &&ContainerId| matches!(store.head(&blob_name(id)), Ok(None));
+    Ok(containers.difference(&listed).filter(is_gone).copied().collect())
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.

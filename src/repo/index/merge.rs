@@ -7,6 +7,8 @@
 //!    and a small new segment. A large one is built in a scratch directory.
 //! 3. The new segment names its sources as replaced. It is verified before they are deleted. A killed run leaves
 //!    sources that readers skip.
+//! 4. A prune may delete containers while a segment that names them is written, and write the segments again before
+//!    that one is put. So whoever puts a segment looks afterwards ([`drop_deleted_containers`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
-use super::lost::give_up_lost_containers;
+use super::lost::{give_up_lost_containers, gone_of, lost_of};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
@@ -33,6 +35,8 @@ const FAN: u64 = 4;
 const GROUP_RECORDS_MAX: u64 = 1_600_000;
 /// Segments of one merge, at most. It bounds the pages in memory.
 const SOURCES_MAX: usize = 64;
+/// Times that segments are written again because containers are deleted meanwhile.
+const ROUNDS_MAX: u32 = 4;
 
 /// Merges segments until each class has few of them, and deletes replaced ones. Large ones are built in directory
 /// `scratch`. Returns the number of merges.
@@ -40,6 +44,7 @@ const SOURCES_MAX: usize = 64;
 /// # Errors
 /// Those of the store, and [`Error::Interrupted`] once `stop` is set.
 pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicBool) -> Result<u64> {
+    listing.refresh()?;
     delete_replaced_segments(listing)?;
     let mut merges = 0;
     loop {
@@ -53,8 +58,12 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
             return Err(Error::Interrupted);
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
-        match merge(listing, &sources, &|_| true, scratch, stop) {
-            Ok(()) => merges += 1,
+        let known = KnownContainers::list(listing, &sources)?;
+        match merge(listing, &sources, &|id| known.counts(id), scratch, stop) {
+            Ok(()) => {
+                merges += 1;
+                drop_deleted_containers(listing, &known.there, stop)?;
+            }
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(merges),
             Err(SourceError { source: Some(name), error }) if error.is_unreadable() => {
@@ -103,6 +112,27 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
     if chosen.len() < 2 { Vec::new() } else { chosen }
 }
 
+/// The containers that segments name, before a merge.
+struct KnownContainers {
+    there: HashSet<ContainerId>,
+    /// They are not there, and no prune has deleted them. Segments go on naming them.
+    lost: BTreeSet<ContainerId>,
+}
+
+impl KnownContainers {
+    /// Looks for the containers of `segments`.
+    fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
+        let named: HashSet<ContainerId> = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
+        let gone = gone_of(listing, &named)?;
+        let lost = lost_of(listing, &gone)?.unwrap_or_else(|| gone.iter().copied().collect());
+        Ok(KnownContainers { there: named.difference(&gone).copied().collect(), lost })
+    }
+
+    fn counts(&self, id: &ContainerId) -> bool {
+        self.there.contains(id) || self.lost.contains(id)
+    }
+}
+
 /// Writes segments again that name containers which are gone, without these, and deletes the old ones.
 ///
 /// # Errors
@@ -110,11 +140,41 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
     delete_replaced_segments(listing)?;
     give_up_lost_containers(listing)?;
-    let segments = listing.segments();
     // Listed after the segments were opened: a segment names a container only once it is durable.
     let existing: HashSet<ContainerId> =
         listing.store().list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
-    let exists = |id: &ContainerId| existing.contains(id);
+    write_without(listing, &|id| existing.contains(id), stop)?;
+    drop_deleted_containers(listing, &existing, stop)
+}
+
+/// For whoever has put a segment: of the containers `named`, which were there before, some may be gone. A prune has
+/// deleted them, and may have written the segments again before this one was put, so that nobody else takes them out.
+///
+/// # Errors
+/// As of [`merge_segments`].
+pub fn drop_deleted_containers(
+    listing: &ContainerListing,
+    named: &HashSet<ContainerId>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut left = named.clone();
+    // What is deleted while segments are written again takes another round.
+    for _ in 0..ROUNDS_MAX {
+        let gone = gone_of(listing, &left)?;
+        if gone.is_empty() {
+            break;
+        }
+        left.retain(|id| !gone.contains(id));
+        tracing::debug!("{} containers were deleted while a segment was written", gone.len());
+        listing.refresh()?;
+        write_without(listing, &|id| !gone.contains(id), stop)?;
+    }
+    Ok(())
+}
+
+/// Writes the segments again that name containers for which `exists` is false, and deletes the old ones.
+fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bool, stop: &AtomicBool) -> Result<()> {
+    let segments = listing.segments();
     let names_gone = |segment: &&Arc<IndexSegment>| !segment.containers().iter().all(exists);
     let (mut groups, mut records) = (Vec::<Vec<Arc<IndexSegment>>>::new(), 0);
     for segment in segments.iter().filter(names_gone) {
@@ -135,7 +195,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
             group.iter().try_for_each(|segment| listing.store().delete(segment.name()))?;
             continue;
         }
-        match merge(listing, &group, &exists, &std::env::temp_dir(), stop) {
+        match merge(listing, &group, exists, &std::env::temp_dir(), stop) {
             Ok(()) => {}
             // Another process has merged it.
             Err(SourceError { error, .. }) if error.kind() == ErrorKind::NotFound => {}

@@ -37,7 +37,7 @@ pub use maintain::{
     delete_replaced_segments, delete_unreadable_segments, name_all_containers, name_containers,
     replace_damaged_segments, verify_segments,
 };
-pub use merge::{drop_gone_containers, merge_segments};
+pub use merge::{drop_deleted_containers, drop_gone_containers, merge_segments};
 pub use presence::ChunkPresence;
 pub use recovery::SegmentBatches;
 pub use resolver::Resolver;
