@@ -13,6 +13,7 @@ mod forget;
 mod lacking;
 mod live;
 mod locks;
+mod looks;
 mod mark;
 mod plan;
 mod prune;
@@ -25,6 +26,7 @@ mod withdrawn;
 
 pub use copy::{Copier, CopyOutcome};
 pub use forget::{ForgetGroup, ForgetPlan, ForgetPolicy, RetainedSnapshot, forget, plan_forget};
+pub use looks::digest_of_names;
 pub use mark::Marker;
 pub use prune::{estimate_prune, prune};
 #[doc(hidden)]

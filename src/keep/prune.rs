@@ -24,9 +24,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::ages::BlobAges;
 use super::compact::{Mover, check_claim};
-use super::lacking::lacking_bases;
+use super::lacking::{lacking_bases, lacking_orphans};
 use super::live::LiveSet;
 use super::locks::LockKeeper;
+use super::looks::Looks;
 use super::mark::Marker;
 use super::plan::{Occupancy, PlanBounds, choose};
 use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
@@ -38,11 +39,10 @@ use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_heade
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
+use crate::repo::snapshot;
 use crate::store::{sync_deletions, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
-/// Times that a prune lists everything again because something cannot be read.
-const ATTEMPTS_MAX: u32 = 3;
 /// Time between two looks at whether another one is still in the way. Half of it to all of it, so that two prunes do
 /// not always meet.
 const PAUSE: Duration = Duration::from_millis(800);
@@ -80,7 +80,7 @@ fn prune_without(
         false => check_writable(repository).and_then(|()| crate::repo::keys::clean(repository))?,
     }
     let locks = options.extend_locks.map(|period| LockKeeper::new(repository, period, stop)).transpose()?;
-    let (started, mut attempt) = (Instant::now(), 1);
+    let (started, mut looks) = (Instant::now(), Looks::new(options.patience));
     let (damaged, report) = (Vec::new(), PruneReport::default());
     let (ages, locked) = (BlobAges::load(repository), HashSet::new());
     let mut run = PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, report };
@@ -98,9 +98,8 @@ fn prune_without(
             Ok(()) if !run.report.withdrawn || started.elapsed() >= options.patience => break,
             Ok(()) => tracing::debug!("beginning again"),
             // Another prune may have moved it, or a backup has withdrawn the snapshot: list again.
-            Err(Failure { error, has_deleted: false }) if attempt < ATTEMPTS_MAX && error.is_unreadable() => {
-                attempt += 1;
-                tracing::debug!("{error}; listing again");
+            Err(Failure { error, has_deleted: false }) if error.is_unreadable() => {
+                looks.fail(repository.store.as_ref(), error)?;
             }
             Err(failure) => return Err(failure.error),
         }
@@ -385,7 +384,7 @@ impl PruneRun<'_> {
         let (existing, mut refused) = (self.move_needed(&view, doomed, own)?, 0);
         let store = self.repository.store.as_ref();
         // A snapshot that comes back after a power cut would lack what is deleted now.
-        sync_deletions(store, &[crate::repo::snapshot::blob_name(&SnapshotId([0; 32]))])?;
+        sync_deletions(store, &[snapshot::blob_name(&SnapshotId([0; 32]))])?;
         let names: Vec<String> = existing.iter().map(|(id, _)| blob_name(id)).collect();
         for (id, bytes) in existing {
             match self.check_stop().and_then(|()| store.delete_unsynced(&blob_name(&id))) {
@@ -417,7 +416,8 @@ impl PruneRun<'_> {
         own: &ContainerClaim,
     ) -> Result<Vec<(ContainerId, u64)>> {
         let store = self.repository.store.as_ref();
-        let live = self.mark_for_deletion(view)?;
+        let lacking = lacking_orphans(self.repository, view, &|| self.check_stop())?;
+        let live = self.mark_for_deletion(view, &lacking)?;
         if let Some(locks) = &mut self.locks {
             locks.see(&view.all, &live);
         }
@@ -433,32 +433,30 @@ impl PruneRun<'_> {
             }
             sizes.push((id, head.len));
         }
+        // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases,
+        // so what is needed of such a container moves.
+        let (left, used): (Vec<_>, Vec<_>) =
+            view.retained.take_orphans_used().into_iter().partition(|id| lacking.contains(id));
+        left.iter().try_for_each(|id| mover.move_container(id, &live))?;
         let (written, bytes_written) = mover.finish()?;
-        if !written.is_empty() {
+        for containers in [&written, &used].into_iter().filter(|containers| !containers.is_empty()) {
             check_claim(store, &own.name)?;
-            name_containers(&view.retained, &written)?;
-        }
-        // Copies that stay must be found without the segments of those that go. Writers must not find what lacks bases.
-        let mut used = view.retained.take_orphans_used();
-        if !used.is_empty() {
-            let lacking = lacking_bases(self.repository, &view.all, &|| self.check_stop())?;
-            used.retain(|id| !lacking.contains(id));
-            check_claim(store, &own.name)?;
-            name_containers(&view.retained, &used)?;
+            name_containers(&view.retained, containers)?;
         }
         self.report.containers_written += written.len() as u64;
         self.report.bytes_written += bytes_written;
         Ok(sizes)
     }
 
-    /// Marks what snapshots need, and the bases of everything in containers that stay.
-    fn mark_for_deletion(&self, view: &View) -> Result<LiveSet> {
+    /// Marks what snapshots need, and the bases of everything in containers that stay, without those that are
+    /// `lacking`: what is moved can be found by writers, so it must not lack anything.
+    fn mark_for_deletion(&self, view: &View, lacking: &HashSet<ContainerId>) -> Result<LiveSet> {
         let store = self.repository.store.as_ref();
         let mut marker = self.mark(view)?;
         if self.options.skipped_rule == SkippedRule::BasesOfStaying {
             return Ok(marker.into_live());
         }
-        let mut retained: Vec<&ContainerId> = view.retained.containers.iter().collect();
+        let mut retained: Vec<&ContainerId> = view.retained.containers.difference(lacking).collect();
         retained.sort_unstable();
         for id in retained {
             self.check_stop()?;

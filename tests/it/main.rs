@@ -31,6 +31,7 @@ mod incomplete;
 mod input;
 mod interleavings;
 mod keys;
+mod lacking;
 mod late_segments;
 mod list;
 mod local_cache;
