@@ -168,6 +168,7 @@ fn run_once(
         containers: saved.containers,
         containers_adopted,
         containers_unread: (listing.unread().len() + listing.lost) as u64,
+        marks_unread: listing.marks_unread(),
         problems: counts.problems.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,

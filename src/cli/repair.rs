@@ -40,6 +40,7 @@ fn index(session: &Session) -> Result<Exit> {
             ("there again", report.returned.to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("index segments", format!("{} written", report.segments_written)),
+            ("snapshots", format!("{} damaged blobs written again", report.snapshots_healed)),
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
@@ -123,6 +124,7 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         let pairs = [
             ("whole", report.whole.to_string()),
+            ("blobs written again", report.healed.len().to_string()),
             ("damaged", report.damaged.len().to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("forgotten", report.forgotten.len().to_string()),

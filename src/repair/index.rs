@@ -7,8 +7,9 @@
 //! 3. Old segments are deleted, once readable segments name all containers. Until then they still say which chunks are
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
-//! 5. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
-//!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
+//! 5. Damaged blobs of snapshots are written again from copies, and damaged bundles of these are deleted. A damaged copy
+//!    of the configuration is written again, and damaged catalogues of models are replaced from the records in metadata
+//!    containers (`catalogue`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
+use super::snapshot_blobs::read_again;
 use super::{catalogue, returned};
 use crate::backup::adopt_orphans;
 use crate::error::{ErrorKind, Result};
@@ -56,6 +58,8 @@ pub struct IndexReport {
     pub segments_damaged: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
+    /// Damaged blobs of snapshots that were written again from copies.
+    pub snapshots_healed: u64,
     /// Damaged bundles of snapshots that were deleted.
     pub bundles_deleted: u64,
     /// Copies of the configuration written again.
@@ -76,7 +80,8 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
     let key_slots_healed = keys::heal_slots(repository)?;
-    let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
+    let snapshots_healed = heal_snapshots(repository)?;
+    let mut report = IndexReport { configs_healed, key_slots_healed, snapshots_healed, ..IndexReport::default() };
 
     report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;
@@ -101,6 +106,17 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     }
     report.bundles_deleted = delete_damaged_bundles(store.as_ref(), u64::MAX, 0)?;
     Ok(report)
+}
+
+/// Writes damaged blobs of snapshots again from copies. Returns their number.
+fn heal_snapshots(repository: &Repository) -> Result<u64> {
+    match snapshot::list(repository.store.as_ref()) {
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("the blobs of snapshots are not looked at: {error}");
+            Ok(0)
+        }
+        listed => Ok(read_again(repository, listed?.1, false)?.healed.len() as u64),
+    }
 }
 
 /// Tells the segments of a newer version from those whose bytes are not what their names say. The store stops reading
