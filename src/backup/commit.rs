@@ -13,7 +13,7 @@ use super::segments::prove_containers;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::index::{ContainerListing, Hits, drop_deleted_containers};
-use crate::repo::marks::Marks;
+use crate::repo::marks::{Marks, Quarantine};
 use crate::repo::salts::Salt;
 use crate::repo::snapshot::{
     COPIED_FROM_KEY, EXCLUDES_KEY, FLAGS_RECORDED_KEY, PROBLEMS, REWRITTEN_FROM_KEY, STARTED_KEY, Snapshot, blob_name,
@@ -77,12 +77,17 @@ impl<'a> Commit<'a> {
         taken.unwrap_or_else(|error| tracing::debug!("segments of this run may name what is gone: {error}"));
     }
 
-    /// Obeys marks that were set while the backup ran.
+    /// Obeys marks that were set while the backup ran. What they list may be in the snapshot already. The same holds
+    /// for those that the first listing lacked.
     fn obey_new_marks(&self) -> Result<()> {
         let marks = Marks::read(self.repository.store.as_ref())?;
         marks.check_writable()?;
-        if marks.quarantine != self.listing.quarantine() {
-            tracing::warn!("a check found damage while the backup ran; another backup stores again what it has cost");
+        let known = self.listing.quarantine();
+        let mut all = Quarantine::clone(&known);
+        all.merge(&marks.quarantine);
+        if all != *known {
+            tracing::warn!("a mark lists damage that was not known at first; another backup stores that again");
+            self.listing.note_marks_unread(1);
         }
         Ok(())
     }
@@ -189,6 +194,8 @@ impl CopiedSnapshot {
         match &self.purpose {
             CopyPurpose::Copy(origin) => {
                 snapshot.extra.insert(COPIED_FROM_KEY.into(), origin.0.to_vec().into());
+                // That is a snapshot of the other repository.
+                snapshot.extra.remove(REWRITTEN_FROM_KEY);
             }
             CopyPurpose::Rewrite(excludes) => {
                 snapshot.extra.insert(REWRITTEN_FROM_KEY.into(), self.original.id.0.to_vec().into());

@@ -106,6 +106,13 @@ fn pause_after(run: u32) -> Duration {
     PAUSE.saturating_mul(1 << (run - 1).min(16)).min(PAUSE_MAX)
 }
 
+/// Warns if the time that the user gave is later than now.
+fn warn_of_future(request: &BackupRequest, now_ns: i64) {
+    if let Some(given) = request.time_ns.filter(|given| is_future(*given, now_ns)) {
+        tracing::warn!("the snapshot is from the future: its time is {}", shown_time(given));
+    }
+}
+
 /// One run over the source. Fails with [`Error::Pruned`] if a prune has deleted, or may delete, what it relies on.
 fn run_once(
     repository: &Repository,
@@ -116,9 +123,7 @@ fn run_once(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let time_ns = repository.clock.now_ns();
-    if let Some(given) = request.time_ns.filter(|given| is_future(*given, time_ns)) {
-        tracing::warn!("the snapshot is from the future: its time is {}", shown_time(given));
-    }
+    warn_of_future(request, time_ns);
     let plan = plan(request)?;
     let paths = recorded_paths(request)?;
     let prepared = prepare(repository, request, &paths)?;
@@ -170,6 +175,7 @@ fn run_once(
         containers: saved.containers,
         containers_adopted,
         containers_unread: listing.unread_count(),
+        marks_unread: listing.marks_unread(),
         problems: counts.problems.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
         index_hits,

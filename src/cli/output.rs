@@ -196,9 +196,15 @@ pub fn unread(count: u64) -> String {
     format!("{count} {what}: run `fhrd repair index`")
 }
 
-/// The same behind a line about a snapshot; empty without such containers.
-pub fn unread_note(containers: u64) -> String {
-    if containers == 0 { String::new() } else { format!("; {}", unread(containers)) }
+/// What to do about marks that could not be read.
+pub fn unread_marks(marks: u64) -> String {
+    format!("{marks} marks of damage were not read: run `fhrd check --read-data`, and store the same again")
+}
+
+/// The same behind a line about a snapshot; empty without such containers and marks.
+pub fn unread_note(containers: u64, marks: u64) -> String {
+    let texts = [(containers, unread as fn(u64) -> String), (marks, unread_marks)];
+    texts.into_iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("; {}", text(count))).collect()
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn index(session: &Session) -> Result<Exit> {
             ("unreadable", report.unreadable.len().to_string()),
             ("unlistable", format!("{} directories", report.unlistable.len())),
             ("index segments", format!("{} written", report.segments_written)),
+            ("snapshots", format!("{} damaged blobs written again", report.snapshots_healed)),
             ("bundles of snapshots", format!("{} damaged ones deleted", report.bundles_deleted)),
             ("model catalogue", format!("{} damaged blobs replaced", report.catalogues_replaced)),
             ("configuration", format!("{} copies written again", report.configs_healed)),
@@ -127,6 +128,7 @@ fn snapshots(session: &Session, arguments: &RepairSnapshotsArguments) -> Result<
         report.newer.iter().for_each(|text| note(&format!("newer: {text}")));
         let pairs = [
             ("whole", report.whole.to_string()),
+            ("blobs written again", report.healed.len().to_string()),
             ("damaged", report.damaged.len().to_string()),
             ("unreadable", report.unreadable.len().to_string()),
             ("forgotten", report.forgotten.len().to_string()),

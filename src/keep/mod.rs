@@ -9,6 +9,7 @@
 mod ages;
 mod compact;
 mod copy;
+mod dead;
 mod forget;
 mod lacking;
 mod live;

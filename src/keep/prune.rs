@@ -34,12 +34,14 @@ use super::prune_report::{PruneOptions, PruneReport, SkippedRule};
 use super::view::View;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
-use crate::repo::claims::{ClaimKind, ContainerClaim, IntentNote};
+use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{ContainerKind, HEADER_BYTES, blob_name, parse_header};
 use crate::repo::index::{ContainerListing, drop_gone_containers, name_containers, read_container_index};
 use crate::repo::marks::check_writable;
 use crate::repo::pause::{jittered, pause};
+use crate::repo::seen::SeenNames;
 use crate::repo::snapshot;
+use crate::repo::snapshot_cache::known_names;
 use crate::store::{sync_deletions, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
@@ -83,7 +85,10 @@ fn prune_without(
     let (started, mut looks) = (Instant::now(), Looks::new(options.patience));
     let (damaged, report) = (Vec::new(), PruneReport::default());
     let (ages, locked) = (BlobAges::load(repository), HashSet::new());
-    let mut run = PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, report };
+    let mut seen = SeenNames::default();
+    seen.add(known_names(repository)?);
+    let mut run =
+        PruneRun { repository, options, forgotten, stop, ages, locks, stuck: None, damaged, locked, seen, report };
     loop {
         run.report.withdrawn = false;
         let result = match run.all() {
@@ -112,21 +117,24 @@ fn prune_without(
     Ok(run.report)
 }
 
-struct PruneRun<'a> {
-    repository: &'a Repository,
+/// A prune, and what it knows.
+pub(super) struct PruneRun<'a> {
+    pub(super) repository: &'a Repository,
     options: &'a PruneOptions,
     /// Snapshots that count as deleted. Empty unless nothing is changed.
     forgotten: &'a [SnapshotId],
     stop: &'a AtomicBool,
-    ages: BlobAges,
+    pub(super) ages: BlobAges,
     locks: Option<LockKeeper<'a>>,
     /// The pending entry with what the store does not let go.
     stuck: Option<ContainerClaim>,
     /// Pending entries that nobody can read, older than the grace period.
-    damaged: Vec<String>,
+    pub(super) damaged: Vec<String>,
     /// What these may list and cannot be deleted now. It needs another entry.
     locked: HashSet<ContainerId>,
-    report: PruneReport,
+    /// Claims and snapshots that must not be missing in a listing while they are there.
+    pub(super) seen: SeenNames,
+    pub(super) report: PruneReport,
 }
 
 impl PruneRun<'_> {
@@ -175,14 +183,16 @@ impl PruneRun<'_> {
     /// The containers that writers rely on; none if another prune is there besides the entry `own`.
     fn look(&mut self, own: &ContainerClaim) -> Result<Option<HashSet<ContainerId>>> {
         let store = self.repository.store.as_ref();
-        let others = store.list(ClaimKind::Pending.prefix())?;
+        // The own entry is there, so a listing without it is short.
+        self.seen.add([own.name.clone()]);
+        let others = self.seen.list(store, ClaimKind::Pending.prefix())?;
         let stuck = self.stuck.as_ref().map(|claim| &claim.name);
         let is_known = |name: &String| *name == own.name || Some(name) == stuck || self.damaged.contains(name);
         if others.iter().any(|listed| !is_known(&listed.name)) {
             return Ok(None);
         }
         self.break_intents()?;
-        ContainerClaim::containers_of(store, ClaimKind::Intent).map(Some)
+        ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen).map(Some)
     }
 
     /// Deletes the pending entries that nobody can read, once this prune has deleted what no snapshot needs. Until then
@@ -205,32 +215,13 @@ impl PruneRun<'_> {
         failure
     }
 
-    /// The entries of other prunes, which count as dead. One that cannot be read will be deleted if it is older than
-    /// the grace period: nobody knows what its owner may still delete, so until then nobody may rely on anything.
-    fn dead_prunes(&mut self) -> Result<Vec<ContainerClaim>> {
-        let store = self.repository.store.as_ref();
-        let (dead, damaged) = ContainerClaim::list_with_damaged(store, ClaimKind::Pending)?;
-        for (name, error) in damaged {
-            if error.is_newer() {
-                return Err(error);
-            }
-            if !self.is_old(&name)? {
-                tracing::warn!("{name} cannot be read; a prune deletes it once it is older than the grace period");
-                return Err(error);
-            }
-            tracing::warn!("{error}; this entry of a prune is older than the grace period and will be deleted");
-            self.damaged.push(name);
-        }
-        Ok(dead)
-    }
-
     /// Finishes the prunes that left these entries. Returns whether it could: a living intent may hold a container.
     fn finish(&mut self, dead: &[ContainerClaim]) -> Result<bool, Failure> {
         let store = self.repository.store.as_ref();
         let doomed: HashSet<ContainerId> = dead.iter().flat_map(|claim| claim.containers.iter().copied()).collect();
         let own = ContainerClaim::put(store, ClaimKind::Pending, &self.repository.salts.draw()?, &doomed)?;
         self.break_intents()?;
-        let held = ContainerClaim::containers_of(store, ClaimKind::Intent)?;
+        let held = ContainerClaim::containers_of_seen(store, ClaimKind::Intent, &mut self.seen)?;
         if !doomed.is_disjoint(&held) {
             tracing::info!("a backup relies on containers of an earlier prune; a later prune finishes that");
             self.report.withdrawn = true;
@@ -249,37 +240,7 @@ impl PruneRun<'_> {
         Ok(true)
     }
 
-    /// Deletes intents older than the grace period: before the lists, so that a writer that is alive either is seen
-    /// there or notices.
-    fn break_intents(&mut self) -> Result<()> {
-        let store = self.repository.store.as_ref();
-        let listed = store.list(ClaimKind::Intent.prefix())?;
-        let names: HashSet<String> = listed.iter().map(|listed| listed.name.clone()).collect();
-        // A note comes after its intent.
-        for listed in listed {
-            if IntentNote::is_note(&listed.name) {
-                if listed.name.ends_with(&IntentNote::Released.name("")) {
-                    store.delete(&listed.name)?;
-                }
-            } else if names.contains(&IntentNote::Released.name(&listed.name)) {
-                // Its writer could not delete it. If somebody else says so, the writer notices.
-                store.delete(&listed.name)?;
-            } else if self.is_old(&listed.name)? {
-                tracing::debug!("{}: its writer counts as dead", listed.name);
-                store.delete(&listed.name)?;
-                self.report.intents_broken += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a blob is there and older than the grace period.
-    fn is_old(&mut self, name: &str) -> Result<bool> {
-        let (head, bounds) = (self.repository.store.head(name)?, self.bounds());
-        Ok(head.is_some_and(|head| bounds.is_old(self.ages.put_at(name, head.modified, bounds.now))))
-    }
-
-    fn bounds(&self) -> PlanBounds {
+    pub(super) fn bounds(&self) -> PlanBounds {
         PlanBounds {
             grace: self.options.grace,
             now: SystemTime::now(),
@@ -289,10 +250,10 @@ impl PruneRun<'_> {
     }
 
     /// What is there now. The containers in `doomed` do not stay.
-    fn view(&self, doomed: &HashSet<ContainerId>) -> Result<View> {
+    fn view(&mut self, doomed: &HashSet<ContainerId>) -> Result<View> {
         let stuck = self.stuck.iter().flat_map(|claim| &claim.containers);
         let leaving = doomed.iter().chain(stuck).copied().collect();
-        View::take(self.repository, self.forgotten, &leaving, self.stop)
+        View::take(self.repository, self.forgotten, &leaving, &mut self.seen, self.stop)
     }
 
     fn mark<'a>(&'a self, view: &View) -> Result<Marker<'a>> {

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::repo::Repository;
 use crate::repo::claims::{ClaimKind, IntentNote};
 use crate::repo::index::ContainerListing;
+use crate::repo::seen::SeenNames;
 use crate::repo::snapshot::{self, NamedSnapshot};
 
 /// The notes that snapshots are withdrawn.
@@ -23,10 +24,11 @@ impl WithdrawnNotes {
     /// Lists the notes. They must be listed before the snapshots: a note comes after the snapshot that it withdraws.
     ///
     /// # Errors
-    /// Those of listing the store.
-    pub fn list(repository: &Repository) -> Result<Self> {
+    /// Those of listing the store, and of a listing that lacks what was `seen` before and is there.
+    pub fn list(repository: &Repository, seen: &mut SeenNames) -> Result<Self> {
         let suffix = IntentNote::Withdrawn.name("");
-        let listed = repository.store.list(ClaimKind::Intent.prefix())?.into_iter().map(|listed| listed.name);
+        let listed = seen.list(repository.store.as_ref(), ClaimKind::Intent.prefix())?;
+        let listed = listed.into_iter().map(|listed| listed.name);
         Ok(WithdrawnNotes { names: listed.filter(|name| name.ends_with(&suffix)).collect() })
     }
 

@@ -8,8 +8,9 @@
 //!    in a container that cannot be read.
 //! 4. Missing containers are reported only if a snapshot lacks anything: a prune deletes containers first.
 //! 5. Directories that cannot be listed are reported: the containers in them that no segment names stay unknown.
-//! 6. Damaged bundles of snapshots are deleted. A damaged copy of the configuration is written again, and damaged
-//!    catalogues of models are replaced from the records in metadata containers (`catalogue`).
+//! 6. Damaged blobs of snapshots are written again from copies, and damaged bundles of these are deleted. A damaged
+//!    copy of the configuration is written again, and damaged catalogues of models are replaced from the records in
+//!    metadata containers (`catalogue`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::snapshot_blobs::read_again;
 use super::{catalogue, returned};
 use crate::backup::adopt_orphans;
 use crate::error::{ErrorKind, Result};
@@ -66,6 +68,8 @@ pub struct IndexReport {
     pub segments_damaged: Vec<String>,
     /// Damaged catalogues of models that were replaced.
     pub catalogues_replaced: u64,
+    /// Damaged blobs of snapshots that were written again from copies.
+    pub snapshots_healed: u64,
     /// Damaged bundles of snapshots that were deleted.
     pub bundles_deleted: u64,
     /// Copies of the configuration written again.
@@ -86,7 +90,8 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
     repository.heal_config()?;
     let configs_healed = defects.saturating_sub(repository.config_defects().len()) as u64;
     let key_slots_healed = keys::heal_slots(repository)?;
-    let mut report = IndexReport { configs_healed, key_slots_healed, ..IndexReport::default() };
+    let snapshots_healed = heal_snapshots(repository)?;
+    let mut report = IndexReport { configs_healed, key_slots_healed, snapshots_healed, ..IndexReport::default() };
 
     report.returned = returned::clear(repository)?;
     let mut found = ContainerListing::take(store)?;
@@ -121,6 +126,17 @@ pub fn repair_index(repository: &Repository, stop: &Arc<AtomicBool>) -> Result<I
 /// The directories of containers that could not be listed, with the reason of each.
 pub(super) fn unlistable(listing: &ContainerListing) -> Vec<String> {
     listing.unlistable().into_iter().map(|(directory, error)| format!("{directory}: {error}")).collect()
+}
+
+/// Writes damaged blobs of snapshots again from copies. Returns their number.
+fn heal_snapshots(repository: &Repository) -> Result<u64> {
+    match snapshot::list(repository.store.as_ref()) {
+        Err(error) if error.is_unreadable() => {
+            tracing::warn!("the blobs of snapshots are not looked at: {error}");
+            Ok(0)
+        }
+        listed => Ok(read_again(repository, listed?.1, false)?.healed.len() as u64),
+    }
 }
 
 /// Tells the segments of a newer version from those whose bytes are not what their names say. The store stops reading

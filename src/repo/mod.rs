@@ -27,6 +27,7 @@ pub mod recipe;
 mod record;
 mod repository;
 pub mod salts;
+pub mod seen;
 pub mod snapshot;
 pub mod snapshot_cache;
 pub mod snapshot_groups;

@@ -162,7 +162,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As of [`Self::load`].
-    pub(super) fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
+    pub fn parse(store: &dyn Store, id: &SnapshotId, stored: &[u8]) -> Result<Snapshot> {
         let name = blob_name(id);
         check_hash(&name, stored)?;
         let blob = store.open_stored(&name, stored.to_vec())?;
@@ -217,10 +217,21 @@ fn decode(name: &str, payload: &[u8]) -> Result<Snapshot> {
 }
 
 impl NamedSnapshot {
-    /// The snapshot from which this one was copied, from repository to repository; its own id if it was not.
+    /// The snapshot that a copy of this one is a copy of: that from which this one was copied, from repository to
+    /// repository. Its own id if it was not copied, or if it was rewritten here: then it lacks entries of that.
     pub fn origin(&self) -> SnapshotId {
+        self.copied_from().filter(|_| !self.is_rewritten()).unwrap_or(self.id)
+    }
+
+    /// The snapshot of which this one is a copy, perhaps rewritten.
+    pub fn copied_from(&self) -> Option<SnapshotId> {
         let recorded = self.snapshot.extra.get(COPIED_FROM_KEY);
-        recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map_or(self.id, SnapshotId)
+        recorded.and_then(|bytes| bytes.as_slice().try_into().ok()).map(SnapshotId)
+    }
+
+    /// Whether it replaces a snapshot of this repository without some entries.
+    pub fn is_rewritten(&self) -> bool {
+        self.snapshot.extra.contains_key(REWRITTEN_FROM_KEY)
     }
 
     /// Entries that the snapshot lacks because it was copied while they could not be read; 0 if it is no copy.
@@ -342,8 +353,8 @@ pub fn list(store: &dyn Store) -> Result<(Vec<NamedSnapshot>, Vec<Unreadable>)> 
     Ok((snapshots, damaged))
 }
 
-/// Removes the snapshots that are no longer listed: another process has forgotten them since the first listing. One
-/// that is still listed and cannot be found stays.
+/// Removes the snapshots that are no longer listed, nor found by name: another process has forgotten them since the
+/// first listing. One that is still listed and cannot be found stays.
 ///
 /// # Errors
 /// Those of listing the store.
@@ -352,7 +363,10 @@ pub(super) fn drop_forgotten(store: &dyn Store, damaged: &mut Vec<Unreadable>) -
         return Ok(());
     }
     let listed: HashSet<String> = store.list(PREFIX)?.into_iter().map(|listed| listed.name).collect();
-    damaged.retain(|(name, error)| error.kind() != ErrorKind::NotFound || listed.contains(name));
+    damaged.retain(|(name, error)| {
+        let is_gone = || !listed.contains(name) && matches!(store.head(name), Ok(None));
+        error.kind() != ErrorKind::NotFound || !is_gone()
+    });
     Ok(())
 }
 

@@ -45,6 +45,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).overwrite(name, parts)
     }
 
+    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
+        (**self).overwrite_stored(name, stored)
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         (**self).get(name, bytes_max)
     }

@@ -101,6 +101,11 @@ fn overwrites(store: &impl Store) {
     assert_eq!(store.get_range("a/b", 0, 6).expect("reads"), b"second", "not from a cache");
     assert_eq!(store.get("a/b", 100).expect("reads"), b"second");
     assert_eq!(store.list("a").expect("lists").len(), 1);
+    let stored = store.get_stored("a/b", 100).expect("reads what is stored");
+    store.overwrite("a/b", &[b"damage"]).expect("replaces it");
+    store.overwrite_stored("a/b", &stored).expect("replaces it");
+    assert_eq!(store.get_stored("a/b", 100).expect("reads what is stored"), stored);
+    assert_eq!(store.get("a/b", 100).expect("reads"), b"second");
 }
 
 fn missing_blobs(store: &impl Store) {

@@ -179,6 +179,13 @@ impl<S: Store> Store for CountingStore<S> {
         Ok(())
     }
 
+    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
+        self.count(&self.counters.puts, "put", name);
+        self.inner.overwrite_stored(name, stored)?;
+        self.counters.bytes_written.add(stored.len() as u64);
+        Ok(())
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         self.count(&self.counters.gets, "get", name);
         self.read(self.inner.get(name, bytes_max))

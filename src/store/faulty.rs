@@ -106,6 +106,11 @@ impl<S: Store> Store for FaultyStore<S> {
         self.operate("write", name, || self.inner.overwrite(name, parts))
     }
 
+    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
+        self.puts.fetch_add(1, Ordering::SeqCst);
+        self.operate("write", name, || self.inner.overwrite_stored(name, stored))
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         self.operate("read", name, || self.inner.get(name, bytes_max))
     }

@@ -41,6 +41,14 @@ pub trait Store: Send + Sync {
         self.put_if_absent(name, parts).map(drop)
     }
 
+    /// As [`Store::overwrite`], with the bytes that the store kept for the blob: see [`Store::get_stored`].
+    ///
+    /// # Errors
+    /// As of [`Store::overwrite`].
+    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
+        self.overwrite(name, &[stored])
+    }
+
     /// Stores the concatenation of `parts` as [`Store::put_if_absent`] does, under a name made of the BLAKE3 of what is
     /// kept, which it returns. A store that encrypts keeps other bytes than it is given.
     ///

@@ -98,6 +98,10 @@ impl<S: Store> Store for StoppingStore<S> {
         self.inner.overwrite(name, parts)
     }
 
+    fn overwrite_stored(&self, name: &str, stored: &[u8]) -> Result<()> {
+        self.inner.overwrite_stored(name, stored)
+    }
+
     fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
         self.readable()?.get(name, bytes_max)
     }

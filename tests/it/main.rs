@@ -49,6 +49,7 @@ mod said_sizes;
 mod schemes;
 mod segments;
 mod servers;
+mod short_answers;
 mod strategies;
 mod tidy;
 mod trees;

@@ -182,14 +182,15 @@ fn run_check(
 
 /// Whether any of these containers and segments was deleted since.
 fn has_lost_any(repository: &Repository, checked: &HashSet<String>) -> Result<bool> {
-    let mut left = checked.len();
+    let mut left: HashSet<&String> = checked.iter().collect();
     for prefix in [container::PREFIX, index::PREFIX] {
         match repository.store.list(prefix) {
             Err(Error::Unreadable { .. }) => return Ok(false),
-            listed => left -= listed?.iter().filter(|blob| checked.contains(&blob.name)).count(),
+            listed => listed?.iter().for_each(|blob| _ = left.remove(&blob.name)),
         }
     }
-    Ok(left > 0)
+    // What a listing lacks may be there.
+    Ok(left.into_iter().any(|name| matches!(repository.store.head(name), Ok(None))))
 }
 
 fn check_once(
@@ -220,6 +221,9 @@ fn check_once(
     report.snapshots = snapshots.len() as u64;
 
     let mut listing = ContainerListing::take(&repository.store)?;
+    for id in listing.add_unlisted()? {
+        report.notes.push(format!("a listing lacked {}, which was asked for by its name", blob_name(&id)));
+    }
     let has_newer_segments = segments::unopened(&mut listing, &mut log, stop)?;
     for (name, error) in Marks::read(repository.store.as_ref())?.damaged {
         log.damaged_blob(&name, &damage(error)?);

@@ -9,10 +9,11 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::coverage::poorly_indexed;
+use super::listing_again::Changes;
 use super::recovery::Recovery;
 use super::segment::{self, IndexSegment};
 use super::unlistable::{UnlistableDirectories, list_containers};
@@ -44,39 +45,30 @@ pub struct ContainerListing {
     recovery: Recovery,
     /// Number of containers that segments name and that are lost.
     pub lost: usize,
+    /// Marks that could not be read, or that a listing of marks lacked. What they list seems to be sound.
+    marks_unread: AtomicU64,
     /// Containers that segments name, but perhaps not with all records. Readers ask their own indexes.
     poor: RwLock<HashSet<ContainerId>>,
     /// Whether these were looked for.
     is_proved: AtomicBool,
     /// Whether there are any changes.
-    has_changed: AtomicBool,
-    changes: RwLock<Changes>,
+    pub(super) has_changed: AtomicBool,
+    pub(super) changes: RwLock<Changes>,
     /// Directories of containers that could not be listed, now or earlier.
     pub(super) unlistable: UnlistableDirectories,
 }
 
-/// What a reader has learned since the listing was taken.
-#[derive(Default)]
-struct Changes {
-    /// Containers that a prune has deleted.
-    gone: HashSet<ContainerId>,
-    /// Containers that were not there at the start.
-    new: HashSet<ContainerId>,
-    /// A container that a segment names and that is neither listed nor known to be gone.
-    unlisted: Option<ContainerId>,
-}
-
 /// The segments of a repository.
 #[derive(Clone, Default)]
-struct ListedSegments {
+pub(super) struct ListedSegments {
     /// Open segments without replaced ones, those with most records first.
-    active: Arc<Vec<Arc<IndexSegment>>>,
+    pub(super) active: Arc<Vec<Arc<IndexSegment>>>,
     /// Segments that another one replaces, and that were not deleted yet.
-    replaced: Arc<Vec<Arc<IndexSegment>>>,
+    pub(super) replaced: Arc<Vec<Arc<IndexSegment>>>,
 }
 
 impl ListedSegments {
-    fn all(&self) -> Vec<&IndexSegment> {
+    pub(super) fn all(&self) -> Vec<&IndexSegment> {
         self.active.iter().chain(self.replaced.iter()).map(Arc::as_ref).collect()
     }
 }
@@ -102,6 +94,7 @@ impl ContainerListing {
         let (containers, unlistable) = list_containers(store, &segments.all())?;
         let listing = Self::of(store, containers);
         listing.unlistable.add(unlistable);
+        listing.note_marks_unread(marks.unread().count() as u64);
         listing.set_quarantine(marks.quarantine);
         Ok(ContainerListing { damaged, segments: RwLock::new(segments), ..listing })
     }
@@ -132,6 +125,7 @@ impl ContainerListing {
             quarantine,
             recovery,
             lost: 0,
+            marks_unread: AtomicU64::default(),
             poor,
             is_proved,
             has_changed,
@@ -175,6 +169,16 @@ impl ContainerListing {
     /// Replaces what is known to be bad. Locators that exist do not see it.
     pub fn set_quarantine(&self, quarantine: Arc<Quarantine>) {
         *self.quarantine.write().unwrap_or_else(PoisonError::into_inner) = quarantine;
+    }
+
+    /// Records that so many marks could not be read, or were not listed.
+    pub fn note_marks_unread(&self, count: u64) {
+        self.marks_unread.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Marks that could not be read, or were not listed, so far.
+    pub fn marks_unread(&self) -> u64 {
+        self.marks_unread.load(Ordering::Relaxed)
     }
 
     /// Open segments without replaced ones, those with most records first: they answer most look-ups.
@@ -227,71 +231,6 @@ impl ContainerListing {
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = segments.clone();
         self.recovery.forget_unlisted();
         Ok(segments.active)
-    }
-
-    /// Whether a look-up may answer with a container: it was in the listing, or is in one that a reader took later.
-    pub fn has(&self, id: &ContainerId) -> bool {
-        if !self.has_changed.load(Ordering::Acquire) {
-            return self.containers.contains(id);
-        }
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
-        changes.new.contains(id) || self.containers.contains(id) && !changes.gone.contains(id)
-    }
-
-    /// Remembers a container that a segment names and the listing has not. Returns false.
-    fn note_unlisted(&self, id: &ContainerId) -> bool {
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        if !changes.gone.contains(id) {
-            changes.unlisted = Some(*id);
-        }
-        false
-    }
-
-    /// For readers, which found nothing: if a segment named a container that the listing has not, lists again. Returns
-    /// whether that may help.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn list_again_for_unlisted(&self) -> Result<bool> {
-        let unlisted = self.changes.write().unwrap_or_else(PoisonError::into_inner).unlisted.take();
-        let Some(unlisted) = unlisted else { return Ok(false) };
-        self.list_again()?;
-        if self.has(&unlisted) {
-            return Ok(true);
-        }
-        // It was deleted in turn. A segment that was listed now may name the one that followed it. Each container is
-        // asked for once.
-        self.changes.write().unwrap_or_else(PoisonError::into_inner).gone.insert(unlisted);
-        Ok(true)
-    }
-
-    /// For readers, which found that container `gone` is deleted: lists containers and segments again. Returns whether
-    /// it was not known, so that looking again may help.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn list_again_without(&self, gone: &ContainerId) -> Result<bool> {
-        if !self.has(gone) {
-            return Ok(false);
-        }
-        tracing::debug!("container {gone} is gone; listing again");
-        self.list_again()?;
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        // A store that lists what it does not have would be asked again and again.
-        changes.gone.insert(*gone);
-        changes.new.remove(gone);
-        Ok(true)
-    }
-
-    fn list_again(&self) -> Result<()> {
-        let segments = ListedSegments { active: self.refresh()?, ..ListedSegments::default() };
-        let (listed, unlistable) = list_containers(&self.store, &segments.all())?;
-        self.unlistable.add(unlistable);
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        changes.gone.extend(self.containers.difference(&listed).copied());
-        changes.new = listed.difference(&self.containers).filter(|id| !changes.gone.contains(id)).copied().collect();
-        self.has_changed.store(true, Ordering::Release);
-        Ok(())
     }
 
     fn poor(&self) -> HashSet<ContainerId> {

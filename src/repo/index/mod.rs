@@ -10,6 +10,7 @@ mod container_indexes;
 mod coverage;
 mod filter;
 mod listing;
+mod listing_again;
 mod locate;
 mod lost;
 mod maintain;
