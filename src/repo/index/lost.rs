@@ -64,13 +64,22 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
-/// Those of `containers` that are not in the store now. One that cannot be looked at is.
+/// Whether containers are in the store at one moment.
+pub(super) struct Presence {
+    /// They are not.
+    pub(super) gone: HashSet<ContainerId>,
+    /// Nobody can tell: they are not listed, and cannot be looked at.
+    pub(super) unknown: HashSet<ContainerId>,
+}
+
+/// Looks whether `containers` are in the store now.
 ///
 /// # Errors
 /// Those of listing the store.
-pub(super) fn gone_of(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<HashSet<ContainerId>> {
+pub(super) fn presence_of(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<Presence> {
+    let mut presence = Presence { gone: HashSet::new(), unknown: HashSet::new() };
     if containers.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(presence);
     }
     let store = listing.store();
     let listed: HashSet<ContainerId> = match store.list(PREFIX) {
@@ -78,8 +87,14 @@ pub(super) fn gone_of(listing: &ContainerListing, containers: &HashSet<Container
         listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
     };
     // A listing may lack what is there.
-    let is_gone = |id: &&ContainerId| matches!(store.head(&blob_name(id)), Ok(None));
-    Ok(containers.difference(&listed).filter(is_gone).copied().collect())
+    for id in containers.difference(&listed) {
+        match store.head(&blob_name(id)) {
+            Ok(Some(_)) => {}
+            Ok(None) => _ = presence.gone.insert(*id),
+            Err(_) => _ = presence.unknown.insert(*id),
+        }
+    }
+    Ok(presence)
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
-use super::lost::{give_up_lost_containers, gone_of, lost_of};
+use super::lost::{Presence, give_up_lost_containers, lost_of, presence_of};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
@@ -44,12 +44,16 @@ const ROUNDS_MAX: u32 = 4;
 /// # Errors
 /// Those of the store, and [`Error::Interrupted`] once `stop` is set.
 pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicBool) -> Result<u64> {
+    let records = |segments: &[Arc<IndexSegment>]| segments.iter().map(|it| it.records()).collect::<Vec<u64>>();
+    if listing.replaced().is_empty() && choose(&records(&listing.segments())).is_empty() {
+        return Ok(0);
+    }
     listing.refresh()?;
     delete_replaced_segments(listing)?;
     let mut merges = 0;
     loop {
         let segments = listing.segments();
-        let sizes: Vec<u64> = segments.iter().map(|segment| segment.records()).collect();
+        let sizes = records(&segments);
         let chosen = choose(&sizes);
         if chosen.is_empty() {
             return Ok(merges);
@@ -59,7 +63,7 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
         let known = KnownContainers::list(listing, &sources)?;
-        match merge(listing, &sources, &|id| known.counts(id), scratch, stop) {
+        match merge(listing, &sources, &|id| !known.deleted.contains(id), scratch, stop) {
             Ok(()) => {
                 merges += 1;
                 drop_deleted_containers(listing, &known.there, stop)?;
@@ -114,22 +118,20 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 
 /// The containers that segments name, before a merge.
 struct KnownContainers {
+    /// They were seen.
     there: HashSet<ContainerId>,
-    /// They are not there, and no prune has deleted them. Segments go on naming them.
-    lost: BTreeSet<ContainerId>,
+    /// Prunes have deleted them. Segments go on naming all others: what is lost stays known.
+    deleted: HashSet<ContainerId>,
 }
 
 impl KnownContainers {
     /// Looks for the containers of `segments`.
     fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
         let named: HashSet<ContainerId> = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
-        let gone = gone_of(listing, &named)?;
+        let Presence { gone, unknown } = presence_of(listing, &named)?;
         let lost = lost_of(listing, &gone)?.unwrap_or_else(|| gone.iter().copied().collect());
-        Ok(KnownContainers { there: named.difference(&gone).copied().collect(), lost })
-    }
-
-    fn counts(&self, id: &ContainerId) -> bool {
-        self.there.contains(id) || self.lost.contains(id)
+        let there = named.into_iter().filter(|id| !gone.contains(id) && !unknown.contains(id)).collect();
+        Ok(KnownContainers { there, deleted: gone.into_iter().filter(|id| !lost.contains(id)).collect() })
     }
 }
 
@@ -160,7 +162,7 @@ pub fn drop_deleted_containers(
     let mut left = named.clone();
     // What is deleted while segments are written again takes another round.
     for _ in 0..ROUNDS_MAX {
-        let gone = gone_of(listing, &left)?;
+        let gone = presence_of(listing, &left)?.gone;
         if gone.is_empty() {
             break;
         }
