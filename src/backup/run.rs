@@ -344,6 +344,9 @@ fn plan(request: &BackupRequest) -> Result<WalkPlan> {
     }
     let plan = if request.bare { WalkPlan::bare(&request.paths)? } else { WalkPlan::new(&request.paths)? };
     if plan.found() == 0 {
+        if let Some(error) = plan.failure() {
+            return Err(error.duplicate());
+        }
         let names: Vec<String> = request.paths.iter().take(4).map(|path| path.display().to_string()).collect();
         let more = if request.paths.len() > names.len() { ", ..." } else { "" };
         return Err(Error::Usage(format!("nothing to back up: {}{more} does not exist", names.join(", "))));

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::withdrawn::WithdrawnNotes;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
+use crate::repo::container::blob_name;
 use crate::repo::index::{ContainerListing, cache_container_indexes};
 use crate::repo::marks::{self, Marks};
 use crate::repo::seen::SeenNames;
@@ -58,7 +59,11 @@ impl View {
             tracing::warn!("{name} cannot be read; if that stays so, run `fhrd check --read-data`");
             return Err(error.duplicate());
         }
-        let listing = ContainerListing::take_with(store, marks)?.with_salts(&repository.salts);
+        let mut listing = ContainerListing::take_with(store, marks)?.with_salts(&repository.salts);
+        // It may lack others, and what these copy from seems not to be needed.
+        if let Some(id) = listing.add_unlisted()?.first() {
+            return Err(Error::unlisted(blob_name(id)));
+        }
         cache_container_indexes(store.as_ref(), &listing.containers)?;
         // What segments miss must not be taken for absent.
         listing.prove_segments()?;

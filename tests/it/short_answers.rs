@@ -173,6 +173,40 @@ fn a_prune_does_not_take_an_intent_or_an_entry_that_one_listing_lacks_for_gone()
 }
 
 #[test]
+fn a_prune_takes_no_container_that_one_listing_lacks_for_gone() {
+    let scene = Scene::with_waste();
+    let mut shortened = 0;
+    for hidden in scene.names("containers") {
+        for nth in 0..8 {
+            let what = format!("without {hidden} in listing {nth}");
+            let place = scene.place.copy();
+            let (hidden, count) = (hidden.clone(), Arc::new(AtomicUsize::new(0)));
+            let listings = count.clone();
+            let pruning = HookedStore::new(&place).listing(move |prefix, mut listed| {
+                if prefix == "containers" && listings.fetch_add(1, Ordering::SeqCst) == nth {
+                    listed.retain(|blob| blob.name != hidden);
+                }
+                listed
+            });
+            prune(&pruning.open(), &no_grace(), &Arc::default()).unwrap();
+            shortened += usize::from(count.load(Ordering::SeqCst) > nth);
+            assert_sound(&place, &what);
+            assert_eq!(checked(&place.open()).unreferenced_containers, 0, "{what}");
+        }
+    }
+    assert!(shortened > 8, "{shortened}");
+    // A listing that stays short gives an error, and nothing is deleted.
+    let (before, hidden) = (scene.names("containers"), scene.container());
+    let pruning = HookedStore::new(&scene.place).listing(move |_, mut listed| {
+        listed.retain(|blob| blob.name != hidden);
+        listed
+    });
+    let error = prune(&pruning.open(), &no_grace(), &Arc::default()).unwrap_err();
+    assert!(error.to_string().contains("a listing of its directory lacks it"), "{error}");
+    assert_eq!(scene.names("containers"), before);
+}
+
+#[test]
 fn what_a_listing_of_containers_lacks_is_found_by_name() {
     let scene = Scene::with_waste();
     // It is restored as the second snapshot has it.

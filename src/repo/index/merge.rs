@@ -23,8 +23,8 @@ use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{PREFIX as CONTAINER_PREFIX, parse_name};
-use crate::store::Store;
+use crate::repo::container::{PREFIX as CONTAINER_PREFIX, blob_name, parse_name};
+use crate::store::{Store, map_parallel};
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -143,8 +143,7 @@ pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Re
     delete_replaced_segments(listing)?;
     give_up_lost_containers(listing)?;
     // Listed after the segments were opened: a segment names a container only once it is durable.
-    let existing: HashSet<ContainerId> =
-        listing.store().list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+    let existing = existing(listing, &listing.segments())?;
     write_without(listing, &|id| existing.contains(id), stop)?;
     drop_deleted_containers(listing, &existing, stop)
 }
@@ -210,6 +209,26 @@ fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bo
     }
     listing.refresh()?;
     delete_replaced_segments(listing)
+}
+
+/// The containers that are there. What segments name and a listing lacks is asked for by its name, and what cannot be
+/// looked at is there.
+fn existing(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<HashSet<ContainerId>> {
+    let store = listing.store();
+    let mut existing: HashSet<ContainerId> =
+        store.list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
+    let named: BTreeSet<ContainerId> =
+        segments.iter().flat_map(|segment| segment.containers()).filter(|id| !existing.contains(id)).copied().collect();
+    let unlisted: Vec<ContainerId> = named.into_iter().collect();
+    let heads = map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)));
+    for (id, head) in unlisted.into_iter().zip(heads) {
+        match head {
+            Ok(None) => {}
+            Err(error) if error.stops_reading() => return Err(error),
+            _ => _ = existing.insert(id),
+        }
+    }
+    Ok(existing)
 }
 
 /// An error of a merge, with the name of the segment that it concerns, if any.

@@ -48,7 +48,7 @@ fn read(store: &dyn Store, directory: &str, id: &str) -> Result<(KeySlot, Vec<u8
     Ok((KeySlot::parse(&name, &blob)?, blob))
 }
 
-/// Deletes the copies of slots that are gone. Returns their number.
+/// Deletes the copies of slots that are gone, and not only missing in a listing. Returns their number.
 ///
 /// # Errors
 /// Those of the store.
@@ -58,9 +58,12 @@ fn delete_needless_copies(store: &dyn Store) -> Result<u64> {
     let slots: BTreeSet<String> =
         if copies.is_empty() { return Ok(0) } else { slots::ids(store)?.into_iter().collect() };
     let mut deleted = 0;
-    for copy in copies.iter().filter(|copy| !slots.contains(&slots::id_in(&copy.name))) {
-        store.delete(&copy.name)?;
-        deleted += 1;
+    for copy in copies {
+        let id = slots::id_in(&copy.name);
+        if !slots.contains(&id) && store.head(&format!("{PREFIX}/{id}"))?.is_none() {
+            store.delete(&copy.name)?;
+            deleted += 1;
+        }
     }
     Ok(deleted)
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fhrd::config::Config;
-use fhrd::error::ErrorKind;
+use fhrd::error::{ErrorKind, Result};
 use fhrd::inspect::check::check;
 use fhrd::keep::prune;
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repair::quarantine::record;
+use fhrd::repo::keys;
 use fhrd::repo::marks::Marks;
-use fhrd::store::{MemoryStore, Store};
+use fhrd::store::{BlobMetadata, ListedBlob, MemoryStore, Store};
 
 use super::beside::beside;
 use super::scene::{Blobs, Gated, P, Q, Verb, blobs_of, killed, open, store_with, two_slots};
@@ -67,6 +68,53 @@ fn every_slot_is_stored_twice_and_either_one_is_enough() {
             assert_eq!((defects(&store, P).0, heal(&store, P)), (0, 0), "{name}");
         }
     }
+}
+
+/// A store whose listings of key slots are empty.
+struct WithoutSlots(Arc<MemoryStore>);
+
+impl Store for WithoutSlots {
+    fn put_if_absent(&self, name: &str, parts: &[&[u8]]) -> Result<bool> {
+        self.0.put_if_absent(name, parts)
+    }
+
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+        self.0.get(name, bytes_max)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.0.get_range(name, offset, len)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<BlobMetadata>> {
+        self.0.head(name)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ListedBlob>> {
+        if prefix == "keys" { Ok(Vec::new()) } else { self.0.list(prefix) }
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.0.delete(name)
+    }
+
+    fn location(&self) -> String {
+        self.0.location()
+    }
+}
+
+#[test]
+fn a_copy_whose_slot_a_listing_lacks_stays() {
+    let store = store_with(two_slots());
+    let copies = ids(&store, "key-copies");
+    let mut repository = open(store.clone(), P).unwrap();
+    repository.store = Arc::new(WithoutSlots(store.clone()));
+    keys::clean(&repository).unwrap();
+    assert_eq!(ids(&store, "key-copies"), copies);
+    // One whose slot is gone goes.
+    store.delete(&format!("keys/{}", copies.first().unwrap())).unwrap();
+    keys::clean(&repository).unwrap();
+    assert_eq!(ids(&store, "key-copies").len(), copies.len() - 1);
 }
 
 #[test]
