@@ -64,22 +64,37 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
-/// Those of `containers` that are not in the store now. One that cannot be looked at is.
+/// Containers that somebody has looked for. What could not be looked at is in neither set.
+pub(super) struct SoughtContainers {
+    pub(super) there: HashSet<ContainerId>,
+    pub(super) gone: HashSet<ContainerId>,
+}
+
+/// Looks for `containers` in the store.
 ///
 /// # Errors
 /// Those of listing the store.
-pub(super) fn gone_of(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<HashSet<ContainerId>> {
+pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<SoughtContainers> {
+    let mut sought = SoughtContainers { there: HashSet::new(), gone: HashSet::new() };
     if containers.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(sought);
     }
     let store = listing.store();
     let listed: HashSet<ContainerId> = match store.list(PREFIX) {
         Err(Error::Unreadable { .. }) => HashSet::new(),
         listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
     };
-    // A listing may lack what is there.
-    let is_gone = |id: &&ContainerId| matches!(store.head(&blob_name(id)), Ok(None));
-    Ok(containers.difference(&listed).filter(is_gone).copied().collect())
+    for id in containers {
+        // A listing may lack what is there.
+        let is_there =
+            if listed.contains(id) { Ok(true) } else { store.head(&blob_name(id)).map(|head| head.is_some()) };
+        match is_there {
+            Ok(true) => _ = sought.there.insert(*id),
+            Ok(false) => _ = sought.gone.insert(*id),
+            Err(error) => tracing::debug!("{error}"),
+        }
+    }
+    Ok(sought)
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
-use super::lost::{give_up_lost_containers, gone_of, lost_of};
+use super::lost::{SoughtContainers, give_up_lost_containers, lost_of, seek};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
@@ -59,7 +59,7 @@ pub fn merge_segments(listing: &ContainerListing, scratch: &Path, stop: &AtomicB
         }
         let sources: Vec<Arc<IndexSegment>> = chosen.into_iter().filter_map(|at| segments.get(at).cloned()).collect();
         let known = KnownContainers::list(listing, &sources)?;
-        match merge(listing, &sources, &|id| known.counts(id), scratch, stop) {
+        match merge(listing, &sources, &|id| !known.deleted.contains(id), scratch, stop) {
             Ok(()) => {
                 merges += 1;
                 drop_deleted_containers(listing, &known.there, stop)?;
@@ -115,21 +115,18 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 /// The containers that segments name, before a merge.
 struct KnownContainers {
     there: HashSet<ContainerId>,
-    /// They are not there, and no prune has deleted them. Segments go on naming them.
-    lost: BTreeSet<ContainerId>,
+    /// A prune has deleted them. What is lost, or cannot be looked at, stays named.
+    deleted: HashSet<ContainerId>,
 }
 
 impl KnownContainers {
     /// Looks for the containers of `segments`.
     fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
-        let named: HashSet<ContainerId> = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
-        let gone = gone_of(listing, &named)?;
-        let lost = lost_of(listing, &gone)?.unwrap_or_else(|| gone.iter().copied().collect());
-        Ok(KnownContainers { there: named.difference(&gone).copied().collect(), lost })
-    }
-
-    fn counts(&self, id: &ContainerId) -> bool {
-        self.there.contains(id) || self.lost.contains(id)
+        let named = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
+        let SoughtContainers { there, gone } = seek(listing, &named)?;
+        let lost = lost_of(listing, &gone)?;
+        let deleted = lost.map_or_else(HashSet::new, |lost| gone.into_iter().filter(|id| !lost.contains(id)).collect());
+        Ok(KnownContainers { there, deleted })
     }
 }
 
@@ -160,7 +157,7 @@ pub fn drop_deleted_containers(
     let mut left = named.clone();
     // What is deleted while segments are written again takes another round.
     for _ in 0..ROUNDS_MAX {
-        let gone = gone_of(listing, &left)?;
+        let gone = seek(listing, &left)?.gone;
         if gone.is_empty() {
             break;
         }
