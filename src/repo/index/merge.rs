@@ -161,10 +161,13 @@ pub fn drop_deleted_containers(
         if gone.is_empty() {
             break;
         }
-        left.retain(|id| !gone.contains(id));
         tracing::debug!("{} containers were deleted while a segment was written", gone.len());
-        listing.refresh()?;
-        write_without(listing, &|id| !gone.contains(id), stop)?;
+        let segments = listing.refresh()?;
+        let known = KnownContainers::list(listing, &segments)?;
+        write_without(listing, &|id| !gone.contains(id) && !known.deleted.contains(id), stop)?;
+        // The new segments name others, too, that may be deleted meanwhile.
+        left.extend(known.there);
+        left.retain(|id| !gone.contains(id));
     }
     Ok(())
 }
