@@ -10,6 +10,7 @@ use fhrd::keep::{forget, prune};
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
 use fhrd::repo::container::blob_name;
 use fhrd::repo::index::{ContainerListing, IndexRecord, merge_segments, missing_containers, write_segment};
 use fhrd::repo::snapshot;
@@ -151,6 +152,22 @@ fn what_is_deleted_while_a_segment_is_taken_back_is_taken_out_too() {
     let mut named: Vec<ContainerId> = segments.iter().flat_map(|segment| segment.containers().to_vec()).collect();
     named.sort_unstable();
     assert_eq!(named, [2, 3, 4].map(id));
+}
+
+#[test]
+fn what_a_prune_lets_go_while_a_backup_begins_is_not_called_unreadable() {
+    let (place, source) = with_snapshot();
+    let store = place.open().store;
+    let all = ContainerListing::take(&store).unwrap().containers;
+    let entry = ContainerClaim::put(store.as_ref(), ClaimKind::Pending, &[3; 16], &all).unwrap().name;
+    let is_done = AtomicBool::new(false);
+    // The prune is interrupted when the backup has seen its entry.
+    let writer = hooked(&place, move |call, name| match call == "list" && name == "containers" {
+        true if !is_done.swap(true, Ordering::SeqCst) => store.delete(&entry),
+        _ => Ok(()),
+    });
+    assert_eq!(back_up(&writer, source.path()).containers_unread, 0);
+    assert_nothing_is_lost(&place, source.path());
 }
 
 #[test]
