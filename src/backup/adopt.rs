@@ -35,7 +35,7 @@ const CONTAINER_INDEX_BYTES_MAX: usize = 32 << 20;
 /// # Errors
 /// Those of the store.
 pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<ContainerListing>, u64)> {
-    let mut listing = take_listing(repository, marks)?;
+    let (mut listing, mut pending) = take_listing(repository, marks)?;
     for (name, error) in &listing.damaged {
         tracing::warn!("skipping {name}: {error}");
     }
@@ -44,23 +44,24 @@ pub fn adopt_orphans(repository: &Repository, marks: Marks) -> Result<(Arc<Conta
     if !orphans.is_empty() {
         listing.forget_orphans();
         adopted = adopt(repository, listing, &orphans, &mut unread)?;
-        listing = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
+        (listing, pending) = take_listing(repository, Marks::read(repository.store.as_ref())?)?;
     }
     unread.iter().for_each(|(id, error)| listing.note_unread(id, error));
     delete_unreadable_segments(&mut listing)?;
     listing.forget_orphans();
-    count_lost(&mut listing)?;
+    count_lost(&mut listing, &pending)?;
     Ok((Arc::new(listing), adopted))
 }
 
-/// Counts the containers that are lost: from then on, the run relies only on entries that lack nothing.
+/// Counts the containers that are lost: from then on, the run relies only on entries that lack nothing. The listing
+/// is without those that were `pending`. A prune that was interrupted may have let go of them since.
 ///
 /// # Errors
 /// Those of the store.
-pub fn count_lost(listing: &mut ContainerListing) -> Result<()> {
+pub fn count_lost(listing: &mut ContainerListing, pending: &HashSet<ContainerId>) -> Result<()> {
     let MissingContainers { lost, unlisted } = missing_containers(listing)?;
     listing.lost = lost.len();
-    for id in &unlisted {
+    for id in unlisted.iter().filter(|id| !pending.contains(id)) {
         let reason = std::io::Error::other("an index segment names it, but a listing of its directory did not");
         let error = Error::Unreadable { what: blob_name(id), offset: 0, source: reason };
         tracing::warn!("{error}");

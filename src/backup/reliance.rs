@@ -25,15 +25,16 @@ use crate::repo::snapshot;
 use crate::store::{Store, try_map_parallel};
 use crate::types::{ContainerId, SnapshotId};
 
-/// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`.
+/// Lists the containers that a new run may rely on, and the segments, of a repository whose marks are `marks`. Also
+/// returns the containers that it leaves out, because a prune may be deleting them.
 ///
 /// # Errors
 /// Those of the store.
-pub fn take_listing(repository: &Repository, marks: Marks) -> Result<ContainerListing> {
+pub fn take_listing(repository: &Repository, marks: Marks) -> Result<(ContainerListing, HashSet<ContainerId>)> {
     let pending = ContainerClaim::containers_of(repository.store.as_ref(), ClaimKind::Pending)?;
     let mut listing = ContainerListing::take_with(&repository.store, marks)?.with_salts(&repository.salts);
     listing.containers.retain(|id| !pending.contains(id));
-    Ok(listing)
+    Ok((listing, pending))
 }
 
 /// The intents of one run.

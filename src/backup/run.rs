@@ -9,7 +9,7 @@
 //!
 //! A dry run skips 1 except for the choice of parents, stops the stages after Dedup, and skips 4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -217,7 +217,7 @@ fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) 
     let (listing, containers_adopted) = if request.dry_run {
         let mut listing = ContainerListing::take(&repository.store)?;
         listing.forget_orphans();
-        count_lost(&mut listing)?;
+        count_lost(&mut listing, &HashSet::new())?;
         (Arc::new(listing), 0)
     } else {
         repository.check_writable()?;

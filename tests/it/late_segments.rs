@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fhrd::backup::{BackupReport, BackupRequest, backup};
 use fhrd::inspect::check::check;
@@ -10,8 +10,11 @@ use fhrd::keep::{forget, prune};
 use fhrd::metrics::Progress;
 use fhrd::repair::index::repair_index;
 use fhrd::repo::Repository;
-use fhrd::repo::index::{ContainerListing, missing_containers};
+use fhrd::repo::claims::{ClaimKind, ContainerClaim};
+use fhrd::repo::container::blob_name;
+use fhrd::repo::index::{ContainerListing, IndexRecord, merge_segments, missing_containers, write_segment};
 use fhrd::repo::snapshot;
+use fhrd::types::{ContainerId, Fingerprint};
 
 use crate::hooked::hooked;
 use crate::input::{TestRepository, write};
@@ -114,6 +117,56 @@ fn a_segment_that_a_prune_puts_too_late_is_taken_back() {
     // It has moved what is needed, and is about to name the new container.
     let report = prune(&pruned_at(&place, 0), &no_grace(), &Arc::default()).unwrap();
     assert!(report.containers_written > 0, "{report:?}");
+    assert_nothing_is_lost(&place, source.path());
+}
+
+#[test]
+fn what_is_deleted_while_a_segment_is_taken_back_is_taken_out_too() {
+    let place = Arc::new(TestRepository::new());
+    let (store, id) = (place.open().store, |number: u8| ContainerId([number; 32]));
+    (1..=5).for_each(|number| _ = store.put_if_absent(&blob_name(&id(number)), &[b"a container"]).unwrap());
+    let put = |containers: &[ContainerId], records: u32| {
+        let count = containers.len() as u32;
+        let record = |nth: u32| IndexRecord {
+            fingerprint: Fingerprint(*blake3::hash(&nth.to_le_bytes()).as_bytes()),
+            container: nth % count,
+            entry: nth / count,
+        };
+        write_segment(store.as_ref(), &[containers[0].0[0]; 16], containers, &[], (0..records).map(record).collect())
+    };
+    (1..=4).for_each(|number| _ = put(&[id(number)], 8).unwrap());
+    // A large segment also names the first container, and one that no small segment names.
+    put(&[id(5), id(1)], 9000).unwrap();
+    let (plain, puts) = (store.clone(), AtomicUsize::new(0));
+    let merging = hooked(&place, move |call, name| match (call, name.starts_with("index/")) {
+        ("put", true) => match puts.fetch_add(1, Ordering::SeqCst) {
+            0 => plain.delete(&blob_name(&id(1))),
+            1 => plain.delete(&blob_name(&id(5))),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    });
+    let listing = ContainerListing::take(&merging.store).unwrap();
+    assert_eq!(merge_segments(&listing, &std::env::temp_dir(), &AtomicBool::new(false)).unwrap(), 1);
+    let segments = ContainerListing::take(&store).unwrap().segments();
+    let mut named: Vec<ContainerId> = segments.iter().flat_map(|segment| segment.containers().to_vec()).collect();
+    named.sort_unstable();
+    assert_eq!(named, [2, 3, 4].map(id));
+}
+
+#[test]
+fn what_a_prune_lets_go_while_a_backup_begins_is_not_called_unreadable() {
+    let (place, source) = with_snapshot();
+    let store = place.open().store;
+    let all = ContainerListing::take(&store).unwrap().containers;
+    let entry = ContainerClaim::put(store.as_ref(), ClaimKind::Pending, &[3; 16], &all).unwrap().name;
+    let is_done = AtomicBool::new(false);
+    // The prune is interrupted when the backup has seen its entry.
+    let writer = hooked(&place, move |call, name| match call == "list" && name == "containers" {
+        true if !is_done.swap(true, Ordering::SeqCst) => store.delete(&entry),
+        _ => Ok(()),
+    });
+    assert_eq!(back_up(&writer, source.path()).containers_unread, 0);
     assert_nothing_is_lost(&place, source.path());
 }
 

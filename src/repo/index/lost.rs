@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::repo::claims::{ClaimKind, ContainerClaim};
 use crate::repo::container::{PREFIX, blob_name, parse_name};
 use crate::repo::marks::{BadParts, Mark, MarkKind, Quarantine};
+use crate::store::map_parallel;
 use crate::types::ContainerId;
 
 /// Containers that segments name and the listing lacks.
@@ -64,37 +65,39 @@ pub(super) fn lost_of(
     Ok(Some(gone.iter().filter(|id| named.contains(id) && !is_pending(id)).copied().collect()))
 }
 
-/// Whether containers are in the store at one moment.
-pub(super) struct Presence {
-    /// They are not.
+/// Containers that somebody has looked for. What could not be looked at is in neither set.
+pub(super) struct SoughtContainers {
+    pub(super) there: HashSet<ContainerId>,
     pub(super) gone: HashSet<ContainerId>,
-    /// Nobody can tell: they are not listed, and cannot be looked at.
-    pub(super) unknown: HashSet<ContainerId>,
 }
 
-/// Looks whether `containers` are in the store now.
+/// Looks for `containers` in the store.
 ///
 /// # Errors
-/// Those of listing the store.
-pub(super) fn presence_of(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<Presence> {
-    let mut presence = Presence { gone: HashSet::new(), unknown: HashSet::new() };
+/// Those of listing the store, and those that end all reading.
+pub(super) fn seek(listing: &ContainerListing, containers: &HashSet<ContainerId>) -> Result<SoughtContainers> {
+    let mut sought = SoughtContainers { there: HashSet::new(), gone: HashSet::new() };
     if containers.is_empty() {
-        return Ok(presence);
+        return Ok(sought);
     }
     let store = listing.store();
     let listed: HashSet<ContainerId> = match store.list(PREFIX) {
         Err(Error::Unreadable { .. }) => HashSet::new(),
         listed => listed?.iter().filter_map(|listed| parse_name(&listed.name)).collect(),
     };
+    sought.there.extend(containers.intersection(&listed));
     // A listing may lack what is there.
-    for id in containers.difference(&listed) {
-        match store.head(&blob_name(id)) {
-            Ok(Some(_)) => {}
-            Ok(None) => _ = presence.gone.insert(*id),
-            Err(_) => _ = presence.unknown.insert(*id),
+    let unlisted: Vec<ContainerId> = containers.difference(&listed).copied().collect();
+    let heads = map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)));
+    for (id, head) in unlisted.into_iter().zip(heads) {
+        match head {
+            Ok(Some(_)) => _ = sought.there.insert(id),
+            Ok(None) => _ = sought.gone.insert(id),
+            Err(error) if error.stops_reading() => return Err(error),
+            Err(error) => tracing::debug!("{error}"),
         }
     }
-    Ok(presence)
+    Ok(sought)
 }
 
 /// Puts a mark that the lost containers are bad, for whoever is about to write segments without them.

@@ -18,13 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::ContainerListing;
-use super::lost::{Presence, give_up_lost_containers, lost_of, presence_of};
+use super::lost::{SoughtContainers, give_up_lost_containers, lost_of, seek};
 use super::maintain::{delete_replaced_segments, replace_damaged_segments};
 use super::segment::{IndexRecord, IndexSegment};
 use super::segment_writer::SegmentWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::repo::container::{PREFIX as CONTAINER_PREFIX, blob_name, parse_name};
-use crate::store::{Store, map_parallel};
+use crate::store::Store;
 use crate::types::{ContainerId, Fingerprint};
 
 /// Records of the lowest class, at most: 10 pages.
@@ -120,19 +119,23 @@ fn choose(sizes: &[u64]) -> Vec<usize> {
 struct KnownContainers {
     /// They were seen.
     there: HashSet<ContainerId>,
-    /// Prunes have deleted them. Segments go on naming all others: what is lost stays known.
+    /// A prune has deleted them. What is lost, or cannot be looked at, stays named.
     deleted: HashSet<ContainerId>,
 }
 
 impl KnownContainers {
     /// Looks for the containers of `segments`.
     fn list(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<Self> {
-        let named: HashSet<ContainerId> = segments.iter().flat_map(|segment| segment.containers()).copied().collect();
-        let Presence { gone, unknown } = presence_of(listing, &named)?;
-        let lost = lost_of(listing, &gone)?.unwrap_or_else(|| gone.iter().copied().collect());
-        let there = named.into_iter().filter(|id| !gone.contains(id) && !unknown.contains(id)).collect();
-        Ok(KnownContainers { there, deleted: gone.into_iter().filter(|id| !lost.contains(id)).collect() })
+        let SoughtContainers { there, gone } = seek(listing, &named_by(segments))?;
+        let lost = lost_of(listing, &gone)?;
+        let deleted = lost.map_or_else(HashSet::new, |lost| gone.into_iter().filter(|id| !lost.contains(id)).collect());
+        Ok(KnownContainers { there, deleted })
     }
+}
+
+/// All containers that segments name.
+fn named_by(segments: &[Arc<IndexSegment>]) -> HashSet<ContainerId> {
+    segments.iter().flat_map(|segment| segment.containers()).copied().collect()
 }
 
 /// Writes segments again that name containers which are gone, without these, and deletes the old ones.
@@ -142,10 +145,10 @@ impl KnownContainers {
 pub fn drop_gone_containers(listing: &ContainerListing, stop: &AtomicBool) -> Result<()> {
     delete_replaced_segments(listing)?;
     give_up_lost_containers(listing)?;
-    // Listed after the segments were opened: a segment names a container only once it is durable.
-    let existing = existing(listing, &listing.segments())?;
-    write_without(listing, &|id| existing.contains(id), stop)?;
-    drop_deleted_containers(listing, &existing, stop)
+    // Sought after the segments were opened: a segment names a container only once it is durable.
+    let SoughtContainers { there, gone } = seek(listing, &named_by(&listing.segments()))?;
+    write_without(listing, &|id| !gone.contains(id), stop)?;
+    drop_deleted_containers(listing, &there, stop)
 }
 
 /// For whoever has put a segment: of the containers `named`, which were there before, some may be gone. A prune has
@@ -161,14 +164,17 @@ pub fn drop_deleted_containers(
     let mut left = named.clone();
     // What is deleted while segments are written again takes another round.
     for _ in 0..ROUNDS_MAX {
-        let gone = presence_of(listing, &left)?.gone;
+        let gone = seek(listing, &left)?.gone;
         if gone.is_empty() {
             break;
         }
-        left.retain(|id| !gone.contains(id));
         tracing::debug!("{} containers were deleted while a segment was written", gone.len());
-        listing.refresh()?;
-        write_without(listing, &|id| !gone.contains(id), stop)?;
+        let segments = listing.refresh()?;
+        let known = KnownContainers::list(listing, &segments)?;
+        write_without(listing, &|id| !gone.contains(id) && !known.deleted.contains(id), stop)?;
+        // The new segments name others, too, that may be deleted meanwhile.
+        left.extend(known.there);
+        left.retain(|id| !gone.contains(id));
     }
     Ok(())
 }
@@ -209,26 +215,6 @@ fn write_without(listing: &ContainerListing, exists: &dyn Fn(&ContainerId) -> bo
     }
     listing.refresh()?;
     delete_replaced_segments(listing)
-}
-
-/// The containers that are there. What segments name and a listing lacks is asked for by its name, and what cannot be
-/// looked at is there.
-fn existing(listing: &ContainerListing, segments: &[Arc<IndexSegment>]) -> Result<HashSet<ContainerId>> {
-    let store = listing.store();
-    let mut existing: HashSet<ContainerId> =
-        store.list(CONTAINER_PREFIX)?.iter().filter_map(|listed| parse_name(&listed.name)).collect();
-    let named: BTreeSet<ContainerId> =
-        segments.iter().flat_map(|segment| segment.containers()).filter(|id| !existing.contains(id)).copied().collect();
-    let unlisted: Vec<ContainerId> = named.into_iter().collect();
-    let heads = map_parallel(store.requests_max(), &unlisted, |id| store.head(&blob_name(id)));
-    for (id, head) in unlisted.into_iter().zip(heads) {
-        match head {
-            Ok(None) => {}
-            Err(error) if error.stops_reading() => return Err(error),
-            _ => _ = existing.insert(id),
-        }
-    }
-    Ok(existing)
 }
 
 /// An error of a merge, with the name of the segment that it concerns, if any.
