@@ -149,19 +149,18 @@ impl Removal<'_> {
             }
             return;
         }
-        let mut was_locked = self.dry_run && is_locked(parent, &name);
-        let removed = match self.dry_run {
-            true => Ok(()),
-            false => match unlinkat(parent, &name, AtFlags::empty()) {
-                Err(Errno::PERM) => {
-                    was_locked = is_locked(parent, &name);
-                    unlocking(parent, &name, || unlinkat(parent, &name, AtFlags::empty()))
-                }
-                removed => removed,
-            },
+        // The second try is that of an entry that was unlocked.
+        let mut tries = 0;
+        let unlink = || {
+            tries += 1;
+            unlinkat(parent, &name, AtFlags::empty())
         };
+        let removed = if self.dry_run { Ok(()) } else { unlocking(parent, &name, unlink) };
         match removed {
-            Ok(()) => self.removed(&path, was_locked),
+            Ok(()) => {
+                let was_locked = if self.dry_run { is_locked(parent, &name) } else { tries > 1 };
+                self.removed(&path, was_locked);
+            }
             Err(Errno::NOENT) => {}
             Err(error) => self.stays(&name, error.into()),
         }
@@ -195,8 +194,8 @@ impl Removal<'_> {
             return Err(io::Error::other("another directory has replaced it"));
         }
         let names = names(open.as_fd())?.into_iter();
-        let was_locked = is_locked(parent, name);
         let unlocked = if self.dry_run { None } else { Unlocked::named(parent, name) };
+        let was_locked = if self.dry_run { is_locked(parent, name) } else { unlocked.is_some() };
         Ok(DoomedDirectory { name: name.into(), open, names, device, _unlocked: unlocked, was_locked, is_empty: true })
     }
 

@@ -39,6 +39,7 @@ pub enum Depth {
 
 /// Listings that a walk could not read to their ends. Each is logged.
 #[derive(Debug, Default)]
+#[must_use = "what was not read is not empty"]
 pub struct UnreadListings {
     /// Their number.
     pub count: u64,

@@ -12,9 +12,9 @@ use super::marks::{Mark, MarkKind, Marks};
 use crate::config::RepositoryConfig;
 use crate::crypto::{SecretBytes, Unlock};
 use crate::error::{ErrorKind, Result};
+use crate::store::Store;
 use crate::store::disk::journal::Journal;
-use crate::store::disk::replay::{Blobs, Replay};
-use crate::store::{MemoryStore, Store};
+use crate::store::disk::replay::{Blobs, Replay, numbers, store_with};
 
 /// States after one change that are tried, at most.
 const STATES_MAX: usize = 256;
@@ -30,12 +30,6 @@ fn init(store: Arc<dyn Store>, is_encrypted: bool) -> Result<Repository> {
     } else {
         Repository::init(store, &config)
     }
-}
-
-fn memory(blobs: &Blobs) -> Arc<dyn Store> {
-    let store = MemoryStore::new();
-    blobs.iter().for_each(|(name, bytes)| store.replace(name, bytes));
-    Arc::new(store)
 }
 
 fn on_disk(blobs: &Blobs, directory: &std::path::Path) -> Arc<dyn Store> {
@@ -86,11 +80,7 @@ impl Scene {
     /// Cuts the record after each change. Returns the number of states.
     fn try_all(&self) -> usize {
         self.journal.end();
-        let (mut replay, mut seen, mut number) = (Replay::new(&self.root), HashSet::new(), 0u64);
-        let mut random = || {
-            number += 1;
-            u64::from_le_bytes(blake3::hash(&number.to_le_bytes()).as_bytes()[..8].try_into().unwrap())
-        };
+        let (mut replay, mut seen, mut random) = (Replay::new(&self.root), HashSet::new(), numbers());
         for (at, entry) in (1..).zip(&self.journal.entries()) {
             replay.apply(entry);
             let last = self.moments.iter().rposition(|moment| moment.0 <= at);
@@ -105,7 +95,7 @@ impl Scene {
 
     /// Looks at a state after change number `at`, whose last report has number `last`.
     fn examine(&self, blobs: &Blobs, last: Option<usize>, at: usize, what: &str) {
-        let (store, is_encrypted) = (memory(blobs), self.repository.encryption.is_some());
+        let (store, is_encrypted) = (store_with(blobs), self.repository.encryption.is_some());
         let directory = tempfile::tempdir().unwrap();
         let repository = match Repository::open_with(store.clone(), &|| Ok(unlock())) {
             Err(error) if last.is_none() && error.kind() == ErrorKind::NoRepository => {

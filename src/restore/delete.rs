@@ -8,6 +8,7 @@
 //! 4. An entry that the selection leaves out stays. [`Remover`] says what else stays.
 //! 5. An entry that was immutable or append-only goes, too, with a warning that names it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -217,7 +218,7 @@ impl Deletion {
 /// What stored names reach in a directory of the target that does not list these names.
 #[derive(Default)]
 struct Spellings {
-    reached: Vec<FileIdentity>,
+    reached: BTreeSet<FileIdentity>,
     directories: Vec<Node>,
     /// Why it is not known what a name reaches.
     error: Option<Error>,
@@ -228,7 +229,7 @@ impl Spellings {
     fn add(&mut self, descent: &Descent, node: Node) {
         match descent.identity(&node) {
             Ok(Some(identity)) => {
-                self.reached.push(identity);
+                self.reached.insert(identity);
                 self.directories.extend(Some(node).filter(|node| node.kind == NodeKind::Directory));
             }
             Ok(None) => {}

@@ -52,6 +52,7 @@ use interface::no_locks;
 pub use interface::{NameOfHash, ReadTwice, Store};
 pub use local::{LocalStore, sync_deletions};
 pub use memory::MemoryStore;
+pub use name::is_slot_id;
 pub use options::{AccessKey, Patience, StoreOptions};
 pub use parallel::{map_parallel, try_map_parallel};
 pub use rate::limit_rates;

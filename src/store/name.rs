@@ -15,7 +15,7 @@ const COMPONENT_BYTES_MAX: usize = 255;
 pub(super) const KEY_SLOTS: &str = "keys";
 
 /// Whether `component` is the name of a key slot in its directory.
-pub(super) fn is_slot_id(component: &str) -> bool {
+pub fn is_slot_id(component: &str) -> bool {
     component.len() == HASH_DIGITS && component.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

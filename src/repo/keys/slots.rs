@@ -4,15 +4,13 @@ use super::copies::{copy_name, read_slot};
 use crate::crypto::{KeySlot, Keyring, Unlock};
 use crate::error::{Error, Result};
 use crate::repo::KnownRepository;
-use crate::store::Store;
+use crate::store::{Store, is_slot_id};
 use crate::types::hex;
 
 /// Directory of the slots.
 pub const PREFIX: &str = "keys";
 /// Bytes of a slot, at most. Most of them are generations of the key.
 pub(super) const BYTES_LIMIT: u64 = 1 << 20;
-/// Hex digits of an id.
-const ID_DIGITS: usize = 64;
 /// Slots that are tried, at most: each password costs memory and time.
 const SLOTS_MAX: usize = 64;
 /// Blobs that are read to find them, at most. Whoever may put can put what is no slot.
@@ -58,7 +56,7 @@ pub fn ids(store: &dyn Store) -> Result<Vec<String>> {
 /// The id of the slot that has the name `name`.
 fn slot_id(name: &str) -> Option<String> {
     let id = name.strip_prefix(PREFIX)?.strip_prefix('/')?;
-    (id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.into())
+    is_slot_id(id).then(|| id.into())
 }
 
 pub(super) fn id_in(name: &str) -> String {

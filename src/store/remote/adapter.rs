@@ -8,14 +8,14 @@ use std::time::SystemTime;
 
 use futures_util::StreamExt;
 use object_store::multipart::MultipartStore;
-use object_store::path::{Path, PathPart};
+use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 use super::failure::{Cause, RequestFailure};
 use super::locks::ObjectLocks;
 use super::requests::{RequestKind, Requests};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::name::{KEY_SLOTS, check_len, check_name, check_prefix, check_range, is_slot_id, missing};
+use crate::store::name::{check_len, check_name, check_prefix, check_range, is_left_by_init, missing};
 use crate::store::{BlobMetadata, ListedBlob, Patience, Store};
 
 /// Entries of a listing that may repeat earlier ones, besides one for each that is new.
@@ -329,12 +329,7 @@ impl Store for RemoteStore {
             while let Some(entry) = stream.next().await {
                 // Consoles of the services make an object of the prefix's own name to show a directory.
                 let location = entry?.location;
-                let below: Vec<_> = location.prefix_match(&self.prefix).into_iter().flatten().collect();
-                let is_slot = |parts: &[PathPart<'_>]| match parts {
-                    [directory, id] => directory.as_ref() == KEY_SLOTS && is_slot_id(id.as_ref()),
-                    _ => false,
-                };
-                if location != self.prefix && !is_slot(&below) {
+                if location != self.prefix && !self.name(&location).is_some_and(|name| is_left_by_init(&name)) {
                     return Ok(false);
                 }
             }
