@@ -88,7 +88,10 @@ pub enum Error {
         what: &'static str,
     },
     /// A snapshot is not stored again, because something of it cannot be read.
-    #[error("{problems} entries of snapshot {snapshot} cannot be read; it is not stored again without them")]
+    #[error(
+        "{problems} entries of snapshot {} cannot be read; it is not stored again without them",
+        shortened(snapshot)
+    )]
     Incomplete {
         /// Id of the snapshot that was read.
         snapshot: String,
@@ -191,12 +194,14 @@ pub enum Error {
         hint: String,
     },
     /// A path is not in the snapshot.
-    #[error("snapshot {snapshot} holds no `{path}`")]
+    #[error("snapshot {} holds no `{path}`{hint}", shortened(snapshot))]
     NoSuchPath {
         /// Snapshot id.
         snapshot: String,
         /// Path as the user gave it.
         path: String,
+        /// What there is instead.
+        hint: String,
     },
     /// A prune may delete containers that this run relies on. Nothing is lost; the run must start again.
     #[error("a prune is deleting {count} containers that this run relies on")]
@@ -209,7 +214,8 @@ pub enum Error {
     MemoryChanged,
     /// What a snapshot needs cannot be read, so nothing can be deleted.
     #[error(
-        "cannot tell what snapshot {snapshot} needs, so nothing was deleted: {reason}; `forget` that snapshot or repair the repository"
+        "cannot tell what snapshot {} needs, so nothing was deleted: {reason}; `forget` that snapshot or repair the repository",
+        shortened(snapshot)
     )]
     Mark {
         /// Id of the snapshot, or its store name if it cannot be read itself.
@@ -273,6 +279,10 @@ pub enum Error {
         /// The broken rule.
         what: String,
     },
+}
+
+fn shortened(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
 }
 
 fn duplicate(source: &io::Error) -> io::Error {

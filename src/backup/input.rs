@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::changes::ChangeCounts;
 use super::memory::MemoryStage;
 use super::stored::StoredStage;
 use super::stream::StreamStage;
@@ -36,6 +37,8 @@ pub struct ReadCounts {
     pub bytes_read: AtomicU64,
     /// Entries that the user's choice leaves out. What is below an excluded directory is not counted.
     pub excluded: AtomicU64,
+    /// What changed since the parents.
+    pub changes: ChangeCounts,
 }
 
 impl ReadCounts {

@@ -24,6 +24,7 @@
 mod adopt;
 mod block_hashes;
 mod buffers;
+mod changes;
 #[cfg(test)]
 mod changing_source_tests;
 mod choose;
@@ -51,6 +52,7 @@ mod reading;
 mod reliance;
 mod report;
 mod rest;
+mod roots;
 mod run;
 mod save;
 mod segments;
@@ -65,11 +67,12 @@ mod wiring;
 
 pub(crate) use adopt::adopt_orphans;
 pub use block_hashes::BlockHashes;
+pub use changes::CHANGES_TARGET;
 pub(crate) use equal::EntryTally;
 pub(crate) use listing::OpenDirectory;
 pub use memory::{BorrowedPart, MemoryContent, MemoryFile};
 pub(crate) use metadata::MetadataWriter;
-pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose};
+pub use report::{BackupReport, BackupRequest, CopiedSnapshot, CopyPurpose, FileChanges};
 pub use run::backup;
 pub use stream::{StreamRequest, StreamSource};
 

@@ -1,6 +1,12 @@
 //! A cursor into the parent snapshot that follows the walk of the source and finds files that need not be read.
 
-use crate::error::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::changes::{Change, ComparedDirectory};
+use super::input::ReadCounts;
+use super::roots::RecordedRoots;
+use crate::error::{ErrorKind, Result};
 use crate::repo::index::ChunkPresence;
 use crate::repo::reader::{ChunkReader, RecipeWalk};
 use crate::repo::recipe::ContentReference;
@@ -13,6 +19,19 @@ struct ParentDirectory {
     cursor: TreeCursor,
     /// The next entry in name order.
     next: Option<Node>,
+    compared: ComparedDirectory,
+}
+
+impl ParentDirectory {
+    /// Goes to the next entry. If the walk has not asked for this one, it is gone.
+    fn advance(&mut self, reader: &mut ChunkReader, removed: Option<&ReadCounts>) -> Result<()> {
+        let is_found = std::mem::take(&mut self.compared.is_next_found);
+        if let (false, Some(counts), Some(path), Some(node)) = (is_found, removed, &self.compared.path, &self.next) {
+            counts.changes.removed(path, node, reader);
+        }
+        self.next = self.cursor.next(reader)?;
+        Ok(())
+    }
 }
 
 /// A cursor into the tree of the parent snapshot.
@@ -24,10 +43,26 @@ pub struct ParentCursor {
     /// Open directories; `None` where the parent has none or it cannot be read.
     levels: Vec<Option<ParentDirectory>>,
     previous_version: Option<ContentReference>,
+    /// What became of the entry of the last look.
+    change: Change,
+    /// Where entries that are gone are counted.
+    counts: Option<Arc<ReadCounts>>,
+    roots: RecordedRoots,
+    /// The entry of the next look, if the parent has it elsewhere in its tree.
+    relocated: Option<Node>,
 }
 
 fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+/// Whether the metadata say that two entries of a name are the same.
+fn is_same(known: &Node, node: &Node) -> bool {
+    !known.changed
+        && known.size == node.size
+        && known.mtime == node.mtime
+        && known.ctime == node.ctime
+        && known.inode == node.inode
 }
 
 impl ParentCursor {
@@ -37,13 +72,56 @@ impl ParentCursor {
     pub fn new(mut reader: ChunkReader, presence: ChunkPresence, parent: &Snapshot, recheck_seconds: u64) -> Self {
         let level = Self::open(&mut reader, parent.root);
         let unchanged_since_ns = i128::from(parent.started_ns()) - i128::from(recheck_seconds) * 1_000_000_000;
-        ParentCursor { reader, presence, unchanged_since_ns, levels: vec![level], previous_version: None }
+        ParentCursor {
+            reader,
+            presence,
+            unchanged_since_ns,
+            levels: vec![level],
+            previous_version: None,
+            change: Change::New,
+            counts: None,
+            roots: RecordedRoots::new(parent),
+            relocated: None,
+        }
+    }
+
+    /// Whether the parent does not have the current directory, at least not in this place.
+    pub fn is_lost(&self) -> bool {
+        self.levels.last().is_none_or(Option::is_none)
+    }
+
+    /// Says that the entry of the next look is at the absolute `path` on disk, and whether the user gave that path. The
+    /// parent may have it elsewhere in its tree.
+    pub fn locate(&mut self, name: &[u8], path: &Path, is_given: bool) {
+        if self.is_lost() || (is_given && self.find(name).is_none()) {
+            self.relocated = self.roots.find(&mut self.reader, path, is_given);
+        }
+    }
+
+    /// Counts what is gone in directories that are [watched](ParentCursor::watch) into `counts`.
+    pub fn count_into(&mut self, counts: Arc<ReadCounts>) {
+        self.counts = Some(counts);
+    }
+
+    /// Counts entries of the current directory that the walk does not ask for as gone. Returns whether the parent has
+    /// this directory. `path` is its path.
+    pub fn watch(&mut self, path: &Path) -> bool {
+        let Some(Some(level)) = self.levels.last_mut() else { return false };
+        level.compared.path = Some(path.to_path_buf());
+        true
+    }
+
+    /// Counts nothing more of the current directory as gone.
+    pub fn ignore(&mut self) {
+        if let Some(Some(level)) = self.levels.last_mut() {
+            level.compared.path = None;
+        }
     }
 
     fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
         let mut cursor = TreeCursor::open(content);
         let next = cursor.next(reader).ok()?;
-        Some(ParentDirectory { cursor, next })
+        Some(ParentDirectory { cursor, next, compared: ComparedDirectory::default() })
     }
 
     /// The parent's entry called `name` in the current directory. Callers ask for names in ascending order. If the
@@ -52,47 +130,66 @@ impl ParentCursor {
         let slot = self.levels.last_mut()?;
         let level = slot.as_mut()?;
         while level.next.as_ref()?.name.as_slice() < name {
-            match level.cursor.next(&mut self.reader) {
-                Ok(next) => level.next = next,
-                Err(error) => {
-                    if error.kind() != ErrorKind::Interrupted {
-                        tracing::warn!(
-                            "reading all files of a directory again: the parent snapshot is unreadable there: {error}"
-                        );
-                    }
-                    *slot = None;
-                    return None;
+            if let Err(error) = level.advance(&mut self.reader, self.counts.as_deref()) {
+                if error.kind() != ErrorKind::Interrupted {
+                    tracing::warn!(
+                        "reading all files of a directory again: the parent snapshot is unreadable there: {error}"
+                    );
                 }
+                *slot = None;
+                return None;
             }
         }
-        level.next.clone().filter(|node| node.name == name)
+        let found = level.next.clone().filter(|node| node.name == name);
+        level.compared.is_next_found |= found.is_some();
+        found
+    }
+
+    /// Looks for `node` and says what became of it. If it was another kind of entry, that one is gone.
+    pub fn look(&mut self, node: &Node) -> Option<Node> {
+        let found = self.find(&node.name).or(self.relocated.take());
+        if let Some(Some(level)) = self.levels.last_mut() {
+            level.compared.is_next_found &= found.as_ref().is_none_or(|known| known.kind == node.kind);
+        }
+        let known = found.filter(|known| known.kind == node.kind);
+        self.change = match &known {
+            None => Change::New,
+            Some(known) if !is_same(known, node) => Change::Changed,
+            Some(_) if !self.is_older(node) => Change::Recent,
+            Some(_) => Change::Unchanged,
+        };
+        known
+    }
+
+    /// What became of the entry of the last look.
+    pub fn change(&self) -> Change {
+        self.change
     }
 
     /// Follows the walk into directory `node`.
     pub fn enter(&mut self, node: &Node) {
-        let known = self.find(&node.name).filter(|known| known.kind == NodeKind::Directory);
+        let known = self.look(node).filter(|known| known.kind == NodeKind::Directory);
         let level = known.and_then(|known| Self::open(&mut self.reader, known.content));
         self.levels.push(level);
     }
 
     /// Follows the walk out of the current directory.
     pub fn leave(&mut self) {
-        self.levels.pop();
+        let Some(Some(mut level)) = self.levels.pop() else { return };
+        while level.compared.path.is_some() && level.next.is_some() {
+            if level.advance(&mut self.reader, self.counts.as_deref()).is_err() {
+                return;
+            }
+        }
     }
 
     /// The content of a file that is unchanged since the parent snapshot; `Some(None)` for an empty file, `None` for a
     /// changed one. Copies the parent's map of holes to the node.
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
         self.previous_version = None;
-        let known = self.find(&node.name)?;
+        let known = self.look(node)?;
         self.previous_version = known.content;
-        let is_same = known.kind == NodeKind::File
-            && !known.changed
-            && known.size == node.size
-            && known.mtime == node.mtime
-            && known.ctime == node.ctime
-            && known.inode == node.inode;
-        if !is_same || !self.is_older(node) {
+        if self.change != Change::Unchanged {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
@@ -100,7 +197,11 @@ impl ParentCursor {
         }
         let Some(content) = known.content else { return (known.size == 0).then_some(None) };
         // The content costs work by its length, which must be that of the file.
-        (content.content_len() == known.size && self.is_whole(content)).then_some(Some(content))
+        if content.content_len() == known.size && self.is_whole(content) {
+            return Some(Some(content));
+        }
+        self.change = Change::Lost;
+        None
     }
 
     /// The parent's content of the file of the last [`ParentCursor::unchanged`] call.

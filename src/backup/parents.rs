@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::changes::Change;
 use super::parent::ParentCursor;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -32,6 +33,40 @@ impl ParentCursors {
         self.0.iter_mut().for_each(|parent| parent.enter(node));
     }
 
+    /// Whether a parent does not have the current directory, at least not in this place.
+    pub fn are_lost(&self) -> bool {
+        self.0.iter().any(ParentCursor::is_lost)
+    }
+
+    /// Says that the entry of the next look is at the absolute `path` on disk, and whether the user gave that path.
+    pub fn locate(&mut self, name: &[u8], path: &Path, is_given: bool) {
+        self.0.iter_mut().for_each(|parent| parent.locate(name, path, is_given));
+    }
+
+    /// Counts what the latest parent has in the current directory, and the walk does not, as gone.
+    pub fn watch(&mut self, path: &Path) {
+        self.0.iter_mut().any(|parent| parent.watch(path));
+    }
+
+    /// Counts nothing more of the current directory as gone.
+    pub fn ignore(&mut self) {
+        self.0.iter_mut().for_each(ParentCursor::ignore);
+    }
+
+    /// What became of an entry since the latest parent that has it.
+    pub fn look(&mut self, node: &Node) -> Change {
+        self.0.iter_mut().for_each(|parent| _ = parent.look(node));
+        self.change()
+    }
+
+    /// What became of the entry of the last look.
+    pub fn change(&self) -> Change {
+        let changes = || self.0.iter().map(ParentCursor::change);
+        // Any parent that has it as it is will do.
+        let best = changes().find(|change| *change == Change::Unchanged);
+        best.or_else(|| changes().find(|change| *change != Change::New)).unwrap_or_default()
+    }
+
     /// Follows the walk out of the current directory.
     pub fn leave(&mut self) {
         self.0.iter_mut().for_each(ParentCursor::leave);
@@ -39,6 +74,7 @@ impl ParentCursors {
 
     /// The content of a file that is unchanged since a parent; see [`ParentCursor::unchanged`].
     pub fn unchanged(&mut self, node: &mut Node) -> Option<Option<ContentReference>> {
+        // The watched parent is the first that has the directory, so it is asked in any case.
         self.0.iter_mut().find_map(|parent| parent.unchanged(node))
     }
 

@@ -68,7 +68,10 @@ impl ReadWorker<'_> {
         };
         source.refresh(&mut node).iter().for_each(|error| self.problem(error));
         let fingerprint = task.previous_version.and_then(ContentReference::fingerprint);
-        let model = model_file(&source, &self.model, fingerprint, DefectReporting::Warn);
+        let model = match source.is_special() {
+            true => Ok(None),
+            false => model_file(&source, &self.model, fingerprint, DefectReporting::Warn),
+        };
         batch.items.push(ReadItem::Tree(TreeItem::Begin(Box::new(node))));
         let mut small_holes = HoleMap::default();
         let outcome = match model {
@@ -144,14 +147,17 @@ impl ReadWorker<'_> {
             }
         };
         self.append(buffer.filled(read), read, batch);
-        if read < want { Outcome::Changed } else { self.rest(source, size + read as u64, batch) }
+        if read == want {
+            return self.rest(source, size + read as u64, batch);
+        }
+        unexpected(source)
     }
 
     /// Leaves the rest of a file to Chunk.
     fn rest(&self, source: &Arc<SourceFile>, offset: u64, batch: &mut ReadBatch) -> Outcome {
         let rest = FileRest::new(source.clone(), offset, self.pool.clone(), self.counts.clone());
         batch.items.push(ReadItem::Rest(Box::new(rest)));
-        Outcome::Changed
+        unexpected(source)
     }
 
     fn append(&self, buffer: Buffer, len: usize, batch: &mut ReadBatch) {
@@ -252,6 +258,11 @@ impl ReadWorker<'_> {
         self.problem(&Error::io("read consistently", source.path(), std::io::Error::other(changed)));
         Outcome::Changed
     }
+}
+
+/// The outcome of a file that has more bytes than its metadata say. Those of a special file say nothing.
+fn unexpected(source: &SourceFile) -> Outcome {
+    if source.is_special() { Outcome::Complete } else { Outcome::Changed }
 }
 
 impl Map for ReadWorker<'_> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::input::ReadCounts;
 use super::memory::MemoryFile;
@@ -84,6 +84,36 @@ impl fmt::Debug for CopiedSnapshot {
     }
 }
 
+/// Regular files by what became of them since the parent snapshots, as their metadata say.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct FileChanges {
+    /// Files that no parent has. If the source is no tree, all files that are not unchanged.
+    pub files_new: u64,
+    /// Files whose size, times or inode differ.
+    pub files_changed: u64,
+    /// Files of the parents that are not in the new snapshot, below the paths of the backup.
+    pub files_removed: u64,
+    /// Files that look unchanged and were read again: they changed shortly before the parent snapshot.
+    pub files_rechecked: u64,
+    /// Files that look unchanged and were read again: the repository lacked some of their content.
+    pub files_healed: u64,
+}
+
+impl FileChanges {
+    /// What a run has counted, which stored so many `files`.
+    pub fn new(counts: &ReadCounts, files: u64, is_tree: bool) -> Self {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let changes = &counts.changes;
+        FileChanges {
+            files_new: if is_tree { of(&changes.new) } else { files.saturating_sub(of(&counts.files_unchanged)) },
+            files_changed: of(&changes.changed),
+            files_removed: of(&changes.removed),
+            files_rechecked: of(&changes.recent),
+            files_healed: of(&changes.lost),
+        }
+    }
+}
+
 /// Result of a backup.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct BackupReport {
@@ -100,6 +130,9 @@ pub struct BackupReport {
     pub files: u64,
     /// Regular files that were not read because they are unchanged since the parent snapshot.
     pub files_unchanged: u64,
+    /// What became of the files since the parent snapshots.
+    #[serde(flatten)]
+    pub changes: FileChanges,
     /// Directories in the snapshot.
     pub directories: u64,
     /// Other entries in the snapshot.

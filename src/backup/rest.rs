@@ -38,7 +38,8 @@ impl fmt::Debug for FileRest {
 impl FileRest {
     /// The bytes of `source` from `offset` on.
     pub fn new(source: Arc<SourceFile>, offset: u64, pool: Arc<BufferPool>, counts: Arc<ReadCounts>) -> Self {
-        let end_max = source.size().max(offset).saturating_add(BYTES_MAX);
+        let beyond_max = if source.is_special() { u64::MAX } else { BYTES_MAX };
+        let end_max = source.size().max(offset).saturating_add(beyond_max);
         FileRest { source, offset, end_max, pool, counts, is_failed: false }
     }
 

@@ -24,7 +24,7 @@ use super::known::KnownFiles;
 use super::memory::{self, MemoryStage};
 use super::parent::ParentCursor;
 use super::parents::{ParentCursors, find_parents};
-use super::report::{BackupReport, BackupRequest, CopiedSnapshot};
+use super::report::{BackupReport, BackupRequest, CopiedSnapshot, FileChanges};
 use super::segments::{care_after_commit, heal_segments};
 use super::stored::{StoredStage, StoredTree};
 use super::stream::StreamStage;
@@ -124,21 +124,21 @@ fn run_once(
     let started = Instant::now();
     let time_ns = repository.clock.now_ns();
     warn_of_future(request, time_ns);
-    let plan = plan(request)?;
-    let paths = recorded_paths(request)?;
+    let (plan, paths) = (plan(request)?, recorded_paths(request)?);
     let prepared = prepare(repository, request, &paths)?;
     let counts = Arc::new(ReadCounts::default());
     let (input, root_node) = input(repository, config, request, &prepared, (plan, time_ns), (progress, &counts), stop)?;
+    let is_tree = matches!(input, InputStage::Tree(_));
     let Prepared { listing, containers_adopted, parents, snapshots, cache, container_indexes } = prepared;
     let indexes = Indexes::open(repository, &config.index, &listing, container_indexes, cache.clone());
-    let parts = RunParts { repository, config, indexes: &indexes, progress, counts: &counts, time_ns };
     let parent = parents.first().map(|parent| parent.id);
-    let wiring = Wiring::new(parts, stop);
+    let wiring =
+        Wiring::new(RunParts { repository, config, indexes: &indexes, progress, counts: &counts, time_ns }, stop);
     let (saved, metrics, snapshot, index_hits) = if request.dry_run {
         let (saved, metrics) = run_dry_stages(wiring, input)?;
         (saved, metrics, String::new(), indexes.hits())
     } else {
-        let has_flags = cfg!(target_os = "linux") && matches!(input, InputStage::Tree(_));
+        let has_flags = cfg!(target_os = "linux") && is_tree;
         let start = SnapshotStart { time_ns, paths, parent, root_node, has_flags };
         let commit = Commit::new(repository, request, &listing, &indexes);
         let committed = run_stages(wiring, input).and_then(|(saved, metrics)| {
@@ -162,6 +162,7 @@ fn run_once(
         excluded: counts.excluded.load(Ordering::Relaxed),
         files: saved.tally.files,
         files_unchanged: counts.files_unchanged.load(Ordering::Relaxed),
+        changes: FileChanges::new(&counts, saved.tally.files, is_tree),
         directories: saved.tally.directories,
         others: saved.tally.others,
         bytes: saved.tally.bytes,

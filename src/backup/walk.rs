@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
+use super::changes::{self, Change};
 use super::input::ReadCounts;
 use super::parents::ParentCursors;
 use super::reading::{FileToRead, OpenedFile, WalkBatch, WalkItem, announced, bytes_at_once};
@@ -49,6 +50,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The stage.
 pub struct WalkStage<'a> {
     walker: Walker,
+    /// The directory that relative paths of the walk begin at.
+    current: Option<PathBuf>,
     parents: ParentCursors,
     hole_bytes_min: u64,
     batch_bytes: u64,
@@ -75,8 +78,14 @@ impl<'a> WalkStage<'a> {
         progress: &'a Progress,
         counts: Arc<ReadCounts>,
     ) -> Self {
+        let mut parents = parents;
+        parents.0.iter_mut().for_each(|parent| parent.count_into(counts.clone()));
+        if walker.root().is_some_and(|root| !root.partial) {
+            parents.watch(Path::new(""));
+        }
         WalkStage {
             walker,
+            current: std::env::current_dir().ok(),
             parents,
             hole_bytes_min: config.read.hole_bytes_min.0,
             batch_bytes: config.pipeline.batch_bytes.0,
@@ -131,18 +140,23 @@ impl<'a> WalkStage<'a> {
 
     fn event(&mut self, event: Event, emit: &mut Emit<WalkBatch>) -> Result<()> {
         match event {
-            Event::Enter { node, .. } => {
-                self.parents.enter(&node);
+            Event::Enter { node, path } => {
+                self.enter(&path, &node);
                 self.push_tree(TreeItem::Enter(Box::new(node)), emit)
             }
             Event::Leave { .. } => {
                 self.parents.leave();
                 self.push_tree(TreeItem::Leave(None), emit)
             }
-            Event::Entry { node, .. } if node.kind == NodeKind::File => self.file(node, emit),
-            Event::Entry { node, .. } => self.push_tree(TreeItem::Entry(Box::new(node)), emit),
+            Event::Entry { node, path } if node.kind == NodeKind::File => self.file(&path, node, emit),
+            Event::Entry { node, path } => {
+                let change = self.parents.look(&node);
+                self.counts.changes.entry(change, &path, &node);
+                self.push_tree(TreeItem::Entry(Box::new(node)), emit)
+            }
             Event::Problem { error, .. } => {
                 self.problem(&error);
+                self.parents.ignore();
                 self.push_tree(TreeItem::Omitted, emit)
             }
             Event::Skipped { path } => {
@@ -161,11 +175,38 @@ impl<'a> WalkStage<'a> {
         }
     }
 
-    fn file(&mut self, mut node: Node, emit: &mut Emit<WalkBatch>) -> Result<()> {
-        if let Some(sent) = self.sent(&node, emit)? {
-            return self.push_tree(TreeItem::Linked(Box::new(node), sent), emit);
+    /// Enters a directory. All of it is stored, unless it is partial.
+    fn enter(&mut self, path: &Path, node: &Node) {
+        self.locate(node);
+        self.parents.enter(node);
+        if self.parents.change() == Change::New && !node.partial {
+            changes::name("+", path, node);
+        }
+        if !node.partial {
+            self.parents.watch(path);
+        }
+    }
+
+    /// Tells the parents where on disk the directory or given path `node` is.
+    fn locate(&mut self, node: &Node) {
+        let is_given = self.walker.is_given();
+        if let Some(current) = self.current.as_ref().filter(|_| is_given || self.parents.are_lost()) {
+            self.parents.locate(&node.name, &current.join(self.walker.source()), is_given);
+        }
+    }
+
+    fn file(&mut self, path: &Path, mut node: Node, emit: &mut Emit<WalkBatch>) -> Result<()> {
+        if self.walker.is_given() {
+            self.locate(&node);
         }
         let unchanged = self.parents.unchanged(&mut node);
+        self.counts.changes.entry(self.parents.change(), path, &node);
+        if let Some(sent) = self.sent(&node, emit)? {
+            if unchanged.is_some() {
+                self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
+            }
+            return self.push_tree(TreeItem::Linked(Box::new(node), sent), emit);
+        }
         if let Some(content) = unchanged.filter(|_| node.size > 0) {
             node.content = content;
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
@@ -352,6 +393,8 @@ impl Source for WalkStage<'_> {
             emit.check()?;
             self.event(event, emit)?;
         }
+        // What the parents have in the root behind the last entry.
+        self.parents.leave();
         self.flush(emit)
     }
 }

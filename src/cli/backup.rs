@@ -20,7 +20,7 @@ use super::request::request;
 use super::requests::{self, WithRequests};
 use super::scan::Scan;
 use super::stages::write_stages;
-use crate::backup::{BackupReport, backup};
+use crate::backup::{BackupReport, FileChanges, backup};
 use crate::error::Result;
 use crate::metrics::Progress;
 use crate::repo::Repository;
@@ -74,11 +74,15 @@ fn store(session: &Session, arguments: &BackupArguments) -> Result<(Exit, String
     let scan = Scan { paths: &request.paths, skip: skip.into_iter().flatten().collect(), choice: &request.choice };
     let report =
         shown(options, &progress, Some(scan), || backup(&repository, &config, &request, &progress, &session.stop))?;
+    if report.files == 0 && report.others > 0 && !request.choice.dereference {
+        tracing::warn!("no file is stored, only links and special files: --dereference stores what links lead to");
+    }
     if options.json {
         let with_requests = WithRequests::new(&report, &repository);
         print_json(&BackupDocument { repository: location::of_repository(&repository), report: with_requests })?;
     } else if !options.quiet || arguments.stats {
-        print(|out| write_summary(out, &report, requests::summary(&repository), arguments.stats))?;
+        let recheck_seconds = config.read.recheck_seconds;
+        print(|out| write_summary(out, &report, recheck_seconds, requests::summary(&repository), arguments.stats))?;
     }
     if let Some(bytes) = session.profile.backup.compact.filter(|_| !report.dry_run) {
         compact(session, &repository, bytes);
@@ -102,15 +106,38 @@ fn compact(session: &Session, repository: &Repository, repack: ByteSize) {
     }
 }
 
+/// The number of files, and what became of them since the parent snapshot.
+fn files(report: &BackupReport) -> String {
+    let FileChanges { files_new, files_changed, files_removed, .. } = report.changes;
+    let (files, unchanged) = (report.files, report.files_unchanged);
+    match &report.parent {
+        None => format!("{files} ({files_new} new, {unchanged} unchanged)"),
+        Some(_) => format!(
+            "{files} ({files_new} new, {files_changed} changed, {unchanged} unchanged), {files_removed} removed"
+        ),
+    }
+}
+
+/// Why files were read that look unchanged.
+fn read_again(report: &BackupReport, recheck_seconds: u64) -> Vec<(&'static str, String)> {
+    let FileChanges { files_rechecked, files_healed, .. } = report.changes;
+    let recent = format!(
+        "{files_rechecked} files look unchanged, but changed less than {recheck_seconds} s before the last backup began"
+    );
+    let lost = format!("{files_healed} files look unchanged, but the repository lacked some of their content");
+    let reasons = [(files_rechecked, recent), (files_healed, lost)];
+    reasons.into_iter().filter(|(files, _)| *files > 0).map(|(_, reason)| ("read again", reason)).collect()
+}
+
 fn write_summary(
     out: &mut dyn Write,
     report: &BackupReport,
+    recheck_seconds: u64,
     requests: Option<(&'static str, String)>,
     with_stages: bool,
 ) -> Result<()> {
     let parent = report.parent.as_deref().and_then(|id| id.get(..8));
     let parent = parent.map_or(String::new(), |id| format!(" (parent {id})"));
-    let read = report.files.saturating_sub(report.files_unchanged);
     let snapshot =
         if report.dry_run { "none: nothing is stored" } else { report.snapshot.get(..8).unwrap_or_default() };
     let stored = match report.dry_run {
@@ -119,7 +146,7 @@ fn write_summary(
     };
     let mut pairs = vec![
         ("snapshot", format!("{snapshot}{parent}")),
-        ("files", format!("{} ({read} read, {} unchanged)", report.files, report.files_unchanged)),
+        ("files", files(report)),
         ("directories", format!("{} and {} other entries", report.directories, report.others)),
         ("excluded", report.excluded.to_string()),
         ("content", size(report.bytes)),
@@ -128,6 +155,7 @@ fn write_summary(
         ("time", format!("{:.1} s ({})", report.seconds, rate(report.bytes, report.seconds))),
         ("problems", report.problems.to_string()),
     ];
+    pairs.splice(2..2, read_again(report, recheck_seconds));
     if report.containers_unread > 0 {
         pairs.push(("unreadable", unread(report.containers_unread)));
     }

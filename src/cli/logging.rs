@@ -1,4 +1,5 @@
-//! Log lines on standard error: `warning: …`, without time or module, above the progress bar.
+//! Log lines on standard error: `warning: …`, without time or module, above the progress bar. Lines that name a change
+//! of an entry, such as `+  src/new`, have no level.
 //!
 //! An error or a warning is printed once. If it comes again, [`finish`] says how often.
 
@@ -15,6 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::args::Options;
 use super::output::printable;
 use super::progress::above_bar;
+use crate::backup::CHANGES_TARGET;
 
 /// Distinct lines whose repetitions are counted. Further lines are printed each time.
 const LINES_MAX: usize = 1024;
@@ -92,7 +94,8 @@ where
         };
         let mut fields = FormattedFields::<N>::new(String::new());
         context.field_format().format_fields(fields.as_writer(), event)?;
-        let line = format!("{name}: {}", printable(&fields.fields));
+        let text = printable(&fields.fields);
+        let line = if event.metadata().target() == CHANGES_TARGET { text } else { format!("{name}: {text}") };
         let can_repeat = *event.metadata().level() <= Level::WARN;
         if can_repeat && !LINES.lock().unwrap_or_else(PoisonError::into_inner).is_new(&line) {
             return Ok(());

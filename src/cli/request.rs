@@ -95,6 +95,8 @@ fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
         ignore_file: join(profile.ignore_file.iter().map(OsString::from), &given.ignore_file),
         one_file_system: profile.one_file_system || given.one_file_system,
         with_atime: profile.with_atime || given.with_atime,
+        dereference: profile.dereference || given.dereference,
+        read_special: profile.read_special || given.read_special,
     }
 }
 
@@ -180,6 +182,8 @@ fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
         file_bytes_max: chosen.exclude_larger_than.map(|size| size.0),
         one_file_system: chosen.one_file_system,
         with_atime: chosen.with_atime,
+        dereference: chosen.dereference,
+        read_special: chosen.read_special,
         ..EntryChoice::everything()?
     })
 }

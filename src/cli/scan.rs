@@ -2,7 +2,7 @@
 //!
 //! The totals are an estimate: the scan skips unreadable entries and directories below its depth limit.
 
-use std::fs::ReadDir;
+use std::fs::{Metadata, ReadDir};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,8 @@ pub struct Scan<'a> {
     pub choice: &'a EntryChoice,
 }
 
-/// An open directory, and the choice as it holds in it.
-type ScannedDirectory = (ReadDir, Scope);
+/// An open directory, the choice as it holds in it, and its identity.
+type ScannedDirectory = (ReadDir, Scope, (u64, u64));
 
 impl Scan<'_> {
     /// Adds files and bytes to the totals of `progress`, until all paths are walked or `ended` is set.
@@ -34,7 +34,7 @@ impl Scan<'_> {
         let mut open: Vec<ScannedDirectory> = Vec::new();
         for path in self.paths {
             self.enter(path, Scope::default(), &skip, &mut open, progress);
-            while let Some((directory, scope)) = open.last_mut() {
+            while let Some((directory, scope, _)) = open.last_mut() {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
@@ -50,6 +50,13 @@ impl Scan<'_> {
         }
     }
 
+    /// Metadata of what is stored at `path`. A link to a directory that is open is stored as a link.
+    fn metadata(&self, path: &Path, open: &[ScannedDirectory]) -> Option<Metadata> {
+        let is_open = |found: &Metadata| open.iter().any(|(.., above)| *above == (found.dev(), found.ino()));
+        let followed = self.choice.dereference.then(|| std::fs::metadata(path).ok()).flatten();
+        followed.filter(|found| !is_open(found)).or_else(|| std::fs::symlink_metadata(path).ok())
+    }
+
     /// Counts a file, opens a directory.
     fn enter(
         &self,
@@ -59,7 +66,7 @@ impl Scan<'_> {
         open: &mut Vec<ScannedDirectory>,
         progress: &Progress,
     ) {
-        let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
+        let Some(metadata) = self.metadata(path, open) else { return };
         let size = if metadata.is_file() { metadata.len() } else { 0 };
         let facts = EntryFacts { is_directory: metadata.is_dir(), size };
         if self.choice.exclusion(&scope, path, facts).is_some() {
@@ -74,7 +81,7 @@ impl Scan<'_> {
             && let Some(scope) = self.choice.enter_path(&scope, path, metadata.dev())
             && let Ok(directory) = std::fs::read_dir(path)
         {
-            open.push((directory, scope));
+            open.push((directory, scope, (metadata.dev(), metadata.ino())));
         }
     }
 }

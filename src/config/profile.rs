@@ -67,6 +67,10 @@ pub struct BackupProfile {
     pub one_file_system: bool,
     /// `--with-atime`.
     pub with_atime: bool,
+    /// `--dereference`.
+    pub dereference: bool,
+    /// `--read-special`.
+    pub read_special: bool,
     /// Bytes that a prune after the backup may move, at most. It merges the small containers of small backups.
     pub compact: Option<ByteSize>,
 }

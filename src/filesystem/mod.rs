@@ -9,6 +9,7 @@ mod copied_link;
 mod descent;
 mod event;
 mod flags;
+mod links;
 mod moments;
 mod new_file;
 mod notes;

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -46,6 +46,16 @@ pub struct SourceFile {
     file: File,
     path: PathBuf,
     opened: Node,
+    special: Option<SpecialReading>,
+}
+
+/// How a special file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SpecialReading {
+    /// At any offset.
+    ByOffset,
+    /// From the start to the end, once.
+    InOrder,
 }
 
 impl SourceFile {
@@ -71,7 +81,35 @@ impl SourceFile {
         if opened.kind != NodeKind::File || identity_of(&stat) != node.identity() {
             return Err(wrap(io::Error::other("another file has replaced it")));
         }
-        Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened })
+        Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened, special: None })
+    }
+
+    /// Opens the device or named pipe `path`, or what a link there leads to, which was captured as the regular file
+    /// `node`. Waits for the writer of a pipe.
+    ///
+    /// # Errors
+    /// As [`SourceFile::open`].
+    pub fn open_special(path: &Path, node: &Node) -> Result<Self> {
+        let wrap = |error: io::Error| Error::io("open", path, error);
+        let descriptor = open_quietly(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::NOCTTY);
+        let descriptor = descriptor.map_err(|error| wrap(error.into()))?;
+        let stat = fstat(&descriptor).map_err(|error| wrap(error.into()))?;
+        let opened = node_of(&stat, path)?;
+        if identity_of(&stat) != node.identity() {
+            return Err(wrap(io::Error::other("another file has replaced it")));
+        }
+        let special = match opened.kind {
+            NodeKind::BlockDevice => SpecialReading::ByOffset,
+            NodeKind::Fifo | NodeKind::CharacterDevice => SpecialReading::InOrder,
+            _ => return Err(wrap(io::Error::other("another file has replaced it"))),
+        };
+        let opened = Node { kind: NodeKind::File, ..node.clone() };
+        Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened, special: Some(special) })
+    }
+
+    /// Whether this is a device or named pipe, whose length nobody knows before it has been read.
+    pub fn is_special(&self) -> bool {
+        self.special.is_some()
     }
 
     /// Path on disk, for messages.
@@ -111,7 +149,11 @@ impl SourceFile {
         moments::pass(&self.path);
         let mut filled = 0;
         while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, offset + filled as u64) {
+            let read = match self.special {
+                Some(SpecialReading::InOrder) => (&self.file).read(rest),
+                _ => self.file.read_at(rest, offset + filled as u64),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -126,11 +168,14 @@ impl SourceFile {
         self.opened.state()
     }
 
-    /// Whether the file has changed since it was opened.
+    /// Whether the file has changed since it was opened. Nobody knows of a special file.
     ///
     /// # Errors
     /// [`Error::Io`] if its metadata cannot be read.
     pub fn is_changed(&self) -> Result<bool> {
+        if self.is_special() {
+            return Ok(false);
+        }
         moments::pass(&self.path);
         let stat: Stat = fstat(&self.file).map_err(|error| Error::io("read", &self.path, error))?;
         Ok(node_of(&stat, &self.path)?.state() != self.state())

@@ -11,6 +11,7 @@
 use super::capture::{Capturer, identity_of, node_of};
 use super::choice::{EntryChoice, EntryFacts, Scope};
 use super::event::Event;
+use super::links::{self, LinkTarget};
 use super::moments;
 use super::plan::{PlannedEntry, WalkPlan};
 use super::source::{SourceFile, open_quietly};
@@ -42,6 +43,10 @@ pub struct Walker {
     stored: PathBuf,
     /// Path on disk of the directory on top. If that is planned, path of the last entry visited.
     source: PathBuf,
+    /// Whether the plan has the entry that was visited last.
+    is_given: bool,
+    /// What is stored in place of the entry that was visited last.
+    target: Option<LinkTarget>,
     root: Option<Node>,
 }
 
@@ -59,6 +64,8 @@ pub struct FileLocation {
     directory: Option<(Arc<OwnedFd>, FileIdentity)>,
     /// Path on disk.
     path: PathBuf,
+    /// Whether it is a special file whose content is read.
+    is_special: bool,
 }
 
 /// Where the walk meets an entry.
@@ -81,6 +88,8 @@ impl Walker {
             pending,
             stored: PathBuf::new(),
             source: PathBuf::new(),
+            is_given: false,
+            target: None,
             root: None,
         };
         if plan.root.is_whole {
@@ -97,14 +106,28 @@ impl Walker {
         self.root.as_ref()
     }
 
+    /// Whether the plan has the entry of the event that was returned last.
+    pub fn is_given(&self) -> bool {
+        self.is_given
+    }
+
+    /// Path on disk of the directory, or of the entry of the plan, that the last event is about.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
     /// Where to open the file `node` of the [`Event::Entry`] that was returned last.
     pub fn location(&self, node: &Node) -> FileLocation {
+        if let Some(LinkTarget { path, is_special }) = &self.target {
+            return FileLocation { directory: None, path: path.clone(), is_special: *is_special };
+        }
         match self.directories.last() {
             Some(WalkedDirectory::Listed { open: Some(directory), identity, .. }) => FileLocation {
                 directory: Some((directory.clone(), *identity)),
                 path: self.source.join(OsStr::from_bytes(&node.name)),
+                is_special: false,
             },
-            _ => FileLocation { directory: None, path: self.source.clone() },
+            _ => FileLocation { directory: None, path: self.source.clone(), is_special: false },
         }
     }
 
@@ -132,12 +155,14 @@ impl Walker {
     }
 
     fn visit_planned(&mut self, name: &[u8], entry: PlannedEntry) {
+        self.is_given = true;
         self.source = entry.source;
         self.stored.push(OsStr::from_bytes(name));
         let mut warnings = Vec::new();
         let captured = self.capturer.capture_path(&self.source, !entry.is_whole, &mut warnings);
         if entry.is_whole {
-            let path = self.source.clone();
+            let captured = captured.map(|node| self.replaced(node, &mut warnings));
+            let path = self.target.as_ref().map_or(&self.source, |target| &target.path).clone();
             if self.admit(EntryLocation::given(path.as_os_str()), captured, warnings) {
                 return;
             }
@@ -159,14 +184,35 @@ impl Walker {
     }
 
     fn visit_listed(&mut self, name: &OsStr, directory: &OwnedFd, scope: Scope) {
+        self.is_given = false;
         self.source.push(name);
         self.stored.push(name);
         let mut warnings = Vec::new();
         let captured = self.capturer.capture(directory.as_fd(), name, &self.source, &mut warnings);
-        if !self.admit(EntryLocation { parent: directory.as_fd(), name, scope }, captured, warnings) {
+        let captured = captured.map(|node| self.replaced(node, &mut warnings));
+        let target = self.target.as_ref().map(|target| target.path.clone());
+        let location = match &target {
+            Some(path) => EntryLocation { parent: CWD, name: path.as_os_str(), scope },
+            None => EntryLocation { parent: directory.as_fd(), name, scope },
+        };
+        if !self.admit(location, captured, warnings) {
             self.source.pop();
             self.stored.pop();
         }
+    }
+
+    /// What is stored of the entry at `self.source`: the choice may follow links.
+    fn replaced(&mut self, node: Node, warnings: &mut Vec<Error>) -> Node {
+        let open = &self.directories;
+        let is_above = |found| {
+            let is_found = |level: &WalkedDirectory| matches!(level, WalkedDirectory::Listed { identity, .. } if *identity == found);
+            open.iter().any(is_found)
+        };
+        let entry = (self.source.as_path(), &node);
+        let replaced = links::replacement(&self.capturer, &self.choice, entry, self.is_given, is_above, warnings);
+        let (target, node) = replaced.map_or((None, node), |(target, node)| (Some(target), node));
+        self.target = target;
+        node
     }
 
     /// Reports the entry at `self.stored` unless the choice leaves it out. Enters it and returns `true` if it is a
@@ -221,7 +267,7 @@ impl Walker {
     fn open(&mut self, location: &EntryLocation<'_>, node: &mut Node) -> Result<WalkedDirectory, Errno> {
         let identity = node.identity();
         moments::pass(&self.source);
-        let open = open_directory(location.parent, location.name, identity)?;
+        let open = open_directory(location.parent, location.name, identity, OFlags::NOFOLLOW)?;
         let mut warnings = Vec::new();
         self.refresh(&open, node, &mut warnings)?;
         let entered = self.choice.enter(&location.scope, open.as_fd(), &self.source, identity.device, &mut warnings);
@@ -285,11 +331,14 @@ impl Walker {
             let identity = *identity;
             let from_below = match &left {
                 Some(WalkedDirectory::Listed { open: Some(left), .. }) => {
-                    open_directory(left.as_fd(), OsStr::new(".."), identity)
+                    open_directory(left.as_fd(), OsStr::new(".."), identity, OFlags::NOFOLLOW)
                 }
                 _ => Err(Errno::NOENT),
             };
-            match from_below.or_else(|_| open_directory(CWD, openable(&self.source).as_os_str(), identity)) {
+            // The path may have links that were followed. The identity counts.
+            let follow = if self.choice.dereference { OFlags::empty() } else { OFlags::NOFOLLOW };
+            let by_path = |_| open_directory(CWD, openable(&self.source).as_os_str(), identity, follow);
+            match from_below.or_else(by_path) {
                 Ok(found) => *open = Some(Arc::new(found)),
                 Err(error) => {
                     if let Some(WalkedDirectory::Listed { names, .. }) = self.directories.last_mut() {
@@ -350,6 +399,9 @@ impl FileLocation {
     /// # Errors
     /// [`Error::Io`] if it is gone, or if another file has replaced it.
     pub fn open(&self, node: &Node) -> Result<SourceFile> {
+        if self.is_special {
+            return SourceFile::open_special(&self.path, node);
+        }
         match &self.directory {
             Some((directory, _)) => {
                 SourceFile::open_at(directory.as_fd(), OsStr::from_bytes(&node.name), &self.path, node)
@@ -386,9 +438,14 @@ fn openable(source: &Path) -> &Path {
     if source.as_os_str().is_empty() { Path::new(".") } else { source }
 }
 
-/// Opens the directory `name`. Fails if it does not have this identity.
-fn open_directory(parent: BorrowedFd<'_>, name: &OsStr, identity: FileIdentity) -> Result<OwnedFd, Errno> {
-    let open = open_quietly(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+/// Opens the directory `name`; `follow` says whether it may be a link. Fails if it does not have this identity.
+fn open_directory(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    identity: FileIdentity,
+    follow: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let open = open_quietly(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | follow)?;
     match identity_of(&fstat(&open)?) == identity {
         true => Ok(open),
         false => Err(Errno::NOENT),

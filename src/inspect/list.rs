@@ -21,6 +21,9 @@ use crate::repo::recipe::ContentReference;
 use crate::repo::snapshot::{NamedSnapshot, explain_loss, forgotten, is_forgotten};
 use crate::repo::tree::{Node, NodeKind, TreeCursor};
 
+/// Names that a snapshot begins with and that an error shows, at most.
+const ROOTS_SHOWN: usize = 4;
+
 /// Cache of decoded frames that hold listings, bytes.
 const CACHE_BYTES: usize = 16 << 20;
 /// Entries that one walk may find.
@@ -207,7 +210,11 @@ pub fn find(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> 
 }
 
 fn find_node(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) -> Result<(PathBuf, Option<Node>)> {
-    let missing = || Error::NoSuchPath { snapshot: snapshot.id.to_string(), path: path.to_string_lossy().into_owned() };
+    let missing_with = |hint: String| {
+        let (snapshot, path) = (snapshot.id.to_string(), path.to_string_lossy().into_owned());
+        Error::NoSuchPath { snapshot, path, hint }
+    };
+    let missing = || missing_with(String::new());
     let (mut found, mut node) = (PathBuf::new(), None::<Node>);
     for component in path.components() {
         let name = match component {
@@ -220,10 +227,27 @@ fn find_node(reader: &mut ChunkReader, snapshot: &NamedSnapshot, path: &Path) ->
             Some(node) if node.kind == NodeKind::Directory => node.content,
             Some(_) => return Err(missing()),
         };
-        node = Some(child(reader, content, name.as_bytes())?.ok_or_else(missing)?);
+        node = match (child(reader, content, name.as_bytes())?, &node) {
+            (Some(child), _) => Some(child),
+            (None, Some(_)) => return Err(missing()),
+            (None, None) => return Err(missing_with(roots(reader, content)?)),
+        };
         found.push(name);
     }
     Ok((found, node))
+}
+
+/// Says what a snapshot begins with. A relative path is stored as it was given, so it does not begin with a slash.
+fn roots(reader: &mut ChunkReader, root: Option<ContentReference>) -> Result<String> {
+    let (mut cursor, mut names) = (TreeCursor::open(root), Vec::new());
+    while let Some(node) = cursor.next(reader)? {
+        if names.len() == ROOTS_SHOWN {
+            names.push("...".into());
+            break;
+        }
+        names.push(format!("`{}`", String::from_utf8_lossy(&node.name)));
+    }
+    Ok(if names.is_empty() { "; it is empty".into() } else { format!("; its paths begin with {}", names.join(", ")) })
 }
 
 /// The entry `name` of the directory with content `content`.

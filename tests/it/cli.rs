@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod changes;
 mod choose;
 mod copy;
 mod damage;
@@ -11,6 +12,7 @@ mod forget;
 mod heal;
 mod inspect;
 mod keys;
+mod links;
 mod look;
 #[cfg(target_os = "linux")]
 mod metadata;

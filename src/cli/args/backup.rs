@@ -95,6 +95,12 @@ pub struct ChoiceArguments {
     /// Store the time of the last access of each entry
     #[arg(long)]
     pub with_atime: bool,
+    /// Store what symbolic links lead to, in place of the links
+    #[arg(long)]
+    pub dereference: bool,
+    /// Store the content of devices and named pipes among the given paths, and of links to them, as regular files
+    #[arg(long)]
+    pub read_special: bool,
 }
 
 /// Where paths or content come from.

@@ -29,6 +29,10 @@ pub struct EntryChoice {
     pub one_file_system: bool,
     /// Store times of access.
     pub with_atime: bool,
+    /// Store what links lead to, in place of links.
+    pub dereference: bool,
+    /// Store what can be read from devices and named pipes that the user gave.
+    pub read_special: bool,
     /// The current directory, to which relative paths belong.
     pub current: PathBuf,
 }

@@ -81,3 +81,35 @@ fn a_given_time_is_recorded_and_does_not_make_new_files_look_old() {
     let wrong = home.run(&["backup", "a", "--time", "soon"]);
     assert!(code(&wrong) == 1 && stderr(&wrong).contains("soon"), "{}", stderr(&wrong));
 }
+
+#[test]
+fn the_same_directory_given_relatively_and_absolutely_is_not_read_again() {
+    let home = home();
+    let (root, a) = (home.path(""), home.path("a"));
+    let [root, a] = [&root, &a].map(|path| path.to_str().unwrap().trim_end_matches('/'));
+    let nested = home.path("a/one");
+    assert_eq!(unchanged(&backup(&home, &["a"])), 0);
+    for arguments in [&[a][..], &["a"], &[nested.to_str().unwrap()], &["a/one"], &[a]] {
+        let report = backup(&home, arguments);
+        assert_eq!((unchanged(&report), report["files_removed"].as_u64()), (1, Some(0)), "{arguments:?}");
+    }
+    assert_eq!(unchanged(&backup(&home, &["."])), 1, "a directory above");
+    assert_eq!(unchanged(&backup(&home, &[root])), 3);
+    assert_eq!(unchanged(&backup(&home, &["."])), 3);
+    std::fs::remove_file(home.path("b/two")).unwrap();
+    let report = backup(&home, &[home.path("b").to_str().unwrap()]);
+    assert_eq!(report["files_removed"].as_u64(), Some(1), "{report}");
+}
+
+#[test]
+fn a_path_that_is_not_there_says_what_the_snapshot_begins_with() {
+    let home = home();
+    backup(&home, &["a", "b"]);
+    let absolute = format!("latest:{}", home.path("a").display());
+    let output = home.run(&["ls", &absolute]);
+    assert_eq!(code(&output), 1);
+    let text = stderr(&output);
+    assert!(text.contains("; its paths begin with `a`, `b`"), "{text}");
+    let longest = text.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max();
+    assert!(longest < Some(20), "{text}");
+}
