@@ -17,7 +17,6 @@ use crate::repair::quarantine::{self, QuarantineReport};
 use crate::repo::Repository;
 use crate::repo::bundle;
 use crate::repo::marks::Marks;
-use crate::repo::naming::find_snapshot;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// The report as JSON.
@@ -141,7 +140,12 @@ fn chosen_snapshots(repository: &Repository, arguments: &CheckArguments) -> Resu
         }
         return Ok(Some(snapshots));
     }
-    arguments.snapshots.iter().map(|name| find_snapshot(repository, name, &filter)).collect::<Result<_>>().map(Some)
+    arguments
+        .snapshots
+        .iter()
+        .map(|name| choice::find_snapshot(repository, name, &filter))
+        .collect::<Result<_>>()
+        .map(Some)
 }
 
 fn damaged(report: &CheckReport) -> String {

@@ -1,6 +1,9 @@
-//! The snapshots and entries that arguments name. The grammar is that of [`naming`].
+//! The snapshots and entries that arguments name. The grammar is that of [`naming`], and
+//! `latest~N` is the N-th snapshot before the latest one.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::args::FilterArguments;
@@ -12,6 +15,8 @@ use crate::repo::naming::{self, SnapshotFilter};
 use crate::repo::snapshot::NamedSnapshot;
 use crate::repo::snapshot_cache::{self, SnapshotListing};
 
+/// Start of the name of a snapshot before the latest one.
+const BEFORE_LATEST: &str = "latest~";
 /// Unreported snapshots that are named, at most.
 const UNREPORTED_SHOWN: usize = 4;
 
@@ -34,7 +39,47 @@ pub fn entry(
     text: &OsStr,
     arguments: &FilterArguments,
 ) -> Result<(NamedSnapshot, Option<PathBuf>)> {
-    naming::find_entry(repository, text, &filter(arguments)?)
+    find_entry(repository, text, &filter(arguments)?)
+}
+
+/// The snapshot and the path that `text` names, as [`naming::find_entry`] finds them, or `latest~N` and a path.
+///
+/// # Errors
+/// As of [`naming::find_entry`].
+pub fn find_entry(
+    repository: &Repository,
+    text: &OsStr,
+    filter: &SnapshotFilter,
+) -> Result<(NamedSnapshot, Option<PathBuf>)> {
+    naming::find_entry(repository, &resolved(repository, text, filter)?, filter)
+}
+
+/// The snapshot that `name` names, as [`naming::find_snapshot`] finds it, or `latest~N`.
+///
+/// # Errors
+/// As of [`naming::find_snapshot`].
+pub fn find_snapshot(repository: &Repository, name: &str, filter: &SnapshotFilter) -> Result<NamedSnapshot> {
+    let resolved = resolved(repository, OsStr::new(name), filter)?;
+    naming::find_snapshot(repository, resolved.to_str().unwrap_or(name), filter)
+}
+
+/// Replaces `latest~N`, the N-th snapshot before the latest that passes `filter`, by its id.
+fn resolved<'a>(repository: &Repository, text: &'a OsStr, filter: &SnapshotFilter) -> Result<Cow<'a, OsStr>> {
+    let Some(rest) = text.as_bytes().strip_prefix(BEFORE_LATEST.as_bytes()) else { return Ok(text.into()) };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, path) = rest.split_at(digits);
+    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse::<usize>().ok());
+    let wrong = |hint: String| Error::NoSuchSnapshot { id: text.to_string_lossy().into_owned(), hint };
+    let Some(number) = number.filter(|_| path.first().is_none_or(|byte| *byte == b':')) else {
+        return Err(wrong(": expected a number such as latest~1".into()));
+    };
+    let now_ns = repository.clock.now_ns();
+    let mut snapshots = snapshot_cache::list(repository)?.snapshots;
+    snapshots.retain(|named| filter.passes(&named.snapshot) && !named.snapshot.is_future(now_ns));
+    let count = snapshots.len();
+    let found = count.checked_sub(number + 1).and_then(|at| snapshots.get(at));
+    let found = found.ok_or_else(|| wrong(format!(": there are {count} such snapshots")))?;
+    Ok([OsStr::new(&found.id.to_string()), OsStr::from_bytes(path)].into_iter().collect::<OsString>().into())
 }
 
 /// The snapshots that `names` name. The filter narrows `latest` and steps of runs.
@@ -43,7 +88,7 @@ pub fn entry(
 /// As of [`naming::find_snapshot`].
 pub fn named(repository: &Repository, names: &[String], arguments: &FilterArguments) -> Result<Vec<NamedSnapshot>> {
     let filter = filter(arguments)?;
-    names.iter().map(|name| naming::find_snapshot(repository, name, &filter)).collect()
+    names.iter().map(|name| find_snapshot(repository, name, &filter)).collect()
 }
 
 /// The snapshots that pass a filter, oldest first, and the exit code that damaged snapshots cause. Each of those is

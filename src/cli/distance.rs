@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use super::args::DistanceArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json, printable};
@@ -15,7 +16,7 @@ use crate::inspect::distance::{
     BitTally, Distance, LeftOut, OpenModel, SnapshotModels, THRESHOLD, TypeDistance, distance,
 };
 use crate::repo::Repository;
-use crate::repo::naming::{self, SnapshotFilter};
+use crate::repo::naming::SnapshotFilter;
 
 /// Share of the values that one mark of a bar stands for.
 const MARK: f64 = 0.02;
@@ -61,7 +62,7 @@ impl Opener<'_> {
         let Some((repository, stored)) = &self.repository else {
             return Err(Error::Usage(format!("no repository for {text}")));
         };
-        let (snapshot, inside) = naming::find_entry(repository, text.as_ref(), &SnapshotFilter::default())?;
+        let (snapshot, inside) = choice::find_entry(repository, text.as_ref(), &SnapshotFilter::default())?;
         stored.open(&snapshot, &inside.unwrap_or_default(), text)
     }
 }

@@ -11,11 +11,12 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::ls::{mode_text, type_name};
-use super::output::{failed, hex_unless_utf8, is_terminal, path_bytes, print, size, split_ns, time_local, time_utc};
+use super::output::{
+    failed, hex_unless_utf8, is_terminal, note_empty, path_bytes, print, size, split_ns, time_local, time_utc,
+};
 use super::snapshots::short_id;
 use crate::error::Result;
 use crate::inspect::find::{FindQuery, FoundEntry, find_entries};
-use crate::repo::naming::find_snapshot;
 use crate::repo::snapshot::NamedSnapshot;
 
 /// A version of an entry as JSON.
@@ -73,17 +74,18 @@ pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
         choice::snapshots(&repository, &arguments.filter)?
     } else {
         let filter = choice::filter(&arguments.filter)?;
-        let find = |name: &String| find_snapshot(&repository, name, &filter);
+        let find = |name: &String| choice::find_snapshot(&repository, name, &filter);
         let mut chosen = arguments.snapshots.iter().map(find).collect::<Result<Vec<_>>>()?;
         chosen.sort_by_key(|named| (named.snapshot.time_ns, named.id));
         chosen.dedup_by_key(|named| named.id);
         (chosen, Exit::Fine)
     };
     let on_terminal = is_terminal();
-    let (mut unreadable, mut newer) = (0, 0);
+    let (mut unreadable, mut newer, mut is_empty) = (0, 0, true);
     print(|out| {
         let mut before = "[";
         (unreadable, newer) = find_entries(&repository, &snapshots, &query, &session.stop, &mut |found| {
+            is_empty = false;
             if !session.options.json {
                 return write_line(out, &found, &snapshots, on_terminal);
             }
@@ -97,6 +99,9 @@ pub fn run(session: &Session, arguments: &FindArguments) -> Result<Exit> {
             (true, _) => out.write_all(b"]\n").map_err(failed),
         }
     })?;
+    if is_empty {
+        note_empty(&session.options, &format!("nothing in {} snapshots matches", snapshots.len()));
+    }
     Ok(if unreadable > 0 { Exit::of_unreadable(unreadable, newer) } else { exit })
 }
 

@@ -157,7 +157,8 @@ fn plan(session: &Session, repository: &Repository, arguments: &ForgetArguments)
     }
     let rules = rules(session, arguments)?;
     if rules.policy.is_empty() {
-        return Ok(ForgetPlan::default());
+        let what = "neither rules nor snapshots are given, so nothing is deleted: see `fhrd forget --help`";
+        return Err(Error::Usage(what.into()));
     }
     let now_ns = repository.clock.now_ns();
     if !arguments.trust_clock {

@@ -122,7 +122,7 @@ fn open_by_rules(
         allows_unencrypted: options.allow_unencrypted,
         how_to_allow: "say `--allow-unencrypted`",
     };
-    access.open(store, cache)
+    secrets::with_attempts(|| access.open(store.clone(), cache))
 }
 
 /// Opens the repository for a backup, and creates the default one if it is missing and `may_create`. Also returns

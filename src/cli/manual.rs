@@ -1,10 +1,9 @@
 //! `fhrd completions` and `fhrd man`: the definitions of the command line in other forms.
 
-use clap::CommandFactory;
 use serde_json::json;
 
 use super::Session;
-use super::args::{Arguments, CompletionsArguments, ManArguments};
+use super::args::{CompletionsArguments, ManArguments, command};
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, note, print, print_json};
@@ -16,7 +15,7 @@ use crate::error::{Error, Result};
 /// Those of writing.
 pub fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "fhrd", &mut script);
+    clap_complete::generate(arguments.shell, &mut command(), "fhrd", &mut script);
     print(|out| out.write_all(&script).map_err(failed))?;
     Ok(Exit::Fine)
 }
@@ -29,7 +28,7 @@ pub fn pages(session: &Session, arguments: &ManArguments) -> Result<Exit> {
     let directory = &arguments.directory;
     let failed = |error| Error::io("write manual pages to", directory, error);
     std::fs::create_dir_all(directory).map_err(failed)?;
-    clap_mangen::generate_to(Arguments::command(), directory).map_err(failed)?;
+    clap_mangen::generate_to(command(), directory).map_err(failed)?;
     let shown = location::shown(directory);
     if session.options.json {
         print_json(&json!({"directory": shown}))?;

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::Session;
 use super::args::{ModelsArguments, SnapshotChoice};
-use super::choice::reported;
+use super::choice::{self, reported};
 use super::exit::Exit;
 use super::location;
-use super::output::{Align, count, hex_unless_utf8, print, print_json, size, write_table};
+use super::output::{Align, count, hex_unless_utf8, note_empty, print, print_json, size, write_table};
 use crate::error::Result;
 use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
-use crate::repo::naming::{LATEST, SnapshotFilter, find_snapshot};
+use crate::repo::naming::{LATEST, SnapshotFilter};
 use crate::repo::snapshot::NamedSnapshot;
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
@@ -87,7 +87,7 @@ pub fn kind(base: &BaseModel) -> &'static str {
 pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<NamedSnapshot>, Exit)> {
     if !choice.all {
         let name = choice.id.as_deref().unwrap_or(LATEST);
-        return Ok((vec![find_snapshot(repository, name, &SnapshotFilter::default())?], Exit::Fine));
+        return Ok((vec![choice::find_snapshot(repository, name, &SnapshotFilter::default())?], Exit::Fine));
     }
     let (mut snapshots, exit) = reported(repository)?;
     // The latest snapshot first.
@@ -105,6 +105,8 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let found = models(&repository, &snapshots, &session.stop)?;
     if session.options.json {
         print_json(&found.models.iter().map(ModelDocument::new).collect::<Vec<_>>())?;
+    } else if found.models.is_empty() {
+        note_empty(&session.options, "there are no models");
     } else {
         use Align::{Left, Right};
         let columns = [

@@ -59,6 +59,13 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }
 
+/// Says that there is nothing to list, where a list of nothing would leave the user in doubt.
+pub fn note_empty(options: &Options, line: &str) {
+    if !options.json && !options.quiet {
+        note(line);
+    }
+}
+
 /// Reports an error on standard error, as JSON on request.
 pub fn report(options: &Options, error: &Error) {
     if options.json {

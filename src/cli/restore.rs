@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Session;
 use super::args::RestoreArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, print, print_json, printable, rate, size, write_pairs};
@@ -13,7 +14,7 @@ use super::requests::{self, WithRequests};
 use super::tensor;
 use crate::error::{Error, Result};
 use crate::metrics::Progress;
-use crate::repo::naming::{SnapshotFilter, find_entry};
+use crate::repo::naming::SnapshotFilter;
 use crate::repo::snapshot::NamedSnapshot;
 use crate::restore::{RestoreReport, RestoreRequest, Selection, restore};
 use crate::types::hex;
@@ -30,7 +31,7 @@ pub fn run(session: &Session, arguments: &RestoreArguments) -> Result<Exit> {
     let mut config = location::config(options)?;
     config.restore.keep_damaged &= !arguments.no_damaged;
     let repository = location::open(session)?;
-    let (named, base) = find_entry(&repository, &arguments.entry, &filter(arguments))?;
+    let (named, base) = choice::find_entry(&repository, &arguments.entry, &filter(arguments))?;
     let request = RestoreRequest {
         target: arguments.target.clone().unwrap_or_else(|| new_directory(&named)),
         base,

@@ -12,7 +12,8 @@ use super::choice::reported;
 use super::exit::Exit;
 use super::location;
 use super::output::{
-    Align, hex_unless_utf8, print, print_json, size, split_ns, time_local, time_utc, write_pairs, write_table,
+    Align, hex_unless_utf8, note_empty, print, print_json, size, split_ns, time_local, time_utc, write_pairs,
+    write_table,
 };
 use super::snapshots::short_id;
 use crate::error::{Error, Result};
@@ -110,6 +111,8 @@ pub fn runs(session: &Session) -> Result<Exit> {
             })
         };
         print_json(&runs.iter().map(document).collect::<Vec<_>>())?;
+    } else if runs.is_empty() {
+        note_empty(&session.options, "no snapshot belongs to a training run: `backup --run NAME --step N` stores one");
     } else {
         use Align::{Left, Right};
         let columns =
@@ -226,7 +229,10 @@ pub fn best(session: &Session, arguments: &BestArguments) -> Result<Exit> {
     let (steps, exit) = run_of(&repository, &arguments.run)?;
     let found = best_step(&steps, &arguments.metric, arguments.mode.into());
     let Some(step) = found else {
-        let message = format!("no step of the run `{}` has a number for `{}`", arguments.run, arguments.metric);
+        let names = metric_names(&steps);
+        let known = if names.is_empty() { "no metrics".into() } else { format!("only {}", names.join(", ")) };
+        let BestArguments { run, metric, .. } = arguments;
+        let message = format!("no step of the run `{run}` has a number for `{metric}`: it has {known}");
         return Err(Error::Usage(message));
     };
     if let Some(target) = &arguments.restore {

@@ -5,10 +5,12 @@ use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use zeroize::Zeroize;
 
 use super::args::{NewSecretArguments, Options};
+use super::output::note;
 use super::process::forbid_core_dumps;
 use crate::crypto::{SecretBytes, SecretKey, Unlock};
 use crate::error::{Error, Result};
@@ -19,6 +21,12 @@ use crate::types::hex;
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 /// Hex digits of a recovery key between two dashes.
 const GROUP_DIGITS: usize = 8;
+
+/// How often a password is asked for.
+const ATTEMPTS: u32 = 3;
+
+/// Whether the user was asked for a password.
+static WAS_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Where a secret may come from, in the order in which they count.
 struct Sources<'a> {
@@ -70,7 +78,25 @@ fn asked(location: &Path, options: &str) -> Result<Unlock> {
         let reason = format!("give {options}; there is no terminal to ask for the password");
         return Err(Error::Locked { location: location.display().to_string(), reason });
     }
+    WAS_ASKED.store(true, Ordering::Relaxed);
     prompt(&format!("password of {}: ", location.display())).map(Unlock::Password)
+}
+
+/// Calls `open` again if the password that the user typed opens nothing, [`ATTEMPTS`] times in all.
+///
+/// # Errors
+/// Those of the last call.
+pub fn with_attempts<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        WAS_ASKED.store(false, Ordering::Relaxed);
+        match open() {
+            Err(error @ Error::Locked { .. }) if WAS_ASKED.load(Ordering::Relaxed) => {
+                note(&format!("{error}; try again"))
+            }
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// What opens the other repository of a command, at `location`: the environment, or the terminal.

@@ -12,7 +12,8 @@ use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{
-    Align, failed, hex_unless_utf8, print, print_json, printable, size, split_ns, time_local, time_utc, write_table,
+    Align, failed, hex_unless_utf8, note_empty, print, print_json, printable, size, split_ns, time_local, time_utc,
+    write_table,
 };
 use crate::error::Result;
 use crate::repo::clock::{describe_future, future_first};
@@ -115,10 +116,13 @@ pub fn run(session: &Session, arguments: &SnapshotsArguments) -> Result<Exit> {
         let by_default = GroupBy(vec![GroupField::Host, GroupField::Paths]);
         snapshots = last_of_each(snapshots, arguments.group_by.as_ref().unwrap_or(&by_default), count, now_ns);
     }
+    if snapshots.is_empty() {
+        note_empty(&session.options, "there are no such snapshots");
+    }
     let Some(by) = arguments.group_by.as_ref().filter(|by| !by.0.is_empty()) else {
         if session.options.json {
             print_json(&snapshots.iter().map(SnapshotDocument::new).collect::<Vec<_>>())?;
-        } else {
+        } else if !snapshots.is_empty() {
             print(|out| write_snapshots(out, &snapshots))?;
         }
         return Ok(exit);

@@ -2,13 +2,13 @@
 
 use super::Session;
 use super::args::RestoreArguments;
+use super::choice;
 use super::exit::Exit;
 use super::location;
 use super::output::{print, print_json, size, write_pairs};
 use super::restore::filter;
 use crate::error::{Error, Result};
 use crate::inspect::tensor::{TensorReport, TensorRequest, default_output, tensor};
-use crate::repo::naming::find_entry;
 
 /// Writes the tensor `name` into a file.
 ///
@@ -16,7 +16,7 @@ use crate::repo::naming::find_entry;
 /// Those of the repository, the snapshot and [`tensor`].
 pub fn run(session: &Session, arguments: &RestoreArguments, name: &str) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (named, entry) = find_entry(&repository, &arguments.entry, &filter(arguments))?;
+    let (named, entry) = choice::find_entry(&repository, &arguments.entry, &filter(arguments))?;
     let output = arguments.output.clone().unwrap_or_else(|| default_output(name));
     let path = match (&entry, arguments.paths.as_slice()) {
         (entry, []) => entry.as_deref(),

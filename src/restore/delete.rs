@@ -47,6 +47,8 @@ pub struct Deletion {
     reader: ChunkReader,
     records_flags: bool,
     decisions: Decisions,
+    /// Directories that were stored in part and have other entries, and the number of these.
+    spared: (u64, u64),
 }
 
 /// Decides about single entries, and counts them.
@@ -114,7 +116,7 @@ impl Deletion {
         let (selection, directory) = (request.selection.clone(), PathBuf::new());
         let (scope, dry_run) = (selection.root(), request.dry_run);
         let decisions = Decisions { selection, counts, notes, dry_run, stop, listed: Vec::new(), directory, scope };
-        Deletion { reader, records_flags: true, decisions }
+        Deletion { reader, records_flags: true, decisions, spared: (0, 0) }
     }
 
     /// Compares everything below `base`, and deletes below `root`, which was opened with `options`. Returns the paths.
@@ -154,6 +156,12 @@ impl Deletion {
             }
             problems.iter().for_each(|error| counts.problem(error));
         }
+        if let (directories @ 1.., entries) = self.spared {
+            tracing::warn!(
+                "{entries} entries that the snapshot does not have stay, in {directories} directories that were stored in \
+                 part: --delete cannot know whether the backup left them out"
+            );
+        }
         Ok(self.decisions.listed)
     }
 
@@ -188,10 +196,11 @@ impl Deletion {
             self.decisions.counts.problem(&error);
             return Ok(compared);
         }
+        (self.decisions.scope, self.decisions.directory) = (scope, descent.path().to_path_buf());
         if compared.node.partial {
+            self.spare(&missing);
             return Ok(compared);
         }
-        (self.decisions.scope, self.decisions.directory) = (scope, descent.path().to_path_buf());
         for name in missing {
             if spellings.reach(descent, &name) {
                 tracing::info!("{}: stays, the snapshot spells it otherwise", descent.path().join(&name).display());
@@ -202,6 +211,16 @@ impl Deletion {
             compared.is_changed |= !self.decisions.dry_run && self.decisions.counts.deleted.get() > before;
         }
         Ok(compared)
+    }
+
+    /// Counts what stays in the current directory because the backup left something of it out.
+    fn spare(&mut self, missing: &[OsString]) {
+        let directory = self.decisions.directory.clone();
+        let stay = missing.iter().filter(|name| !self.decisions.keeps(&directory.join(name), false)).count() as u64;
+        if stay > 0 {
+            self.spared = (self.spared.0 + 1, self.spared.1 + stay);
+            tracing::debug!("{}/: {stay} other entries stay: it was stored in part", directory.display());
+        }
     }
 
     /// Notes a subdirectory that both sides have.

@@ -33,6 +33,7 @@ mod tasks;
 mod tensor;
 mod trace;
 mod tree;
+mod words;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;

@@ -7,10 +7,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::{OsStr as ClapOsStr, Resettable};
-use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, Command, FromArgMatches};
 
 use super::Arguments;
-use crate::cli::output::note_json;
+use super::help::command;
+use super::hints::hint;
+use crate::cli::output::{note, note_json};
 
 /// The exit code of an invalid command line.
 const USAGE: u8 = 2;
@@ -21,15 +23,21 @@ impl Arguments {
     /// Parses the arguments and the environment of this process, or ends it with an error or the help.
     pub fn of_process() -> Self {
         let given: Vec<OsString> = std::env::args_os().collect();
-        let command = considered(Self::command(), &given);
+        let command = considered(command(), &given);
+        if given.len() < 2 {
+            // Nothing is asked for.
+            let _ = command.clone().print_help();
+            std::process::exit(i32::from(USAGE));
+        }
         let is_json = before_dashes(&given).any(|argument| argument == "--json");
         let parsed = command.try_get_matches_from(given);
-        parsed.and_then(|matches| Self::from_arg_matches(&matches)).unwrap_or_else(|error| end(&error, is_json))
+        parsed.and_then(|matches| Self::from_arg_matches(&matches)).unwrap_or_else(|error| end(error, is_json))
     }
 }
 
 /// Ends the process with the help that was asked for, or an error.
-fn end(error: &clap::Error, is_json: bool) -> ! {
+fn end(mut error: clap::Error, is_json: bool) -> ! {
+    let hint = hint(&mut error);
     if is_json && error.use_stderr() {
         let _ = error.print();
         let text = error.render().to_string();
@@ -37,7 +45,11 @@ fn end(error: &clap::Error, is_json: bool) -> ! {
         note_json(line.strip_prefix("error: ").unwrap_or(line), USAGE);
         std::process::exit(i32::from(USAGE));
     }
-    error.exit()
+    let _ = error.print();
+    if let Some(hint) = hint {
+        note(&format!("hint: {hint}"));
+    }
+    std::process::exit(error.exit_code())
 }
 
 fn before_dashes(given: &[OsString]) -> impl Iterator<Item = &OsString> {

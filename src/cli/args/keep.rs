@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::look::FilterArguments;
-use super::values::{parse_grace, parse_period};
+use super::values::{GroupByParser, parse_grace, parse_period};
 use crate::keep::{BestRule, RunPattern};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::{checked_new_tags, checked_tag_list};
@@ -97,8 +97,8 @@ pub struct RewriteArguments {
 }
 
 const FORGET_NOTES: &str = "\
-A snapshot stays if any --keep rule keeps it; without a rule nothing is deleted. A rule with 0 is as if it were not
-given, and an error if there is no other. Rules apply to each group of snapshots (--group-by). Hours, days and so on
+A snapshot stays if any --keep rule keeps it. It is an error to give neither a rule nor a snapshot. A rule with 0 is as
+if it were not given. Rules apply to each group of snapshots (--group-by). Hours, days and so on
 are those of the local time zone. Without rules and ids, the rules of the profile apply, to snapshots of its host.
 
 Snapshots of training runs are left alone unless --runs or --keep-best is given. Then each run is a group of its own,
@@ -134,7 +134,7 @@ pub struct ForgetArguments {
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with = "ids")]
     pub runs: Option<RunPattern>,
     /// Apply the rules to each group with the same host, paths or tags; '' for one group [default: host,paths]
-    #[arg(long, value_name = "LIST", conflicts_with = "ids")]
+    #[arg(long, value_name = "LIST", conflicts_with = "ids", value_parser = GroupByParser, hide_possible_values = true)]
     pub group_by: Option<GroupBy>,
     /// Let rules delete all snapshots of a group
     #[arg(long, conflicts_with = "ids")]

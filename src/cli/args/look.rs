@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::values::{parse_range, parse_size, parse_time};
+use super::values::{GroupByParser, parse_range, parse_size, parse_time};
 use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tags::checked_tag_list;
 use crate::repo::tree::{NodeKind, Timestamp};
@@ -32,7 +32,7 @@ pub struct SnapshotsArguments {
     #[command(flatten)]
     pub filter: FilterArguments,
     /// Print a table for each group with the same host, paths or tags, such as host,tags
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = GroupByParser, hide_possible_values = true)]
     pub group_by: Option<GroupBy>,
     /// Only the last N snapshots of each group; without --group-by, of each host with the same paths
     #[arg(long, value_name = "N")]

@@ -3,6 +3,8 @@
 mod backup;
 mod check;
 mod environment;
+mod help;
+mod hints;
 mod keep;
 mod key;
 mod look;
@@ -21,6 +23,7 @@ use clap::{Parser, Subcommand};
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
 pub use check::CheckArguments;
+pub use help::command;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::values::overwrite_names;
 use crate::repo::tags::checked_tag_list;
 use crate::restore::Overwrite;
 
@@ -70,7 +71,8 @@ pub struct RestoreArguments {
     /// Which existing entries to replace: `never`; `if-changed`, if size or time differ; `if-newer`, if the one in the
     /// snapshot is newer; `always`, also if only the content differs [default: never]. Directories that are there get
     /// the stored metadata in any case
-    #[arg(long, value_name = "WHICH", conflicts_with = "tensor")]
+    #[arg(long, value_name = "WHICH", conflicts_with = "tensor", value_parser = overwrite_names())]
+    #[arg(hide_possible_values = true)]
     pub overwrite: Option<Overwrite>,
     /// Show what would be done and change nothing; -v names each entry
     #[arg(short = 'n', long, conflicts_with = "tensor")]

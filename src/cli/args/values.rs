@@ -2,15 +2,42 @@
 
 mod spans;
 
+use std::ffi::OsStr;
 use std::str::FromStr;
 
 use bytesize::ByteSize;
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use jiff::tz::TimeZone;
 use jiff::{Zoned, civil};
 
+use crate::repo::snapshot_groups::GroupBy;
 use crate::repo::tree::Timestamp;
+use crate::restore::Overwrite;
 use spans::parse_age;
 pub use spans::{parse_grace, parse_period};
+
+/// The names of [`Overwrite`], which completions and help list.
+pub fn overwrite_names() -> impl TypedValueParser<Value = Overwrite> {
+    PossibleValuesParser::new(["never", "if-changed", "if-newer", "always"]).try_map(|name| name.parse::<Overwrite>())
+}
+
+/// Lists of what groups snapshots. Completions offer some.
+#[derive(Debug, Clone)]
+pub struct GroupByParser;
+
+impl TypedValueParser for GroupByParser {
+    type Value = GroupBy;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<GroupBy, clap::Error> {
+        StringValueParser::new().try_map(|list| list.parse::<GroupBy>()).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let lists = ["host", "paths", "tags", "host,paths", "host,tags", "host,paths,tags"];
+        Some(Box::new(lists.into_iter().map(PossibleValue::new)))
+    }
+}
 
 /// Bytes, with or without a unit.
 ///

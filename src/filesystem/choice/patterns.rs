@@ -21,6 +21,23 @@ pub fn too_long(pattern: &str) -> Option<String> {
     })
 }
 
+/// Why a pattern matches no path, if that is certain or likely. The pattern language itself has no objection.
+fn never_matches(pattern: &str) -> Option<&'static str> {
+    let path = pattern.trim_start_matches('!').trim_end();
+    let mut names = path.trim_matches('/').split('/');
+    if names.clone().any(|name| name == "." || name == "..") {
+        return Some("no path has a component `.` or `..`; begin it with a slash, or give a name alone");
+    }
+    if names.clone().any(str::is_empty) {
+        return Some("no path has two slashes in a row");
+    }
+    let first = names.next().unwrap_or_default();
+    if !path.starts_with('/') && path.contains('/') && (first == "~" || first.starts_with('$')) {
+        return Some("`~` and variables are left to the shell, which replaces none in quotes and behind `=`");
+    }
+    None
+}
+
 /// A list of patterns. A later pattern decides before an earlier one.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns {
@@ -82,6 +99,9 @@ impl PatternsBuilder {
         if let Some(message) = too_long(pattern) {
             return Err(failed(message));
         }
+        if let Some(reason) = never_matches(pattern) {
+            tracing::warn!("{origin}: the pattern `{pattern}` matches nothing: {reason}");
+        }
         let line = at_any_depth(pattern).ok_or_else(|| failed("expected a pattern, found an empty one".into()))?;
         let added = self.builder.case_insensitive(ignore_case).and_then(|builder| builder.add_line(None, &line));
         added.map_err(|error| failed(format!("expected a pattern, found `{pattern}`: {error}")))?;
@@ -132,4 +152,19 @@ fn at_any_depth(pattern: &str) -> Option<String> {
     }
     let prefix = if rest.starts_with('/') || rest.starts_with("**/") { "" } else { "**/" };
     Some(format!("{mark}{prefix}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_that_match_nothing_are_known() {
+        for pattern in ["./cache", "a//b", "~/x", "..", "a/../b", "$HOME/x", "!./x", "/a/./b", "a/..", "${HOME}/x/"] {
+            assert!(never_matches(pattern).is_some(), "{pattern}");
+        }
+        for pattern in ["cache", "/a/b", "a/", "~", "*~", "~x/y", "...", ".git", "a/**/b", "/~/x", "$x", "/", "//"] {
+            assert!(never_matches(pattern).is_none(), "{pattern}");
+        }
+    }
 }

@@ -59,7 +59,7 @@ impl Home {
     /// The names of the verbs that `fhrd --help` lists.
     pub fn verbs(&self) -> Vec<String> {
         let help = stdout(&self.run(&["--help"]));
-        let section = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let section = help.split("\nOptions:\n").next().unwrap();
         let lines = section.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
         let names = lines.filter_map(|line| line.split_whitespace().next());
         names.filter(|name| *name != "help").map(str::to_string).collect()

@@ -1,0 +1,184 @@
+//! What the help says beyond the definitions: the verbs in groups, and examples.
+
+use std::fmt::Write;
+
+use clap::{Command, CommandFactory};
+
+use super::Arguments;
+
+/// The verbs by what they are for, in the order of the help.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Back up", &["init", "backup"]),
+    ("Look", &["snapshots", "ls", "find", "diff", "stats"]),
+    ("Get back", &["restore", "cat", "dump", "mount"]),
+    ("Keep", &["forget", "prune", "tag", "rewrite", "copy"]),
+    ("Protect", &["key", "check", "repair", "upgrade"]),
+    ("Models and training runs", &["runs", "steps", "best", "models", "lineage", "distance"]),
+    ("Other", &["completions", "man", "trace", "bench"]),
+];
+
+/// Command lines of each verb, and what they do.
+const EXAMPLES: [(&str, &[(&str, &str)]); 30] = [
+    (
+        "init",
+        &[
+            ("fhrd init --repo /backup/fhrd", "create a repository"),
+            ("fhrd init --repo s3://bucket/prefix --recovery-key", "encrypted, in a bucket"),
+        ],
+    ),
+    (
+        "key",
+        &[
+            ("fhrd key list", "show the passwords and key files"),
+            ("fhrd key add --recovery-key", "add a key to print and put away"),
+        ],
+    ),
+    (
+        "backup",
+        &[
+            ("fhrd backup ~/documents ~/models --tag nightly", "store two directories"),
+            ("fhrd backup ~ --exclude *.iso --exclude-caches -n -v", "name what would be stored, and store nothing"),
+            ("fhrd backup --run tune --step 400 --metric loss=0.31 ckpt", "store a step of a training"),
+            ("fhrd backup --stdin-filename db.sql --stdin-from-command -- pg_dump shop", "store a stream"),
+        ],
+    ),
+    (
+        "restore",
+        &[
+            ("fhrd restore latest --target back", "everything of the latest snapshot"),
+            ("fhrd restore latest:home/me/thesis --target thesis", "the content of a directory"),
+            ("fhrd restore latest --target / --path home/me/thesis --overwrite if-changed", "back where it was"),
+        ],
+    ),
+    (
+        "snapshots",
+        &[
+            ("fhrd snapshots", "all of them"),
+            ("fhrd snapshots --host nas --latest 3", "the last three of each set of paths"),
+        ],
+    ),
+    ("ls", &[("fhrd ls latest:home/me --long", "one directory"), ("fhrd ls latest~1", "everything in the one before")]),
+    (
+        "find",
+        &[
+            ("fhrd find *.safetensors --size-min 1GiB", "large models in all snapshots"),
+            ("fhrd find notes.txt --newer 3d", "versions of the last three days"),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            ("fhrd diff latest~1 latest", "what the last backup changed"),
+            ("fhrd diff 1f3a:src latest:src --metadata", "one directory, with permissions and times"),
+        ],
+    ),
+    ("cat", &[("fhrd cat latest:home/me/notes.txt", "print a file")]),
+    ("dump", &[("fhrd dump latest:home/me/models --output models.tar", "a directory as a tar archive")]),
+    ("mount", &[("fhrd mount /mnt", "browse all snapshots, until Ctrl-C or umount")]),
+    ("runs", &[("fhrd runs", "all training runs")]),
+    ("steps", &[("fhrd steps tune", "metrics and stored bytes of each step")]),
+    (
+        "best",
+        &[
+            ("fhrd best tune --metric loss", "the step with the smallest loss"),
+            ("fhrd best tune --metric accuracy --mode max --restore best", "restore the most accurate one"),
+        ],
+    ),
+    ("models", &[("fhrd models", "the models of the latest snapshot")]),
+    ("lineage", &[("fhrd lineage --all", "the models of all snapshots as trees")]),
+    ("distance", &[("fhrd distance base.safetensors latest:ft/model.safetensors", "compare a file with a stored one")]),
+    (
+        "stats",
+        &[
+            ("fhrd stats", "what the repository holds, and what it saves"),
+            ("fhrd stats latest:home/me", "a directory by kind of file"),
+            ("fhrd stats --by-snapshot", "what forgetting each snapshot would free"),
+        ],
+    ),
+    (
+        "forget",
+        &[
+            ("fhrd forget --keep-daily 7 --keep-weekly 5 --dry-run", "show what would go"),
+            ("fhrd forget --keep-daily 7 --keep-weekly 5 --prune", "delete it, and free its space"),
+            ("fhrd forget 1f3a", "delete one snapshot"),
+        ],
+    ),
+    ("copy", &[("fhrd copy --repo /second --from-repo /backup/fhrd", "copy what the second lacks")]),
+    ("rewrite", &[("fhrd rewrite --exclude *.iso --forget", "remove files from all snapshots")]),
+    ("tag", &[("fhrd tag latest --add checked", "add a tag")]),
+    ("prune", &[("fhrd prune --dry-run", "show what would be freed"), ("fhrd prune", "free it")]),
+    (
+        "check",
+        &[
+            ("fhrd check", "everything is there"),
+            ("fhrd check --read-data-subset 5%", "read a random twentieth of the data, too"),
+        ],
+    ),
+    (
+        "repair",
+        &[("fhrd repair index", "write the index again"), ("fhrd repair snapshots --dry-run", "show what is lost")],
+    ),
+    ("upgrade", &[("fhrd upgrade", "enable what this version brings")]),
+    ("trace", &[("fhrd trace src --output trace.txt", "the chunks of a directory")]),
+    ("completions", &[("fhrd completions bash", "print the script; put it where your shell looks for it")]),
+    ("man", &[("fhrd man ~/.local/share/man/man1", "write the pages")]),
+    ("bench", &[("fhrd bench configs/bench/quick.toml --out report", "a quick comparison")]),
+];
+
+/// The command line with the groups and examples in its help.
+pub fn command() -> Command {
+    let command = Arguments::command();
+    let groups = groups(&command);
+    let template =
+        format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}");
+    EXAMPLES.iter().fold(command.help_template(template), |command, (verb, examples)| {
+        let exists = command.find_subcommand(verb).is_some();
+        if exists { command.mut_subcommand(verb, |verb| with_examples(verb, examples)) } else { command }
+    })
+}
+
+/// The verbs with their first lines, under the names of their groups.
+fn groups(command: &Command) -> String {
+    let verbs: Vec<&Command> = command.get_subcommands().collect();
+    let width = verbs.iter().map(|verb| verb.get_name().len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, members) in GROUPS {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name}:");
+        for verb in members.iter().filter_map(|member| verbs.iter().find(|verb| verb.get_name() == *member)) {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {:width$}  {about}", verb.get_name());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn with_examples(verb: Command, examples: &[(&str, &str)]) -> Command {
+    let mut text = verb.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    text.push_str("Examples:");
+    for (line, what) in examples {
+        let _ = write!(text, "\n  {line}\n      {what}");
+    }
+    verb.after_help(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_in_one_group_and_has_examples_that_are_accepted() {
+        let command = command();
+        for verb in command.get_subcommands().map(Command::get_name) {
+            let groups = GROUPS.iter().filter(|(_, members)| members.contains(&verb)).count();
+            assert_eq!(groups, 1, "{verb}");
+            let (_, examples) = EXAMPLES.iter().find(|(name, _)| *name == verb).unwrap_or_else(|| panic!("{verb}"));
+            for (line, _) in *examples {
+                assert!(line.starts_with(&format!("fhrd {verb}")) && line.len() < 80, "{line}");
+                let parsed = command.clone().try_get_matches_from(line.split(' '));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Words that answer: help, hints, and messages where there is nothing to show or to do.
+
+use std::time::Duration;
+
+use super::fixture::{Home, code, json, stderr, stdout};
+
+fn home() -> Home {
+    let home = Home::new();
+    home.write("src/a", b"a");
+    home.write("src/b.o", b"object");
+    home
+}
+
+#[test]
+fn the_program_alone_prints_its_help_in_groups() {
+    let home = Home::new();
+    let mut alone = home.command(&[]);
+    let output = alone.env("FHRD_REPO", "somewhere").output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(code(&output), 2);
+    for words in ["Back up:\n  init", "Keep:\n  forget", "Models and training runs:\n  runs", "Options:\n"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    for verb in home.verbs() {
+        let help = stdout(&home.run(&[&verb, "--help"]));
+        assert!(help.contains("Examples:\n  fhrd "), "{verb}: {help}");
+    }
+    json(&home.run(&["man", "pages", "--json"]));
+    let page = String::from_utf8(home.read("pages/fhrd-backup.1")).unwrap();
+    assert!(page.contains("Examples:"), "{page}");
+}
+
+#[test]
+fn what_other_programs_call_it_gets_a_hint() {
+    let home = home();
+    for (arguments, hint) in [
+        (&["create", "src"][..], "hint: `fhrd backup PATH...` stores a snapshot"),
+        (&["extract"], "hint: `fhrd restore latest"),
+        (&["list"], "hint: `fhrd snapshots` lists"),
+        (&["unlock"], "hint: a repository has no locks"),
+        (&["snapshots", "-r", "/backup"], "hint: `--repo LOCATION`"),
+    ] {
+        let output = home.run(arguments);
+        assert_eq!(code(&output), 2);
+        assert!(stderr(&output).contains(hint), "{arguments:?}: {}", stderr(&output));
+    }
+    assert!(!stderr(&home.run(&["snapshotz"])).contains("hint:"));
+}
+
+#[test]
+fn completions_know_the_values() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&home.run(&["completions", shell]));
+        for value in ["if-changed", "host,paths"] {
+            assert!(script.contains(value), "{shell}: {value}");
+        }
+    }
+}
+
+#[test]
+fn empty_results_say_so() {
+    let home = home();
+    json(&home.run(&["init", "--repo", "r", "--json"]));
+    home.backup(&["src", "--repo", "r"]);
+    for (arguments, words) in [
+        (&["snapshots", "--host", "nobody"][..], "there are no such snapshots"),
+        (&["find", "nothing-like-it"], "nothing in 1 snapshots matches"),
+        (&["runs"], "no snapshot belongs to a training run"),
+        (&["models"], "there are no models"),
+    ] {
+        let output = home.run(&[arguments, &["--repo", "r"]].concat());
+        assert_eq!((code(&output), stdout(&output)), (0, String::new()), "{arguments:?}");
+        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+        let quiet = home.run(&[arguments, &["--repo", "r", "--quiet"]].concat());
+        assert_eq!(stderr(&quiet), "", "{arguments:?}");
+        assert_eq!(json(&home.run(&[arguments, &["--repo", "r", "--json"]].concat())), serde_json::json!([]));
+    }
+}
+
+#[test]
+fn forget_without_a_rule_and_best_without_the_metric_are_errors_that_help() {
+    let home = home();
+    home.backup(&["src", "--run", "tune", "--step", "1", "--metric", "val_loss=0.5", "--metric", "acc=1"]);
+    let output = home.run(&["forget"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("neither rules nor snapshots are given"), "{}", stderr(&output));
+    let output = home.run(&["best", "tune", "--metric", "val_los"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("it has only acc, val_loss"), "{}", stderr(&output));
+}
+
+#[test]
+fn snapshots_before_the_latest_have_names() {
+    let home = home();
+    for content in ["one", "two", "three"] {
+        home.write("src/a", content.as_bytes());
+        home.backup(&["src"]);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let content = |name: &str| stdout(&home.run(&["cat", &format!("{name}:src/a")]));
+    assert_eq!(["latest", "latest~0", "latest~1", "latest~2"].map(content), ["three", "three", "two", "one"]);
+    for (name, words) in [("latest~3", "there are 3 such snapshots"), ("latest~x", "expected a number")] {
+        let output = home.run(&["ls", name]);
+        assert!(code(&output) == 1 && stderr(&output).contains(words), "{name}: {}", stderr(&output));
+    }
+    let changes = json(&home.run(&["diff", "latest~2", "latest~1", "--json"]));
+    assert_eq!(changes["changes"].as_array().map(Vec::len), Some(1));
+    json(&home.run(&["restore", "latest~1:src", "--target", "out", "--json"]));
+    assert_eq!(home.read("out/a"), b"two");
+    json(&home.run(&["tag", "latest~1", "--add", "middle", "--json"]));
+    json(&home.run(&["stats", "latest~1", "--json"]));
+    json(&home.run(&["check", "latest~1", "--json"]));
+}
+
+#[test]
+fn restore_says_where_it_deletes_nothing() {
+    let home = home();
+    home.write("src/deep/c", b"c");
+    home.backup(&["src", "--exclude", "*.o"]);
+    home.write("src/extra", b"extra");
+    home.write("src/deep/more", b"more");
+    let arguments = ["restore", "latest", "--target", ".", "--path", "src", "--overwrite", "always", "--delete"];
+    let output = home.run(&arguments);
+    let words = "2 entries that the snapshot does not have stay, in 1 directories that were stored in part";
+    assert!(code(&output) == 0 && stderr(&output).contains(words), "{}", stderr(&output));
+    assert_eq!(home.names("src"), ["a", "b.o", "deep", "extra"]);
+    assert_eq!(home.names("src/deep"), ["c"]);
+    let left_out = home.run(&[&arguments[..], &["--exclude", "extra", "--exclude", "b.o"]].concat());
+    assert!(!stderr(&left_out).contains("stored in part"), "{}", stderr(&left_out));
+}
+
+#[test]
+fn patterns_that_match_nothing_are_warned_of() {
+    let home = home();
+    home.write("patterns", b"fine\na//b\n");
+    let output = home.run(&["backup", "src", "--exclude", "./a", "--exclude", "~/x", "--exclude-file", "patterns"]);
+    let text = stderr(&output);
+    assert_eq!(code(&output), 0, "{text}");
+    for words in ["the pattern `./a` matches nothing", "`~/x` matches nothing", "patterns, line 2: the pattern `a//b`"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!text.contains("`fine`"), "{text}");
+}
