@@ -85,15 +85,19 @@ impl ParentCursor {
         }
     }
 
-    /// Whether the parent does not have the current directory, at least not in this place.
-    pub fn is_lost(&self) -> bool {
-        self.levels.last().is_none_or(Option::is_none)
+    /// Says that the root of the walk is the absolute `path` on disk.
+    pub fn locate_root(&mut self, path: &Path) {
+        if let Some(root) = self.roots.find(&mut self.reader, path, true) {
+            let level = Self::open(&mut self.reader, root.content);
+            self.levels = vec![level];
+        }
     }
 
     /// Says that the entry of the next look is at the absolute `path` on disk, and whether the user gave that path. The
     /// parent may have it elsewhere in its tree.
     pub fn locate(&mut self, name: &[u8], path: &Path, is_given: bool) {
-        if self.is_lost() || (is_given && self.find(name).is_none()) {
+        let may_be_elsewhere = is_given || self.roots.has(path);
+        if may_be_elsewhere && self.find(name).is_none() {
             self.relocated = self.roots.find(&mut self.reader, path, is_given);
         }
     }

@@ -33,9 +33,9 @@ impl ParentCursors {
         self.0.iter_mut().for_each(|parent| parent.enter(node));
     }
 
-    /// Whether a parent does not have the current directory, at least not in this place.
-    pub fn are_lost(&self) -> bool {
-        self.0.iter().any(ParentCursor::is_lost)
+    /// Says that the root of the walk is the absolute `path` on disk.
+    pub fn locate_root(&mut self, path: &Path) {
+        self.0.iter_mut().for_each(|parent| parent.locate_root(path));
     }
 
     /// Says that the entry of the next look is at the absolute `path` on disk, and whether the user gave that path.

@@ -29,6 +29,11 @@ impl RecordedRoots {
         RecordedRoots { root: parent.root, has_root: parent.root_node.is_some(), paths, looks_left: LOOKS_MAX }
     }
 
+    /// Whether the parent was made of the absolute `path`.
+    pub fn has(&self, path: &Path) -> bool {
+        self.paths.iter().any(|recorded| recorded == path)
+    }
+
     /// The parent's entry of the absolute `path`, wherever in its tree it is. If the user did not give this path, it
     /// must be one that the parent was made of.
     pub fn find(&mut self, reader: &mut ChunkReader, path: &Path, is_given: bool) -> Option<Node> {

@@ -80,12 +80,16 @@ impl<'a> WalkStage<'a> {
     ) -> Self {
         let mut parents = parents;
         parents.0.iter_mut().for_each(|parent| parent.count_into(counts.clone()));
-        if walker.root().is_some_and(|root| !root.partial) {
-            parents.watch(Path::new(""));
+        let current = std::env::current_dir().ok();
+        if let Some(root) = walker.root() {
+            current.iter().for_each(|current| parents.locate_root(&current.join(walker.source())));
+            if !root.partial {
+                parents.watch(Path::new(""));
+            }
         }
         WalkStage {
             walker,
-            current: std::env::current_dir().ok(),
+            current,
             parents,
             hole_bytes_min: config.read.hole_bytes_min.0,
             batch_bytes: config.pipeline.batch_bytes.0,
@@ -189,9 +193,9 @@ impl<'a> WalkStage<'a> {
 
     /// Tells the parents where on disk the directory or given path `node` is.
     fn locate(&mut self, node: &Node) {
-        let is_given = self.walker.is_given();
-        if let Some(current) = self.current.as_ref().filter(|_| is_given || self.parents.are_lost()) {
-            self.parents.locate(&node.name, &current.join(self.walker.source()), is_given);
+        if let Some(current) = &self.current {
+            let path = current.join(self.walker.source());
+            self.parents.locate(&node.name, &path, self.walker.is_given());
         }
     }
 
