@@ -115,7 +115,6 @@ impl ReadWorker<'_> {
                     if outcome != Outcome::Complete {
                         return outcome;
                     }
-                    self.progress.bytes_read.add(len);
                     batch.items.push(ReadItem::Hole(len));
                     end += len;
                     start = end;
@@ -190,6 +189,7 @@ impl ReadWorker<'_> {
     /// Reads `range`, at most a buffer, and appends what is there. If the file ends before the range, it changed.
     fn read(&self, source: &SourceFile, range: Range<u64>, batch: &mut ReadBatch) -> Outcome {
         let len = range.end - range.start;
+        self.progress.current.set(source.path());
         let mut buffer = if len < SMALL_BYTES { self.pool.small(len as usize) } else { self.pool.take() };
         let read = match source.read_full(buffer.space(len as usize), range.start) {
             Ok(read) => read,

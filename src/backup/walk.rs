@@ -214,7 +214,7 @@ impl<'a> WalkStage<'a> {
         if let Some(content) = unchanged.filter(|_| node.size > 0) {
             node.content = content;
             self.counts.files_unchanged.fetch_add(1, Ordering::Relaxed);
-            self.progress.bytes_read.add(node.size);
+            self.progress.bytes_skipped.add(node.size);
             if let Some(identity) = node.hard_link.filter(|_| content.is_some()) {
                 self.links.put(identity, (node.state(), SentFile::stored(content, node.size)));
             }
@@ -355,7 +355,6 @@ impl<'a> WalkStage<'a> {
                     if file.outcome() != Outcome::Complete {
                         return Ok(());
                     }
-                    self.progress.bytes_read.add(len);
                     self.push(WalkItem::Ready(ReadItem::Hole(len)), emit)?;
                     end += len;
                     start = end;

@@ -101,7 +101,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
     for original in oldest_first(snapshots) {
         let progress = Progress::default();
         progress.bytes_total.add(statistic(&original, "bytes"));
-        progress.files_total.add(statistic(&original, "files"));
+        progress.files_total.add(statistic(&original, "files").saturating_add(statistic(&original, "others")));
         let copied = || copier.copy(&original, arguments.dry_run, &progress, &session.stop);
         let copied = match shown(&session.options, &progress, None, copied) {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) => {

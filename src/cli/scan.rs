@@ -1,6 +1,7 @@
 //! Scan: walks the paths of a backup, metadata only, and counts files and bytes for the progress bar.
 //!
-//! The totals are an estimate: the scan skips unreadable entries and directories below its depth limit.
+//! The totals are an estimate: the scan skips unreadable entries and directories below its depth limit. As the backup
+//! does, it counts every entry that is no directory, and of a file the bytes that are not in holes.
 
 use std::fs::{Metadata, ReadDir};
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::filesystem::{EntryChoice, EntryFacts, Scope};
 use crate::metrics::Progress;
 
+/// Unit of the allocated space that the system reports.
+const BLOCK_BYTES: u64 = 512;
 /// Directories open at a time. Deeper directories are not counted.
 const DEPTH_MAX: usize = 256;
 
@@ -72,11 +75,10 @@ impl Scan<'_> {
         if self.choice.exclusion(&scope, path, facts).is_some() {
             return;
         }
-        if metadata.is_file() {
+        if !metadata.is_dir() {
             progress.files_total.add(1);
-            progress.bytes_total.add(size);
-        } else if metadata.is_dir()
-            && open.len() < DEPTH_MAX
+            progress.bytes_total.add(size.min(metadata.blocks().saturating_mul(BLOCK_BYTES)));
+        } else if open.len() < DEPTH_MAX
             && !skip.contains(&(metadata.dev(), metadata.ino()))
             && let Some(scope) = self.choice.enter_path(&scope, path, metadata.dev())
             && let Ok(directory) = std::fs::read_dir(path)

@@ -13,6 +13,6 @@ mod stage;
 mod timeline;
 
 pub use distribution::{Distribution, DistributionSummary};
-pub use progress::{Counter, Progress};
+pub use progress::{Counter, CurrentFile, Progress};
 pub use stage::{StageMetrics, StageSummary};
 pub use timeline::Timeline;

@@ -1,6 +1,8 @@
 //! Shared counters of a run.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A number that several threads add to. A read may miss the latest additions.
 #[derive(Debug, Default)]
@@ -29,10 +31,34 @@ pub struct Progress {
     pub bytes_total: Counter,
     /// Bytes read from the source, or written to the target.
     pub bytes_read: Counter,
+    /// Bytes of files that need no reading or writing, because nothing about them has changed.
+    pub bytes_skipped: Counter,
     /// Bytes of chunks that were not in the repository.
     pub bytes_new: Counter,
     /// Bytes added to the repository.
     pub bytes_stored: Counter,
     /// Files that could not be read or written.
     pub errors: Counter,
+    /// The file that is being read or written.
+    pub current: CurrentFile,
+}
+
+/// A path that many threads change and one reads, now and then.
+#[derive(Debug, Default)]
+pub struct CurrentFile(Mutex<PathBuf>);
+
+impl CurrentFile {
+    /// Changes the path. If another thread does so, that one wins.
+    pub fn set(&self, path: &Path) {
+        if let Ok(mut current) = self.0.try_lock() {
+            // The memory of the last path is used again.
+            current.clear();
+            current.push(path);
+        }
+    }
+
+    /// The path; empty if there is none.
+    pub fn get(&self) -> PathBuf {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }

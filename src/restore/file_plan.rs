@@ -193,7 +193,7 @@ impl<'a> FilePlan<'a> {
     fn reused(&self, file: &RestoreFile, len: u64) {
         file.set_has_content();
         self.counts.bytes_reused.add(len);
-        self.progress.bytes_read.add(len);
+        self.progress.bytes_skipped.add(len);
     }
 
     /// Removes what an interrupted restore left in a range: its bytes may be wrong.

@@ -36,6 +36,7 @@ pub struct FinishStage<'a> {
 impl FinishStage<'_> {
     fn file(&self, file: &RestoreFile) {
         self.progress.files_done.add(1);
+        self.progress.current.set(&file.path);
         let lost = file.take_lost();
         let mut problems = Vec::new();
         let state = match (file.new_file(), lost.error()) {

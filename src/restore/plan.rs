@@ -209,7 +209,7 @@ impl<'a> PlanStage<'a> {
         tracing::info!("{}: {what}", path.display());
         self.counts.unchanged.add(1);
         self.progress.files_done.add(u64::from(node.kind == NodeKind::File));
-        self.progress.bytes_read.add(node.size);
+        self.progress.bytes_skipped.add(node.size);
         self.remember(node, InodeState::Complete(path));
     }
 
@@ -217,7 +217,7 @@ impl<'a> PlanStage<'a> {
     fn keep(&mut self, node: &Node) {
         self.counts.keep(&self.target.path_of(&self.path_of(node)).display().to_string());
         self.progress.files_done.add(u64::from(node.kind == NodeKind::File));
-        self.progress.bytes_read.add(node.size);
+        self.progress.bytes_skipped.add(node.size);
     }
 
     fn path_of(&self, node: &Node) -> PathBuf {

@@ -23,6 +23,7 @@ mod parents;
 mod private;
 mod profile;
 mod prune;
+mod progress;
 mod remote;
 mod restore;
 mod restore_choice;

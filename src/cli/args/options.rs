@@ -55,6 +55,9 @@ pub struct Options {
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     pub json: bool,
+    /// With --json, also print the progress on standard error: a JSON document on a line each second
+    #[arg(long, global = true, requires = "json")]
+    pub progress: bool,
     /// Print details on standard error; -vv prints all of them
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
