@@ -15,8 +15,8 @@ use super::output::{Align, failed, print, print_json, printable, ratio, size, wr
 use super::snapshots::{SnapshotDocument, short_id, statistic, wide_row};
 use crate::error::{Error, Result};
 use crate::inspect::exclusive::{ExclusiveBytes, exclusive};
-use crate::inspect::stats::repository_stats;
-use crate::inspect::usage::{KindUsage, TreeUsage, usage};
+use crate::inspect::stats::{RepositoryStats, repository_stats};
+use crate::inspect::usage::{HostUsage, KindUsage, RepositoryUsage, TreeUsage, usage, usage_of_all};
 use crate::repo::Repository;
 use crate::repo::snapshot::NamedSnapshot;
 
@@ -33,6 +33,14 @@ struct UsageDocument<'a> {
     usage: &'a TreeUsage,
     /// Counters of the backup.
     recorded: &'a BTreeMap<String, u64>,
+}
+
+/// Statistics of the repository and of what its snapshots hold, as JSON.
+#[derive(Serialize)]
+struct WholeDocument<'a> {
+    #[serde(flatten)]
+    stats: &'a RepositoryStats,
+    usage: &'a RepositoryUsage,
 }
 
 /// What a snapshot alone keeps, as JSON.
@@ -52,10 +60,7 @@ pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     if arguments.by_snapshot {
         return by_snapshot(session, &repository, arguments);
     }
-    let Some(id) = &arguments.id else {
-        show(session, &repository_stats(&repository)?)?;
-        return Ok(Exit::Fine);
-    };
+    let Some(id) = &arguments.id else { return whole(session, &repository, arguments) };
     let (named, path) = choice::entry(&repository, id, &arguments.filter)?;
     let usage = usage(&repository, &named, path.as_deref(), &session.stop)?;
     if session.options.json {
@@ -68,6 +73,57 @@ pub fn run(session: &Session, arguments: &StatsArguments) -> Result<Exit> {
     Ok(Exit::of_unreadable(usage.unreadable, usage.newer))
 }
 
+/// What all snapshots that pass the filter hold, and what the repository stores.
+fn whole(session: &Session, repository: &Repository, arguments: &StatsArguments) -> Result<Exit> {
+    if arguments.debug {
+        show(session, &repository_stats(repository)?)?;
+        return Ok(Exit::Fine);
+    }
+    let (snapshots, exit) = choice::snapshots(repository, &arguments.filter)?;
+    let usage = usage_of_all(repository, &snapshots, &session.stop)?;
+    let stats = repository_stats(repository)?;
+    if session.options.json {
+        print_json(&WholeDocument { stats: &stats, usage: &usage })?;
+    } else {
+        print(|out| write_whole(out, snapshots.len(), &usage, &stats))?;
+    }
+    let RepositoryUsage { tree: TreeUsage { unreadable, newer, .. }, .. } = usage;
+    Ok(if unreadable > 0 { Exit::of_unreadable(unreadable, newer) } else { exit })
+}
+
+fn write_whole(
+    out: &mut dyn Write,
+    snapshots: usize,
+    RepositoryUsage { tree, hosts }: &RepositoryUsage,
+    stats: &RepositoryStats,
+) -> Result<()> {
+    let estimate = if tree.sampled_one_in > 1 { " (estimate)" } else { "" };
+    let (stored, saved) = (stats.stored_bytes.total, tree.bytes.saturating_sub(stats.stored_bytes.total));
+    let saved = if tree.bytes > 0 { saved as f64 * 100.0 / tree.bytes as f64 } else { 0.0 };
+    let pairs = [
+        ("snapshots", format!("{snapshots} of {} hosts", hosts.len())),
+        ("content", format!("{} in {} files of all snapshots", size(tree.bytes), tree.files)),
+        ("unique", format!("{}{estimate} without what comes again", size(tree.distinct_bytes))),
+        ("compressed", format!("{}{estimate} after deltas and compression", size(tree.stored_bytes))),
+        ("stored", format!("{} in all, in {} containers", size(stored), stats.containers)),
+        ("ratio", format!("{} ({saved:.1} % saved)", ratio(tree.bytes, stored))),
+    ];
+    write_pairs(out, &pairs)?;
+    if snapshots == 0 {
+        return Ok(());
+    }
+    writeln!(out).map_err(failed)?;
+    write_kinds(out, &tree.kinds)?;
+    writeln!(out).map_err(failed)?;
+    use Align::{Left, Right};
+    let columns = [("host", Left), ("snapshots", Right), ("content", Right), ("unique", Right), ("compressed", Right)];
+    let row = |(name, host): (&String, &HostUsage)| {
+        let sizes = [host.bytes, host.distinct_bytes, host.stored_bytes].map(size);
+        [vec![name.clone(), host.snapshots.to_string()], sizes.to_vec()].concat()
+    };
+    write_table(out, &columns, &hosts.iter().map(row).collect::<Vec<_>>())
+}
+
 fn write_usage(out: &mut dyn Write, named: &NamedSnapshot, usage: &TreeUsage) -> Result<()> {
     let estimate = if usage.sampled_one_in > 1 { " (estimate)" } else { "" };
     let pairs = [
@@ -75,17 +131,22 @@ fn write_usage(out: &mut dyn Write, named: &NamedSnapshot, usage: &TreeUsage) ->
         ("files", usage.files.to_string()),
         ("directories", format!("{} and {} other entries", usage.directories, usage.others)),
         ("content", size(usage.bytes)),
-        ("deduplicated", format!("{}{estimate}", size(usage.distinct_bytes))),
+        ("unique", format!("{}{estimate}", size(usage.distinct_bytes))),
         (
-            "stored",
+            "compressed",
             format!("{}{estimate} (ratio {})", size(usage.stored_bytes), ratio(usage.bytes, usage.stored_bytes)),
         ),
     ];
     write_pairs(out, &pairs)?;
     writeln!(out).map_err(failed)?;
+    write_kinds(out, &usage.kinds)
+}
+
+/// A table of the kinds of files, those with the most content first.
+fn write_kinds(out: &mut dyn Write, kinds: &BTreeMap<String, KindUsage>) -> Result<()> {
     use Align::{Left, Right};
-    let columns = [("kind", Left), ("files", Right), ("content", Right), ("deduplicated", Right), ("stored", Right)];
-    let mut kinds: Vec<_> = usage.kinds.iter().collect();
+    let columns = [("kind", Left), ("files", Right), ("content", Right), ("unique", Right), ("compressed", Right)];
+    let mut kinds: Vec<_> = kinds.iter().collect();
     kinds.sort_by_key(|(_, kind)| std::cmp::Reverse(kind.bytes));
     let row = |(name, kind): &(&String, &KindUsage)| {
         let sizes = [kind.bytes, kind.distinct_bytes, kind.stored_bytes].map(size);

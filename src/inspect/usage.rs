@@ -35,6 +35,8 @@ const KNOWN_BYTES: usize = 32 << 20;
 const CHUNKS_MAX: usize = 1 << 22;
 /// Kinds that are told apart. Files of others count as `other`.
 const KINDS_MAX: usize = 1024;
+/// Hosts that are told apart by what they alone have.
+const HOSTS_MAX: usize = u16::MAX as usize;
 /// Longest extension that is a kind.
 const EXTENSION_BYTES_MAX: usize = 12;
 
@@ -84,6 +86,32 @@ struct CountedChunk {
     len: u32,
     stored: f32,
     kind: u16,
+    host: u16,
+}
+
+/// What the snapshots of one host hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HostUsage {
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Regular files of all of them.
+    pub files: u64,
+    /// Bytes of their content, with holes.
+    pub bytes: u64,
+    /// Bytes of distinct chunks that no host before this one, by name, has.
+    pub distinct_bytes: u64,
+    /// Stored bytes of those chunks.
+    pub stored_bytes: u64,
+}
+
+/// What all snapshots hold together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RepositoryUsage {
+    /// The sum of the snapshots. Distinct chunks count once.
+    #[serde(flatten)]
+    pub tree: TreeUsage,
+    /// The same by host.
+    pub hosts: BTreeMap<String, HostUsage>,
 }
 
 /// Computes the usage of a snapshot, or of the tree at `path` in it.
@@ -96,64 +124,113 @@ pub fn usage(
     path: Option<&Path>,
     stop: &AtomicBool,
 ) -> Result<TreeUsage> {
-    let listing = Arc::new(ContainerListing::take(&repository.store)?);
-    let mut listings = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
-    let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
-    let chunks = ChunkSample::new(CHUNKS_MAX);
-    let mut count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new() };
-    let (mut path, base) = match path {
+    let mut walk = UsageWalk::new(repository, stop)?;
+    let (path, base) = match path {
         None => (PathBuf::new(), None),
-        Some(path) => find(&mut listings, snapshot, path)?,
+        Some(path) => find(&mut walk.listings, snapshot, path)?,
     };
     let (mut total, mut root) = (UsageTally::default(), snapshot.snapshot.root);
     if let Some(base) = &base {
-        count.entry(&path, base, &mut total)?;
+        walk.count.entry(&path, base, &mut total)?;
         root = listing_of(base);
     }
-    let mut known: ByteLru<ContentReference, Arc<UsageTally>> = ByteLru::new(KNOWN_BYTES);
-    let mut levels = vec![TalliedDirectory { cursor: TreeCursor::open(root), content: root, tally: total }];
-    while let Some(level) = levels.last_mut() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
+    let tally = walk.tree(path, root, total)?;
+    if tally.unreadable > 0 && is_forgotten(walk.listings.store(), &snapshot.id)? {
+        return Err(forgotten(&snapshot.id));
+    }
+    Ok(walk.count.finish(tally))
+}
+
+/// Computes the usage of these snapshots together.
+///
+/// # Errors
+/// [`Error::Interrupted`] once `stop` is set; those of listings.
+pub fn usage_of_all(
+    repository: &Repository,
+    snapshots: &[NamedSnapshot],
+    stop: &AtomicBool,
+) -> Result<RepositoryUsage> {
+    let mut walk = UsageWalk::new(repository, stop)?;
+    let mut by_host: BTreeMap<&str, Vec<&NamedSnapshot>> = BTreeMap::new();
+    snapshots.iter().for_each(|named| by_host.entry(&named.snapshot.host).or_default().push(named));
+    let (mut total, mut hosts) = (UsageTally::default(), Vec::new());
+    for (host, snapshots) in by_host {
+        walk.count.host = hosts.len().min(HOSTS_MAX) as u16;
+        let mut usage = HostUsage::default();
+        for named in snapshots {
+            let tally = walk.tree(PathBuf::new(), named.snapshot.root, UsageTally::default())?;
+            usage.snapshots += 1;
+            usage.files = usage.files.saturating_add(tally.files);
+            usage.bytes = usage.bytes.saturating_add(tally.bytes);
+            total.add(&tally);
         }
-        let next = match level.cursor.next(&mut listings) {
-            Err(error) if error.is_unreadable() => {
-                level.end_early(&path, &error);
-                None
+        hosts.push((host.to_string(), usage));
+    }
+    let mut sizes = walk.count.sizes_by(|chunk| chunk.host, hosts.len());
+    for ((_, usage), (distinct, stored)) in hosts.iter_mut().zip(sizes.drain(..)) {
+        (usage.distinct_bytes, usage.stored_bytes) = (distinct, stored);
+    }
+    Ok(RepositoryUsage { tree: walk.count.finish(total), hosts: hosts.into_iter().collect() })
+}
+
+/// A walk over trees, which remembers what directories add.
+struct UsageWalk<'a> {
+    listings: ChunkReader,
+    known: ByteLru<ContentReference, Arc<UsageTally>>,
+    count: UsageCount<'a>,
+}
+
+impl<'a> UsageWalk<'a> {
+    fn new(repository: &Repository, stop: &'a AtomicBool) -> Result<Self> {
+        let listing = Arc::new(ContainerListing::take(&repository.store)?);
+        let listings = ChunkReader::new(repository, listing.clone(), CACHE_BYTES);
+        let reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+        let chunks = ChunkSample::new(CHUNKS_MAX);
+        let count = UsageCount { reader, stop, chunks, kinds: Vec::new(), numbers: BTreeMap::new(), host: 0 };
+        Ok(UsageWalk { listings, known: ByteLru::new(KNOWN_BYTES), count })
+    }
+
+    /// Adds everything below the directory `path` with listing `root` to `total`.
+    fn tree(&mut self, mut path: PathBuf, root: Option<ContentReference>, total: UsageTally) -> Result<UsageTally> {
+        let UsageWalk { listings, known, count } = self;
+        let mut levels = vec![TalliedDirectory { cursor: TreeCursor::open(root), content: root, tally: total }];
+        while let Some(level) = levels.last_mut() {
+            if count.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
             }
-            next => next?,
-        };
-        if let Some(node) = next {
-            path.push(OsStr::from_bytes(&node.name));
-            count.entry(&path, &node, &mut level.tally)?;
-            let content = listing_of(&node);
-            match content.and_then(|content| known.get(&content)) {
-                None if content.is_some() => {
-                    let (cursor, tally) = (TreeCursor::open(content), UsageTally::default());
-                    levels.push(TalliedDirectory { cursor, content, tally });
-                    continue;
+            let next = match level.cursor.next(listings) {
+                Err(error) if error.is_unreadable() => {
+                    level.end_early(&path, &error);
+                    None
                 }
-                known => known.iter().for_each(|tally| level.tally.add(tally)),
+                next => next?,
+            };
+            if let Some(node) = next {
+                path.push(OsStr::from_bytes(&node.name));
+                count.entry(&path, &node, &mut level.tally)?;
+                let content = listing_of(&node);
+                match content.and_then(|content| known.get(&content)) {
+                    None if content.is_some() => {
+                        let (cursor, tally) = (TreeCursor::open(content), UsageTally::default());
+                        levels.push(TalliedDirectory { cursor, content, tally });
+                        continue;
+                    }
+                    known => known.iter().for_each(|tally| level.tally.add(tally)),
+                }
+                path.pop();
+                continue;
             }
             path.pop();
-            continue;
-        }
-        path.pop();
-        let Some(TalliedDirectory { content, tally, .. }) = levels.pop() else { break };
-        let Some(parent) = levels.last_mut() else {
-            let usage = count.finish(tally);
-            if usage.unreadable > 0 && is_forgotten(listings.store(), &snapshot.id)? {
-                return Err(forgotten(&snapshot.id));
+            let Some(TalliedDirectory { content, tally, .. }) = levels.pop() else { break };
+            let Some(parent) = levels.last_mut() else { return Ok(tally) };
+            parent.tally.add(&tally);
+            if let Some(content) = content {
+                let bytes = size_of::<UsageTally>() + 64 * (1 + tally.kinds.len());
+                known.put(content, Arc::new(tally), bytes);
             }
-            return Ok(usage);
-        };
-        parent.tally.add(&tally);
-        if let Some(content) = content {
-            let bytes = size_of::<UsageTally>() + 64 * (1 + tally.kinds.len());
-            known.put(content, Arc::new(tally), bytes);
         }
+        Ok(UsageTally::default())
     }
-    Ok(TreeUsage::default())
 }
 
 fn listing_of(node: &Node) -> Option<ContentReference> {
@@ -214,6 +291,8 @@ struct UsageCount<'a> {
     chunks: ChunkSample<CountedChunk>,
     kinds: Vec<KindUsage>,
     numbers: BTreeMap<String, u16>,
+    /// Number of the host whose snapshot is walked.
+    host: u16,
 }
 
 impl UsageCount<'_> {
@@ -271,10 +350,23 @@ impl UsageCount<'_> {
             if self.chunks.holds(&fingerprint) && self.chunks.get(&fingerprint).is_none() {
                 let stored = chunk_stored_bytes(&fingerprint, &mut self.reader)? as f32;
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
-                self.chunks.put(&fingerprint, CountedChunk { len, stored, kind });
+                self.chunks.put(&fingerprint, CountedChunk { len, stored, kind, host: self.host });
             }
         }
         Ok(())
+    }
+
+    /// Distinct and stored bytes of the chunks by the number that `by` gives.
+    fn sizes_by(&self, by: fn(&CountedChunk) -> u16, count: usize) -> Vec<(u64, u64)> {
+        let factor = self.chunks.one_in();
+        let mut sizes = vec![(0u64, 0.0f64); count];
+        for chunk in self.chunks.values() {
+            if let Some((distinct, stored)) = sizes.get_mut(usize::from(by(chunk))) {
+                *distinct += u64::from(chunk.len) * factor;
+                *stored += f64::from(chunk.stored) * factor as f64;
+            }
+        }
+        sizes.into_iter().map(|(distinct, stored)| (distinct, stored.round() as u64)).collect()
     }
 
     fn finish(mut self, tally: UsageTally) -> TreeUsage {
@@ -285,21 +377,13 @@ impl UsageCount<'_> {
                 (count.files, count.bytes) = (files, bytes);
             }
         }
-        let factor = self.chunks.one_in();
-        let mut stored = vec![0.0f64; self.kinds.len()];
-        for chunk in self.chunks.values() {
-            let kind = usize::from(chunk.kind);
-            if let (Some(count), Some(stored)) = (self.kinds.get_mut(kind), stored.get_mut(kind)) {
-                count.distinct_bytes += u64::from(chunk.len) * factor;
-                *stored += f64::from(chunk.stored) * factor as f64;
-            }
+        let sizes = self.sizes_by(|chunk| chunk.kind, self.kinds.len());
+        for (count, (distinct, stored)) in self.kinds.iter_mut().zip(sizes) {
+            (count.distinct_bytes, count.stored_bytes) = (distinct, stored);
+            usage.distinct_bytes += distinct;
+            usage.stored_bytes += stored;
         }
-        for (count, stored) in self.kinds.iter_mut().zip(stored) {
-            count.stored_bytes = stored.round() as u64;
-            usage.distinct_bytes += count.distinct_bytes;
-            usage.stored_bytes += count.stored_bytes;
-        }
-        usage.sampled_one_in = factor;
+        usage.sampled_one_in = self.chunks.one_in();
         let kinds = self.numbers.into_iter();
         usage.kinds = kinds.filter_map(|(name, at)| Some((name, *self.kinds.get(usize::from(at))?))).collect();
         usage

@@ -185,6 +185,9 @@ pub struct StatsArguments {
     /// Show what only this snapshot needs, for each one: about what forgetting it would free
     #[arg(long, conflicts_with = "id")]
     pub by_snapshot: bool,
+    /// Show the counters of the repository: chunks, frames by codec, lengths of chains
+    #[arg(long, conflicts_with_all = ["id", "by_snapshot"])]
+    pub debug: bool,
     /// Narrows `latest`, or the snapshots shown.
     #[command(flatten)]
     pub filter: FilterArguments,

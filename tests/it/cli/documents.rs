@@ -59,7 +59,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ),
         ("tag", of(&["tag latest --add more"])),
         ("prune", of(&["prune", "prune --dry-run --grace 0s"])),
-        ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot"])),
+        ("stats", of(&["stats", "stats latest", "stats latest:src", "stats --by-snapshot", "stats --debug"])),
         ("check", of(&["check", "check --read-data", "check --read-data-subset 1/2", "check --without-key"])),
         ("repair", of(&["repair index", "repair containers", "repair snapshots --dry-run"])),
         ("upgrade", of(&["upgrade", "upgrade --dry-run", "upgrade --repo sealed --key-file key-2"])),

@@ -279,7 +279,43 @@ fn stats_tell_what_a_snapshot_alone_keeps() {
     assert_eq!((&report["unreferenced"]["chunks"], &report["sampled_one_in"]), (&0.into(), &1.into()));
     let text = stdout(&home.run(&["stats", "--by-snapshot"]));
     assert!(text.contains("several snapshots need"), "{text}");
-    assert!(stdout(&home.run(&["stats", "latest"])).contains("deduplicated"));
+    assert!(stdout(&home.run(&["stats", "latest"])).contains("unique"));
+}
+
+#[test]
+fn stats_of_the_repository_say_what_it_holds_and_saves() {
+    let home = Home::new();
+    home.write("tree/a.bin", &noise(1, 1 << 20));
+    home.write("tree/b.txt", &[b'x'; 100_000]);
+    for host in ["one", "one", "two"] {
+        home.backup(&["tree", "--host", host]);
+    }
+    let usage = &json(&home.run(&["stats", "--json"]))["usage"];
+    let whole = 3 * (100_000 + (1u64 << 20));
+    assert_eq!((&usage["files"], &usage["bytes"]), (&6.into(), &whole.into()));
+    assert_eq!(usage["distinct_bytes"], whole / 3);
+    assert_eq!(
+        (&usage["kinds"]["bin"]["files"], &usage["kinds"]["bin"]["distinct_bytes"]),
+        (&3.into(), &(1 << 20).into())
+    );
+    let host =
+        |name: &str| ["snapshots", "bytes", "distinct_bytes"].map(|key| usage["hosts"][name][key].as_u64().unwrap());
+    assert_eq!((host("one"), host("two")), ([2, whole / 3 * 2, whole / 3], [1, whole / 3, 0]));
+    let text = stdout(&home.run(&["stats"]));
+    for words in [
+        "snapshots   3 of 2 hosts",
+        "content     3.3 MiB in 6 files",
+        "unique      1.1 MiB",
+        "ratio       3.",
+        "% saved)",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(text.contains("\nkind ") && text.contains("\nhost ") && !text.contains("depths"), "{text}");
+    let one = stdout(&home.run(&["stats", "--host", "two"]));
+    assert!(one.contains("snapshots   1 of 1 hosts"), "{one}");
+    assert!(stdout(&home.run(&["stats", "--debug"])).contains("depths: 1"));
+    assert!(json(&home.run(&["stats", "--debug", "--json"]))["depths"].is_object());
 }
 
 /// Damages the data of the repository: flips a byte in the first frame of each container with data.
