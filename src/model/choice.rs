@@ -3,8 +3,9 @@
 //! 1. In each candidate the counterpart of a tensor is the tensor of its name, else the nearest by sketch of a few
 //!    tensors of its shape.
 //! 2. Candidates are ordered by the estimated size of a delta of the whole model; equal ones by age, the oldest first.
+//!    A model that the new one's card names comes first if its estimate is within the noise of the best one.
 //! 3. A tensor's base is the counterpart with the shortest estimated delta, the first of equals, if the delta is short
-//!    enough. The bit distance of ZipLLM is recorded for the family tree only. It does not decide, because a delta to
+//!    enough. Against a model that the card names, another one must be better by more than the noise. The bit distance of ZipLLM is recorded for the family tree only. It does not decide, because a delta to
 //!    a distant model can still pay.
 //! 4. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
 //!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
@@ -12,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::catalogue::name_hash;
 use super::record::{BaseModel, ModelRecord, TensorRecord};
 use super::sketch::{SketchComparison, compare, standalone_bits};
 
@@ -19,6 +21,9 @@ use super::sketch::{SketchComparison, compare, standalone_bits};
 const NEIGHBOURS: usize = 4;
 /// A delta pays if it is estimated below this part of a value's bits without a base.
 const WORTH: f64 = 0.93;
+/// Two estimates of delta bits that differ by less than this part may be in any order: a sketch has 64 to 4096 values
+/// of a model, whose deltas differ by about half their mean.
+const NOISE: f64 = 0.03;
 
 /// The base of one tensor.
 #[derive(Debug, Clone)]
@@ -51,12 +56,18 @@ pub struct ModelComparison {
 
 /// Chooses the bases of `new` among `candidates`; the first of equal candidates wins.
 pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice {
+    let wanted: Vec<u64> = new.bases.iter().map(|name| name_hash(name)).collect();
+    let is_named = |model: &ModelRecord| model.names.iter().any(|name| wanted.contains(&name_hash(name)));
     let mut compared: Vec<(ModelComparison, Pairs, &Arc<ModelRecord>)> = Vec::with_capacity(candidates.len());
     for model in candidates {
         let pairs = pairs(new, &TensorLookup::of(model));
         compared.extend(comparison_of(new, &pairs).map(|compare_models| (compare_models, pairs, model)));
     }
     compared.sort_by(|one, other| one.0.delta_bits.total_cmp(&other.0.delta_bits));
+    let noise = compared.first().map_or(0.0, |best| best.0.delta_bits * (1.0 + NOISE));
+    // The sort is stable.
+    compared.sort_by_key(|(found, _, model)| found.delta_bits > noise || !is_named(model));
+    let margins: Vec<f64> = compared.iter().map(|one| if is_named(one.2) { 1.0 - NOISE } else { 1.0 }).collect();
     // Bytes of tensors whose base is in each candidate.
     let mut base_bytes = vec![0u64; compared.len()];
     let mut tensors = Vec::with_capacity(new.tensors.len());
@@ -65,7 +76,9 @@ pub fn choose(new: &ModelRecord, candidates: &[Arc<ModelRecord>]) -> BaseChoice 
         let mut best: Option<(usize, usize, SketchComparison)> = None;
         for (number, (_, pairs, _)) in compared.iter().enumerate() {
             let Some((counterpart, found)) = pairs.get(at).copied().flatten() else { continue };
-            let is_better = best.is_none_or(|best| found.delta_bits < best.2.delta_bits);
+            let is_better = best.is_none_or(|(known, _, best)| {
+                found.delta_bits < best.delta_bits * margins.get(known).copied().unwrap_or(1.0)
+            });
             if is_better && (found.is_cast || found.delta_bits < worth) {
                 best = Some((number, counterpart, found));
             }
