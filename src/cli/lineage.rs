@@ -1,13 +1,19 @@
 //! `fhrd lineage`: the models of a snapshot, or of all snapshots, as family trees.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::Session;
 use super::args::LineageArguments;
 use super::exit::Exit;
 use super::location;
-use super::models::{self, kind};
-use super::output::{Align, count, failed, hex_unless_utf8, print, print_json, printable, size, write_table};
+use super::models::{self, ChosenModels, kind};
+use super::output::{
+    Align, count, failed, hex_unless_utf8, note_empty, print, print_json, printable, size, write_fitting,
+};
 use crate::error::Result;
 use crate::inspect::lineage::{FamilyMember, lineage};
 
@@ -17,8 +23,11 @@ use crate::inspect::lineage::{FamilyMember, lineage};
 /// Those of the repository, the snapshot and [`lineage`].
 pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (snapshots, exit) = models::snapshots(&repository, &arguments.snapshots)?;
-    let members = lineage(&repository, &snapshots, &session.stop)?;
+    let ChosenModels { snapshots, path, exit } = models::chosen(&repository, &arguments.snapshots)?;
+    let mut members = lineage(&repository, &snapshots, &session.stop)?;
+    if let Some(path) = &path {
+        members = trees_with(members, path);
+    }
     if session.options.json {
         print_json(&members.iter().map(|member| document(member, &members)).collect::<Vec<_>>())?;
     } else if arguments.dot {
@@ -29,10 +38,63 @@ pub fn run(session: &Session, arguments: &LineageArguments) -> Result<Exit> {
             [("model", Left), ("type", Left), ("kind", Left), ("bits", Right), ("stored", Right), ("path", Left)];
         let absent = absent(arguments);
         let rows = std::iter::zip(branches(&members), &members).map(|(branch, member)| row(branch, member, absent));
-        let rows: Vec<Vec<String>> = rows.collect();
-        print(|out| write_table(out, &columns, &rows))?;
+        let rows = with_subtotals(rows.collect(), &members);
+        match members.is_empty() {
+            true => note_empty(&session.options, "there are no models"),
+            false => print(|out| write_fitting(out, &columns, rows))?,
+        }
     }
     Ok(exit)
+}
+
+/// The trees that have a model at `path` or below it.
+fn trees_with(members: Vec<FamilyMember>, path: &Path) -> Vec<FamilyMember> {
+    let mut trees: Vec<Vec<FamilyMember>> = Vec::new();
+    let mut starts = Vec::new();
+    for (at, member) in members.into_iter().enumerate() {
+        if member.depth == 0 || trees.is_empty() {
+            trees.push(Vec::new());
+            starts.push(at);
+        }
+        trees.iter_mut().rev().take(1).for_each(|tree| tree.push(member.clone()));
+    }
+    let is_there = |member: &FamilyMember| {
+        let own = Path::new(OsStr::from_bytes(&member.path));
+        member.model.is_some() && (own.starts_with(path) || member.copies.iter().any(|copy| copy.starts_with(path)))
+    };
+    let mut kept: Vec<FamilyMember> = Vec::new();
+    for (tree, start) in trees.into_iter().zip(starts).filter(|(tree, _)| tree.iter().any(is_there)) {
+        let to = kept.len();
+        let moved = tree.into_iter().map(|mut member| {
+            member.parent = member.parent.and_then(|parent| parent.checked_sub(start)).map(|parent| parent + to);
+            member
+        });
+        kept.extend(moved);
+    }
+    kept
+}
+
+/// The rows, and behind each tree of several models a row with their sum.
+fn with_subtotals(rows: Vec<Vec<String>>, members: &[FamilyMember]) -> Vec<Vec<String>> {
+    let mut all = Vec::with_capacity(rows.len());
+    // Models of the tree so far, their bytes and stored bytes.
+    let mut tree = (0, 0u64, 0u64);
+    for (at, (row, member)) in rows.into_iter().zip(members).enumerate() {
+        all.push(row);
+        if let Some(model) = &member.model {
+            let stored = model.stored_bytes.unwrap_or(0);
+            tree = (tree.0 + 1, tree.1.saturating_add(model.size), tree.2.saturating_add(stored));
+        }
+        let is_end = members.get(at + 1).is_none_or(|next| next.depth == 0);
+        if is_end {
+            let (models, bytes, stored) = std::mem::take(&mut tree);
+            if models > 1 {
+                let cells = [format!("= {models} models"), String::new(), String::new(), String::new()];
+                all.push([cells.to_vec(), vec![size(stored), format!("of {}", size(bytes))]].concat());
+            }
+        }
+    }
+    all
 }
 
 /// Remark on a base that was not found.

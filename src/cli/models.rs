@@ -1,22 +1,33 @@
 //! `fhrd models`: the models of a snapshot, or of all snapshots.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Session;
-use super::args::{ModelsArguments, SnapshotChoice};
+use super::args::{ModelOrder, ModelsArguments, SnapshotChoice};
 use super::choice::{self, reported};
 use super::exit::Exit;
 use super::location;
-use super::output::{Align, count, hex_unless_utf8, note_empty, print, print_json, size, write_table};
+use super::output::{Align, count, failed, hex_unless_utf8, note_empty, print, print_json, ratio, size, write_fitting};
 use crate::error::Result;
+use crate::inspect::list::find;
 use crate::inspect::models::{ModelReport, models};
 use crate::model::BaseModel;
 use crate::repo::Repository;
+use crate::repo::index::ContainerListing;
 use crate::repo::naming::{LATEST, SnapshotFilter};
+use crate::repo::reader::ChunkReader;
 use crate::repo::snapshot::NamedSnapshot;
+
+/// Cache of decoded frames that hold listings, bytes.
+const CACHE_BYTES: usize = 4 << 20;
 
 /// A model as JSON. Path bytes that are not UTF-8 are replaced, and the original bytes follow in hex.
 #[derive(Debug, Serialize)]
@@ -80,19 +91,38 @@ pub fn kind(base: &BaseModel) -> &'static str {
     if base.is_cast { "cast" } else { "delta" }
 }
 
-/// The chosen snapshots, and the exit code that damaged snapshots cause.
+/// Snapshots, and the part of them whose models are shown.
+pub struct ChosenModels {
+    /// The snapshots.
+    pub snapshots: Vec<NamedSnapshot>,
+    /// Only what is at this path, and below it.
+    pub path: Option<PathBuf>,
+    /// The exit code that damaged snapshots cause.
+    pub exit: Exit,
+}
+
+/// The chosen snapshots.
 ///
 /// # Errors
-/// Those of the repository and the snapshots.
-pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Vec<NamedSnapshot>, Exit)> {
+/// Those of the repository and the snapshots. [`Error::NoSuchPath`](crate::error::Error::NoSuchPath).
+pub fn chosen(repository: &Repository, choice: &SnapshotChoice) -> Result<ChosenModels> {
     if !choice.all {
-        let name = choice.id.as_deref().unwrap_or(LATEST);
-        return Ok((vec![choice::find_snapshot(repository, name, &SnapshotFilter::default())?], Exit::Fine));
+        let name = choice.id.as_deref().unwrap_or(OsStr::new(LATEST));
+        let (named, path) = choice::find_entry(repository, name, &SnapshotFilter::default())?;
+        let path = path.map(|path| existing(repository, &named, &path)).transpose()?;
+        return Ok(ChosenModels { snapshots: vec![named], path, exit: Exit::Fine });
     }
     let (mut snapshots, exit) = reported(repository)?;
     // The latest snapshot first.
     snapshots.reverse();
-    Ok((snapshots, exit))
+    Ok(ChosenModels { snapshots, path: None, exit })
+}
+
+/// The path as the snapshot has it.
+fn existing(repository: &Repository, named: &NamedSnapshot, path: &Path) -> Result<PathBuf> {
+    let listing = Arc::new(ContainerListing::take(&repository.store)?);
+    let mut reader = ChunkReader::new(repository, listing, CACHE_BYTES);
+    find(&mut reader, named, path).map(|(path, _)| path)
 }
 
 /// Lists the models.
@@ -101,30 +131,126 @@ pub fn snapshots(repository: &Repository, choice: &SnapshotChoice) -> Result<(Ve
 /// Those of the repository, the snapshots and [`models`].
 pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     let repository = location::open(session)?;
-    let (snapshots, exit) = snapshots(&repository, &arguments.snapshots)?;
-    let found = models(&repository, &snapshots, &session.stop)?;
+    let ChosenModels { snapshots, path, exit } = chosen(&repository, &arguments.snapshots)?;
+    let mut found = models(&repository, &snapshots, &session.stop)?.models;
+    found.retain(|model| {
+        path.as_ref().is_none_or(|path| model.path.starts_with(path))
+            && arguments.family.as_ref().is_none_or(|family| model.family == *family)
+    });
+    let (count, total) = (found.len(), ModelsTotal::of(&found));
+    if arguments.families {
+        let families = families(&found, arguments);
+        match session.options.json {
+            true => print_json(&families)?,
+            false => print(|out| write_families(out, &families, (count, total)))?,
+        }
+        return Ok(exit);
+    }
+    sort(&mut found, arguments.sort, |model| (model.size, model.stored_bytes, model.parameters, bits(model)));
+    found.truncate(arguments.top.unwrap_or(usize::MAX));
     if session.options.json {
-        print_json(&found.models.iter().map(ModelDocument::new).collect::<Vec<_>>())?;
-    } else if found.models.is_empty() {
+        print_json(&found.iter().map(ModelDocument::new).collect::<Vec<_>>())?;
+    } else if found.is_empty() {
         note_empty(&session.options, "there are no models");
     } else {
-        use Align::{Left, Right};
-        let columns = [
-            ("path", Left),
-            ("format", Left),
-            ("type", Left),
-            ("params", Right),
-            ("family", Left),
-            ("base", Left),
-            ("bits", Right),
-            ("kind", Left),
-            ("size", Right),
-            ("stored", Right),
-        ];
-        let rows: Vec<Vec<String>> = found.models.iter().map(row).collect();
-        print(|out| write_table(out, &columns, &rows))?;
+        print(|out| write_models(out, &found, (count, total)))?;
     }
     Ok(exit)
+}
+
+fn bits(model: &ModelReport) -> Option<f64> {
+    model.base.as_ref().map(|base| base.bit_distance)
+}
+
+/// Sizes of several models. Chunks that they share count for each.
+#[derive(Debug, Clone, Copy, Default)]
+struct ModelsTotal {
+    size: u64,
+    stored: u64,
+}
+
+impl ModelsTotal {
+    fn of<'a>(models: impl IntoIterator<Item = &'a ModelReport>) -> Self {
+        models.into_iter().fold(ModelsTotal::default(), |total, model| ModelsTotal {
+            size: total.size.saturating_add(model.size),
+            stored: total.stored.saturating_add(model.stored_bytes.unwrap_or(0)),
+        })
+    }
+
+    fn line(self, count: usize) -> String {
+        let ModelsTotal { size: bytes, stored } = self;
+        format!("{count} models, {}, stored {} (ratio {})", size(bytes), size(stored), ratio(bytes, stored))
+    }
+}
+
+/// Sorts by what `of` gives: size, stored bytes, parameters, bits. The largest come first; paths ascend.
+fn sort<T>(models: &mut [T], by: Option<ModelOrder>, of: impl Fn(&T) -> (u64, Option<u64>, u64, Option<f64>)) {
+    let largest = |key: fn((u64, Option<u64>, u64, Option<f64>)) -> f64| {
+        move |one: &T, other: &T| key(of(other)).total_cmp(&key(of(one)))
+    };
+    match by {
+        None | Some(ModelOrder::Path) => {}
+        Some(ModelOrder::Size) => models.sort_by(largest(|(size, ..)| size as f64)),
+        Some(ModelOrder::Stored) => models.sort_by(largest(|(_, stored, ..)| stored.unwrap_or(0) as f64)),
+        Some(ModelOrder::Params) => models.sort_by(largest(|(_, _, parameters, _)| parameters as f64)),
+        Some(ModelOrder::Bits) => models.sort_by(largest(|(.., bits)| bits.unwrap_or(-1.0))),
+    }
+}
+
+/// The models of a family together, as JSON.
+#[derive(Debug, Serialize)]
+struct FamilyDocument {
+    family: String,
+    models: usize,
+    parameters: u64,
+    size: u64,
+    stored: u64,
+}
+
+/// The families in the order of the arguments, and no more than these say.
+fn families(models: &[ModelReport], arguments: &ModelsArguments) -> Vec<FamilyDocument> {
+    let mut members: BTreeMap<&str, Vec<&ModelReport>> = BTreeMap::new();
+    models.iter().for_each(|model| members.entry(&model.family).or_default().push(model));
+    let document = |(family, models): (&str, Vec<&ModelReport>)| {
+        let ModelsTotal { size, stored } = ModelsTotal::of(models.iter().copied());
+        let parameters = models.iter().fold(0, |sum: u64, model| sum.saturating_add(model.parameters));
+        FamilyDocument { family: family.into(), models: models.len(), parameters, size, stored }
+    };
+    let mut families: Vec<FamilyDocument> = members.into_iter().map(document).collect();
+    sort(&mut families, arguments.sort, |family| (family.size, Some(family.stored), family.parameters, None));
+    families.truncate(arguments.top.unwrap_or(usize::MAX));
+    families
+}
+
+fn write_families(out: &mut dyn Write, families: &[FamilyDocument], all: (usize, ModelsTotal)) -> Result<()> {
+    use Align::{Left, Right};
+    let columns =
+        [("family", Left), ("models", Right), ("params", Right), ("size", Right), ("stored", Right), ("ratio", Right)];
+    let row = |one: &FamilyDocument| {
+        let FamilyDocument { family, models, parameters, size: bytes, stored } = one;
+        let cells = [models.to_string(), count(*parameters), size(*bytes), size(*stored), ratio(*bytes, *stored)];
+        [vec![family.clone()], cells.to_vec()].concat()
+    };
+    write_fitting(out, &columns, families.iter().map(row).collect())?;
+    writeln!(out, "\n{}", all.1.line(all.0)).map_err(failed)
+}
+
+/// A table of the models, and below it the sum of all that were found.
+fn write_models(out: &mut dyn Write, models: &[ModelReport], all: (usize, ModelsTotal)) -> Result<()> {
+    use Align::{Left, Right};
+    let columns = [
+        ("path", Left),
+        ("type", Left),
+        ("params", Right),
+        ("family", Left),
+        ("base", Left),
+        ("bits", Right),
+        ("kind", Left),
+        ("size", Right),
+        ("stored", Right),
+    ];
+    write_fitting(out, &columns, models.iter().map(row).collect())?;
+    writeln!(out, "\n{}", all.1.line(all.0)).map_err(failed)
 }
 
 fn row(model: &ModelReport) -> Vec<String> {
@@ -140,7 +266,6 @@ fn row(model: &ModelReport) -> Vec<String> {
     let [base, bits, kind] = relation;
     vec![
         model.path.to_string_lossy().into_owned(),
-        model.format.clone(),
         model.dtype.to_string(),
         count(model.parameters),
         model.family.clone(),

@@ -6,6 +6,7 @@
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 use bytesize::ByteSize;
+use console::Term;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::json;
@@ -17,6 +18,9 @@ use crate::types::hex;
 
 /// Name of standard output in errors.
 const NAME: &str = "to the standard output";
+
+/// Characters that a shortened word keeps.
+const WORD_CHARS_MIN: usize = 9;
 
 /// An error of writing to standard output.
 pub fn failed(error: io::Error) -> Error {
@@ -121,6 +125,53 @@ pub fn write_table(out: &mut dyn Write, columns: &[(&str, Align)], rows: &[Vec<S
         writeln!(out, "{}", line.trim_end()).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Writes a table like [`write_table`] that is no wider than the terminal: long words are shortened in their middle.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_fitting(out: &mut dyn Write, columns: &[(&str, Align)], mut rows: Vec<Vec<String>>) -> Result<()> {
+    if let Some(width) = width() {
+        fit(columns, &mut rows, width);
+    }
+    write_table(out, columns, &rows)
+}
+
+/// Characters of a line: as COLUMNS says, or those of the terminal. `None` if there is no limit.
+fn width() -> Option<usize> {
+    let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    given.or_else(|| is_terminal().then(|| usize::from(Term::stdout().size().1))).filter(|width| *width > 0)
+}
+
+/// Shortens the widest columns of words until a row fits, but none below [`WORD_CHARS_MIN`].
+fn fit(columns: &[(&str, Align)], rows: &mut [Vec<String>], width: usize) {
+    let of = |at: usize| rows.iter().filter_map(|row| Some(row.get(at)?.chars().count())).max().unwrap_or(0);
+    let mut widths: Vec<usize> =
+        columns.iter().enumerate().map(|(at, (title, _))| title.chars().count().max(of(at))).collect();
+    let room = width.saturating_sub(2 * columns.len().saturating_sub(1));
+    let is_words = |at: usize| columns.get(at).is_some_and(|(_, align)| *align == Align::Left);
+    while widths.iter().sum::<usize>() > room {
+        let widest = widths.iter_mut().enumerate().filter(|(at, width)| is_words(*at) && **width > WORD_CHARS_MIN);
+        match widest.max_by_key(|(_, width)| **width) {
+            Some((_, width)) => *width -= 1,
+            None => break,
+        }
+    }
+    for row in rows {
+        row.iter_mut().zip(&widths).for_each(|(cell, width)| *cell = shortened(cell, *width));
+    }
+}
+
+/// A text of at most so many characters. The middle is left out, because paths differ at both ends.
+fn shortened(text: &str, chars_max: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars_max {
+        return text.into();
+    }
+    let start = chars_max.saturating_sub(1) / 3;
+    let end = chars_max.saturating_sub(1 + start);
+    text.chars().take(start).chain(['…']).chain(text.chars().skip(count - end)).collect()
 }
 
 /// Writes `name  value` lines with aligned values.
@@ -233,6 +284,17 @@ mod tests {
         let columns = [("id", Align::Left), ("n", Align::Right), ("tag", Align::Left)];
         write_table(&mut out, &columns, &rows).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "id     n  tag\nä      1  x\nbcd  100\n");
+    }
+
+    #[test]
+    fn wide_tables_are_fitted_by_shortening_words() {
+        let columns = [("path", Align::Left), ("n", Align::Right), ("base", Align::Left)];
+        let mut rows = vec![vec!["m/a/very/long/path/model.safetensors".into(), "12345".into(), "short".into()]];
+        fit(&columns, &mut rows, 30);
+        assert_eq!(rows[0], ["m/a/ve…safetensors", "12345", "short"]);
+        fit(&columns, &mut rows, 1);
+        assert_eq!(rows[0], ["m/…ensors", "12345", "short"]);
+        assert_eq!((shortened("äbc", 3), shortened("äbcd", 3)), ("äbc".into(), "…cd".into()));
     }
 
     #[test]

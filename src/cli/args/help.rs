@@ -84,7 +84,14 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 30] = [
             ("fhrd best tune --metric accuracy --mode max --restore best", "restore the most accurate one"),
         ],
     ),
-    ("models", &[("fhrd models", "the models of the latest snapshot")]),
+    (
+        "models",
+        &[
+            ("fhrd models", "the models of the latest snapshot"),
+            ("fhrd models latest:hub --sort stored --top 10", "the ten that take most space in a directory"),
+            ("fhrd models --families", "the families, with what each takes"),
+        ],
+    ),
     ("lineage", &[("fhrd lineage --all", "the models of all snapshots as trees")]),
     ("distance", &[("fhrd distance base.safetensors latest:ft/model.safetensors", "compare a file with a stored one")]),
     (

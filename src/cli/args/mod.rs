@@ -34,7 +34,7 @@ pub use manual::{CompletionsArguments, ManArguments};
 #[cfg(feature = "bench")]
 pub use measure::BenchArguments;
 pub use measure::TraceArguments;
-pub use models::{DistanceArguments, LineageArguments, ModelsArguments, SnapshotChoice};
+pub use models::{DistanceArguments, LineageArguments, ModelOrder, ModelsArguments, SnapshotChoice};
 use options::EXIT_CODES;
 pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};

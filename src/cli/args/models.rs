@@ -1,6 +1,8 @@
 //! Arguments of the verbs for models.
 
-use clap::Args;
+use std::ffi::OsString;
+
+use clap::{Args, ValueEnum};
 
 const COLUMNS: &str = "\
 Columns:
@@ -11,17 +13,34 @@ Columns:
   bits    bit distance from the base: mean number of differing bits per value, estimated from samples
   kind    how the model is stored against its base: `delta`, as the difference; `cast`, as rounded
           values of a wider type; `same`, as a copy of the same content
-  stored  stored size of the chunks of the model";
+  stored  stored size of the chunks of the model
+
+Chunks that several models share count for each of them, also in the sum below the table.";
 
 /// The snapshots whose models are listed.
 #[derive(Debug, Args)]
 pub struct SnapshotChoice {
-    /// Snapshot id, unique prefix, or `latest` (default)
-    #[arg(value_name = "SNAPSHOT")]
-    pub id: Option<String>,
+    /// Snapshot id, unique prefix, or `latest` (default); with a path, only models there
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub id: Option<OsString>,
     /// Include the models of all snapshots; models with the same content once, at their latest path
     #[arg(long, conflicts_with = "id")]
     pub all: bool,
+}
+
+/// Orders of models. All but the first begin with the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModelOrder {
+    /// By path, or by name of the family
+    Path,
+    /// By size
+    Size,
+    /// By stored size
+    Stored,
+    /// By number of parameters
+    Params,
+    /// By distance from the base
+    Bits,
 }
 
 /// Arguments of `models`.
@@ -31,6 +50,18 @@ pub struct ModelsArguments {
     /// The snapshots to look at.
     #[command(flatten)]
     pub snapshots: SnapshotChoice,
+    /// Only models of this family, as the column names it
+    #[arg(long, value_name = "NAME")]
+    pub family: Option<String>,
+    /// Order of the list; all but `path` begin with the largest
+    #[arg(long, value_name = "COLUMN")]
+    pub sort: Option<ModelOrder>,
+    /// Only the first N
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Show a line for each family instead of each model
+    #[arg(long)]
+    pub families: bool,
 }
 
 /// Arguments of `lineage`.

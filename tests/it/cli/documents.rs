@@ -48,7 +48,7 @@ fn samples() -> BTreeMap<&'static str, Vec<Vec<&'static str>>> {
         ("runs", of(&["runs"])),
         ("steps", of(&["steps tune", "steps tune --tensors"])),
         ("best", of(&["best tune --metric loss"])),
-        ("models", of(&["models", "models --all"])),
+        ("models", of(&["models", "models --all", "models --families"])),
         ("lineage", of(&["lineage"])),
         ("distance", of(&["distance src/m.safetensors src/n.safetensors"])),
         ("forget", of(&["forget --keep-last 9", "forget --keep-last 1 --dry-run"])),

@@ -91,8 +91,8 @@ fn models_are_listed_with_their_bases() {
 
     let table = stdout(&home.run(&["models", "latest"]));
     let line = table.lines().find(|line| line.contains("b-tune/model")).unwrap();
-    assert!(["safetensors", "BF16", "327.7K", "a-base", "delta"].iter().all(|word| line.contains(word)), "{table}");
-    assert_eq!(table.lines().count(), 4);
+    assert!(["BF16", "327.7K", "a-base", "delta"].iter().all(|word| line.contains(word)), "{table}");
+    assert_eq!(table.lines().count(), 6, "a head, three models, and the sum below an empty line");
     assert_eq!(code(&home.run(&["models", "latest", "--all"])), 2);
     assert_eq!(code(&home.run(&["models", "ffffffffffff"])), 1);
 }
@@ -178,7 +178,13 @@ fn a_copy_is_the_same_model_at_two_paths() {
     assert!(["m/one/model.safetensors", "0.00", "same"].iter().all(|word| line.contains(word)), "{table}");
     let tree = stdout(&home.run(&["lineage"]));
     let lines: Vec<&str> = tree.lines().collect();
-    assert!(lines.len() == 3 && lines[1].starts_with("one ") && lines[2].starts_with("└── tune "), "{tree}");
+    assert!(
+        lines.len() == 4
+            && lines[3].starts_with("= 2 models ")
+            && lines[1].starts_with("one ")
+            && lines[2].starts_with("└── tune "),
+        "{tree}"
+    );
     assert!(lines[1].ends_with("m/one/model.safetensors, m/two/model.safetensors"), "{tree}");
     let members = parsed(&home.run(&["lineage", "--json"]));
     assert_eq!(members[0]["copies"], json!(["m/two/model.safetensors"]));
@@ -426,4 +432,71 @@ fn a_defect_is_told_once() {
         let output = home.run(&[&["backup", "--force"], paths].concat());
         assert_eq!(stderr(&output).matches("stored as it is, not as safetensors").count(), 1, "{}", stderr(&output));
     }
+}
+
+/// The card of a model that was made from `base`.
+fn card(base: &str) -> Vec<u8> {
+    format!("---\nbase_model: {base}\n---\n").into_bytes()
+}
+
+#[test]
+fn a_card_decides_where_the_estimate_cannot() {
+    // The sibling differs little from the base, so a noisy fine-tune is about as far from both.
+    let home = Home::new();
+    let base = Weights::base();
+    let noisy = |seed: u64, step: f64| {
+        let mut normal = Normal::new(seed);
+        Weights { embed: normal.tuned(&base.embed, step), layer: normal.tuned(&base.layer, step) }
+    };
+    let mut models = vec![("base-0".to_string(), base.bf16(), b"a base".to_vec())];
+    for seed in 2..14 {
+        let step = if seed % 2 == 0 { 0.0002 } else { 0.001 };
+        models.push((format!("ft-{seed}"), noisy(seed, step).bf16(), card("org0/base-0")));
+    }
+    for (name, bytes, card) in models {
+        home.write(&format!("hub/{name}/model.safetensors"), &bytes);
+        home.write(&format!("hub/{name}/README.md"), &card);
+    }
+    home.backup(&["hub"]);
+    let members = parsed(&home.run(&["lineage", "--json"]));
+    let members = members.as_array().unwrap();
+    let root = members.iter().position(|member| member["name"] == "base-0").unwrap();
+    for member in members.iter().filter(|member| member["name"] != "base-0") {
+        assert_eq!(member["parent"].as_u64(), Some(root as u64), "{}", member["name"]);
+    }
+    let tree = stdout(&home.run(&["lineage"]));
+    assert!(tree.lines().last().is_some_and(|line| line.starts_with("= 13 models ")), "{tree}");
+}
+
+#[test]
+fn models_are_filtered_sorted_summed_and_fit_the_terminal() {
+    let home = stored();
+    home.write("n/a-directory-with-a-long-name/and-another-one-below-it/z.safetensors", &Weights::base().f32());
+    home.backup(&["m", "n"]);
+    let paths = |arguments: &[&str]| -> Vec<String> {
+        let models = parsed(&home.run(&[&["models", "--json"], arguments].concat()));
+        models.as_array().unwrap().iter().map(|model| model["path"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(paths(&["latest:m"]).len(), 3);
+    assert_eq!(paths(&["latest:n"]).len(), 1);
+    assert_eq!(paths(&["latest:m/b-tune/model.safetensors"]), ["m/b-tune/model.safetensors"]);
+    assert!(paths(&["--sort", "size", "--top", "1"])[0].ends_with("z.safetensors"));
+    assert_eq!(paths(&["latest:m", "--sort", "bits", "--top", "1"]).len(), 1);
+    let family = paths(&["--family", "a-base"]);
+    assert!(family.len() >= 3 && paths(&["--family", "nobody"]).is_empty());
+    let absent = home.run(&["models", "latest:absent"]);
+    assert!(code(&absent) == 1 && stderr(&absent).contains("holds no `absent`"), "{}", stderr(&absent));
+    let families = parsed(&home.run(&["models", "--families", "--json"]));
+    let sum: u64 = families.as_array().unwrap().iter().map(|family| family["models"].as_u64().unwrap()).sum();
+    assert_eq!(sum, 4, "{families}");
+    let text = stdout(&home.run(&["models", "latest:m"]));
+    assert!(
+        text.lines().last().is_some_and(|line| line.starts_with("3 models, ") && line.contains("(ratio ")),
+        "{text}"
+    );
+    let mut narrow = home.command(&["models"]);
+    let text = stdout(&narrow.env("COLUMNS", "80").output().unwrap());
+    assert!(text.lines().all(|line| line.chars().count() <= 80) && text.contains('…'), "{text}");
+    let tree = stdout(&home.run(&["lineage", "latest:m/b-tune"]));
+    assert!(tree.contains("a-base") && tree.contains("b-tune"), "{tree}");
 }
