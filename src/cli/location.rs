@@ -83,6 +83,22 @@ type ChooseCache = fn(u64) -> BlobCache;
 
 fn open_given(
     options: &Options,
+/// Opens a local repository without asking for a password: for completions.
+///
+/// # Errors
+/// As of [`open`]. [`Error::Locked`] if somebody would have to be asked; [`Error::Usage`] for a remote repository.
+pub fn open_unasked(options: &Options) -> Result<Repository> {
+    if is_remote(options) {
+        return Err(Error::Usage("a remote repository is not opened".into()));
+    }
+    let (location, given) = (path(options)?, secrets::is_given(options));
+    let ask: AskUnlock<'_> = &|| match given {
+        true => secrets::existing(options, &location),
+        false => Err(Error::Locked { location: location.display().to_string(), reason: "nobody is asked".into() }),
+    };
+    open_by_rules(options, &location, ask, given, BlobCache::Lasting)
+}
+
     location: &Path,
     ask: AskUnlock<'_>,
     given: bool,

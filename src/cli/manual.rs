@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::Session;
 use super::args::{CompletionsArguments, ManArguments, command};
+use super::complete;
 use super::exit::Exit;
 use super::location;
 use super::output::{failed, note, print, print_json};
@@ -14,8 +15,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// Those of writing.
 pub fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command(), "fhrd", &mut script);
+    let script = complete::script(&arguments.shell.to_string())?;
     print(|out| out.write_all(&script).map_err(failed))?;
     Ok(Exit::Fine)
 }

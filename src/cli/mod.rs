@@ -7,6 +7,7 @@ mod bench;
 mod cat;
 mod check;
 mod choice;
+mod complete;
 mod copy;
 mod diff;
 mod distance;
@@ -62,6 +63,7 @@ struct Session {
 
 /// Parses the arguments of this process and runs the verb.
 pub fn main() -> ExitCode {
+    complete::answer();
     let arguments = Arguments::of_process();
     logging::start(&arguments.options);
     process::keep_freed_memory();

@@ -1,6 +1,7 @@
 //! Profiles, hooks, completions and manual pages.
 
 use super::fixture::{Home, code, json, stderr, stdout};
+use super::words::completed;
 
 fn home(profile: &str) -> Home {
     let home = Home::new();
@@ -91,8 +92,11 @@ fn completions_and_manual_pages_name_every_verb() {
     assert!(verbs.len() > 10 && verbs.contains(&"backup".to_string()), "{verbs:?}");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = stdout(&home.run(&["completions", shell]));
-        assert!(verbs.iter().all(|verb| script.contains(verb)) && script.contains("exclude-caches"), "{shell}");
+        assert!(script.contains("COMPLETE") && script.contains("fhrd"), "{shell}: the script asks the program");
     }
+    let offered = completed(&home, &[""]);
+    assert!(verbs.iter().all(|verb| offered.lines().any(|line| line == verb)), "{offered}");
+    assert!(completed(&home, &["backup", "--exclude"]).contains("--exclude-caches"));
     assert_eq!(code(&home.run(&["completions", "tcsh"])), 2);
     let written = json(&home.run(&["man", "pages/man1", "--json"]));
     assert_eq!(written["directory"].as_str(), home.path("pages/man1").to_str());

@@ -47,14 +47,38 @@ fn what_other_programs_call_it_gets_a_hint() {
     assert!(!stderr(&home.run(&["snapshotz"])).contains("hint:"));
 }
 
+/// What a shell is offered for the last word of a line.
+pub fn completed(home: &Home, words: &[&str]) -> String {
+    let mut asked = home.command(&[&["--", "fhrd"], words].concat());
+    let index = words.len().to_string();
+    let asked = asked.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index).env("_CLAP_COMPLETE_COMP_TYPE", "9");
+    stdout(&asked.env("_CLAP_COMPLETE_SPACE", "true").env("_CLAP_IFS", "\n").output().unwrap())
+}
+
 #[test]
 fn completions_know_the_values() {
-    let home = Home::new();
-    for shell in ["bash", "zsh", "fish"] {
+    let home = home();
+    home.write("config/fhrd/nightly.toml", b"");
+    let report = home.backup(&["src", "--host", "nas", "--tag", "weekly", "--run", "tune", "--step", "1"]);
+    let id = report["snapshot"].as_str().unwrap()[..8].to_string();
+    for (words, expected) in [
+        (&["restore", ""][..], id.as_str()),
+        (&["ls", "la"], "latest"),
+        (&["snapshots", "--host", ""], "nas"),
+        (&["snapshots", "--tag", ""], "weekly"),
+        (&["steps", ""], "tune"),
+        (&["backup", "--profile", ""], "nightly"),
+        (&["restore", "latest", "--overwrite", ""], "if-changed"),
+        (&["snapshots", "--group-by", ""], "host,paths"),
+        (&["for"], "forget"),
+    ] {
+        let offered = completed(&home, words);
+        assert!(offered.lines().any(|line| line == expected), "{words:?}: {offered}");
+    }
+    assert!(!completed(&home, &["snapshots", "--repo", "nowhere", "--host", ""]).contains("nas"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = stdout(&home.run(&["completions", shell]));
-        for value in ["if-changed", "host,paths"] {
-            assert!(script.contains(value), "{shell}: {value}");
-        }
+        assert!(script.contains("COMPLETE") && script.contains("fhrd"), "{shell}: {script}");
     }
 }
 
@@ -142,4 +166,32 @@ fn patterns_that_match_nothing_are_warned_of() {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!text.contains("`fine`"), "{text}");
+}
+
+#[test]
+fn a_password_may_be_typed_three_times() {
+    let home = home();
+    home.write("password", b"right\n");
+    json(&home.run(&["init", "--repo", "r", "--encrypt", "--password-file", "password", "--json"]));
+    let typed = |passwords: &str| {
+        // `script` runs the program on a terminal of its own.
+        let line = format!("{} snapshots --repo r", env!("CARGO_BIN_EXE_fhrd"));
+        let mut program = std::process::Command::new("script");
+        let environment = home.command(&[]);
+        let variables = environment.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        program.args(["-qec", &line, "/dev/null"]).current_dir(home.path("")).envs(variables);
+        program.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = program.spawn().ok()?;
+        let mut input = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, passwords.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        Some((code(&output), stdout(&output)))
+    };
+    let Some((code, text)) = typed("wrong\nagain\nright\n") else {
+        eprintln!("skipped: `script` is not installed");
+        return;
+    };
+    assert!(code == 0 && text.matches("try again").count() == 2, "{code}: {text}");
+    let (code, text) = typed("one\ntwo\nthree\nright\n").unwrap();
+    assert!(code == 12 && text.matches("password of").count() == 3, "{code}: {text}");
 }
