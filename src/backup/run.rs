@@ -214,7 +214,9 @@ fn input<'a>(
 /// Readies the repository for the run, unless nothing may be written, and finds the parents.
 fn prepare(repository: &Repository, request: &BackupRequest, paths: &[Vec<u8>]) -> Result<Prepared> {
     let cache = cache_directory(repository)?;
-    create_private(&cache)?;
+    if let Err(error) = create_private(&cache) {
+        tracing::warn!("nothing is cached, so more is read and similar data may not be found: {error}");
+    }
     let (listing, containers_adopted) = if request.dry_run {
         let mut listing = ContainerListing::take(&repository.store)?;
         listing.forget_orphans();

@@ -74,6 +74,18 @@ pub struct StreamStage<'a> {
     counts: Arc<ReadCounts>,
 }
 
+/// Fails if nobody can write to the standard input. If it was closed, the runtime has opened /dev/null in its place.
+fn check_input() -> Result<()> {
+    let failed = |error: io::Error| Error::io("read", STANDARD_INPUT, error);
+    let input = rustix::fs::fstat(io::stdin().as_fd()).map_err(|error| failed(error.into()))?;
+    let is_device = rustix::fs::FileType::from_raw_mode(input.st_mode) == rustix::fs::FileType::CharacterDevice;
+    let is_null = rustix::fs::stat("/dev/null").is_ok_and(|null| is_device && null.st_rdev == input.st_rdev);
+    match is_null {
+        true => Err(Error::Usage("the standard input is closed, or /dev/null: there is nothing to store".into())),
+        false => Ok(()),
+    }
+}
+
 impl<'a> StreamStage<'a> {
     /// Opens the stream; starts the command if there is one. The file gets the time `time_ns`, since 1970.
     ///
@@ -89,6 +101,7 @@ impl<'a> StreamStage<'a> {
         request.check()?;
         let (descriptor, title, child): (OwnedFd, String, Option<Child>) = match &request.source {
             StreamSource::StandardInput => {
+                check_input()?;
                 let input = io::stdin().as_fd().try_clone_to_owned();
                 (input.map_err(|error| Error::io("read", STANDARD_INPUT, error))?, STANDARD_INPUT.into(), None)
             }

@@ -327,6 +327,7 @@ impl<'a> WalkStage<'a> {
             return None;
         }
         let source = SourceFile::open(path, &node).ok()?;
+        let source = if self.walker.reads_holes() { source.without_holes() } else { source };
         // The walk meets the file again and reports what cannot be read.
         let _ = source.refresh(&mut node);
         Some((node, source))

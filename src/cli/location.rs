@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
+
 use super::Session;
 use super::args::Options;
 use super::secrets;
@@ -21,6 +23,9 @@ pub fn prepare(session: &mut Session) -> Result<()> {
     store::runtime::stop_with(&session.stop);
     read_profile(session)?;
     secrets::warn_of_empty(&session.options);
+    if std::env::var_os("TZ").is_some_and(|zone| !zone.is_empty()) && TimeZone::try_system().is_err() {
+        tracing::warn!("TZ names no time zone that is known here, so local times are those of UTC");
+    }
     let [upload, download] =
         [session.options.limit_upload, session.options.limit_download].map(|limit| limit.map(|limit| limit.0));
     store::limit_rates(upload, download);
@@ -78,11 +83,6 @@ pub fn open_at(session: &Session, location: &Path) -> Result<Repository> {
     Ok(open_given(&options, location, ask, given, BlobCache::Lasting)?.stopped_by(&session.stop))
 }
 
-/// Which cache a repository gets that may take so many bytes.
-type ChooseCache = fn(u64) -> BlobCache;
-
-fn open_given(
-    options: &Options,
 /// Opens a local repository without asking for a password: for completions.
 ///
 /// # Errors
@@ -99,6 +99,11 @@ pub fn open_unasked(options: &Options) -> Result<Repository> {
     open_by_rules(options, &location, ask, given, BlobCache::Lasting)
 }
 
+/// Which cache a repository gets that may take so many bytes.
+type ChooseCache = fn(u64) -> BlobCache;
+
+fn open_given(
+    options: &Options,
     location: &Path,
     ask: AskUnlock<'_>,
     given: bool,

@@ -97,6 +97,7 @@ fn merged(given: &ChoiceArguments, profile: &BackupProfile) -> ChoiceArguments {
         with_atime: profile.with_atime || given.with_atime,
         dereference: profile.dereference || given.dereference,
         read_special: profile.read_special || given.read_special,
+        read_holes: profile.read_holes || given.read_holes,
     }
 }
 
@@ -184,6 +185,7 @@ fn choice(chosen: &ChoiceArguments) -> Result<EntryChoice> {
         with_atime: chosen.with_atime,
         dereference: chosen.dereference,
         read_special: chosen.read_special,
+        read_holes: chosen.read_holes,
         ..EntryChoice::everything()?
     })
 }

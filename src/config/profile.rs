@@ -71,6 +71,8 @@ pub struct BackupProfile {
     pub dereference: bool,
     /// `--read-special`.
     pub read_special: bool,
+    /// `--read-holes`.
+    pub read_holes: bool,
     /// Bytes that a prune after the backup may move, at most. It merges the small containers of small backups.
     pub compact: Option<ByteSize>,
 }

@@ -107,6 +107,13 @@ impl SourceFile {
         Ok(SourceFile { file: File::from(descriptor), path: path.to_path_buf(), opened, special: Some(special) })
     }
 
+    /// The same file, of which all is data.
+    #[must_use]
+    pub fn without_holes(mut self) -> Self {
+        self.opened.sparse = false;
+        self
+    }
+
     /// Whether this is a device or named pipe, whose length nobody knows before it has been read.
     pub fn is_special(&self) -> bool {
         self.special.is_some()

@@ -66,6 +66,8 @@ pub struct FileLocation {
     path: PathBuf,
     /// Whether it is a special file whose content is read.
     is_special: bool,
+    /// Whether its holes are read.
+    read_holes: bool,
 }
 
 /// Where the walk meets an entry.
@@ -116,19 +118,24 @@ impl Walker {
         &self.source
     }
 
+    /// Whether holes of files are read.
+    pub fn reads_holes(&self) -> bool {
+        self.choice.read_holes
+    }
+
     /// Where to open the file `node` of the [`Event::Entry`] that was returned last.
     pub fn location(&self, node: &Node) -> FileLocation {
+        let read_holes = self.choice.read_holes;
         if let Some(LinkTarget { path, is_special }) = &self.target {
-            return FileLocation { directory: None, path: path.clone(), is_special: *is_special };
+            return FileLocation { directory: None, path: path.clone(), is_special: *is_special, read_holes };
         }
-        match self.directories.last() {
-            Some(WalkedDirectory::Listed { open: Some(directory), identity, .. }) => FileLocation {
-                directory: Some((directory.clone(), *identity)),
-                path: self.source.join(OsStr::from_bytes(&node.name)),
-                is_special: false,
-            },
-            _ => FileLocation { directory: None, path: self.source.clone(), is_special: false },
-        }
+        let (directory, path) = match self.directories.last() {
+            Some(WalkedDirectory::Listed { open: Some(directory), identity, .. }) => {
+                (Some((directory.clone(), *identity)), self.source.join(OsStr::from_bytes(&node.name)))
+            }
+            _ => (None, self.source.clone()),
+        };
+        FileLocation { directory, path, is_special: false, read_holes }
     }
 
     /// Starts with a directory whose entries are stored in the snapshot's root.
@@ -402,12 +409,13 @@ impl FileLocation {
         if self.is_special {
             return SourceFile::open_special(&self.path, node);
         }
-        match &self.directory {
+        let source = match &self.directory {
             Some((directory, _)) => {
                 SourceFile::open_at(directory.as_fd(), OsStr::from_bytes(&node.name), &self.path, node)
             }
             None => SourceFile::open(&self.path, node),
-        }
+        };
+        source.map(|source| if self.read_holes { source.without_holes() } else { source })
     }
 }
 

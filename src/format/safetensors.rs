@@ -28,8 +28,8 @@ use super::tensor::{
 use super::value_type::{KnownType, ValueType};
 use super::{Format, HEAD_BYTES};
 
-/// Longest header that is read.
-const HEADER_BYTES_MAX: u64 = 32 << 20;
+/// Longest header that is read, as in the reference implementation.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// A larger first number is not the length of a header.
 const HEADER_BYTES_CREDIBLE: u64 = 1 << 40;
 /// Bytes of the length of the header.

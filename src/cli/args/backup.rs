@@ -89,7 +89,7 @@ pub struct ChoiceArguments {
     /// Obey the patterns in files of this name, such as .gitignore, in their own directories
     #[arg(long, value_name = "NAME")]
     pub ignore_file: Vec<OsString>,
-    /// Stay on the file system of each path; mount points are stored as empty directories
+    /// Stay on the file system of each path; mount points and btrfs subvolumes are stored as empty directories
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
     /// Store the time of the last access of each entry
@@ -101,6 +101,9 @@ pub struct ChoiceArguments {
     /// Store the content of devices and named pipes among the given paths, and of links to them, as regular files
     #[arg(long)]
     pub read_special: bool,
+    /// Read holes of sparse files, too, and store them as zeros: for file systems that report holes where data is
+    #[arg(long)]
+    pub read_holes: bool,
 }
 
 /// Where paths or content come from.

@@ -33,6 +33,8 @@ pub struct EntryChoice {
     pub dereference: bool,
     /// Store what can be read from devices and named pipes that the user gave.
     pub read_special: bool,
+    /// Read holes, too: the file system may report some where data is.
+    pub read_holes: bool,
     /// The current directory, to which relative paths belong.
     pub current: PathBuf,
 }
