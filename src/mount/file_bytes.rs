@@ -140,6 +140,22 @@ impl ReadFiles {
         Ok(bytes)
     }
 
+    /// The first offset from `offset` on that is in a hole if `in_hole`, else in data. The end is a hole.
+    ///
+    /// # Errors
+    /// Those of reading recipes.
+    pub(super) fn seek(&self, content: ContentReference, offset: u64, in_hole: bool) -> Result<Option<u64>> {
+        let len = content.content_len();
+        let mut at = offset;
+        while let Some(range) = self.shared.locate(content, at)? {
+            if range.chunk.is_none() == in_hole {
+                return Ok(Some(at));
+            }
+            at = range.end();
+        }
+        Ok((in_hole && offset < len).then_some(len))
+    }
+
     /// Notes a read, and has the thread read ahead if it was sequential.
     fn note(&self, content: ContentReference, from: u64, to: u64) {
         let Some(fingerprint) = content.fingerprint() else { return };

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
 };
 
 use super::{FileEntry, ReadOnlyFiles};
@@ -215,6 +215,21 @@ impl Filesystem for FuseFiles {
     ) {
         match answer(self.files.read(inode.0, offset, size as usize)) {
             Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn lseek(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let in_hole = whence == libc::SEEK_HOLE;
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        if !in_hole && whence != libc::SEEK_DATA {
+            return reply.error(Errno::EINVAL);
+        }
+        match answer(self.files.seek(inode.0, offset, in_hole)) {
+            Ok(found) => match found.and_then(|found| i64::try_from(found).ok()) {
+                Some(found) => reply.offset(found),
+                None => reply.error(Errno::ENXIO),
+            },
             Err(error) => reply.error(error),
         }
     }

@@ -86,4 +86,11 @@ pub trait ReadOnlyFiles: Send + Sync {
     /// # Errors
     /// Those of reading the repository.
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>>;
+
+    /// The first offset from `offset` on that is in a hole if `in_hole`, else in data. The end of a file is a hole.
+    /// `Some(None)`: there is none.
+    ///
+    /// # Errors
+    /// Those of reading the repository.
+    fn seek(&self, inode: u64, offset: u64, in_hole: bool) -> Result<Option<Option<u64>>>;
 }

@@ -283,6 +283,19 @@ impl ReadOnlyFiles for SnapshotFiles {
     }
 
     fn read(&self, inode: u64, offset: u64, count: usize) -> Result<Option<Vec<u8>>> {
+        let Some(content) = self.content(inode)? else { return Ok(None) };
+        content.map_or(Ok(Some(Vec::new())), |content| self.bytes.read(content, offset, count).map(Some))
+    }
+
+    fn seek(&self, inode: u64, offset: u64, in_hole: bool) -> Result<Option<Option<u64>>> {
+        let Some(content) = self.content(inode)? else { return Ok(None) };
+        content.map_or(Ok(Some(None)), |content| self.bytes.seek(content, offset, in_hole).map(Some))
+    }
+}
+
+impl SnapshotFiles {
+    /// The content of a file; `None` if the inode is not known, `Some(None)` if the file is empty.
+    fn content(&self, inode: u64) -> Result<Option<Option<ContentReference>>> {
         let Some(found) = self.found(&mut self.tree(), inode)? else { return Ok(None) };
         let (node, content) = (&found.node, found.node.content);
         if let Some(error) = node.unsupported() {
@@ -293,6 +306,6 @@ impl ReadOnlyFiles for SnapshotFiles {
             let name = String::from_utf8_lossy(&node.name).into_owned();
             return Err(Error::corrupt(name, 0, format!("a file of {} bytes", node.size), format!("{len} bytes")));
         }
-        content.map_or(Ok(Some(Vec::new())), |content| self.bytes.read(content, offset, count).map(Some))
+        Ok(Some(content))
     }
 }

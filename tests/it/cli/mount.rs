@@ -145,3 +145,31 @@ fn a_mount_over_the_repository_is_refused() {
     assert_eq!(code(&home.run(&["mount", "absent"])), 1);
     assert_eq!(code(&home.run(&["mount"])), 2);
 }
+
+#[test]
+fn holes_of_files_are_found_and_survive_a_copy() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.write("src/sparse", b"");
+    let file = std::fs::File::options().write(true).open(home.path("src/sparse")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    file.write_all_at(&[7; 5000], 32 << 20).unwrap();
+    drop(file);
+    assert_eq!(code(&home.run(&["backup", "src"])), 0);
+    let mount = Mount::start(&home, &[]);
+    let mounted = std::fs::File::open(mount.directory.join("latest/src/sparse")).unwrap();
+    use rustix::fs::{SeekFrom, seek};
+    assert_eq!(seek(&mounted, SeekFrom::Hole(0)).unwrap(), 0);
+    let data = seek(&mounted, SeekFrom::Data(0)).unwrap();
+    assert!((1 << 20..=32 << 20).contains(&data), "{data}");
+    let after = seek(&mounted, SeekFrom::Hole(data)).unwrap();
+    assert!((32 << 20..40 << 20).contains(&after), "{after}");
+    assert!(seek(&mounted, SeekFrom::Data(after)).is_err() && seek(&mounted, SeekFrom::Data(64 << 20)).is_err());
+    let copied = Command::new("cp").arg(mount.directory.join("latest/src/sparse")).arg(home.path("copy")).status();
+    assert!(copied.unwrap().success());
+    assert!(home.read("copy") == home.read("src/sparse"));
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(home.path("copy")).unwrap());
+    assert!(blocks * 512 < 8 << 20, "{blocks}");
+}
