@@ -47,7 +47,7 @@ impl Format for Gguf {
 
     fn matches_head(&self, head: &[u8]) -> bool {
         let version = head.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>());
-        version.is_some_and(|version| (1..=3).contains(&u32::from_le_bytes(*version)))
+        version.is_some_and(|version| version_of(u32::from_le_bytes(*version)).is_some())
     }
 
     fn find(&self, window: Window) -> Result<Option<Recognised>, FormatError> {
@@ -68,7 +68,8 @@ impl Format for Gguf {
         if !alignment.is_power_of_two() {
             return FormatError::defective(format!("expected an alignment that is a power of two, found {alignment}"));
         }
-        header.reader = WindowReader::new(window, header.reader.position(), window.len());
+        let is_big_endian = header.is_big_endian;
+        header.reader = WindowReader::new(window, header.reader.position(), window.len()).in_order(is_big_endian);
         header.reader.limit(DIRECTORY_BYTES_MAX);
         let mut entries = Vec::new();
         for _ in 0..tensor_count {
@@ -112,13 +113,26 @@ fn located(mut entries: Vec<GgufEntry>, start: u64, file_len: u64) -> Result<Vec
 struct GgufHeader<'a> {
     reader: WindowReader<'a>,
     version: u32,
+    /// Whether all numbers, also those of tensors, are big-endian.
+    is_big_endian: bool,
+}
+
+/// The version that the first number is in one of the two orders, and whether it is the big-endian one.
+fn version_of(number: u32) -> Option<(u32, bool)> {
+    let is_known = |version: u32| (1..=3).contains(&version);
+    match number {
+        number if is_known(number) => Some((number, false)),
+        number if is_known(number.swap_bytes()) => Some((number.swap_bytes(), true)),
+        _ => None,
+    }
 }
 
 impl<'a> GgufHeader<'a> {
     fn open(window: Window<'a>) -> Result<Self, FormatError> {
         let mut reader = WindowReader::new(window, MAGIC.len() as u64, METADATA_SCAN_BYTES_MAX);
-        let version = reader.u32()?;
-        Ok(GgufHeader { reader, version })
+        let number = reader.u32()?;
+        let (version, is_big_endian) = version_of(number).unwrap_or((number, false));
+        Ok(GgufHeader { reader: reader.in_order(is_big_endian), version, is_big_endian })
     }
 
     /// A count or length: 32 bits in version 1, else 64 bits.
@@ -222,6 +236,8 @@ impl<'a> GgufHeader<'a> {
             ));
         }
         shape.reverse();
+        // Values of several bytes are no numbers for the rest of the program.
+        let dtype = if self.is_big_endian && dtype.width() != Some(1) { Dtype::Other } else { dtype };
         Ok(GgufEntry { tensor: Tensor { name, dtype, shape, offset, len: 0 }, len })
     }
 }

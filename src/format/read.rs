@@ -134,12 +134,19 @@ pub(super) struct WindowReader<'a> {
     /// Bytes from offset `buffered_from` on.
     buffer: Vec<u8>,
     buffered_from: u64,
+    is_big_endian: bool,
 }
 
 impl<'a> WindowReader<'a> {
     /// A reader of the bytes `start..end` of `window`.
     pub(super) fn new(window: Window<'a>, start: u64, end: u64) -> Self {
-        WindowReader { window, position: start, end: end.min(window.len), buffer: Vec::new(), buffered_from: 0 }
+        let end = end.min(window.len);
+        WindowReader { window, position: start, end, buffer: Vec::new(), buffered_from: 0, is_big_endian: false }
+    }
+    /// The same, for numbers in big-endian order if `is_big_endian`.
+    #[must_use]
+    pub(super) fn in_order(self, is_big_endian: bool) -> Self {
+        WindowReader { is_big_endian, ..self }
     }
     /// Offset of the next byte.
     pub(super) fn position(&self) -> u64 {
@@ -198,17 +205,20 @@ impl<'a> WindowReader<'a> {
         self.position += count;
         Ok(bytes)
     }
-    /// Little-endian `u16`.
+    /// A `u16`, little-endian unless [`WindowReader::in_order`] says otherwise.
     pub(super) fn u16(&mut self) -> Result<u16, FormatError> {
-        Ok(u16::from_le_bytes(self.array()?))
+        let number = u16::from_le_bytes(self.array()?);
+        Ok(if self.is_big_endian { number.swap_bytes() } else { number })
     }
-    /// Little-endian `u32`.
+    /// A `u32`, little-endian unless [`WindowReader::in_order`] says otherwise.
     pub(super) fn u32(&mut self) -> Result<u32, FormatError> {
-        Ok(u32::from_le_bytes(self.array()?))
+        let number = u32::from_le_bytes(self.array()?);
+        Ok(if self.is_big_endian { number.swap_bytes() } else { number })
     }
-    /// Little-endian `u64`.
+    /// A `u64`, little-endian unless [`WindowReader::in_order`] says otherwise.
     pub(super) fn u64(&mut self) -> Result<u64, FormatError> {
-        Ok(u64::from_le_bytes(self.array()?))
+        let number = u64::from_le_bytes(self.array()?);
+        Ok(if self.is_big_endian { number.swap_bytes() } else { number })
     }
 
     fn check_remaining(&self, count: u64) -> Result<(), FormatError> {

@@ -285,6 +285,21 @@ fn gguf_values_are_located_by_the_alignment() {
 }
 
 #[test]
+fn gguf_of_a_big_endian_machine_is_located_and_its_values_are_no_numbers() {
+    let mut bytes = [&b"GGUF"[..], &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+    for (name, number, offset) in [(b'a', 0u8, 0u8), (b'b', 24, 32)] {
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 1, name, 0, 0, 0, 1]);
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, offset]);
+    }
+    bytes.resize(bytes.len().next_multiple_of(32), 0);
+    bytes.extend([[1; 32].as_slice(), &[2; 8]].concat());
+    let rows = rows_of(&model(&bytes), &bytes);
+    assert_eq!(rows[0], ("a".into(), "other", vec![8], vec![1; 32]));
+    // One byte each has no order.
+    assert_eq!(rows[1], ("b".into(), "I8", vec![8], vec![2; 8]));
+}
+
+#[test]
 fn a_tensor_of_unknown_type_extends_to_the_next_tensor() {
     let bytes = gguf_of(3, 32, &[("u", &[7], 200, &[1; 40]), ("v", &[1], 0, &[2; 4])]);
     let rows = rows_of(&model(&bytes), &bytes);
