@@ -43,7 +43,8 @@ macro_rules! identifier {
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&hex(&self.0))
+                // `{:.8}` gives the first digits.
+                f.pad(&hex(&self.0))
             }
         }
         impl fmt::Debug for $name {

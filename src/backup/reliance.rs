@@ -131,7 +131,7 @@ impl Reliance {
         };
         if let Err(error) = taken_back {
             self.is_in_doubt.store(true, Ordering::Relaxed);
-            tracing::warn!("snapshot {snapshot} may lack data, and could not be withdrawn: {error}");
+            tracing::warn!("snapshot {snapshot:.8} may lack data, and could not be withdrawn: {error}");
         }
         looked
     }

@@ -149,7 +149,7 @@ fn run_once(
         let released = commit.release();
         let (saved, metrics, id, index_hits) = committed?;
         let may_delete = released.inspect_err(|_| {
-            tracing::error!("snapshot {id} is whole, but readers leave it out until a prune has looked at it");
+            tracing::error!("snapshot {id:.8} is whole, but readers leave it out until a prune has looked at it");
         })?;
         indexes.save_filter();
         may_delete.then(|| care_after_commit(repository, &listing, &cache, snapshots, stop));

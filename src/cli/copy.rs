@@ -105,7 +105,7 @@ pub fn run(session: &Session, arguments: &CopyArguments) -> Result<Exit> {
         let copied = || copier.copy(&original, arguments.dry_run, &progress, &session.stop);
         let copied = match shown(&session.options, &progress, None, copied) {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) => {
-                tracing::error!("snapshot {} is not copied: {error}", original.id);
+                tracing::error!("snapshot {:.8} is not copied: {error}", original.id);
                 exit = Exit::from(&error);
                 CopiedDocument::failed(&original, &error)
             }

@@ -232,7 +232,7 @@ struct AppliedRules<'a> {
 impl AppliedRules<'_> {
     fn time_of(&self, named: &NamedSnapshot) -> Result<Zoned> {
         let time = Timestamp::from_nanosecond(i128::from(named.snapshot.time_ns));
-        let time = time.map_err(|error| Error::Usage(format!("time of snapshot {}: {error}", named.id)))?;
+        let time = time.map_err(|error| Error::Usage(format!("time of snapshot {:.8}: {error}", named.id)))?;
         Ok(time.to_zoned(self.zone.clone()))
     }
 

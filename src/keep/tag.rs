@@ -49,7 +49,7 @@ pub fn tag(repository: &Repository, named: &NamedSnapshot, change: &TagChange) -
     check_writable(repository)?;
     if !snapshot::is_reported(store, named)? {
         let text = "its backup still runs, or was killed just before it was complete";
-        return Err(Error::Usage(format!("cannot tag snapshot {}: {text}", named.id)));
+        return Err(Error::Usage(format!("cannot tag snapshot {:.8}: {text}", named.id)));
     }
     // A new id makes the name new, even if these tags were there before.
     let intent = Some(repository.salts.draw()?.to_vec());

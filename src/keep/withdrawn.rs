@@ -69,7 +69,7 @@ impl WithdrawnNotes {
     pub fn clean(&self, repository: &Repository, broken: &[NamedSnapshot]) -> Result<()> {
         let store = repository.store.as_ref();
         for named in broken {
-            tracing::info!("snapshot {}, which its backup has withdrawn, is deleted", named.id);
+            tracing::info!("snapshot {:.8}, which its backup has withdrawn, is deleted", named.id);
             snapshot::delete(store, &named.id)?;
         }
         self.names.iter().try_for_each(|name| store.delete(name))

@@ -140,7 +140,7 @@ pub fn repair_snapshots(
         may_come_back |= found.may_come_back | repair.reader.resolver.locator.listing().may_come_back();
         found.may_come_back = may_come_back;
         if found.may_come_back {
-            tracing::warn!("snapshot {} is left as it is: what it lacks may be readable later", named.id);
+            tracing::warn!("snapshot {:.8} is left as it is: what it lacks may be readable later", named.id);
         } else if !request.dry_run {
             let known = if request.forget { &[][..] } else { &snapshots };
             let replacement = match repair.replace(repository, config, &listing, named, known) {

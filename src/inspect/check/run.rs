@@ -366,7 +366,7 @@ fn needed_data(
 fn note_forgotten(forgotten: &[SnapshotId], report: &mut CheckReport) {
     let left = DEFECTS_MAX.saturating_sub(report.notes.len());
     let notes = forgotten.iter().take(left);
-    report.notes.extend(notes.map(|id| format!("snapshot {id} was forgotten meanwhile, so it is not checked")));
+    report.notes.extend(notes.map(|id| format!("snapshot {id:.8} was forgotten meanwhile, so it is not checked")));
 }
 
 /// Puts what is bad into the report. From here on, readers know it.
