@@ -1,6 +1,7 @@
-//! Changes: which entries a backup finds new, changed and gone since its parents. They are counted, and named with `-v`.
+//! Changes: which entries a backup finds new, changed and gone since its parents. `-v` names them.
 //!
-//! 1. The metadata decide, as for the question whether a file is read. So the content of a changed file may be the same.
+//! 1. The metadata decide, as for the question whether a file is read. So the content of a changed file may be the
+//!    same.
 //! 2. What a parent has in a directory that is stored whole, and what the walk does not store there, is gone. Nothing
 //!    counts as gone in a directory of which something could not be read, or of which only parts were asked for.
 
@@ -21,7 +22,7 @@ pub const CHANGES_TARGET: &str = "fhrd::changes";
 
 /// What became of an entry since the parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Change {
+pub enum EntryChange {
     /// No parent has it, or only as another kind of entry.
     #[default]
     New,
@@ -37,7 +38,7 @@ pub enum Change {
 
 /// Counts of regular files.
 #[derive(Debug, Default)]
-pub struct ChangeCounts {
+pub struct FileChangeCounts {
     /// Files that are new.
     pub new: AtomicU64,
     /// Files that changed.
@@ -52,15 +53,15 @@ pub struct ChangeCounts {
     removed_entries: AtomicU64,
 }
 
-impl ChangeCounts {
+impl FileChangeCounts {
     /// Counts and names an entry of the source that is no directory.
-    pub fn entry(&self, change: Change, path: &Path, node: &Node) {
+    pub fn entry(&self, change: EntryChange, path: &Path, node: &Node) {
         let (counter, letter) = match change {
-            Change::New => (&self.new, Some("+")),
-            Change::Changed => (&self.changed, Some("M")),
-            Change::Recent => (&self.recent, None),
-            Change::Lost => (&self.lost, None),
-            Change::Unchanged => return,
+            EntryChange::New => (&self.new, Some("+")),
+            EntryChange::Changed => (&self.changed, Some("M")),
+            EntryChange::Recent => (&self.recent, None),
+            EntryChange::Lost => (&self.lost, None),
+            EntryChange::Unchanged => return,
         };
         if node.kind == NodeKind::File {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +121,7 @@ pub fn name(letter: &str, path: &Path, node: &Node) {
 
 /// The directory of a parent that the walk is in, as far as it is to be compared.
 #[derive(Debug, Default)]
-pub struct ComparedDirectory {
+pub struct WatchedDirectory {
     /// Its path; `None` if nothing in it counts as gone.
     pub path: Option<PathBuf>,
     /// Whether the walk has asked for the next entry of the parent.

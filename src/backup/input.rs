@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::changes::ChangeCounts;
+use super::changes::FileChangeCounts;
 use super::memory::MemoryStage;
 use super::stored::StoredStage;
 use super::stream::StreamStage;
@@ -38,7 +38,7 @@ pub struct ReadCounts {
     /// Entries that the user's choice leaves out. What is below an excluded directory is not counted.
     pub excluded: AtomicU64,
     /// What changed since the parents.
-    pub changes: ChangeCounts,
+    pub changes: FileChangeCounts,
 }
 
 impl ReadCounts {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::changes::{Change, ComparedDirectory};
+use super::changes::{EntryChange, WatchedDirectory};
 use super::input::ReadCounts;
 use super::roots::RecordedRoots;
 use crate::error::{ErrorKind, Result};
@@ -19,7 +19,7 @@ struct ParentDirectory {
     cursor: TreeCursor,
     /// The next entry in name order.
     next: Option<Node>,
-    compared: ComparedDirectory,
+    compared: WatchedDirectory,
 }
 
 impl ParentDirectory {
@@ -44,7 +44,7 @@ pub struct ParentCursor {
     levels: Vec<Option<ParentDirectory>>,
     previous_version: Option<ContentReference>,
     /// What became of the entry of the last look.
-    change: Change,
+    change: EntryChange,
     /// Where entries that are gone are counted.
     counts: Option<Arc<ReadCounts>>,
     roots: RecordedRoots,
@@ -78,7 +78,7 @@ impl ParentCursor {
             unchanged_since_ns,
             levels: vec![level],
             previous_version: None,
-            change: Change::New,
+            change: EntryChange::New,
             counts: None,
             roots: RecordedRoots::new(parent),
             relocated: None,
@@ -125,7 +125,7 @@ impl ParentCursor {
     fn open(reader: &mut ChunkReader, content: Option<ContentReference>) -> Option<ParentDirectory> {
         let mut cursor = TreeCursor::open(content);
         let next = cursor.next(reader).ok()?;
-        Some(ParentDirectory { cursor, next, compared: ComparedDirectory::default() })
+        Some(ParentDirectory { cursor, next, compared: WatchedDirectory::default() })
     }
 
     /// The parent's entry called `name` in the current directory. Callers ask for names in ascending order. If the
@@ -157,16 +157,16 @@ impl ParentCursor {
         }
         let known = found.filter(|known| known.kind == node.kind);
         self.change = match &known {
-            None => Change::New,
-            Some(known) if !is_same(known, node) => Change::Changed,
-            Some(_) if !self.is_older(node) => Change::Recent,
-            Some(_) => Change::Unchanged,
+            None => EntryChange::New,
+            Some(known) if !is_same(known, node) => EntryChange::Changed,
+            Some(_) if !self.is_older(node) => EntryChange::Recent,
+            Some(_) => EntryChange::Unchanged,
         };
         known
     }
 
     /// What became of the entry of the last look.
-    pub fn change(&self) -> Change {
+    pub fn change(&self) -> EntryChange {
         self.change
     }
 
@@ -193,7 +193,7 @@ impl ParentCursor {
         self.previous_version = None;
         let known = self.look(node)?;
         self.previous_version = known.content;
-        if self.change != Change::Unchanged {
+        if self.change != EntryChange::Unchanged {
             return None;
         }
         if let Some(holes) = known.extra.get(HOLES_KEY) {
@@ -204,7 +204,7 @@ impl ParentCursor {
         if content.content_len() == known.size && self.is_whole(content) {
             return Some(Some(content));
         }
-        self.change = Change::Lost;
+        self.change = EntryChange::Lost;
         None
     }
 

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::changes::Change;
+use super::changes::EntryChange;
 use super::parent::ParentCursor;
 use crate::error::{Error, Result};
 use crate::repo::Repository;
@@ -54,17 +54,17 @@ impl ParentCursors {
     }
 
     /// What became of an entry since the latest parent that has it.
-    pub fn look(&mut self, node: &Node) -> Change {
+    pub fn look(&mut self, node: &Node) -> EntryChange {
         self.0.iter_mut().for_each(|parent| _ = parent.look(node));
         self.change()
     }
 
     /// What became of the entry of the last look.
-    pub fn change(&self) -> Change {
+    pub fn change(&self) -> EntryChange {
         let changes = || self.0.iter().map(ParentCursor::change);
         // Any parent that has it as it is will do.
-        let best = changes().find(|change| *change == Change::Unchanged);
-        best.or_else(|| changes().find(|change| *change != Change::New)).unwrap_or_default()
+        let best = changes().find(|change| *change == EntryChange::Unchanged);
+        best.or_else(|| changes().find(|change| *change != EntryChange::New)).unwrap_or_default()
     }
 
     /// Follows the walk out of the current directory.

@@ -1,5 +1,5 @@
-//! Where a parent has the paths that it was made of: a relative path is stored as it was given, an absolute one whole. So
-//! the same directory may have one place in the parent and another one in the new snapshot.
+//! Where a parent has the paths that it was made of: a relative path is stored as it was given, an absolute one whole.
+//! So the same directory may have one place in the parent and another one in the new snapshot.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

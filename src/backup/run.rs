@@ -121,8 +121,7 @@ fn run_once(
     progress: &Progress,
     stop: &Arc<AtomicBool>,
 ) -> Result<BackupReport> {
-    let started = Instant::now();
-    let time_ns = repository.clock.now_ns();
+    let (started, time_ns) = (Instant::now(), repository.clock.now_ns());
     warn_of_future(request, time_ns);
     let (plan, paths) = (plan(request)?, recorded_paths(request)?);
     let prepared = prepare(repository, request, &paths)?;
@@ -138,7 +137,7 @@ fn run_once(
         let (saved, metrics) = run_dry_stages(wiring, input)?;
         (saved, metrics, String::new(), indexes.hits())
     } else {
-        let has_flags = cfg!(target_os = "linux") && is_tree;
+        let has_flags = is_tree && cfg!(target_os = "linux");
         let start = SnapshotStart { time_ns, paths, parent, root_node, has_flags };
         let commit = Commit::new(repository, request, &listing, &indexes);
         let committed = run_stages(wiring, input).and_then(|(saved, metrics)| {

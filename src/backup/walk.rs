@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use super::changes::{self, Change};
+use super::changes::{self, EntryChange};
 use super::input::ReadCounts;
 use super::parents::ParentCursors;
 use super::reading::{FileToRead, OpenedFile, WalkBatch, WalkItem, announced, bytes_at_once};
@@ -183,7 +183,7 @@ impl<'a> WalkStage<'a> {
     fn enter(&mut self, path: &Path, node: &Node) {
         self.locate(node);
         self.parents.enter(node);
-        if self.parents.change() == Change::New && !node.partial {
+        if self.parents.change() == EntryChange::New && !node.partial {
             changes::name("+", path, node);
         }
         if !node.partial {

@@ -62,16 +62,16 @@ fn trees_with(members: Vec<FamilyMember>, path: &Path) -> Vec<FamilyMember> {
         let own = Path::new(OsStr::from_bytes(&member.path));
         member.model.is_some() && (own.starts_with(path) || member.copies.iter().any(|copy| copy.starts_with(path)))
     };
-    let mut kept: Vec<FamilyMember> = Vec::new();
+    let mut chosen: Vec<FamilyMember> = Vec::new();
     for (tree, start) in trees.into_iter().zip(starts).filter(|(tree, _)| tree.iter().any(is_there)) {
-        let to = kept.len();
+        let to = chosen.len();
         let moved = tree.into_iter().map(|mut member| {
             member.parent = member.parent.and_then(|parent| parent.checked_sub(start)).map(|parent| parent + to);
             member
         });
-        kept.extend(moved);
+        chosen.extend(moved);
     }
-    kept
+    chosen
 }
 
 /// The rows, and behind each tree of several models a row with their sum.

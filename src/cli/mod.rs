@@ -49,8 +49,7 @@ mod upgrade;
 
 use std::{process::ExitCode, sync::Arc, sync::atomic::AtomicBool};
 
-use crate::config::UserProfile;
-use crate::error::Result;
+use crate::{config::UserProfile, error::Result};
 use args::{Arguments, Options, Verb};
 use exit::Exit;
 

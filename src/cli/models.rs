@@ -146,7 +146,7 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
         }
         return Ok(exit);
     }
-    sort(&mut found, arguments.sort, |model| (model.size, model.stored_bytes, model.parameters, bits(model)));
+    sort(&mut found, arguments.sort, measures);
     found.truncate(arguments.top.unwrap_or(usize::MAX));
     if session.options.json {
         print_json(&found.iter().map(ModelDocument::new).collect::<Vec<_>>())?;
@@ -158,8 +158,10 @@ pub fn run(session: &Session, arguments: &ModelsArguments) -> Result<Exit> {
     Ok(exit)
 }
 
-fn bits(model: &ModelReport) -> Option<f64> {
-    model.base.as_ref().map(|base| base.bit_distance)
+fn measures(model: &ModelReport) -> Measures {
+    let bits = model.base.as_ref().map(|base| base.bit_distance);
+    let stored = model.stored_bytes.unwrap_or(0);
+    Measures { size: model.size, stored, parameters: model.parameters, bits }
 }
 
 /// Sizes of several models. Chunks that they share count for each.
@@ -183,18 +185,32 @@ impl ModelsTotal {
     }
 }
 
-/// Sorts by what `of` gives: size, stored bytes, parameters, bits. The largest come first; paths ascend.
-fn sort<T>(models: &mut [T], by: Option<ModelOrder>, of: impl Fn(&T) -> (u64, Option<u64>, u64, Option<f64>)) {
-    let largest = |key: fn((u64, Option<u64>, u64, Option<f64>)) -> f64| {
-        move |one: &T, other: &T| key(of(other)).total_cmp(&key(of(one)))
-    };
-    match by {
-        None | Some(ModelOrder::Path) => {}
-        Some(ModelOrder::Size) => models.sort_by(largest(|(size, ..)| size as f64)),
-        Some(ModelOrder::Stored) => models.sort_by(largest(|(_, stored, ..)| stored.unwrap_or(0) as f64)),
-        Some(ModelOrder::Params) => models.sort_by(largest(|(_, _, parameters, _)| parameters as f64)),
-        Some(ModelOrder::Bits) => models.sort_by(largest(|(.., bits)| bits.unwrap_or(-1.0))),
+/// What models are sorted by.
+#[derive(Debug, Clone, Copy)]
+struct Measures {
+    size: u64,
+    stored: u64,
+    parameters: u64,
+    /// Distance from the base, if there is one.
+    bits: Option<f64>,
+}
+
+impl Measures {
+    fn of(self, order: ModelOrder) -> f64 {
+        match order {
+            ModelOrder::Path => 0.0,
+            ModelOrder::Size => self.size as f64,
+            ModelOrder::Stored => self.stored as f64,
+            ModelOrder::Params => self.parameters as f64,
+            ModelOrder::Bits => self.bits.unwrap_or(-1.0),
+        }
     }
+}
+
+/// Sorts by what `of` gives, the largest first. Equal ones stay in the order of their paths.
+fn sort<T>(models: &mut [T], order: Option<ModelOrder>, of: impl Fn(&T) -> Measures) {
+    let order = order.unwrap_or(ModelOrder::Path);
+    models.sort_by(|one, other| of(other).of(order).total_cmp(&of(one).of(order)));
 }
 
 /// The models of a family together, as JSON.
@@ -217,7 +233,10 @@ fn families(models: &[ModelReport], arguments: &ModelsArguments) -> Vec<FamilyDo
         FamilyDocument { family: family.into(), models: models.len(), parameters, size, stored }
     };
     let mut families: Vec<FamilyDocument> = members.into_iter().map(document).collect();
-    sort(&mut families, arguments.sort, |family| (family.size, Some(family.stored), family.parameters, None));
+    sort(&mut families, arguments.sort, |family| {
+        let FamilyDocument { size, stored, parameters, .. } = *family;
+        Measures { size, stored, parameters, bits: None }
+    });
     families.truncate(arguments.top.unwrap_or(usize::MAX));
     families
 }

@@ -20,7 +20,7 @@ use crate::types::hex;
 const NAME: &str = "to the standard output";
 
 /// Characters that a shortened word keeps.
-const WORD_CHARS_MIN: usize = 9;
+const TEXT_CHARS_MIN: usize = 9;
 
 /// An error of writing to standard output.
 pub fn failed(error: io::Error) -> Error {
@@ -144,15 +144,15 @@ fn width() -> Option<usize> {
     given.or_else(|| is_terminal().then(|| usize::from(Term::stdout().size().1))).filter(|width| *width > 0)
 }
 
-/// Shortens the widest columns of words until a row fits, but none below [`WORD_CHARS_MIN`].
+/// Shortens the widest columns of words until a row fits, but none below [`TEXT_CHARS_MIN`].
 fn fit(columns: &[(&str, Align)], rows: &mut [Vec<String>], width: usize) {
     let of = |at: usize| rows.iter().filter_map(|row| Some(row.get(at)?.chars().count())).max().unwrap_or(0);
     let mut widths: Vec<usize> =
         columns.iter().enumerate().map(|(at, (title, _))| title.chars().count().max(of(at))).collect();
-    let room = width.saturating_sub(2 * columns.len().saturating_sub(1));
-    let is_words = |at: usize| columns.get(at).is_some_and(|(_, align)| *align == Align::Left);
-    while widths.iter().sum::<usize>() > room {
-        let widest = widths.iter_mut().enumerate().filter(|(at, width)| is_words(*at) && **width > WORD_CHARS_MIN);
+    let space = width.saturating_sub(2 * columns.len().saturating_sub(1));
+    let is_text = |at: usize| columns.get(at).is_some_and(|(_, align)| *align == Align::Left);
+    while widths.iter().sum::<usize>() > space {
+        let widest = widths.iter_mut().enumerate().filter(|(at, width)| is_text(*at) && **width > TEXT_CHARS_MIN);
         match widest.max_by_key(|(_, width)| **width) {
             Some((_, width)) => *width -= 1,
             None => break,
@@ -291,7 +291,7 @@ mod tests {
         let columns = [("path", Align::Left), ("n", Align::Right), ("base", Align::Left)];
         let mut rows = vec![vec!["m/a/very/long/path/model.safetensors".into(), "12345".into(), "short".into()]];
         fit(&columns, &mut rows, 30);
-        assert_eq!(rows[0], ["m/a/ve…safetensors", "12345", "short"]);
+        assert_eq!(rows[0], ["m/a/v…afetensors", "12345", "short"]);
         fit(&columns, &mut rows, 1);
         assert_eq!(rows[0], ["m/…ensors", "12345", "short"]);
         assert_eq!((shortened("äbc", 3), shortened("äbcd", 3)), ("äbc".into(), "…cd".into()));

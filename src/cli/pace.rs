@@ -78,9 +78,9 @@ impl Pace {
         if self.now.0 < WARM_UP || rate <= 0.0 {
             return None;
         }
-        let passed = done.bytes.saturating_add(done.skipped);
-        let share = if passed > 0 { done.bytes as f64 / passed as f64 } else { 1.0 };
-        let to_read = bytes.saturating_sub(passed) as f64 * share;
+        let bytes_done = done.bytes.saturating_add(done.skipped);
+        let share = if bytes_done > 0 { done.bytes as f64 / bytes_done as f64 } else { 1.0 };
+        let to_read = bytes.saturating_sub(bytes_done) as f64 * share;
         let to_look_at = entries.saturating_sub(done.entries).saturating_mul(ENTRY_BYTES) as f64;
         Duration::try_from_secs_f64((to_read + to_look_at) / rate).ok()
     }

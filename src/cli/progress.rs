@@ -54,7 +54,7 @@ impl Drop for Ended<'_> {
 
 /// How progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum DisplayMode {
     /// A bar on a terminal, lines elsewhere.
     Text,
     /// A JSON document on a line of its own.
@@ -63,16 +63,16 @@ enum Form {
 
 /// Does `work` and shows `progress` meanwhile, unless the options forbid it. `scan` counts the totals.
 pub fn shown<T>(options: &Options, progress: &Progress, scan: Option<Scan<'_>>, work: impl FnOnce() -> T) -> T {
-    let form = match options.json {
-        true if options.progress => Form::Json,
-        false if !options.quiet => Form::Text,
+    let mode = match options.json {
+        true if options.progress => DisplayMode::Json,
+        false if !options.quiet => DisplayMode::Text,
         _ => return work(),
     };
     let (ended, scanned) = (AtomicBool::new(false), AtomicBool::new(scan.is_none()));
     std::thread::scope(|scope| {
         let (alive, over) = channel();
         let guard = Ended { flag: &ended, _alive: alive };
-        scope.spawn(|| show(form, progress, &scanned, over));
+        scope.spawn(|| show(mode, progress, &scanned, over));
         if let Some(scan) = &scan {
             scope.spawn(|| {
                 scan.run(progress, &ended);
@@ -86,7 +86,7 @@ pub fn shown<T>(options: &Options, progress: &Progress, scan: Option<Scan<'_>>, 
 }
 
 /// Shows the counters until the sender of `over` is dropped.
-fn show(form: Form, progress: &Progress, scanned: &AtomicBool, over: Receiver<()>) {
+fn show(mode: DisplayMode, progress: &Progress, scanned: &AtomicBool, over: Receiver<()>) {
     let started = Instant::now();
     let mut pace = Pace::default();
     let mut sample = || {
@@ -94,15 +94,15 @@ fn show(form: Form, progress: &Progress, scanned: &AtomicBool, over: Receiver<()
         pace.record(started.elapsed(), progressed.done);
         (progressed.line(&pace), progressed.document(&pace, progress), progressed)
     };
-    match form {
-        Form::Json => loop {
+    match mode {
+        DisplayMode::Json => loop {
             let is_over = over.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout);
             note(&sample().1.to_string());
             if is_over {
                 return;
             }
         },
-        Form::Text if !std::io::stderr().is_terminal() => {
+        DisplayMode::Text if !std::io::stderr().is_terminal() => {
             let samples_a_line = (LINE_INTERVAL.as_secs() / SAMPLE_INTERVAL.as_secs()) as u32;
             for number in 1u32.. {
                 if over.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
@@ -114,7 +114,7 @@ fn show(form: Form, progress: &Progress, scanned: &AtomicBool, over: Receiver<()
                 }
             }
         }
-        Form::Text => draw(progress, &over, || {
+        DisplayMode::Text => draw(progress, &over, || {
             let (line, _, progressed) = sample();
             (line, progressed)
         }),

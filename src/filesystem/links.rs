@@ -2,8 +2,8 @@
 //!
 //! 1. With `dereference`, a link is stored as what it leads to, under the name of the link. The target is opened by a
 //!    path without links. A link that leads nowhere, or to a directory above it, is stored as a link.
-//! 2. With `read_special`, a device or named pipe that the user gave, or a link to one, is stored as a regular file with
-//!    what can be read from it. Deeper ones never end, or wait for a writer, so they are stored as what they are.
+//! 2. With `read_special`, a device or named pipe that the user gave, or a link to one, is stored as a regular file
+//!    with what can be read from it. Deeper ones never end, or wait for a writer, so they are stored as what they are.
 //! 3. If the user gave a path that is a link or a special file, and it is stored as such, a warning says so.
 
 use std::path::{Path, PathBuf};

@@ -211,10 +211,11 @@ impl Walker {
     /// What is stored of the entry at `self.source`: the choice may follow links.
     fn replaced(&mut self, node: Node, warnings: &mut Vec<Error>) -> Node {
         let open = &self.directories;
-        let is_above = |found| {
-            let is_found = |level: &WalkedDirectory| matches!(level, WalkedDirectory::Listed { identity, .. } if *identity == found);
-            open.iter().any(is_found)
+        let identity_of = |level: &WalkedDirectory| match level {
+            WalkedDirectory::Listed { identity, .. } => Some(*identity),
+            WalkedDirectory::Planned(_) => None,
         };
+        let is_above = |found| open.iter().any(|level| identity_of(level) == Some(found));
         let entry = (self.source.as_path(), &node);
         let replaced = links::replacement(&self.capturer, &self.choice, entry, self.is_given, is_above, warnings);
         let (target, node) = replaced.map_or((None, node), |(target, node)| (Some(target), node));

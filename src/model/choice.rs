@@ -5,8 +5,9 @@
 //! 2. Candidates are ordered by the estimated size of a delta of the whole model; equal ones by age, the oldest first.
 //!    A model that the new one's card names comes first if its estimate is within the noise of the best one.
 //! 3. A tensor's base is the counterpart with the shortest estimated delta, the first of equals, if the delta is short
-//!    enough. Against a model that the card names, another one must be better by more than the noise. The bit distance of ZipLLM is recorded for the family tree only. It does not decide, because a delta to
-//!    a distant model can still pay.
+//!    enough. Against a model that the card names, another one must be better by more than the noise. The bit distance
+//!    of ZipLLM is recorded for the family tree only. It does not decide, because a delta to a distant model can still
+//!    pay.
 //! 4. The model's base is the first candidate that is the base of at least one of its tensors. The recorded distance
 //!    is that of the two whole models: it counts all tensors with a counterpart, whatever their own bases are.
 

@@ -22,8 +22,6 @@ mod values;
 use clap::{Parser, Subcommand};
 
 pub use backup::{BackupArguments, ChoiceArguments, InputArguments};
-pub use check::CheckArguments;
-pub use help::command;
 pub use keep::{CopyArguments, ForgetArguments, InitArguments, PruneArguments, RewriteArguments, TagArguments};
 pub use key::{EncryptionArguments, KeyVerb, NewSecretArguments};
 pub use look::{
@@ -35,16 +33,15 @@ pub use manual::{CompletionsArguments, ManArguments};
 pub use measure::BenchArguments;
 pub use measure::TraceArguments;
 pub use models::{DistanceArguments, LineageArguments, ModelOrder, ModelsArguments, SnapshotChoice};
-use options::EXIT_CODES;
 pub use options::Options;
 pub use repair::{RepairSnapshotsArguments, RepairVerb, UpgradeArguments};
-pub use restore::RestoreArguments;
 pub use runs::{BestArguments, CheckpointArguments, StepsArguments};
 pub use values::{parse_grace, parse_period};
+pub use {check::CheckArguments, help::command, restore::RestoreArguments};
 
 /// Data-reduction backup engine for source code, images, databases and machine-learning models
 #[derive(Debug, Parser)]
-#[command(name = "fhrd", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(name = "fhrd", version, propagate_version = true, after_help = options::EXIT_CODES)]
 pub struct Arguments {
     #[command(subcommand)]
     pub verb: Verb,

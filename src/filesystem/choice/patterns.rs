@@ -24,6 +24,9 @@ pub fn too_long(pattern: &str) -> Option<String> {
 /// Why a pattern matches no path, if that is certain or likely. The pattern language itself has no objection.
 fn never_matches(pattern: &str) -> Option<&'static str> {
     let path = pattern.trim_start_matches('!').trim_end();
+    if path.trim_matches('/').is_empty() {
+        return None;
+    }
     let mut names = path.trim_matches('/').split('/');
     if names.clone().any(|name| name == "." || name == "..") {
         return Some("no path has a component `.` or `..`; begin it with a slash, or give a name alone");
