@@ -235,6 +235,18 @@ fn safetensors_with_gaps_trailing_bytes_and_odd_lengths_are_recognised() {
 }
 
 #[test]
+fn safetensors_may_have_a_header_as_long_as_the_reference_allows() {
+    let header = r#"{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#;
+    let padded = |len: usize| safetensors_of(&[header, &" ".repeat(len - header.len())].concat(), &[1, 2, 3]);
+    let longest = padded(100_000_000);
+    assert_eq!(rows_of(&model(&longest), &longest)[0], ("w".into(), "I8", vec![3], vec![1, 2, 3]));
+    match found(&padded(100_000_001)) {
+        Recognition::Defective { reason, .. } => assert!(reason.contains("100000001"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn safetensors_of_the_reference_are_recognised_with_the_same_ranges() {
     use ::safetensors::SafeTensors;
     use ::safetensors::tensor::{Dtype as SafetensorsDtype, TensorView};
